@@ -1,0 +1,59 @@
+"""Arguments of the public functions in JAX: what the host can see of them, and how they become clean arrays."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shared import checks
+from shared.numerics import LOWEST
+
+
+class Arguments(NamedTuple):
+    """Checked and clean: nothing but zeros outside lengths, temperatures positive."""
+
+    similarity: jax.Array  # (*batch, rows, cols), at least 1 x 1; float32 or float64
+    lengths: jax.Array  # (*batch, 2), int32, inside the matrix
+    parameters: dict[str, jax.Array]  # each (*batch)
+    valid: jax.Array  # (*batch), 1, or NaN for a pair whose temperature is not positive
+    result_dtype: Any
+
+
+def see(argument: Any, values: bool = True) -> checks.Seen:
+    """Describe an argument without waiting for a device; a tracer or an array on a device has no values."""
+    if not isinstance(argument, jax.Array):
+        return checks.see_host(argument)
+    on_host = not isinstance(argument, jax.core.Tracer) and all(d.platform == "cpu" for d in argument.devices())
+    fetched = np.asarray(argument, dtype=float).ravel().tolist() if values and on_host else None
+    return checks.Seen("jax.Array", argument.shape, str(argument.dtype), fetched)
+
+
+def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
+    """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
+    checks.check_similarity(see(similarity, values=False))
+    shape = similarity.shape
+    if lengths is not None:
+        checks.check_lengths(see(lengths), shape)
+    for name, value in parameters.items():
+        checks.check_parameter(name, see(value), shape)
+
+    rows, cols = shape[-2:]
+    batch = shape[:-2]
+    s = jnp.asarray(similarity)
+    result_dtype = s.dtype
+    s = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    full = jnp.array([rows, cols], dtype=jnp.int32)
+    sizes = full if lengths is None else jnp.clip(jnp.asarray(lengths), 0, full).astype(jnp.int32)
+    sizes = jnp.broadcast_to(sizes, (*batch, 2))
+
+    inside = (jnp.arange(rows)[:, None] < sizes[..., 0, None, None]) & (jnp.arange(cols) < sizes[..., 1, None, None])
+    # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
+    s = jnp.maximum(jnp.where(inside, s, 0.0), LOWEST)
+    # an empty matrix becomes one cell that lies outside lengths
+    s = jnp.pad(s, [(0, 0)] * len(batch) + [(0, max(0, 1 - rows)), (0, max(0, 1 - cols))])
+    values = {name: jnp.broadcast_to(jnp.asarray(value, s.dtype), batch) for name, value in parameters.items()}
+    temperature = values["temperature"]
+    valid = jnp.where(temperature > 0, 1.0, jnp.nan).astype(s.dtype)
+    values["temperature"] = jnp.where(temperature > 0, temperature, 1.0)
+    return Arguments(s, sizes, values, valid, result_dtype)

@@ -1,0 +1,112 @@
+"""Argument checks and every error text of the public functions, once for both frameworks.
+
+A framework describes an argument as `Seen`: what can be known of it without fetching anything from a device or a
+tracer. What is not known is not checked here; the kernels are safe on it by themselves.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+ENDS = ("any", "match")
+
+
+class Seen(NamedTuple):
+    """What the host can see of an argument. Plain Python, so that a tracer of Python code can follow the checks."""
+
+    type_name: str
+    shape: tuple[int, ...] | None  # None: not an array
+    dtype: str = ""  # bare name: "float32"
+    values: Sequence[Any] | None = None  # flat; None: traced, or on a device
+
+
+def see_host(argument: Any) -> Seen:
+    """Describe a Python number, a NumPy array, or anything else that is no framework's array."""
+    if isinstance(argument, (bool, int, float, complex)) and not isinstance(argument, np.generic):
+        name = type(argument).__name__
+        return Seen(name, (), name, (argument,))
+    if isinstance(argument, (np.ndarray, np.generic)):
+        array = np.asarray(argument)
+        return Seen("numpy.ndarray", array.shape, str(array.dtype), array.ravel().tolist())
+    kind = type(argument)
+    module = kind.__module__.partition(".")[0]
+    return Seen(kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}", None)
+
+
+def check_similarity(seen: Seen) -> None:
+    """Raise unless it is a floating-point array of shape (rows, cols) or (batch, rows, cols)."""
+    if seen.shape is None:
+        raise TypeError(f"similarity must be a floating-point array of this framework or NumPy, got {seen.type_name}")
+    if seen.dtype not in ("float32", "float64", "float16", "bfloat16"):
+        raise TypeError(
+            f"similarity must be float32 or float64 (float16 and bfloat16 are computed in float32), got {seen.dtype}"
+        )
+    if len(seen.shape) not in (2, 3):
+        raise ValueError(f"similarity must have shape (rows, cols) or (batch, rows, cols), got {seen.shape}")
+
+
+def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
+    """Raise unless these are integers of shape (2,) or (batch, 2) between 0 and the matrix's rows and cols."""
+    if seen.shape is None or seen.shape == ():
+        raise TypeError(f"lengths must be an integer array of this framework or NumPy, got {seen.type_name}")
+    if not seen.dtype.startswith(("int", "uint")):
+        raise TypeError(f"lengths must be integers, got {seen.dtype}")
+    expected = (*similarity_shape[:-2], 2)
+    if seen.shape != expected:
+        raise ValueError(
+            f"lengths must have shape {expected} for similarity of shape {similarity_shape}, got {seen.shape}"
+        )
+    if seen.values is None:
+        return
+    rows, cols = similarity_shape[-2:]
+    for pair in range(len(seen.values) // 2):
+        got = tuple(seen.values[2 * pair : 2 * pair + 2])
+        if not (0 <= got[0] <= rows and 0 <= got[1] <= cols):
+            where = f" for pair {pair}" if len(expected) == 2 else ""
+            raise ValueError(f"lengths must be between 0 and (rows, cols) = ({rows}, {cols}), got {got}{where}")
+
+
+def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) -> None:
+    """Raise unless it is a real number, or a real array of shape () or (batch,); a temperature must be positive."""
+    if seen.shape is None:
+        raise TypeError(f"{name} must be a number or an array of this framework or NumPy, got {seen.type_name}")
+    if not seen.dtype.startswith(("float", "bfloat", "int", "uint")):
+        raise TypeError(f"{name} must be real, got {seen.dtype}")
+    batch = similarity_shape[:-2]
+    if seen.shape not in ((), batch):
+        allowed = f"() or {batch}" if batch else "()"
+        raise ValueError(
+            f"{name} must have shape {allowed} for similarity of shape {similarity_shape}, got {seen.shape}"
+        )
+    if seen.values is None:
+        return
+    for pair, value in enumerate(seen.values):
+        if not math.isfinite(value) or (name == "temperature" and value <= 0):
+            wanted = "positive and finite" if name == "temperature" else "finite"
+            where = f" for pair {pair}" if seen.shape else ""
+            raise ValueError(f"{name} must be {wanted}, got {float(value)}{where}")
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Raise unless value is one of the allowed strings; the text lists them."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def absent_variant_text(variant: str, reason: str, usable: tuple[str, ...]) -> str:
+    """The error for a variant that this framework cannot run."""
+    return f"variant {variant!r} is absent here: {reason}; usable: {', '.join(usable)}"
+
+
+def second_order_text(variant: str, usable: tuple[str, ...]) -> str:
+    """The error for a double backward through a variant whose second derivatives would be wrong."""
+    alternatives = ", ".join(repr(name) for name in usable)
+    return f"variant {variant!r} is right to first order only; for second derivatives use {alternatives} or 'auto'"
+
+
+def transform_text(variant: str, usable: tuple[str, ...]) -> str:
+    """The error for a variant that a derivative transform of functions cannot pass through."""
+    alternatives = ", ".join(repr(name) for name in usable)
+    return f"variant {variant!r} cannot be differentiated by torch.func; use {alternatives} or 'auto', or autograd"

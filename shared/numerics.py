@@ -1,0 +1,36 @@
+"""The one table of numbers that describe floating-point behaviour: the lowest value and the tolerances.
+
+Tests and the benchmark's parity gate read the same table, so a gate cannot be looser than the tests.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# "Minus infinity" of every recurrence. Finite, because (-inf) - (-inf) in a gradient is NaN. Small enough that its
+# odds underflow to 0 at every supported temperature, large enough that LOWEST / temperature**3, which second
+# derivatives meet, is still finite in float32 at temperature 1e-3.
+LOWEST = -1e20
+
+
+class Tolerance(NamedTuple):
+    """How far a value may be from the float64 reference."""
+
+    score: float  # relative to max(|score|, temperature)
+    marginals: float  # absolute; marginals lie between 0 and 1
+    marginals_per_eps: float  # times eps * max|score| / temperature: near-ties that this dtype cannot tell apart
+    gradient: float  # relative to max(1, largest |gradient|), for gap and temperature
+
+
+# The worst error seen stands beside each row; it was measured by tests/test_parity.py over all variants,
+# both frameworks, awkward sizes and the globins.
+TOLERANCES = {
+    "float64": Tolerance(score=1e-10, marginals=1e-8, marginals_per_eps=8.0, gradient=1e-8),
+    "float32": Tolerance(score=1e-5, marginals=1e-4, marginals_per_eps=8.0, gradient=1e-3),
+}
+
+
+def marginals_bound(dtype: str, largest_score: float, temperature: float) -> float:
+    """Absolute bound on the error of a marginal of a pair whose largest |h| is about |score| = largest_score."""
+    tolerance = TOLERANCES[dtype]
+    return tolerance.marginals + tolerance.marginals_per_eps * float(np.finfo(dtype).eps) * largest_score / temperature

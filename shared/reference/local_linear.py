@@ -1,0 +1,91 @@
+"""Local alignment with a linear gap, smoothed, cell by cell in float64: smith_waterman.
+
+    h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap, s(i,j) )
+
+    end="any":   score = smax over all cells of h(i,j)
+    end="match": score = smax over i >= 1, j >= 1 of h(i-1,j-1) + s(i,j)
+
+The backward recurrence walks the cells in the opposite order. With v(i,j) = d score / d h(i,j), each of the four
+choices x of a cell receives v * exp((x - h) / T), and the cell itself adds v * (entropy of these weights) to the
+derivative for T. Source of the recurrence: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+"""
+
+import numpy as np
+
+from shared.reference.smooth import entropy, smooth_maximum, weights
+
+OUTSIDE = -np.inf
+
+
+def score(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any") -> float:
+    """Score of one pair. similarity: float64 (rows, cols), both at least 1."""
+    h = _fill(similarity.tolist(), gap, temperature)
+    return _finish(_endings(similarity.tolist(), h, end), temperature)
+
+
+def gradients(
+    similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any"
+) -> dict[str, np.ndarray | float]:
+    """Exact derivatives of `score`: similarity (rows, cols), gap and temperature."""
+    s = similarity.tolist()
+    rows, cols = similarity.shape
+    h = _fill(s, gap, temperature)
+    endings = _endings(s, h, end)
+    to_similarity = np.zeros((rows, cols))
+    if not endings:
+        return {"similarity": to_similarity, "gap": 0.0, "temperature": 0.0}
+
+    values = list(endings.values())
+    end_weights = weights(values, smooth_maximum(values, temperature), temperature)
+    to_temperature = entropy(end_weights)
+    to_gap = 0.0
+    to_cell = np.zeros((rows + 1, cols + 1)).tolist()  # v, shifted by one like h
+    for (i, j), weight in zip(endings, end_weights, strict=True):
+        if end == "any":
+            to_cell[i + 1][j + 1] += weight
+        else:
+            to_cell[i][j] += weight
+            to_similarity[i, j] += weight
+
+    for i in reversed(range(rows)):
+        for j in reversed(range(cols)):
+            v = to_cell[i + 1][j + 1]
+            if v == 0.0:
+                continue
+            choices = _choices(s[i][j], h, i, j, gap)
+            diagonal, left, up, start = shares = weights(choices, h[i + 1][j + 1], temperature)
+            to_cell[i][j] += v * diagonal
+            to_cell[i + 1][j] += v * left
+            to_cell[i][j + 1] += v * up
+            to_similarity[i, j] += v * (diagonal + start)
+            to_gap += v * (left + up)
+            to_temperature += v * entropy(shares)
+    return {"similarity": to_similarity, "gap": to_gap, "temperature": to_temperature}
+
+
+def _choices(s: float, h: list, i: int, j: int, gap: float) -> tuple[float, float, float, float]:
+    return h[i][j] + s, h[i + 1][j] + gap, h[i][j + 1] + gap, s
+
+
+def _fill(s: list, gap: float, temperature: float) -> list:
+    """h, one larger than s: h[i+1][j+1] belongs to cell (i, j), the first row and column lie outside."""
+    rows, cols = len(s), len(s[0])
+    h = np.full((rows + 1, cols + 1), OUTSIDE).tolist()
+    for i in range(rows):
+        for j in range(cols):
+            h[i + 1][j + 1] = smooth_maximum(_choices(s[i][j], h, i, j, gap), temperature)
+    return h
+
+
+def _endings(s: list, h: list, end: str) -> dict[tuple[int, int], float]:
+    """What an alignment that ends at a cell is worth, for the cells where it may end."""
+    rows, cols = len(s), len(s[0])
+    if end == "any":
+        return {(i, j): h[i + 1][j + 1] for i in range(rows) for j in range(cols)}
+    if end == "match":
+        return {(i, j): h[i][j] + s[i][j] for i in range(1, rows) for j in range(1, cols)}
+    raise ValueError(f"end must be 'any' or 'match', got {end!r}")
+
+
+def _finish(endings: dict, temperature: float) -> float:
+    return smooth_maximum(list(endings.values()), temperature) if endings else 0.0

@@ -1,0 +1,95 @@
+"""Arguments of the public functions in PyTorch: what the host can see of them, and how they become clean tensors."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from shared import checks
+from shared.numerics import LOWEST
+
+
+class Arguments(NamedTuple):
+    """Checked and clean: nothing but zeros outside lengths, temperatures positive."""
+
+    similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
+    lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
+    parameters: dict[str, torch.Tensor]  # each (*batch)
+    valid: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive
+    result_dtype: torch.dtype
+
+
+def see(argument: Any, values: bool = True) -> checks.Seen:
+    """Describe an argument without waiting for a device; what is being traced or lives on a device has no values."""
+    if isinstance(argument, np.ndarray) and torch.compiler.is_compiling():
+        argument = torch.as_tensor(argument)  # the compiler knows NumPy arrays as tensors
+    if not isinstance(argument, torch.Tensor):
+        return checks.see_host(argument)
+    fetch = values and argument.device.type == "cpu" and not _is_traced(argument)
+    return checks.Seen(
+        "torch.Tensor",
+        tuple(argument.shape),
+        str(argument.dtype).removeprefix("torch."),
+        argument.detach().flatten().tolist() if fetch else None,
+    )
+
+
+def in_transform() -> bool:
+    """Whether torch.compile, or a transform of torch.func, is at work around this call."""
+    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def under_derivative_transform() -> bool:
+    """Whether this call runs inside torch.func.grad, jvp or what is made of them."""
+    if torch.compiler.is_compiling():
+        return False  # not to be seen from inside
+    stack = torch._C._functorch.get_interpreter_stack() or ()
+    kinds = torch._C._functorch.TransformType
+    return any(level.key() in (kinds.Grad, kinds.Jvp) for level in stack)
+
+
+def _is_traced(tensor: torch.Tensor) -> bool:
+    return (
+        torch.compiler.is_compiling()
+        or isinstance(tensor, FakeTensor)
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A Python number, NumPy array or tensor on any device, as a tensor here; stays differentiable."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device=device, dtype=dtype)
+    return torch.as_tensor(np.asarray(value), dtype=dtype, device=device)
+
+
+def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
+    """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
+    checks.check_similarity(see(similarity, values=False))
+    shape = tuple(similarity.shape)
+    if lengths is not None:
+        checks.check_lengths(see(lengths), shape)
+    for name, value in parameters.items():
+        checks.check_parameter(name, see(value), shape)
+
+    rows, cols = shape[-2:]
+    batch = shape[:-2]
+    s = torch.as_tensor(similarity)
+    result_dtype = s.dtype
+    s = s.to(torch.promote_types(s.dtype, torch.float32))
+    full = torch.tensor([rows, cols], device=s.device)
+    sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
+    sizes = sizes.expand(*batch, 2)
+
+    i, j = torch.arange(rows, device=s.device), torch.arange(cols, device=s.device)
+    inside = (i[:, None] < sizes[..., 0, None, None]) & (j < sizes[..., 1, None, None])
+    # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
+    s = torch.where(inside, s, 0.0).maximum(s.new_tensor(LOWEST))
+    # an empty matrix becomes one cell that lies outside lengths
+    s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
+    values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
+    temperature = values["temperature"]
+    valid = torch.where(temperature > 0, 1.0, torch.nan).to(s.dtype)
+    values["temperature"] = torch.where(temperature > 0, temperature, 1.0)
+    return Arguments(s, sizes, values, valid, result_dtype)

@@ -1,0 +1,29 @@
+"""torch.compile with the settings that a program with the scan operator needs."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch._functorch.config
+
+# capture_scalar_outputs: inductor lowers scan to a loop over an index that it reads as a scalar.
+# recompile_limit: one compile per shape, dtype and set of differentiable arguments; 8 are soon used up.
+_DYNAMO = {"capture_scalar_outputs": True, "recompile_limit": 256, "accumulated_recompile_limit": 1024}
+
+
+def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callable[..., Any]:
+    """The function under torch.compile; shapes are compiled as they come. Importing this changes no setting.
+
+    The settings hold during a call and are put back after it.
+    """
+    inner = torch.compile(function, backend=backend, dynamic=False, fullgraph=True)
+
+    @functools.wraps(function, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # donated buffers: chained scans gave wrong gradients with them in 2.13, and they forbid create_graph
+        with torch._dynamo.config.patch(_DYNAMO), torch._functorch.config.patch(donated_buffer=False):
+            return inner(*args, **kwargs)
+
+    return call
