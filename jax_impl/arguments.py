@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from shared import checks
 from shared.numerics import LOWEST
@@ -24,7 +25,7 @@ def see(argument: Any, values: bool = True) -> checks.Seen:
     """Describe an argument without waiting for a device; a tracer or an array on a device has no values."""
     if not isinstance(argument, jax.Array):
         return checks.see_host(argument)
-    on_host = not isinstance(argument, jax.core.Tracer) and all(d.platform == "cpu" for d in argument.devices())
+    on_host = not isinstance(argument, Tracer) and all(d.platform == "cpu" for d in argument.devices())
     fetched = np.asarray(argument, dtype=float).ravel().tolist() if values and on_host else None
     return checks.Seen("jax.Array", argument.shape, str(argument.dtype), fetched)
 

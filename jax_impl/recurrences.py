@@ -38,7 +38,9 @@ class LocalLinear:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
         return (LOWEST,)
 
-    def step(self, parameters: Parameters, s: Array, diagonal: States, left: States, up: States) -> tuple[States, Array]:
+    def step(
+        self, parameters: Parameters, s: Array, diagonal: States, left: States, up: States
+    ) -> tuple[States, Array]:
         """New states, and what an alignment that ends in these cells is worth."""
         matched = diagonal[0] + s
         gap = parameters["gap"]

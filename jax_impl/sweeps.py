@@ -45,7 +45,8 @@ def cell_loop(recurrence: Any, parameters: Parameters, s: Array, lengths: Array)
             states, ending = recurrence.step(parameters, s[i, j], diagonal, left, up)
             endings = endings.at[i, j].set(ending)
         tables = tuple(table.at[i + 1, j + 1].set(state) for table, state in zip(tables, states, strict=True))
-    return _score(recurrence, parameters, endings, *jnp.indices((rows, cols)), lengths)
+    i, j = jnp.indices((rows, cols))
+    return _score(recurrence, parameters, endings, i, j, lengths)
 
 
 def diagonal_loop(recurrence: Any, parameters: Parameters, s: Array, lengths: Array) -> Array:
@@ -99,6 +100,11 @@ def vmap(recurrence: Any, parameters: Parameters, s: Array, lengths: Array, *, u
     if s.ndim == 2:
         return mapped({k: v[None] for k, v in parameters.items()}, s[None], lengths[None])[0]
     return mapped(parameters, s, lengths)
+
+
+def forget_compiled() -> None:
+    """Drop the compiled single-pair functions that batch_loop keeps."""
+    _compiled_single.cache_clear()
 
 
 SWEEPS: dict[str, Callable[..., Array]] = {

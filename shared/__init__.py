@@ -1,1 +1,1 @@
-"""What both frameworks share: problems, reference, checks, inputs and the benchmark. Imports neither JAX nor PyTorch."""
+"""What both frameworks share: problems, reference, checks, inputs, benchmark. Imports neither JAX nor PyTorch."""

@@ -13,6 +13,9 @@ import numpy as np
 ENDS = ("any", "match")
 
 
+_NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
+
+
 class Seen(NamedTuple):
     """What the host can see of an argument. Plain Python, so that a tracer of Python code can follow the checks."""
 
@@ -24,9 +27,10 @@ class Seen(NamedTuple):
 
 def see_host(argument: Any) -> Seen:
     """Describe a Python number, a NumPy array, or anything else that is no framework's array."""
-    if isinstance(argument, (bool, int, float, complex)) and not isinstance(argument, np.generic):
-        name = type(argument).__name__
-        return Seen(name, (), name, (argument,))
+    if not isinstance(argument, np.generic):  # NumPy's float64 is a Python float too
+        for kind, name in _NUMBERS:
+            if isinstance(argument, kind):
+                return Seen(name, (), name, (argument,))
     if isinstance(argument, (np.ndarray, np.generic)):
         array = np.asarray(argument)
         return Seen("numpy.ndarray", array.shape, str(array.dtype), array.ravel().tolist())

@@ -14,9 +14,13 @@ class Variant(NamedTuple):
 
 
 ALIGNMENT_VARIANTS = (
-    Variant("cell_loop", "the recurrence as written: a double Python loop over cells, each written by functional update"),
+    Variant(
+        "cell_loop", "the recurrence as written: a double Python loop over cells, each written by functional update"
+    ),
     Variant("diagonal_loop", "the matrix rotated, so that one Python step computes a whole anti-diagonal"),
-    Variant("scan_cond", "the Python loop becomes the compiler's own scan; a cond picks the shift by the diagonal's parity"),
+    Variant(
+        "scan_cond", "the Python loop becomes the compiler's own scan; a cond picks the shift by the diagonal's parity"
+    ),
     Variant("scan_select", "an arithmetic select instead of the cond"),
     Variant("batch_loop", "a batch: a Python loop over pairs of the compiled single-pair scan_select"),
     Variant("vmap", "a batch: the single-pair scan_select mapped over the pairs by the framework's vmap"),

@@ -15,7 +15,7 @@ import torch
 
 from shared.checks import ENDS, check_choice
 from torch_impl.alignment import align, usable_variants
-from torch_impl.arguments import in_transform
+from torch_impl.transforms import in_transform
 
 __all__ = ["marginals", "smith_waterman", "variants"]
 

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from torch_impl.arguments import prepare, under_derivative_transform
+from shared import checks
+from shared.variants import variant_names
+from torch_impl.arguments import prepare
 from torch_impl.first_order import first_order
 from torch_impl.recurrences import RECURRENCES, Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS
-from shared import checks
-from shared.variants import variant_names
+from torch_impl.transforms import under_derivative_transform
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from shared import checks
 from shared.numerics import LOWEST
+from torch_impl.transforms import is_traced
 
 
 class Arguments(NamedTuple):
@@ -26,34 +26,12 @@ def see(argument: Any, values: bool = True) -> checks.Seen:
         argument = torch.as_tensor(argument)  # the compiler knows NumPy arrays as tensors
     if not isinstance(argument, torch.Tensor):
         return checks.see_host(argument)
-    fetch = values and argument.device.type == "cpu" and not _is_traced(argument)
+    fetch = values and argument.device.type == "cpu" and not is_traced(argument)
     return checks.Seen(
         "torch.Tensor",
         tuple(argument.shape),
         str(argument.dtype).removeprefix("torch."),
         argument.detach().flatten().tolist() if fetch else None,
-    )
-
-
-def in_transform() -> bool:
-    """Whether torch.compile, or a transform of torch.func, is at work around this call."""
-    return torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
-
-
-def under_derivative_transform() -> bool:
-    """Whether this call runs inside torch.func.grad, jvp or what is made of them."""
-    if torch.compiler.is_compiling():
-        return False  # not to be seen from inside
-    stack = torch._C._functorch.get_interpreter_stack() or ()
-    kinds = torch._C._functorch.TransformType
-    return any(level.key() in (kinds.Grad, kinds.Jvp) for level in stack)
-
-
-def _is_traced(tensor: torch.Tensor) -> bool:
-    return (
-        torch.compiler.is_compiling()
-        or isinstance(tensor, FakeTensor)
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
 
 

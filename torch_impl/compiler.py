@@ -7,6 +7,9 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch._functorch.config
+from torch.utils._pytree import tree_leaves
+
+from torch_impl.first_order import tied
 
 # capture_scalar_outputs: inductor lowers scan to a loop over an index that it reads as a scalar.
 # recompile_limit: one compile per shape, dtype and set of differentiable arguments; 8 are soon used up.
@@ -16,7 +19,8 @@ _DYNAMO = {"capture_scalar_outputs": True, "recompile_limit": 256, "accumulated_
 def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callable[..., Any]:
     """The function under torch.compile; shapes are compiled as they come. Importing this changes no setting.
 
-    The settings hold during a call and are put back after it.
+    The settings hold during a call and are put back after it. A result that is a single tensor can be differentiated
+    once: a second derivative raises, where torch.compile alone may leave it out without a word.
     """
     inner = torch.compile(function, backend=backend, dynamic=False, fullgraph=True)
 
@@ -24,6 +28,10 @@ def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callabl
     def call(*args: Any, **kwargs: Any) -> Any:
         # donated buffers: chained scans gave wrong gradients with them in 2.13, and they forbid create_graph
         with torch._dynamo.config.patch(_DYNAMO), torch._functorch.config.patch(donated_buffer=False):
-            return inner(*args, **kwargs)
+            result = inner(*args, **kwargs)
+        tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
+        if isinstance(result, torch.Tensor) and result.requires_grad and tensors:
+            return tied(result, tensors)
+        return result
 
     return call

@@ -4,19 +4,47 @@ The scan operator's backward is not differentiated correctly (2.11 to 2.13: grad
 not). A guarded function is right to first order, and what its first derivative returns cannot be differentiated.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from torch_impl.transforms import in_transform
+
 
 def first_order(function: Callable[..., torch.Tensor], text: str, *inputs: torch.Tensor) -> torch.Tensor:
     """function(*inputs) with first derivatives for all inputs; a double backward raises RuntimeError(text)."""
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+    if in_transform():
         # The scan operator disappears into the compiled backward, or is already hidden by vmap. Then it is enough
         # that every first derivative leaves through the backward of an input.
         return function(*(_FirstOrderInput.apply(tensor, text) for tensor in inputs))
     return _FirstOrder.apply(function, text, *inputs)
+
+
+def tied(result: torch.Tensor, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The result of a compiled function, such that a double backward through it raises.
+
+    torch.compile notices a double backward only if something that its backward has saved requires a gradient. Here
+    the incoming gradient is made to hang on the inputs, so that it always notices.
+    """
+    return _Tied.apply(result, *inputs)
+
+
+class _Tied(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(result: torch.Tensor, *inputs: torch.Tensor) -> torch.Tensor:
+        return result.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        text = "a compiled function is right to first order only; take second derivatives of the function itself"
+        return _NoDerivative.apply(text, gradients[0], *ctx.saved_tensors), *(None for _ in ctx.saved_tensors)
 
 
 class _FirstOrder(torch.autograd.Function):
@@ -37,9 +65,13 @@ class _FirstOrder(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         with torch.enable_grad():
             first = iter(torch.autograd.grad(ctx.result, ctx.leaves, gradients[0].detach(), retain_graph=True))
-        return None, None, *(
-            _NoDerivative.apply(ctx.text, next(first), gradients[0], *ctx.saved_tensors) if need else None
-            for need in ctx.needs_input_grad[2:]
+        return (
+            None,
+            None,
+            *(
+                _NoDerivative.apply(ctx.text, next(first), gradients[0], *ctx.saved_tensors) if need else None
+                for need in ctx.needs_input_grad[2:]
+            ),
         )
 
 

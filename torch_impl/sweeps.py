@@ -97,7 +97,7 @@ def vmap(recurrence: Any, parameters: Parameters, s: Tensor, lengths: Tensor, *,
     if s.ndim == 2:
         return vmap(recurrence, {k: v[None] for k, v in parameters.items()}, s[None], lengths[None], unroll=unroll)[0]
     each_pair = torch.func.vmap
-    rotated, i, j, inside = each_pair(_rotate, out_dims=(1, None, None, None))(s)
+    rotated, i, j, inside = each_pair(_rotate, out_dims=(1, None, None, None))(s)  # pyright: ignore[reportArgumentType]
     initial = each_pair(functools.partial(_initial, recurrence), in_dims=(0, 1))(parameters, rotated)
     one_step = functools.partial(_step, _select, recurrence, s.shape[1])
 
@@ -112,6 +112,11 @@ def vmap(recurrence: Any, parameters: Parameters, s: Tensor, lengths: Tensor, *,
     endings = _scan(step, initial, rotated, inside, unroll)
     score = functools.partial(_score, recurrence)
     return each_pair(score, in_dims=(0, 1, None, None, 0))(parameters, endings, i, j, lengths)
+
+
+def forget_compiled() -> None:
+    """Drop the compiled single-pair functions that batch_loop keeps."""
+    _compiled_single.cache_clear()
 
 
 SWEEPS: dict[str, Callable[..., Tensor]] = {
@@ -146,7 +151,9 @@ def _select(parity: Tensor, last: States, border: tuple) -> tuple[States, States
     return left, up
 
 
-def _scanned(pick: Callable, recurrence: Any, parameters: Parameters, s: Tensor, lengths: Tensor, unroll: int) -> Tensor:
+def _scanned(
+    pick: Callable, recurrence: Any, parameters: Parameters, s: Tensor, lengths: Tensor, unroll: int
+) -> Tensor:
     s, lengths = _batch_last(s, lengths)
     rotated, i, j, inside = _rotate(s)
     step = functools.partial(_step, pick, recurrence, len(s), parameters)
@@ -205,9 +212,7 @@ def _batch_last(s: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
 
 def _indices(rows: int, cols: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Row and column number of every place of a rows x cols grid."""
-    i, j = torch.meshgrid(
-        torch.arange(rows, device=like.device), torch.arange(cols, device=like.device), indexing="ij"
-    )
+    i, j = torch.meshgrid(torch.arange(rows, device=like.device), torch.arange(cols, device=like.device), indexing="ij")
     return i, j
 
 

@@ -1,0 +1,111 @@
+"""The adapter: how PyTorch moves data, compiles, waits and reports. Tests and the benchmark speak to this.
+
+`jax_impl.backend` has the same names with the same meaning.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch._dynamo
+
+import torch_impl
+from torch_impl import sweeps
+from torch_impl.alignment import ABSENT, AUTO, align
+from torch_impl.compiler import compiled as compile_function
+
+NAME = "torch"
+TITLE = "PyTorch"
+absent = ABSENT
+auto = AUTO
+
+
+def device_problem(device: str) -> str | None:
+    """None if this framework can use the device ("cpu" or "cuda"); else why not and what to install."""
+    if device == "cpu" or torch.cuda.is_available():
+        return None
+    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "a build without CUDA"
+    return (
+        f"PyTorch {torch.__version__} sees no {device} device ({built}); "
+        "install a CUDA build of torch on a machine with an NVIDIA driver"
+    )
+
+
+def to_device(array: np.ndarray, device: str) -> torch.Tensor:
+    """A NumPy array as a tensor on the device."""
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+
+def to_numpy(tensor: Any) -> np.ndarray:
+    """A result as a NumPy array."""
+    return tensor.detach().cpu().numpy()
+
+
+@contextlib.contextmanager
+def precision(dtype: str) -> Iterator[None]:
+    """What a dtype needs around every call: nothing here."""
+    yield
+
+
+def function(
+    problem: str, variant: str, options: dict[str, Any] | None = None, unroll: int | None = None
+) -> Callable[..., torch.Tensor]:
+    """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`."""
+    if unroll is None:
+        return functools.partial(getattr(torch_impl, problem), variant=variant, **(options or {}))
+
+    def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> torch.Tensor:
+        return align(problem, similarity, lengths, parameters, options or {}, variant, unroll)
+
+    return unrolled
+
+
+def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: bool) -> Callable[..., torch.Tensor]:
+    """What a pass asks of a score function, compiled or not: "score" itself, or its "marginals".
+
+    The compiler does not trace through autograd's call: it compiles the score, and with it the backward that the
+    marginals then run.
+    """
+    score = compile_function(score) if compiled else score
+    return {"score": score, "marginals": functools.partial(torch_impl.marginals, score)}[pass_name]
+
+
+def wait(value: Any) -> Any:
+    """Return when the value has been computed."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return value
+
+
+def start_compiler(device: str) -> None:
+    """Compile and run a trivial function with its backward, so that no case pays for the compiler's own start."""
+    x = torch.zeros(3, device=device, requires_grad=True)
+    wait(torch.autograd.grad(compile_function(lambda x: (x + 1).sum())(x), x))
+
+
+def clear_caches() -> None:
+    """Forget everything compiled in this process."""
+    torch._dynamo.reset()
+    sweeps.forget_compiled()
+
+
+def set_threads(threads: int) -> int:
+    """Use this many threads; returns the count in force."""
+    torch.set_num_threads(threads)
+    return torch.get_num_threads()
+
+
+def peak_bytes(device: str) -> int | None:
+    """Peak of device memory in use so far, by the framework's own counter; None on a CPU."""
+    return torch.cuda.max_memory_allocated() if device == "cuda" else None
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions, and the accelerator's name if one is used."""
+    details: dict[str, Any] = {"torch": torch.__version__}
+    if device != "cpu":
+        details |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+    return details
