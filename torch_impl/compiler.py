@@ -26,6 +26,8 @@ def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callabl
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return function(*args, **kwargs)  # part of a larger compiled function, which has the settings
         # donated buffers: chained scans gave wrong gradients with them in 2.13, and they forbid create_graph
         with torch._dynamo.config.patch(_DYNAMO), torch._functorch.config.patch(donated_buffer=False):
             result = inner(*args, **kwargs)

@@ -1,0 +1,228 @@
+"""Time the same kernels in JAX and in PyTorch, each proved right first. Parse, run, print; nothing is measured here."""
+
+import argparse
+import math
+import os
+import shlex
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from shared.bench.plan import FRAMEWORKS, PASSES, Settings
+from shared.bench.record import Record
+from shared.bench.run import CannotMeasure, run, team_of
+from shared.bench.table import report
+from shared.checks import ENDS
+from shared.problems import PROBLEMS
+from shared.sequences import SequenceError, matrix_names
+from shared.variants import VARIANTS
+
+EPILOG = """examples:
+  python compare.py
+      all pairs of the bundled globins on the CPU: score and marginals, both frameworks
+  python compare.py --input random --batch 100 --variant vmap --json result.json
+      100 random pairs of 100 x 150, one variant, every sample kept in a file
+  python compare.py --input my.fasta --matrix PAM250 --gap -4 --temperature 2 --framework torch --device cuda
+      your own proteins, PyTorch alone, on a GPU
+
+exit codes: 0 all is well; 1 a result was wrong or a case failed (it gets no time); 2 bad arguments or bad input;
+3 a framework cannot use the device, or none is installed; 130 interrupted (what is finished is printed)
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    settings = _settings(parser, options)
+    if options.list:
+        return _list(settings)
+    record = Record(command=shlex.join(["python", "compare.py", *(sys.argv[1:] if arguments is None else arguments)]))
+    code = 0
+    try:
+        run(settings, record, _progress)
+    except CannotMeasure as error:
+        print(error, file=sys.stderr)
+        return 3
+    except (SequenceError, MemoryError) as error:
+        print(f"compare.py: error: {error or 'the input does not fit into memory'}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        code = 130
+        print("interrupted; this is what was finished:", file=sys.stderr)
+    print(report(record))
+    if settings.json is not None:
+        try:
+            record.write(Path(settings.json))
+        except OSError as error:
+            print(f"compare.py: error: cannot write {settings.json}: {error.strerror}", file=sys.stderr)
+            return code or 2
+    return code or (1 if record.went_wrong else 0)
+
+
+def _progress(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _list(settings: Settings) -> int:
+    """Problems, variants, and what each framework has of them."""
+    with tempfile.TemporaryDirectory(prefix="compare-") as folder:
+        try:
+            with team_of(settings, Path(folder), _progress) as (team, missing):
+                for problem in PROBLEMS.values():
+                    print(f"{problem.name}: {problem.text}; passes: {', '.join(problem.passes)}")
+                    for variant in VARIANTS[problem.name]:
+                        print(f"  {variant.name:<14} {variant.changes}")
+                        for name, worker in team.items():
+                            if variant.name in worker.absent:
+                                print(f"  {'':<14} absent in {FRAMEWORKS[name]}: {worker.absent[variant.name]}")
+                for name, worker in team.items():
+                    print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {worker.auto}")
+                for reason in missing.values():
+                    print(reason)
+        except CannotMeasure as error:
+            print(error, file=sys.stderr)
+            return 3
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    parser = argparse.ArgumentParser(
+        prog="compare.py", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--device", type=_one_of("device", ("cpu", "cuda")), default=defaults.device, help="cpu (default) or cuda")
+    add("--framework", type=_some_of("framework", FRAMEWORKS), default=defaults.frameworks, metavar="NAME[,NAME]",
+        help="which frameworks: jax,torch (default both)")  # fmt: skip
+    add("--problem", type=_one_of("problem", PROBLEMS), default=defaults.problem, help="what is computed")
+    add("--variant", type=_names, metavar="NAME[,NAME]", help="which variants, or auto; see --list (default: a few)")
+    add("--pass", type=_some_of("pass", PASSES), default=defaults.passes, dest="passes", metavar="NAME[,NAME]",
+        help=f"what is asked of them: {','.join(PASSES)} (default all)")  # fmt: skip
+    add("--input", default=defaults.input, metavar="globins|random|FILE",
+        help="the bundled globins (default), random matrices, or a FASTA file")  # fmt: skip
+    add("--matrix", default=defaults.matrix, metavar="NAME",
+        help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
+    add("--batch", type=_whole("batch", 1), metavar="N", help="pairs (default: all pairs; 100 for random)")
+    add("--size", type=_size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
+    add("--dtype", type=_one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
+    add("--repeats", type=_whole("repeats", 1), metavar="N", help="timed calls (default: up to 10 in a few seconds)")
+    add("--gap", type=_real("gap"), default=defaults.gap, metavar="G", help="added for every gap (default -1)")
+    add("--end", type=_one_of("end", ENDS), default=defaults.end, help="where an alignment may end: any or match")
+    add("--temperature", type=_real("temperature", positive=True), default=defaults.temperature, metavar="T",
+        help="of the smooth maximum (default 1)")  # fmt: skip
+    add("--seed", type=_whole("seed", 0), default=defaults.seed, metavar="S", help="of random inputs (default 0)")
+    add("--threads", type=_whole("threads", 1), metavar="N", help="cores for each framework (default: all)")
+    add("--unroll", type=_whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop")
+    add("--compile-limit", type=_real("compile-limit", positive=True), default=defaults.compile_limit,
+        metavar="SECONDS", help="longest first call before a case is given up (default 120)")  # fmt: skip
+    add("--json", metavar="FILE", help="also write everything, with all samples, to a file")
+    add("--ladder", action="store_true",
+        help="climb all variants, compiled or not, first and second call, on random inputs")  # fmt: skip
+    add("--list", action="store_true", help="list problems and variants, and what each framework has")
+    return parser
+
+
+def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
+    """Check what concerns several options, and fill in what the machine decides."""
+    given = vars(options)
+    input_name = options.input
+    if options.ladder and input_name == Settings.input:
+        input_name = "random"
+    known = tuple(variant.name for variant in VARIANTS[options.problem])
+    for name in options.variant or ():
+        if name not in (*known, "auto"):
+            parser.error(f"unknown variant {name!r}; known: {', '.join((*known, 'auto'))}")
+    if options.size and input_name != "random":
+        parser.error("--size goes with --input random")
+    if options.matrix.upper() not in matrix_names():
+        parser.error(f"unknown matrix {options.matrix!r}; known: {', '.join(matrix_names())}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if options.threads and options.threads > cores:
+        parser.error(f"--threads must be between 1 and the {cores} cores of this machine, got {options.threads}")
+    if options.json is not None:
+        _check_writable(parser, Path(options.json))
+    return Settings(
+        frameworks=options.framework,
+        variants=options.variant,
+        input=input_name,
+        threads=options.threads or cores,
+        **{name: given[name] for name in (
+            "device", "problem", "passes", "matrix", "batch", "size", "dtype", "repeats", "gap", "end", "temperature",
+            "seed", "unroll", "compile_limit", "ladder", "json",
+        )},
+    )  # fmt: skip
+
+
+def _check_writable(parser: argparse.ArgumentParser, path: Path) -> None:
+    """A path that cannot be written is said before an hour of measuring, not after it."""
+    if path.is_dir():
+        parser.error(f"cannot write {path}: it is a directory")
+    try:
+        with tempfile.NamedTemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        parser.error(f"cannot write {path}: {error.strerror}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise argparse.ArgumentTypeError("expected at least one name, got none")
+    return names
+
+
+def _one_of(what: str, known: Sequence[str] | dict) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(f"unknown {what} {text!r}; known: {', '.join(known)}")
+        return text
+
+    return parse
+
+
+def _some_of(what: str, known: Sequence[str] | dict) -> Callable[[str], tuple[str, ...]]:
+    one = _one_of(what, known)
+    return lambda text: tuple(one(name) for name in _names(text))
+
+
+def _whole(what: str, least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value < 2**32:
+            raise argparse.ArgumentTypeError(f"{what} must be a whole number from {least}, got {text!r}")
+        return value
+
+    return parse
+
+
+def _real(what: str, positive: bool = False) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or (positive and value <= 0):
+            wanted = "a positive finite number" if positive else "a finite number"
+            raise argparse.ArgumentTypeError(f"{what} must be {wanted}, got {text!r}")
+        return value
+
+    return parse
+
+
+def _size(text: str) -> tuple[int, int]:
+    rows, _, cols = text.lower().partition("x")
+    if not (rows.isdecimal() and cols.isdecimal() and int(rows) and int(cols)):
+        raise argparse.ArgumentTypeError(f"size must be ROWSxCOLS, such as 100x150, got {text!r}")
+    return int(rows), int(cols)
+
+
+if __name__ == "__main__":
+    # a reader that closes the pipe (| head) ends the program without a traceback
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    sys.exit(main())

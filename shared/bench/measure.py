@@ -1,0 +1,39 @@
+"""The clock: the first call, then the steady state."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from shared.bench.memory import MemoryMeter
+
+# without a number of repeats from the user: up to this many, within this time, and never fewer than the minimum
+DEFAULT_REPEATS, DEFAULT_SECONDS, LEAST_REPEATS = 10, 6.0, 3
+
+
+class Steady(NamedTuple):
+    """Times of the calls after the first, and what they took in memory."""
+
+    seconds: list[float]
+    peak_bytes: int | None
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Wall time of one call in seconds, and its result. The call must wait for its result."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def steady_state(call: Callable[[], Any], repeats: int | None, warm_up: bool, memory: MemoryMeter) -> Steady:
+    """Call again and again; every sample is kept."""
+    if warm_up:
+        call()
+    memory.start()
+    seconds: list[float] = []
+    wanted = repeats or DEFAULT_REPEATS
+    while len(seconds) < wanted:
+        enough = repeats is None and len(seconds) >= LEAST_REPEATS
+        if enough and sum(seconds) + seconds[-1] > DEFAULT_SECONDS:
+            break
+        seconds.append(timed(call)[0])
+    return Steady(seconds, memory.stop())

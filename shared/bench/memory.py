@@ -1,0 +1,52 @@
+"""Peak memory of a case: the framework's counter on an accelerator, the process on a CPU."""
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+
+_STATUS = Path("/proc/self/status")
+_CLEAR = Path("/proc/self/clear_refs")
+
+
+class MemoryMeter:
+    """Peak above what was in use at the start, in bytes; None where the system does not tell.
+
+    What the C library keeps from earlier calls is given back first. What a framework itself keeps for reuse counts
+    as in use.
+    """
+
+    def __init__(self, device_peak: Callable[[], int | None]) -> None:
+        self._device_peak = device_peak
+        self._before: int | None = None
+
+    def start(self) -> None:
+        """Set the mark; on Linux the process's peak is set back to what it uses now (clear_refs, value 5)."""
+        if self._device_peak() is not None:
+            return
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)  # glibc
+        try:
+            _CLEAR.write_text("5")
+        except OSError:
+            self._before = None
+            return
+        self._before = _kilobytes("VmRSS")
+
+    def stop(self) -> int | None:
+        """Peak since the mark."""
+        on_device = self._device_peak()
+        if on_device is not None:
+            return on_device
+        peak = _kilobytes("VmHWM")
+        if self._before is None or peak is None:
+            return None
+        return max(0, peak - self._before) * 1024
+
+
+def _kilobytes(name: str) -> int | None:
+    try:
+        lines = _STATUS.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)

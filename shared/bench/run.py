@@ -1,0 +1,103 @@
+"""One run: inputs, answers, workers, cases in the plan's order. What is finished is kept, whatever comes after."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from shared import reference
+from shared.bench import answers, files
+from shared.bench.measure import timed
+from shared.bench.plan import FRAMEWORKS, Case, Settings, absences, plan
+from shared.bench.record import Record, Result
+from shared.bench.workers import Outcome, Unavailable, Worker
+from shared.problems import PROBLEMS, Inputs
+
+Say = Callable[[str], None]
+
+
+class CannotMeasure(Exception):
+    """A selected framework cannot use the device, or no framework is installed; the text has a line for each."""
+
+
+def run(settings: Settings, record: Record, say: Say) -> None:
+    """Measure every case of the plan into the record.
+
+    Raises CannotMeasure before anything is measured. A KeyboardInterrupt passes through; the record then holds what
+    is finished.
+    """
+    with tempfile.TemporaryDirectory(prefix="compare-") as name, team_of(settings, Path(name), say) as (team, missing):
+        folder = Path(name)
+        inputs = _hand_over(settings, folder, say)
+        absent = {framework: worker.absent for framework, worker in team.items()}
+        auto = {framework: worker.auto for framework, worker in team.items()}
+        record.start(settings, inputs, team, missing, absences(settings, absent))
+        if settings.ladder:
+            _time_reference(settings, inputs, record, say)
+        cases = plan(settings, absent, auto)
+        for number, case in enumerate(cases, 1):
+            say(f"[{number}/{len(cases)}] {case.title}")
+            record.add(Result(case, _run_case(team, case, settings, folder)))
+
+
+@contextlib.contextmanager
+def team_of(settings: Settings, folder: Path, say: Say) -> Iterator[tuple[dict[str, Worker], dict[str, str]]]:
+    """A worker for each framework, and a line for each that is not installed. All workers end with the context."""
+    team: dict[str, Worker] = {}
+    missing: dict[str, str] = {}
+    unfit: list[str] = []
+    try:
+        for framework in settings.frameworks:
+            say(f"starting {FRAMEWORKS[framework]}")
+            try:
+                team[framework] = Worker(framework, settings, folder)
+            except Unavailable as error:
+                if error.installed:
+                    unfit.append(str(error))
+                else:
+                    missing[framework] = str(error)
+        if unfit or not team:
+            raise CannotMeasure("\n".join([*unfit, *missing.values()]))
+        yield team, missing
+    finally:
+        for worker in team.values():
+            worker.stop()
+
+
+def _hand_over(settings: Settings, folder: Path, say: Say) -> dict[bool, Inputs]:
+    """Build the inputs (by whether it is the single pair) with their answers, and put them where workers find them."""
+    single, batch = PROBLEMS[settings.problem].inputs(settings)
+    inputs = {True: single, False: batch} if settings.ladder else {False: batch}
+    for is_single, given in inputs.items():
+        files.save_inputs(given, folder, is_single)
+        seconds, answer = timed(lambda given=given: answers.answer(settings.problem, given, settings.seed))
+        say(f"NumPy reference on {len(answer.pairs)} of {len(given.pair_lengths)} pairs: {seconds:.1f} s")
+        answers.save(answer, files.answer_path(folder, is_single))
+    return inputs
+
+
+def _time_reference(settings: Settings, inputs: dict[bool, Inputs], record: Record, say: Say) -> None:
+    """The NumPy rows of the ladder: the reference itself, in this process, on one core."""
+    for is_single, given in inputs.items():
+        for pass_name in settings.passes:
+            say(f"NumPy {pass_name}, {'one pair' if is_single else 'batch'}")
+            seconds = [timed(lambda g=given, p=pass_name: _reference(settings.problem, p, g))[0] for _ in range(2)]
+            record.add_reference(is_single, pass_name, seconds)
+
+
+def _reference(problem: str, pass_name: str, inputs: Inputs) -> None:
+    arguments = {**inputs.parameters, **inputs.options}
+    if pass_name == "score":
+        getattr(reference, problem)(inputs.similarity, inputs.lengths, **arguments)
+    else:
+        reference.gradients(problem, inputs.similarity, inputs.lengths, **arguments)
+
+
+def _run_case(team: dict[str, Worker], case: Case, settings: Settings, folder: Path) -> Outcome:
+    """Run it on its framework's worker; a worker that is gone is replaced first."""
+    if not team[case.framework].alive:
+        try:
+            team[case.framework] = Worker(case.framework, settings, folder)
+        except Unavailable as error:
+            return Outcome("failed", f"the worker could not be started again: {error}", {})
+    return team[case.framework].run(case, settings.compile_limit)

@@ -1,0 +1,162 @@
+"""What a worker does with a case: first call, gate, steady state."""
+
+import functools
+import importlib
+import json
+import os
+import queue
+import sys
+import threading
+import traceback
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from shared.bench import answers, files
+from shared.bench.answers import Answer
+from shared.bench.gate import judge
+from shared.bench.measure import steady_state, timed
+from shared.bench.memory import MemoryMeter
+from shared.bench.plan import FRAMEWORKS
+from shared.problems import Inputs
+
+
+def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int, folder: str) -> None:
+    """Say hello, then run the cases that come on standard input until it is closed."""
+
+    def send(**event: Any) -> None:
+        channel.write(json.dumps(event) + "\n")
+        channel.flush()
+
+    try:
+        backend = importlib.import_module(f"{framework}_impl.backend")
+    except ImportError as error:
+        send(event="unavailable", installed=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
+        return
+    problem = backend.device_problem(device)
+    if problem:
+        send(event="unavailable", installed=True, reason=problem)
+        return
+    used = backend.set_threads(threads)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    start, _ = timed(lambda: backend.start_compiler(device))
+    send(
+        event="hello",
+        absent=backend.absent,
+        auto=backend.auto,
+        environment=backend.environment(device) | {"threads": used, "cores": cores, "compiler_start_seconds": start},
+    )
+    runner = _Runner(backend, device, dtype, Path(folder), send)
+    for line in _lines():
+        case = json.loads(line)
+        try:
+            runner.run(case)
+        except Exception as error:  # a case that fails costs only itself
+            print(traceback.format_exc(), file=sys.stderr)
+            send(event="done", status="failed", reason=_one_line(error))
+
+
+def _lines() -> Any:
+    """Lines of standard input; the process ends when the parent is gone, even in the middle of a case."""
+    lines: queue.Queue[str] = queue.Queue()
+
+    def read() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        yield lines.get()
+
+
+def _one_line(error: BaseException) -> str:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {first}"[:300]
+
+
+class _Runner:
+    """Runs cases on one framework; keeps the inputs and the proved answers."""
+
+    def __init__(self, backend: Any, device: str, dtype: str, folder: Path, send: Any) -> None:
+        self.backend, self.device, self.dtype, self.send = backend, device, dtype, send
+        self.folder = folder
+        self.witnesses: dict[bool, Answer] = {}
+
+    @functools.cache  # noqa: B019 - one runner lives as long as its process
+    def inputs(self, single: bool) -> Inputs:
+        return files.load_inputs(self.folder, single)
+
+    @functools.cache  # noqa: B019
+    def answer(self, single: bool) -> Answer:
+        return answers.load(files.answer_path(self.folder, single))
+
+    def run(self, case: dict[str, Any]) -> None:
+        backend, inputs = self.backend, self.inputs(case["single"])
+        backend.clear_caches()
+        with backend.precision(self.dtype):
+            score = backend.function(case["problem"], case["variant"], inputs.options, case["unroll"])
+            function = backend.pass_function(case["pass_name"], score, case["compiled"])
+            call = self._call(function, inputs)
+            first, result = timed(call)
+            self.send(event="first_call", seconds=first)
+            result = backend.to_numpy(result)
+        answer, source = self._answer(case)
+        verdict = judge(case["pass_name"], result, answer, self.dtype, inputs.parameters["temperature"])
+        gate = {"text": verdict.text, "error_of_allowed": verdict.error, "source": source, "pairs": len(answer.pairs)}
+        if not verdict.passed:
+            self.send(event="done", status="wrong", reason=verdict.text, gate=gate)
+            return
+        del result
+        with backend.precision(self.dtype):
+            memory = MemoryMeter(lambda: backend.peak_bytes(self.device))
+            steady = steady_state(call, case["repeats"], case["warm_up"], memory)
+        self.send(
+            event="done",
+            status="ok",
+            gate=gate,
+            first_seconds=first,
+            steady_seconds=steady.seconds,
+            peak_bytes=steady.peak_bytes,
+            work=inputs.work,
+        )
+
+    def _call(self, function: Any, inputs: Inputs) -> Any:
+        """The timed call: arguments are on the device already, the result is waited for."""
+        backend = self.backend
+        similarity = backend.to_device(inputs.similarity, self.device)
+        lengths = None if inputs.lengths is None else backend.to_device(inputs.lengths, self.device)
+        return lambda: backend.wait(function(similarity, lengths, **inputs.parameters))
+
+    def _answer(self, case: dict[str, Any]) -> tuple[Answer, str]:
+        """What to gate against: the NumPy reference, or a float64 run that agreed with it on the cut pairs."""
+        single = case["single"]
+        answer = self.answer(single)
+        if not answer.is_cut:
+            return answer, "NumPy"
+        if single not in self.witnesses:
+            self.witnesses[single] = self._witness(case["problem"], answer, self.inputs(single))
+        return self.witnesses[single], f"float64 {self.backend.auto}, itself gated by NumPy on cut pairs"
+
+    def _witness(self, problem: str, answer: Answer, inputs: Inputs) -> Answer:
+        full_lengths = inputs.pair_lengths[answer.pairs]
+        matrices = inputs.similarity if inputs.similarity.ndim == 3 else inputs.similarity[None]
+        chosen = matrices[answer.pairs].astype(np.float64)
+        selected = answer._replace(pairs=np.arange(len(answer.pairs)))
+        for pass_name in ("score", "marginals"):
+            cut = self._float64(problem, pass_name, chosen, answer.lengths, inputs)
+            verdict = judge(pass_name, cut, selected, "float64", inputs.parameters["temperature"])
+            if not verdict.passed:
+                raise RuntimeError(f"the float64 run to gate against is itself wrong: {verdict.text}")
+        scores = self._float64(problem, "score", chosen, full_lengths, inputs)
+        marginals = self._float64(problem, "marginals", chosen, full_lengths, inputs)
+        return Answer(answer.pairs, full_lengths, False, scores, marginals)
+
+    def _float64(self, problem: str, pass_name: str, matrices: np.ndarray, lengths: np.ndarray, inputs: Inputs) -> Any:
+        backend = self.backend
+        with backend.precision("float64"):
+            score = backend.function(problem, backend.auto, inputs.options)
+            function = backend.pass_function(pass_name, score, compiled=False)
+            arguments = (backend.to_device(array, self.device) for array in (matrices, lengths))
+            return backend.to_numpy(backend.wait(function(*arguments, **inputs.parameters)))

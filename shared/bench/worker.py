@@ -1,0 +1,37 @@
+"""The process that one framework is measured in. It speaks JSON lines: cases come in, events go out.
+
+    python -m shared.bench.worker FRAMEWORK DEVICE DTYPE THREADS FOLDER
+
+FOLDER holds the inputs and answers of the run. The cores are set before the framework is imported. Events:
+{"event": "hello", ...}, {"event": "unavailable", "reason": ...}, and for each case {"event": "first_call"} followed
+by {"event": "done", "status": "ok" | "wrong" | "failed", ...}.
+"""
+
+import os
+import sys
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def limit_cores(threads: int) -> None:
+    """Keep this process to its first `threads` cores, before anything starts a thread pool."""
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(threads)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+
+
+def main() -> None:
+    """Serve cases until the parent closes the pipe."""
+    framework, device, dtype, threads, folder = sys.argv[1:]
+    limit_cores(int(threads))
+    # the protocol keeps the real standard output; whatever a library prints goes to standard error
+    channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    from shared.bench.serve import serve  # only now: NumPy and the framework start their threads on import
+
+    serve(channel, framework, device, dtype, int(threads), folder)
+
+
+if __name__ == "__main__":
+    main()

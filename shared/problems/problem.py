@@ -1,0 +1,44 @@
+"""What the benchmark needs to know of a problem, and the inputs of one run."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """One call's arguments, as NumPy arrays and numbers."""
+
+    text: str  # one line for the table's head
+    similarity: np.ndarray  # (rows, cols) or (batch, rows, cols)
+    lengths: np.ndarray | None  # (batch, 2), or None
+    parameters: dict[str, float] = field(default_factory=dict)  # differentiable
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def pair_lengths(self) -> np.ndarray:
+        """(pairs, 2): the lengths of every pair, also of a single one without lengths."""
+        rows, cols = self.similarity.shape[-2:]
+        pairs = len(self.similarity) if self.similarity.ndim == 3 else 1
+        given = np.array([rows, cols]) if self.lengths is None else self.lengths
+        return np.broadcast_to(given, (pairs, 2))
+
+    @property
+    def work(self) -> int:
+        """Cells inside the lengths: the work asked for, not the padding."""
+        return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum())
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is computed."""
+
+    name: str
+    text: str  # one line
+    passes: tuple[str, ...]
+    # what a user asked for -> the single pair and the batch
+    inputs: Callable[[Any], tuple[Inputs, Inputs]]
+    # cells that one call does, the name of that rate
+    rate: str = "GCUPS"

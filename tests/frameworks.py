@@ -1,0 +1,223 @@
+"""What the tests share: both frameworks behind one call, awkward inputs, and the comparison with the reference.
+
+`run` gives a problem's scores and its gradients through a random cotangent, as NumPy arrays, by any variant of any
+framework; `reference_result` gives the same by `shared.reference`; `assert_parity` compares them by the tolerances
+of `shared.numerics`.
+"""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import torch
+
+import jax_impl
+import jax_impl.backend
+import torch_impl
+import torch_impl.backend
+from shared import reference
+from shared.numerics import TOLERANCES, marginals_bound
+from torch_impl.compiler import compiled
+
+
+class Framework(NamedTuple):
+    """A package and the adapter that knows how its framework is driven."""
+
+    package: ModuleType
+    backend: ModuleType
+
+
+class Problem(NamedTuple):
+    """What a test has to know of a problem: its differentiable parameters and its options, in every combination."""
+
+    parameters: dict[str, tuple[float, float]]  # name -> where random values of it are drawn from
+    options: tuple[dict[str, str], ...]
+
+
+class Inputs(NamedTuple):
+    """Arguments of a problem in float64, each value one that float32 can hold; and a cotangent for the scores."""
+
+    similarity: np.ndarray  # (*batch, rows, cols)
+    lengths: np.ndarray | None  # (*batch, 2)
+    parameters: dict[str, np.ndarray]  # each () or (*batch)
+    cotangent: np.ndarray  # (*batch)
+
+
+class Result(NamedTuple):
+    """Scores, the gradients of sum(cotangent * scores), and that cotangent."""
+
+    score: np.ndarray
+    gradients: dict[str, np.ndarray]  # "similarity" and each parameter
+    cotangent: np.ndarray
+
+
+FRAMEWORKS = {
+    "jax": Framework(jax_impl, jax_impl.backend),
+    "torch": Framework(torch_impl, torch_impl.backend),
+}
+PROBLEMS = {
+    "smith_waterman": Problem({"gap": (-2.0, 0.5), "temperature": (0.5, 2.0)}, ({"end": "any"}, {"end": "match"})),
+}
+AWKWARD_SIZES = ((1, 1), (1, 7), (7, 1), (5, 8), (8, 5), (17, 9), (63, 17))
+DTYPES = ("float32", "float64")
+
+# how far a result was from the reference at worst, in the units of the tolerances: (dtype, what) -> error
+worst_errors: dict[tuple[str, str], float] = {}
+
+# XLA's compiler without its expensive passes: breadth where time is short
+_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+
+
+def single(rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman") -> Inputs:
+    """One full matrix of normal random numbers, random parameters of shape ()."""
+    random = np.random.default_rng([seed, rows, cols])
+    parameters = _parameters(random, problem, ())
+    return Inputs(_float32(random.normal(size=(rows, cols)) * 2), None, parameters, _cotangent(random, ()))
+
+
+def ragged(rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman", per_pair: bool = True) -> Inputs:
+    """A batch of six pairs: full, without rows, without columns, one cell, and two partial ones; poison around them.
+
+    The padding holds NaN and infinities. Parameters are per pair, or shared by all pairs.
+    """
+    random = np.random.default_rng([seed, rows, cols, 6])
+    partial = random.integers(1, (rows + 1, cols + 1), size=(2, 2))
+    lengths = np.array([(rows, cols), (0, cols), (rows, 0), (1, 1), *partial], dtype=np.int32)
+    batch = (len(lengths),)
+    similarity = _float32(random.normal(size=(*batch, rows, cols)) * 2)
+    poisoned = poison(similarity, lengths)
+    return Inputs(poisoned, lengths, _parameters(random, problem, batch if per_pair else ()), _cotangent(random, batch))
+
+
+def poison(similarity: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The batch with NaN, inf and -inf in turn wherever it lies outside lengths."""
+    _, rows, cols = similarity.shape
+    i, j = np.indices((rows, cols))
+    outside = (i >= lengths[:, 0, None, None]) | (j >= lengths[:, 1, None, None])
+    return np.where(outside, np.array([np.nan, np.inf, -np.inf])[(i + j) % 3], similarity)
+
+
+def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options: str) -> Result:
+    """The same as `run`, by the NumPy reference."""
+    similarity, lengths, parameters, cotangent = inputs
+    score = getattr(reference, problem)(similarity, lengths, **parameters, **options)
+    own = reference.gradients(problem, similarity, lengths, **parameters, **options)
+    gradients = {"similarity": own["similarity"] * cotangent[..., None, None]}
+    for name, value in parameters.items():
+        each = own[name] * cotangent
+        gradients[name] = each if value.shape == cotangent.shape else each.sum()
+    return Result(score, gradients, cotangent)
+
+
+def run(
+    framework: str,
+    inputs: Inputs,
+    dtype: str,
+    variant: str = "auto",
+    how: str = "eager",
+    problem: str = "smith_waterman",
+    **options: str,
+) -> Result:
+    """Scores and gradients by one variant. how: "eager", "compiled", or "quick": compiled with little optimisation."""
+    score = FRAMEWORKS[framework].backend.function(problem, variant, options)
+    return run_function(framework, score, inputs, dtype, how)
+
+
+def run_function(
+    framework: str, score: Callable[..., Any], inputs: Inputs, dtype: str, how: str = "eager", device: str = "cpu"
+) -> Result:
+    """`run` for any function with the signature score(similarity, lengths, **parameters)."""
+    backend = FRAMEWORKS[framework].backend
+    with backend.precision(dtype):
+        similarity, cotangent, *values = (
+            backend.to_device(array.astype(dtype), device)
+            for array in (inputs.similarity, inputs.cotangent, *inputs.parameters.values())
+        )
+        parameters = dict(zip(inputs.parameters, values, strict=True))
+        pull = {"jax": _pull_jax, "torch": _pull_torch}[framework]
+        scores, gradients = pull(score, how, similarity, inputs.lengths, parameters, cotangent)
+        return Result(
+            backend.to_numpy(scores),
+            {name: backend.to_numpy(value) for name, value in gradients.items()},
+            inputs.cotangent.astype(dtype),
+        )
+
+
+def assert_parity(result: Result, expected: Result, dtype: str, temperature: Any) -> None:
+    """Raise AssertionError unless every score and gradient is within the tolerances of this dtype.
+
+    The message begins with what is off: "score", "similarity", or a parameter's name.
+    """
+    tolerance = TOLERANCES[dtype]
+    temperatures = np.broadcast_to(temperature, expected.score.shape)
+    scale = np.maximum(np.abs(expected.score), temperatures)
+    _assert_within("score", dtype, result.score, expected.score, scale, np.asarray(tolerance.score))
+
+    bounds = [marginals_bound(dtype, *pair) for pair in zip(np.ravel(scale), np.ravel(temperatures), strict=True)]
+    bound = np.reshape(bounds, scale.shape)[..., None, None]
+    weight = np.abs(expected.cotangent)[..., None, None]
+    _assert_within("similarity", dtype, *_of("similarity", result, expected), weight, bound)
+    for name in expected.gradients.keys() - {"similarity"}:
+        got, wanted = _of(name, result, expected)
+        largest = np.maximum(1.0, np.max(np.abs(wanted), initial=0.0))
+        _assert_within(name, dtype, got, wanted, largest, np.asarray(tolerance.gradient))
+
+
+def _assert_within(
+    what: str, dtype: str, got: np.ndarray, wanted: np.ndarray, scale: np.ndarray, bound: np.ndarray
+) -> None:
+    assert got.dtype == dtype, f"{what} has dtype {got.dtype}, expected {dtype}"
+    assert got.shape == wanted.shape, f"{what} has shape {got.shape}, expected {wanted.shape}"
+    if not got.size:
+        return
+    error = np.abs(got.astype(np.float64) - wanted) / scale
+    excess = np.where(np.isfinite(error), error / bound, np.inf)
+    at = np.unravel_index(np.argmax(excess), excess.shape)
+    assert excess[at] <= 1.0, f"{what} is {got[at]!r} at {tuple(map(int, at))}, expected {wanted[at]!r} ({dtype})"
+    key = (dtype, what)
+    worst_errors[key] = max(worst_errors.get(key, 0.0), float(error.max()))
+
+
+def _of(name: str, result: Result, expected: Result) -> tuple[np.ndarray, np.ndarray]:
+    return result.gradients[name], np.asarray(expected.gradients[name])
+
+
+def _pull_jax(
+    score: Callable[..., Any], how: str, similarity: Any, lengths: Any, parameters: dict[str, Any], cotangent: Any
+) -> tuple[Any, dict[str, Any]]:
+    def pull(matrix: Any, values: dict[str, Any], sizes: Any, weight: Any) -> tuple[Any, Any, Any]:
+        scores, back = jax.vjp(lambda matrix, values: score(matrix, sizes, **values), matrix, values)
+        return scores, *back(weight)
+
+    if how != "eager":
+        pull = jax.jit(pull, compiler_options=_QUICK if how == "quick" else {})
+    scores, to_similarity, to_parameters = pull(similarity, parameters, lengths, cotangent)
+    return scores, {"similarity": to_similarity, **to_parameters}
+
+
+def _pull_torch(
+    score: Callable[..., Any], how: str, similarity: Any, lengths: Any, parameters: dict[str, Any], cotangent: Any
+) -> tuple[Any, dict[str, Any]]:
+    function = score if how == "eager" else compiled(score, backend="eager" if how == "quick" else "inductor")
+    inputs = {"similarity": similarity, **parameters}
+    for tensor in inputs.values():
+        tensor.requires_grad_()
+    sizes = None if lengths is None else torch.from_numpy(lengths)
+    scores = function(similarity, sizes, **parameters)
+    return scores, dict(zip(inputs, torch.autograd.grad(scores, list(inputs.values()), cotangent), strict=True))
+
+
+def _parameters(random: np.random.Generator, problem: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    limits = PROBLEMS[problem].parameters
+    return {name: _float32(random.uniform(*limits[name], size=shape)) for name in limits}
+
+
+def _cotangent(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Of either sign and never near 0, so that no pair's gradient goes unseen."""
+    return _float32(random.uniform(0.5, 1.5, size=shape) * random.choice([-1, 1], size=shape))
+
+
+def _float32(values: Any) -> np.ndarray:
+    return np.asarray(values, dtype=np.float32).astype(np.float64)
