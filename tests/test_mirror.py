@@ -17,6 +17,7 @@ from shared.variants import VARIANTS, variant_names
 ONLY_IN_TORCH = {
     "compiler.py",  # the scan operator runs only inside torch.compile, with settings of its own
     "first_order.py",  # the scan operator has no second derivatives
+    "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
 
 
