@@ -99,8 +99,8 @@ def _parser() -> argparse.ArgumentParser:
         help="which frameworks: jax,torch (default both)")  # fmt: skip
     add("--problem", type=_one_of("problem", PROBLEMS), default=defaults.problem, help="what is computed")
     add("--variant", type=_names, metavar="NAME[,NAME]", help="which variants, or auto; see --list (default: a few)")
-    add("--pass", type=_some_of("pass", PASSES), default=defaults.passes, dest="passes", metavar="NAME[,NAME]",
-        help=f"what is asked of them: {','.join(PASSES)} (default all)")  # fmt: skip
+    add("--pass", type=_some_of("pass", PASSES), dest="passes", metavar="NAME[,NAME]",
+        help=f"what is asked of them: {','.join(PASSES)} (default all; score for --ladder)")  # fmt: skip
     add("--input", default=defaults.input, metavar="globins|random|FILE",
         help="the bundled globins (default), random matrices, or a FASTA file")  # fmt: skip
     add("--matrix", default=defaults.matrix, metavar="NAME",
@@ -108,7 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=_whole("batch", 1), metavar="N", help="pairs (default: all pairs; 100 for random)")
     add("--size", type=_size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
     add("--dtype", type=_one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
-    add("--repeats", type=_whole("repeats", 1), metavar="N", help="timed calls (default: up to 10 in a few seconds)")
+    add("--repeats", type=_whole("repeats", 1), metavar="N", help="timed calls (default: 5 to 100, as fit into 2 s)")
     add("--gap", type=_real("gap"), default=defaults.gap, metavar="G", help="added for every gap (default -1)")
     add("--end", type=_one_of("end", ENDS), default=defaults.end, help="where an alignment may end: any or match")
     add("--temperature", type=_real("temperature", positive=True), default=defaults.temperature, metavar="T",
@@ -147,10 +147,11 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
     return Settings(
         frameworks=options.framework,
         variants=options.variant,
+        passes=options.passes or (("score",) if options.ladder else PASSES),
         input=input_name,
         threads=options.threads or cores,
         **{name: given[name] for name in (
-            "device", "problem", "passes", "matrix", "batch", "size", "dtype", "repeats", "gap", "end", "temperature",
+            "device", "problem", "matrix", "batch", "size", "dtype", "repeats", "gap", "end", "temperature",
             "seed", "unroll", "compile_limit", "ladder", "json",
         )},
     )  # fmt: skip

@@ -81,10 +81,12 @@ def start_compiler(device: str) -> None:
     wait(jax.jit(lambda x: x + 1)(to_device(np.zeros(3, np.float32), device)))
 
 
-def clear_caches() -> None:
-    """Forget everything compiled in this process."""
+@contextlib.contextmanager
+def empty_caches() -> Iterator[None]:
+    """Inside, nothing is known that was compiled before; on disk JAX keeps nothing unless it is asked to."""
     jax.clear_caches()
     sweeps.forget_compiled()
+    yield
 
 
 def set_threads(threads: int) -> int:

@@ -5,6 +5,7 @@ framework; `reference_result` gives the same by `shared.reference`; `assert_pari
 of `shared.numerics`.
 """
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -66,6 +67,9 @@ DTYPES = ("float32", "float64")
 # how far a result was from the reference at worst, in the units of the tolerances: (dtype, what) -> error
 worst_errors: dict[tuple[str, str], float] = {}
 
+# similarity, lengths, parameters, cotangent -> scores, gradients
+Pull = Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]]
+
 # XLA's compiler without its expensive passes: breadth where time is short
 _QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
@@ -121,23 +125,22 @@ def run(
     **options: str,
 ) -> Result:
     """Scores and gradients by one variant. how: "eager", "compiled", or "quick": compiled with little optimisation."""
-    score = FRAMEWORKS[framework].backend.function(problem, variant, options)
+    score = _score(framework, problem, variant, tuple(options.items()))
     return run_function(framework, score, inputs, dtype, how)
 
 
-def run_function(
-    framework: str, score: Callable[..., Any], inputs: Inputs, dtype: str, how: str = "eager", device: str = "cpu"
-) -> Result:
+def run_function(framework: str, score: Callable[..., Any], inputs: Inputs, dtype: str, how: str = "eager") -> Result:
     """`run` for any function with the signature score(similarity, lengths, **parameters)."""
     backend = FRAMEWORKS[framework].backend
+    pull = {"jax": _jax_pull, "torch": _torch_pull}[framework](score, how)
     with backend.precision(dtype):
         similarity, cotangent, *values = (
-            backend.to_device(array.astype(dtype), device)
+            backend.to_device(array.astype(dtype), "cpu")
             for array in (inputs.similarity, inputs.cotangent, *inputs.parameters.values())
         )
-        parameters = dict(zip(inputs.parameters, values, strict=True))
-        pull = {"jax": _pull_jax, "torch": _pull_torch}[framework]
-        scores, gradients = pull(score, how, similarity, inputs.lengths, parameters, cotangent)
+        scores, gradients = pull(
+            similarity, inputs.lengths, dict(zip(inputs.parameters, values, strict=True)), cotangent
+        )
         return Result(
             backend.to_numpy(scores),
             {name: backend.to_numpy(value) for name, value in gradients.items()},
@@ -184,29 +187,35 @@ def _of(name: str, result: Result, expected: Result) -> tuple[np.ndarray, np.nda
     return result.gradients[name], np.asarray(expected.gradients[name])
 
 
-def _pull_jax(
-    score: Callable[..., Any], how: str, similarity: Any, lengths: Any, parameters: dict[str, Any], cotangent: Any
-) -> tuple[Any, dict[str, Any]]:
-    def pull(matrix: Any, values: dict[str, Any], sizes: Any, weight: Any) -> tuple[Any, Any, Any]:
-        scores, back = jax.vjp(lambda matrix, values: score(matrix, sizes, **values), matrix, values)
-        return scores, *back(weight)
-
-    if how != "eager":
-        pull = jax.jit(pull, compiler_options=_QUICK if how == "quick" else {})
-    scores, to_similarity, to_parameters = pull(similarity, parameters, lengths, cotangent)
-    return scores, {"similarity": to_similarity, **to_parameters}
+@functools.cache
+def _score(framework: str, problem: str, variant: str, options: tuple[tuple[str, str], ...]) -> Callable[..., Any]:
+    """The same object for the same arguments, so that it is compiled once for a shape."""
+    return FRAMEWORKS[framework].backend.function(problem, variant, dict(options))
 
 
-def _pull_torch(
-    score: Callable[..., Any], how: str, similarity: Any, lengths: Any, parameters: dict[str, Any], cotangent: Any
-) -> tuple[Any, dict[str, Any]]:
+@functools.cache
+def _jax_pull(score: Callable[..., Any], how: str) -> Pull:
+    def pull(similarity: Any, lengths: Any, parameters: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+        function = lambda matrix, values: score(matrix, lengths, **values)  # noqa: E731
+        scores, back = jax.vjp(function, similarity, parameters)
+        to_similarity, to_parameters = back(cotangent)
+        return scores, {"similarity": to_similarity, **to_parameters}
+
+    return pull if how == "eager" else jax.jit(pull, compiler_options=_QUICK if how == "quick" else {})
+
+
+@functools.cache
+def _torch_pull(score: Callable[..., Any], how: str) -> Pull:
     function = score if how == "eager" else compiled(score, backend="eager" if how == "quick" else "inductor")
-    inputs = {"similarity": similarity, **parameters}
-    for tensor in inputs.values():
-        tensor.requires_grad_()
-    sizes = None if lengths is None else torch.from_numpy(lengths)
-    scores = function(similarity, sizes, **parameters)
-    return scores, dict(zip(inputs, torch.autograd.grad(scores, list(inputs.values()), cotangent), strict=True))
+
+    def pull(similarity: Any, lengths: Any, parameters: dict[str, Any], cotangent: Any) -> tuple[Any, dict[str, Any]]:
+        inputs = {"similarity": similarity, **parameters}
+        for tensor in inputs.values():
+            tensor.requires_grad_()
+        scores = function(similarity, None if lengths is None else torch.from_numpy(lengths), **parameters)
+        return scores, dict(zip(inputs, torch.autograd.grad(scores, list(inputs.values()), cotangent), strict=True))
+
+    return pull
 
 
 def _parameters(random: np.random.Generator, problem: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:

@@ -1,7 +1,8 @@
 """Bad arguments raise the same exception with the same text in both frameworks, before anything is computed."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -22,11 +23,7 @@ class Bad(NamedTuple):
     text: str
     similarity: Any = S
     lengths: Any = None
-    keywords: dict[str, Any] = {}
-
-
-def similarity_case(similarity: Any, error: type[Exception], text: str) -> Bad:
-    return Bad(error, text, similarity=similarity)
+    keywords: Mapping[str, Any] = MappingProxyType({})
 
 
 NO_ARRAY = "similarity must be a floating-point array of this framework or NumPy, got "

@@ -63,6 +63,8 @@ def cases() -> Iterator[tuple[str, str, str, tuple[int, int], str, dict]]:
                     sizes = ((5, 8),) if variant in UNROLLED else ((5, 8), (63, 17))
                 elif framework == "jax" and variant == "diagonal_loop":
                     sizes = AWKWARD_SIZES[:-1]
+                if framework == "torch" and variant == "batch_loop":
+                    sizes = sizes[-2:]
                 for number, size in enumerate(sizes):
                     # some options need two rows and columns, and find nothing in less
                     turn = number % len(options) if min(size) > 1 else 0

@@ -86,10 +86,15 @@ def start_compiler(device: str) -> None:
     wait(torch.autograd.grad(compile_function(lambda x: (x + 1).sum())(x), x))
 
 
-def clear_caches() -> None:
-    """Forget everything compiled in this process."""
+@contextlib.contextmanager
+def empty_caches() -> Iterator[None]:
+    """Inside, nothing is known that was compiled before, neither in this process nor on disk."""
+    from torch._inductor.utils import fresh_cache  # here: it takes a second to import
+
     torch._dynamo.reset()
     sweeps.forget_compiled()
+    with fresh_cache():
+        yield
 
 
 def set_threads(threads: int) -> int:

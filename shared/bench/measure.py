@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shared.bench.memory import MemoryMeter
 
 # without a number of repeats from the user: up to this many, within this time, and never fewer than the minimum
-DEFAULT_REPEATS, DEFAULT_SECONDS, LEAST_REPEATS = 10, 6.0, 3
+DEFAULT_REPEATS, DEFAULT_SECONDS, LEAST_REPEATS = 100, 2.0, 5
 
 
 class Steady(NamedTuple):

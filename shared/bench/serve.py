@@ -51,7 +51,8 @@ def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int
     for line in _lines():
         case = json.loads(line)
         try:
-            runner.run(case)
+            with backend.empty_caches():
+                runner.run(case)
         except Exception as error:  # a case that fails costs only itself
             print(traceback.format_exc(), file=sys.stderr)
             send(event="done", status="failed", reason=_one_line(error))
@@ -94,7 +95,6 @@ class _Runner:
 
     def run(self, case: dict[str, Any]) -> None:
         backend, inputs = self.backend, self.inputs(case["single"])
-        backend.clear_caches()
         with backend.precision(self.dtype):
             score = backend.function(case["problem"], case["variant"], inputs.options, case["unroll"])
             function = backend.pass_function(case["pass_name"], score, case["compiled"])

@@ -70,7 +70,7 @@ def _row(result: Result) -> tuple[str, ...]:
     rate = outcome.details["work"] / result.median / 1e9
     first = duration(outcome.details["first_seconds"])
     spread = f"{low} … {high}"
-    return (*names, first, duration(result.median), spread, f"{rate:.4f}", _size(outcome.details["peak_bytes"]))
+    return (*names, first, duration(result.median), spread, f"{rate:.3g}", _size(outcome.details["peak_bytes"]))
 
 
 def _verdict(record: Record) -> Iterable[str]:

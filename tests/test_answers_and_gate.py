@@ -1,0 +1,229 @@
+"""What results are gated against, and that the gate goes red for every kind of wrong result."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from shared import reference
+from shared.bench import answers
+from shared.bench.answers import CELLS, Answer, answer, load, save
+from shared.bench.gate import Verdict, judge
+from shared.bench.plan import Settings
+from shared.numerics import TOLERANCES, marginals_bound
+from shared.problems import PROBLEMS, Inputs
+
+PARAMETERS = {"gap": -0.5, "temperature": 1.0}
+PASSES = ("score", "marginals")
+
+
+def inputs_of(shape: tuple[int, ...], lengths: Any = None) -> Inputs:
+    similarity = np.random.default_rng(5).normal(size=shape)
+    sizes = None if lengths is None else np.array(lengths, np.int32)
+    return Inputs("by hand", similarity, sizes, PARAMETERS, {"end": "any"})
+
+
+def forty_pairs() -> Inputs:
+    return inputs_of((40, 20, 20), np.random.default_rng(6).integers(3, 21, size=(40, 2)))
+
+
+# which pairs
+
+
+def test_the_shortest_and_the_longest_pair_are_covered():
+    inputs = forty_pairs()
+    work = inputs.pair_lengths.prod(axis=1)
+    found = answer("smith_waterman", inputs, seed=0, cells=1000)
+    assert work[found.pairs[0]] == work.min() and work[found.pairs[1]] == work.max()
+    assert 2 < len(found.pairs) < 40 and len(set(found.pairs)) == len(found.pairs)
+    assert found.lengths.prod(axis=1).sum() <= 1000 and not found.is_cut
+
+
+def test_the_other_pairs_are_drawn_by_the_seed():
+    chosen = [answer("smith_waterman", forty_pairs(), seed, cells=800).pairs.tolist() for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert chosen[0][:2] == chosen[2][:2]
+
+
+def test_every_pair_of_a_small_input_is_covered():
+    assert sorted(answer("smith_waterman", inputs_of((5, 3, 4)), seed=0).pairs) == [0, 1, 2, 3, 4]
+
+
+def test_the_globins_are_covered_up_to_about_200_000_cells(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(answers, "reference", _NoReference)
+    _, inputs = PROBLEMS["smith_waterman"].inputs(Settings())
+    found = answer("smith_waterman", inputs, seed=0)
+    assert CELLS == 200_000
+    assert 0.8 * CELLS < found.lengths.prod(axis=1).sum() <= CELLS and not found.is_cut
+
+
+class _NoReference:
+    """Only which pairs are chosen is asked, so nothing is computed."""
+
+    @staticmethod
+    def smith_waterman(similarity: np.ndarray, *_: Any, **__: Any) -> np.ndarray:
+        return np.zeros(len(similarity))
+
+    @staticmethod
+    def gradients(_: str, similarity: np.ndarray, *__: Any, **___: Any) -> dict[str, np.ndarray]:
+        return {"similarity": np.zeros(similarity.shape)}
+
+
+def test_values_are_those_of_the_reference():
+    inputs = forty_pairs()
+    found = answer("smith_waterman", inputs, seed=0, cells=1000)
+    for k, pair in enumerate(found.pairs):
+        rows, cols = inputs.pair_lengths[pair]
+        matrix = inputs.similarity[pair, :rows, :cols]
+        assert found.scores[k] == reference.smith_waterman(matrix, **PARAMETERS)
+        marginals = reference.gradients("smith_waterman", matrix, **PARAMETERS)["similarity"]
+        assert np.array_equal(found.marginals[k, :rows, :cols], marginals)
+        assert found.marginals[k].sum() == pytest.approx(marginals.sum(), abs=1e-12)
+
+
+# cut pairs
+
+
+@pytest.mark.parametrize(
+    ("size", "corner"), [((60, 70), (30, 30)), ((4, 1000), (4, 225)), ((1000, 4), (225, 4)), ((30, 30), (30, 30))]
+)
+def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, int], corner: tuple[int, int]):
+    inputs = inputs_of(size)
+    found = answer("smith_waterman", inputs, seed=0, cells=900)
+    assert found.is_cut == (size != corner)
+    assert found.lengths.tolist() == [list(corner)]
+    assert found.scores[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
+    assert found.marginals.shape == (1, *corner)
+
+
+def test_a_batch_with_one_large_pair_says_that_it_is_cut():
+    found = answer("smith_waterman", inputs_of((3, 50, 50), [(5, 5), (50, 50), (6, 6)]), seed=0, cells=900)
+    assert found.is_cut
+    assert dict(zip(found.pairs.tolist(), found.lengths.tolist(), strict=True))[1] == [30, 30]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_an_answer_survives_its_file(tmp_path: Path, is_cut: bool):
+    found = answer("smith_waterman", forty_pairs(), seed=0, cells=1000 if not is_cut else 50)
+    save(found, tmp_path / "answer.npz")
+    again = load(tmp_path / "answer.npz")
+    assert again.is_cut is is_cut
+    for before, after in zip(found, again, strict=True):
+        assert np.array_equal(before, after)
+
+
+# the gate
+
+
+class Gated(NamedTuple):
+    """A ragged batch, the answer for three of its ten pairs, and right results for all of them."""
+
+    dtype: str
+    answer: Answer
+    results: dict[str, np.ndarray]
+
+    def judge(self, pass_name: str, result: np.ndarray) -> Verdict:
+        return judge(pass_name, result, self.answer, self.dtype, PARAMETERS["temperature"])
+
+    def allowed(self, pass_name: str, k: int) -> float:
+        score = abs(self.answer.scores[k])
+        if pass_name == "score":
+            return TOLERANCES[self.dtype].score * max(score, PARAMETERS["temperature"])
+        return marginals_bound(self.dtype, score, PARAMETERS["temperature"])
+
+    def spoilt(self, pass_name: str, pair: int, by: float, at: tuple[int, ...] = (0, 0)) -> np.ndarray:
+        """A result with one value off."""
+        result = self.results[pass_name].copy()
+        result[(pair, *at) if pass_name == "marginals" else pair] += by
+        return result
+
+    @property
+    def unseen(self) -> int:
+        """A pair that is not among those compared."""
+        return next(pair for pair in range(10) if pair not in self.answer.pairs)
+
+
+@pytest.fixture(scope="module", params=["float32", "float64"])
+def gated(request: pytest.FixtureRequest) -> Gated:
+    # no pair is as wide as the matrix, so that some padding lies beyond all lengths
+    lengths = [(8, 9), (2, 2), (7, 3), (5, 6), (4, 9), (8, 2), (6, 6), (3, 8), (7, 7), (5, 5)]
+    inputs = inputs_of((10, 9, 11), lengths)
+    found = answer("smith_waterman", inputs, seed=0, cells=115)
+    assert len(found.pairs) == 3
+    scores = reference.smith_waterman(inputs.similarity, inputs.lengths, **PARAMETERS)
+    marginals = reference.gradients("smith_waterman", inputs.similarity, inputs.lengths, **PARAMETERS)["similarity"]
+    results = {"score": scores.astype(request.param), "marginals": marginals.astype(request.param)}
+    return Gated(request.param, found, results)
+
+
+both_passes = pytest.mark.parametrize("pass_name", PASSES)
+
+
+@both_passes
+def test_the_right_result_passes(gated: Gated, pass_name: str):
+    verdict = gated.judge(pass_name, gated.results[pass_name])
+    assert verdict.passed
+    assert verdict.error is not None and verdict.error < 0.1
+
+
+@both_passes
+@pytest.mark.parametrize("k", [0, 1, 2])
+def test_a_wrong_value_is_told_with_its_pass_pair_error_and_limit(gated: Gated, pass_name: str, k: int):
+    pair = int(gated.answer.pairs[k])
+    verdict = gated.judge(pass_name, gated.spoilt(pass_name, pair, 0.5))
+    assert not verdict.passed
+    allowed = gated.allowed(pass_name, k)
+    assert verdict.text == f"{pass_name} off by 5.0e-01 for pair {pair}, allowed {allowed:.1e}"
+    assert verdict.error == pytest.approx(0.5 / allowed, rel=1e-2)
+
+
+@both_passes
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_tolerance_is_the_line(gated: Gated, pass_name: str, sign: int):
+    pair, allowed = int(gated.answer.pairs[1]), gated.allowed(pass_name, 1)
+    below = gated.judge(pass_name, gated.spoilt(pass_name, pair, sign * 0.9 * allowed))
+    above = gated.judge(pass_name, gated.spoilt(pass_name, pair, sign * 1.1 * allowed))
+    assert below.passed and not above.passed
+    assert (below.error, above.error) == (pytest.approx(0.9, abs=0.05), pytest.approx(1.1, abs=0.05))
+
+
+@both_passes
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_seen_also_in_a_pair_that_is_not_compared(gated: Gated, pass_name: str, value: float):
+    verdict = gated.judge(pass_name, gated.spoilt(pass_name, gated.unseen, value))
+    assert not verdict.passed and verdict.error is None
+    assert verdict.text == f"{pass_name} has values that are not finite"
+
+
+def test_a_value_leaked_into_the_padding_is_seen(gated: Gated):
+    rows, cols = gated.answer.lengths[0]
+    assert rows < gated.answer.marginals.shape[1]  # padding of this pair, inside what the answer holds
+    for at in ((rows, 0), (0, cols), (rows, cols), (8, 10)):  # the last: beyond all lengths
+        verdict = gated.judge("marginals", gated.spoilt("marginals", int(gated.answer.pairs[0]), 0.01, at))
+        assert not verdict.passed and "marginals off by 1.0e-02" in verdict.text
+
+
+@both_passes
+def test_a_result_of_another_pair_is_seen(gated: Gated, pass_name: str):
+    assert not gated.judge(pass_name, gated.results[pass_name][::-1]).passed
+
+
+@both_passes
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_single_pair_is_gated_without_a_number(pass_name: str, dtype: str):
+    inputs = inputs_of((6, 7))
+    found = answer("smith_waterman", inputs, seed=0)
+    scores = reference.smith_waterman(inputs.similarity, **PARAMETERS)
+    right = {"score": scores, "marginals": reference.gradients("smith_waterman", inputs.similarity, **PARAMETERS)}
+    result = np.asarray(right["score"] if pass_name == "score" else right["marginals"]["similarity"]).astype(dtype)
+    assert judge(pass_name, result, found, dtype, 1.0).passed
+    wrong = judge(pass_name, result + 1, found, dtype, 1.0)
+    assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
+
+
+def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
+    zero = gated.answer._replace(scores=np.zeros(3))
+    for temperature, passes in ((1.0, True), (0.01, False)):
+        result = np.full(10, 0.5 * TOLERANCES[gated.dtype].score)
+        assert judge("score", result, zero, gated.dtype, temperature).passed is passes

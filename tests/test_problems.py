@@ -1,0 +1,134 @@
+"""The inputs are what they are said to be: the random ones number by number, the proteins pair by pair."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.bench.plan import Settings
+from shared.problems import PROBLEMS, Inputs
+from shared.sequences import SequenceError, substitution_matrix
+
+
+def inputs(**settings: Any) -> tuple[Inputs, Inputs]:
+    return PROBLEMS["smith_waterman"].inputs(Settings(**settings))
+
+
+@pytest.fixture(scope="module")
+def random_default() -> tuple[Inputs, Inputs]:
+    return inputs(input="random", dtype="float64")
+
+
+@pytest.fixture(scope="module")
+def globins() -> tuple[Inputs, Inputs]:
+    return inputs()
+
+
+@pytest.fixture
+def fasta(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.fasta"
+    path.write_text(">first\nACDE\n>second\nACD\n>third\nWWWWW\n")
+    return path
+
+
+def test_random_input_draws_in_the_order_of_the_published_benchmark(random_default: tuple[Inputs, Inputs]):
+    single, batch = random_default
+    np.random.seed(0)
+    assert np.array_equal(single.similarity, np.random.random((100, 150)))
+    assert np.array_equal(batch.similarity, np.random.random((100, 100, 150)))
+    lengths = [[np.random.choice([80, 90, 100]), np.random.choice([95, 105, 120])] for _ in range(100)]
+    assert np.array_equal(batch.pair_lengths, lengths)
+
+
+def test_random_input_leaves_numpy_s_own_generator_alone():
+    np.random.seed(7)
+    before = np.random.random()
+    np.random.seed(7)
+    inputs(input="random", size=(3, 4), batch=2)
+    assert np.random.random() == before
+
+
+def test_random_input_has_the_published_number_of_cells(random_default: tuple[Inputs, Inputs]):
+    single, batch = random_default
+    assert (single.work, batch.work) == (15_000, 959_500)
+    assert single.lengths is None
+
+
+def test_size_and_batch_shape_the_random_input():
+    single, batch = inputs(input="random", size=(6, 7), batch=3)
+    assert single.similarity.shape == (6, 7)
+    assert batch.similarity.shape == (3, 6, 7)
+    assert set(batch.pair_lengths[:, 0]) <= {5, 6} and set(batch.pair_lengths[:, 1]) <= {4, 5, 6}
+
+
+@pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1)])
+def test_random_lengths_are_never_zero_and_fit(size: tuple[int, int]):
+    _, batch = inputs(input="random", size=size, batch=20)
+    assert (batch.pair_lengths >= 1).all() and (batch.pair_lengths <= size).all()
+
+
+def test_the_seed_decides_the_random_input():
+    (_, same), (_, again), (_, other) = (inputs(input="random", size=(4, 5), batch=9, seed=seed) for seed in (3, 3, 4))
+    assert np.array_equal(same.similarity, again.similarity) and np.array_equal(same.pair_lengths, again.pair_lengths)
+    assert not np.array_equal(same.similarity, other.similarity)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("source", ["random", "globins"])
+def test_the_dtype_is_the_one_asked_for(source: str, dtype: str):
+    single, batch = inputs(input=source, batch=2, dtype=dtype)
+    assert (single.similarity.dtype, batch.similarity.dtype) == (dtype, dtype)
+
+
+def test_float32_input_is_float64_input_rounded(random_default: tuple[Inputs, Inputs]):
+    _, batch = inputs(input="random")
+    assert np.array_equal(batch.similarity, random_default[1].similarity.astype(np.float32))
+
+
+def test_globins_are_all_pairs_of_all_proteins(globins: tuple[Inputs, Inputs]):
+    _, batch = globins
+    assert batch.similarity.ndim == 3 and len(batch.similarity) == 16 * 15 // 2
+    assert f"{len(batch.similarity)} pairs of 16 proteins" in batch.text
+    assert batch.work == batch.pair_lengths.astype(int).prod(axis=1).sum()
+
+
+def test_globins_are_zero_beyond_their_lengths(globins: tuple[Inputs, Inputs]):
+    _, batch = globins
+    for matrix, (rows, cols) in zip(batch.similarity, batch.pair_lengths, strict=True):
+        assert not matrix[rows:].any() and not matrix[:, cols:].any()
+
+
+def test_the_single_pair_is_the_first_of_the_batch(globins: tuple[Inputs, Inputs]):
+    single, batch = globins
+    assert np.array_equal(single.similarity, batch.similarity[0])
+    assert np.array_equal(single.pair_lengths[0], batch.pair_lengths[0])
+
+
+def test_batch_takes_the_first_pairs_and_goes_round_when_there_are_not_enough(fasta: Path):
+    _, all_three = inputs(input=str(fasta))
+    _, two = inputs(input=str(fasta), batch=2)
+    _, seven = inputs(input=str(fasta), batch=7)
+    lengths = all_three.pair_lengths.tolist()
+    assert lengths == [[4, 3], [4, 5], [3, 5]]
+    assert two.pair_lengths.tolist() == lengths[:2]
+    assert seven.pair_lengths.tolist() == [*lengths, *lengths, lengths[0]]
+
+
+def test_a_fasta_file_is_scored_with_the_matrix_asked_for(fasta: Path):
+    _, batch = inputs(input=str(fasta), matrix="pam250")
+    matrix = substitution_matrix("PAM250")
+    letters = [matrix.alphabet.index(letter) for letter in "ACDE"]
+    assert np.array_equal(batch.similarity[0, :4, :3], matrix.scores[np.ix_(letters, letters[:3])])
+    assert batch.text == "mine.fasta, PAM250, 3 pairs of 3 proteins, up to 4 x 5"
+
+
+def test_a_bad_file_is_told_in_one_line(tmp_path: Path):
+    with pytest.raises(SequenceError, match=r"missing\.fasta.*no such file"):
+        inputs(input=str(tmp_path / "missing.fasta"))
+
+
+def test_parameters_and_options_come_from_the_settings():
+    for given in inputs(input="random", size=(2, 2), batch=1, gap=-3.5, temperature=0.25, end="match"):
+        assert given.parameters == {"gap": -3.5, "temperature": 0.25}
+        assert given.options == {"end": "match"}

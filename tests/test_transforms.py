@@ -1,0 +1,337 @@
+"""Under the frameworks' own transforms, and beside them: jit, grad, vmap, compile, no_grad; imports change nothing."""
+
+import functools
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from frameworks import FRAMEWORKS, ragged, run, single
+
+import jax_impl
+import torch_impl
+from shared import reference
+from torch_impl.compiler import compiled
+
+ROOT = Path(__file__).parent.parent
+
+
+def batch(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
+
+
+S = batch(3, 4, 5)
+LENGTHS = np.array([(4, 5), (2, 3), (0, 4)], dtype=np.int32)
+SCORES = reference.smith_waterman(S, LENGTHS)
+MARGINALS = reference.gradients("smith_waterman", S, LENGTHS)["similarity"]
+
+
+def close(got: Any, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_moving_an_array_to_the_device_and_back_keeps_it(framework):
+    backend = FRAMEWORKS[framework].backend
+    for array in (np.float32(3.0).reshape(()), S, S[:, ::2].swapaxes(0, 2), np.zeros((0, 4), np.float32)):
+        moved = backend.to_numpy(backend.wait(backend.to_device(array, "cpu")))
+        assert (moved.shape, moved.dtype) == (array.shape, array.dtype)
+        np.testing.assert_array_equal(moved, array)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_an_unrolled_function_has_the_defaults_of_the_public_one(framework):
+    backend = FRAMEWORKS[framework].backend
+    s = backend.to_device(S, "cpu")
+    scores = backend.to_numpy(backend.function("smith_waterman", "scan_select", unroll=2)(s, LENGTHS))
+    close(scores, SCORES)
+
+
+# JAX
+
+
+def test_jax_jit_traces_lengths_and_parameters():
+    jitted = jax.jit(jax_impl.smith_waterman)
+    close(jitted(S, LENGTHS, gap=-1.0, temperature=1.0), SCORES)
+    close(jitted(S, LENGTHS[::-1], gap=-1.0, temperature=1.0), reference.smith_waterman(S, LENGTHS[::-1]))
+    assert jitted._cache_size() == 1
+
+
+def test_jax_grad_of_one_pair_is_its_marginals():
+    close(jax.jit(jax.grad(jax_impl.smith_waterman))(S[1], LENGTHS[1]), MARGINALS[1])
+
+
+def test_jax_marginals_under_jit_and_of_a_jitted_function():
+    close(jax.jit(functools.partial(jax_impl.marginals, jax_impl.smith_waterman))(S, LENGTHS), MARGINALS)
+    close(jax_impl.marginals(jax.jit(jax_impl.smith_waterman), S, LENGTHS), MARGINALS)
+
+
+@pytest.mark.parametrize("variant", ["auto", "diagonal_loop", "scan_cond", "batch_loop"])
+def test_jax_vmap_over_an_outer_axis(variant):
+    outer, lengths = np.stack([S, -S]), np.stack([LENGTHS, LENGTHS[::-1]])
+    score = functools.partial(jax_impl.smith_waterman, variant=variant)
+    got = jax.jit(jax.vmap(score))(outer, lengths)
+    close(got, np.stack([reference.smith_waterman(*pair) for pair in zip(outer, lengths, strict=True)]))
+
+
+def test_jax_vmap_over_single_pairs_is_the_batch():
+    close(jax.jit(jax.vmap(jax_impl.smith_waterman))(S, LENGTHS), SCORES)
+    close(jax.jit(jax.vmap(jax.grad(jax_impl.smith_waterman)))(S, LENGTHS), MARGINALS)
+
+
+def test_jax_vmap_over_a_parameter_alone():
+    gaps = jnp.array([-2.0, -1.0, 0.0])
+    got = jax.jit(jax.vmap(lambda gap: jax_impl.smith_waterman(S[0], gap=gap)))(gaps)
+    close(got, np.array([reference.smith_waterman(S[0], gap=float(gap)) for gap in gaps]))
+
+
+def test_jax_grad_of_vmap_equals_the_sum_of_grads():
+    total = lambda s: jax.vmap(jax_impl.smith_waterman)(s, LENGTHS).sum()  # noqa: E731
+    close(jax.jit(jax.grad(total))(S), MARGINALS)
+
+
+def test_jax_clamps_traced_lengths_to_the_matrix():
+    wild = np.array([(99, 5), (-3, 3), (2**31 - 1, -(2**31))], dtype=np.int32)
+    clamped = np.clip(wild, 0, (4, 5))
+    close(jax.jit(jax_impl.smith_waterman)(S, wild), reference.smith_waterman(S, clamped))
+    marginals = jax.jit(functools.partial(jax_impl.marginals, jax_impl.smith_waterman))(S, wild)
+    close(marginals, reference.gradients("smith_waterman", S, clamped)["similarity"])
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan])
+def test_jax_traced_temperature_that_is_not_positive_gives_nan_for_its_pair_only(bad):
+    temperature = jnp.array([1.0, bad, 1.0])
+    scores = np.asarray(jax.jit(jax_impl.smith_waterman)(S, LENGTHS, temperature=temperature))
+    assert np.isnan(scores).tolist() == [False, True, False]
+    close(scores[[0, 2]], SCORES[[0, 2]])
+    marginals = jax.jit(functools.partial(jax_impl.marginals, jax_impl.smith_waterman))(
+        S, LENGTHS, temperature=temperature
+    )
+    close(marginals[0], MARGINALS[0])
+
+
+# PyTorch
+
+
+def tensors() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(S), torch.from_numpy(LENGTHS)
+
+
+def test_torch_func_vmap_over_single_pairs_is_the_batch():
+    close(torch.func.vmap(torch_impl.smith_waterman)(*tensors()), SCORES)
+
+
+def test_torch_func_vmap_of_grad_is_the_marginals():
+    close(torch.func.vmap(torch.func.grad(torch_impl.smith_waterman))(*tensors()), MARGINALS)
+
+
+def test_torch_func_vmap_over_an_outer_axis():
+    outer = torch.from_numpy(np.stack([S, -S]))
+    lengths = torch.from_numpy(np.stack([LENGTHS, LENGTHS[::-1]]))
+    got = torch.func.vmap(torch_impl.smith_waterman)(outer, lengths)
+    close(got, np.stack([reference.smith_waterman(S, LENGTHS), reference.smith_waterman(-S, LENGTHS[::-1])]))
+
+
+@pytest.mark.parametrize("variant", ["scan_cond", "scan_select", "vmap"])
+def test_torch_func_vmap_over_a_scan_is_right_or_raises(variant):
+    try:
+        got = torch.func.vmap(functools.partial(torch_impl.smith_waterman, variant=variant))(*tensors())
+    except RuntimeError as error:
+        assert str(error)
+    else:
+        close(got, SCORES)
+
+
+def test_torch_func_vmap_clamps_lengths_and_gives_nan_for_a_bad_temperature():
+    wild = torch.tensor([(99, 5), (-3, 3), (4, -(2**40))])
+    clamped = wild.numpy().clip(0, (4, 5))
+    close(torch.func.vmap(torch_impl.smith_waterman)(tensors()[0], wild), reference.smith_waterman(S, clamped))
+    score = lambda s, temperature: torch_impl.smith_waterman(s, temperature=temperature)  # noqa: E731
+    scores = torch.func.vmap(score)(tensors()[0], torch.tensor([1.0, 0.0, -2.0]))
+    assert scores.isnan().tolist() == [False, True, True]
+
+
+def test_torch_marginals_inside_no_grad_require_no_grad():
+    similarity, lengths = tensors()
+    for matrix in (similarity, similarity.clone().requires_grad_()):
+        with torch.no_grad():
+            marginals = torch_impl.marginals(torch_impl.smith_waterman, matrix, lengths)
+        assert not marginals.requires_grad
+        close(marginals, MARGINALS)
+
+
+def test_torch_marginals_require_grad_when_an_argument_does():
+    similarity, lengths = tensors()
+    gap = torch.tensor(-1.0, requires_grad=True)
+    assert not torch_impl.marginals(torch_impl.smith_waterman, similarity, lengths).requires_grad
+    marginals = torch_impl.marginals(torch_impl.smith_waterman, similarity, lengths, gap=gap)
+    (slope,) = torch.autograd.grad(marginals.sum(), gap)
+    step = 1e-4
+    sums = [reference.gradients("smith_waterman", S, LENGTHS, gap=-1 + d)["similarity"].sum() for d in (step, -step)]
+    assert float(slope) == pytest.approx((sums[0] - sums[1]) / (2 * step), rel=1e-3)
+
+
+def test_torch_marginals_inside_vmap():
+    marginals = functools.partial(torch_impl.marginals, torch_impl.smith_waterman)
+    close(torch.func.vmap(marginals)(*tensors()), MARGINALS)
+
+
+def test_torch_marginals_leave_no_gradient_behind():
+    similarity = torch.from_numpy(S).clone().requires_grad_()
+    torch_impl.marginals(torch_impl.smith_waterman, similarity)
+    assert similarity.grad is None
+
+
+@pytest.mark.parametrize("variant", ["diagonal_loop", "scan_select", "vmap"])
+def test_torch_marginals_of_a_compiled_function(variant):
+    function = compiled(functools.partial(torch_impl.smith_waterman, variant=variant), backend="aot_eager")
+    close(torch_impl.marginals(function, *tensors()), MARGINALS)
+
+
+def test_torch_marginals_inside_a_compiled_function():
+    similarity, lengths = tensors()
+    marginals = functools.partial(torch_impl.marginals, torch_impl.smith_waterman)
+    close(torch.compile(marginals, backend="aot_eager")(similarity, lengths), MARGINALS)
+
+
+def test_torch_compiled_by_its_user_is_right():
+    similarity, lengths = tensors()
+    matrix = similarity.clone().requires_grad_()
+    function = torch.compile(torch_impl.smith_waterman, backend="aot_eager", fullgraph=True)
+    scores = function(matrix, lengths)
+    close(scores.detach(), SCORES)
+    close(torch.autograd.grad(scores.sum(), matrix)[0], MARGINALS)
+
+
+def test_torch_parameters_of_zero_dimensions_go_with_any_matrix():
+    similarity, lengths = tensors()
+    parameters = {"gap": torch.tensor(-1, dtype=torch.float64), "temperature": torch.tensor(1)}
+    scores = torch_impl.smith_waterman(similarity, lengths, **parameters)
+    assert scores.dtype == torch.float32
+    close(scores, SCORES)
+
+
+@pytest.mark.cuda
+def test_torch_cpu_parameters_and_lengths_go_with_a_cuda_matrix():
+    similarity, lengths = tensors()
+    gap = torch.tensor(-1.0, requires_grad=True)
+    scores = torch_impl.smith_waterman(similarity.cuda(), lengths, gap=gap, temperature=torch.tensor(1.0))
+    assert scores.device.type == "cuda"
+    close(scores.detach().cpu(), SCORES)
+    (slope,) = torch.autograd.grad(scores.sum(), gap)
+    assert slope.device.type == "cpu"
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_cuda_scores_equal_the_reference(framework):
+    backend = FRAMEWORKS[framework].backend
+    for variant in FRAMEWORKS[framework].package.variants("smith_waterman"):
+        scores = backend.function("smith_waterman", variant)(backend.to_device(S, "cuda"), LENGTHS)
+        close(backend.to_numpy(scores), SCORES)
+
+
+# both
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_arguments_are_left_as_they_were(framework):
+    inputs = ragged(4, 5)
+    copies = [array.copy() for array in (inputs.similarity, inputs.lengths)]
+    run(framework, inputs, "float64", how="quick" if framework == "jax" else "eager")
+    np.testing.assert_array_equal(inputs.similarity, copies[0])
+    np.testing.assert_array_equal(inputs.lengths, copies[1])
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.filterwarnings("error")
+def test_read_only_numpy_arguments_raise_no_warning(framework):
+    arrays = S.copy(), LENGTHS.copy()
+    for array in arrays:
+        array.setflags(write=False)
+    package, backend = FRAMEWORKS[framework]
+    close(backend.to_numpy(package.smith_waterman(*arrays)), SCORES)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_same_call_gives_the_same_bits(framework):
+    how = {"jax": "quick", "torch": "eager"}[framework]
+    first, second = (run(framework, single(5, 8), "float32", how=how) for _ in range(2))
+    assert first.score == second.score
+    np.testing.assert_array_equal(first.gradients["similarity"], second.gradients["similarity"])
+
+
+def in_a_fresh_process(program: str) -> Any:
+    """What the program prints as JSON, run where nothing has been imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_importing_jax_impl_changes_no_flag_and_starts_no_device():
+    before, after, backends, loaded = in_a_fresh_process(
+        """
+import json, os, sys, warnings
+import jax, numpy
+from jax._src import xla_bridge
+state = lambda: repr((dict(os.environ), sorted(jax.config.values.items(), key=str), numpy.geterr(), warnings.filters))
+before = state()
+import jax_impl, jax_impl.backend
+print(json.dumps([before, state(), len(xla_bridge._backends), "torch" in sys.modules]))
+"""
+    )
+    assert before == after
+    assert backends == 0
+    assert not loaded
+
+
+def test_importing_torch_impl_changes_no_flag_and_starts_no_device():
+    before, after, cuda, loaded = in_a_fresh_process(
+        """
+import json, os, sys, warnings
+import torch, torch._dynamo, torch._inductor.config, torch._functorch.config, numpy
+configs = torch._dynamo.config, torch._inductor.config, torch._functorch.config
+general = lambda: [torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(),
+                   torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()]
+state = lambda: repr((dict(os.environ), [c.shallow_copy_dict() for c in configs], general(), numpy.geterr()))
+before = state()
+import torch_impl, torch_impl.backend
+print(json.dumps([before, state(), torch.cuda.is_initialized(), "jax" in sys.modules]))
+"""
+    )
+    assert before == after
+    assert not cuda
+    assert not loaded
+
+
+def test_shared_imports_no_framework():
+    loaded = in_a_fresh_process(
+        """
+import importlib, json, pkgutil, sys
+import shared
+for module in pkgutil.walk_packages(shared.__path__, "shared."):
+    if "worker" not in module.name and not module.name.startswith("shared.bench"):
+        importlib.import_module(module.name)
+print(json.dumps([name for name in ("jax", "torch") if name in sys.modules]))
+"""
+    )
+    assert loaded == []
+
+
+def test_a_compiled_call_puts_the_settings_back():
+    def settings() -> tuple:
+        dynamo, functorch = torch._dynamo.config, torch._functorch.config
+        return dynamo.capture_scalar_outputs, dynamo.recompile_limit, functorch.donated_buffer
+
+    before = settings()
+    torch_impl.smith_waterman(torch.ones(2, 2), variant="scan_select")
+    compiled(torch_impl.smith_waterman, backend="eager")(torch.ones(2, 2))
+    assert settings() == before
