@@ -1,0 +1,84 @@
+"""compare.py as a user runs it: a process of its own; and folders that plant faults in what it imports."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COMPARE = str(ROOT / "compare.py")
+TINY = ("--input", "random", "--size", "6x7", "--batch", "3", "--repeats", "1", "--threads", "1")
+JAX = (*TINY, "--framework", "jax", "--variant", "vmap")
+
+# longer than any run here takes on a busy machine
+SECONDS = 240
+
+# Runs at the start of every Python process: when one of these modules has been imported, its function gets it.
+_WHEN_IMPORTED = '''
+import importlib.util, os, signal, sys, time
+
+
+class WhenImported:
+    """A finder of modules that adds a patch to the end of their import."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        patch = PATCHES.pop(name, None)
+        if patch is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        load = spec.loader.exec_module
+
+        def load_and_patch(module):
+            load(module)
+            patch(module)
+
+        spec.loader.exec_module = load_and_patch
+        return spec
+
+
+sys.meta_path.insert(0, WhenImported)
+'''
+
+_NOT_INSTALLED = "raise ImportError('No module named {name!r}')\n"
+
+
+def environment(*folders: Path) -> dict[str, str]:
+    """This process's environment, with folders that Python looks into first."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
+
+
+def compare(
+    *arguments: str, folders: tuple[Path, ...] = (), cwd: Path = ROOT, python: tuple[str, ...] = (COMPARE,)
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    command = [sys.executable, *python, *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(*folders), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+
+
+def plant(folder: Path, patches: str) -> Path:
+    """A folder for `compare` in which `patches` defines PATCHES: module name -> function of the imported module."""
+    (folder / "sitecustomize.py").write_text(f"{_WHEN_IMPORTED}\n{patches}")
+    return folder
+
+
+def without(folder: Path, *frameworks: str) -> Path:
+    """A folder for `compare` in which these frameworks cannot be imported."""
+    for name in frameworks:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(_NOT_INSTALLED.format(name=name))
+    return folder
+
+
+def rows(output: str) -> dict[tuple[str, str, str], list[str]]:
+    """(pass, framework, variant) -> the other cells, of every row of the printed table."""
+    split = [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()]
+    return {(cells[0], cells[1], cells[2]): cells[3:] for cells in split if cells[0] in ("score", "marginals")}
+
+
+def verdicts(output: str) -> list[str]:
+    """The lines of plain words below the table."""
+    return [line for line in output.splitlines() if line.startswith(("score: ", "marginals: "))]
