@@ -13,8 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_impl.alignment import align, usable_variants
+from jax_impl.alignment import ABSENT, align
 from shared.checks import ENDS, check_choice
+from shared.variants import usable_variants
 
 __all__ = ["marginals", "smith_waterman", "variants"]
 
@@ -78,4 +79,4 @@ def marginals(function: Callable[..., jax.Array], similarity: Any, lengths: Any 
 
 def variants(function_name: str) -> tuple[str, ...]:
     """Names of the variants of a function that run on this machine, from naive to fast."""
-    return usable_variants(function_name)
+    return usable_variants(function_name, ABSENT)

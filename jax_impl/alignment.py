@@ -5,19 +5,12 @@ from typing import Any
 from jax_impl.arguments import prepare
 from jax_impl.recurrences import RECURRENCES, Array
 from jax_impl.sweeps import SCANNING, SWEEPS
-from shared import checks
-from shared.variants import variant_names
+from shared.variants import choose_variant
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}
 # the fastest rung so far, for a single pair and for a batch, on every device; right to every order
 AUTO = "vmap"
-
-
-def usable_variants(function_name: str) -> tuple[str, ...]:
-    """The variants of a function that run in this framework, in the ladder's order."""
-    checks.check_choice("function_name", function_name, tuple(RECURRENCES))
-    return tuple(name for name in variant_names(function_name) if name not in ABSENT)
 
 
 def align(
@@ -34,11 +27,7 @@ def align(
     parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
     the compiler's loop, for the variants that have one.
     """
-    usable = usable_variants(function_name)
-    if variant in ABSENT:
-        raise ValueError(checks.absent_variant_text(variant, ABSENT[variant], usable))
-    checks.check_choice("variant", variant, (*usable, "auto"))
-    chosen = AUTO if variant == "auto" else variant
+    chosen = choose_variant(function_name, variant, ABSENT, AUTO)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
     if s.ndim == 3 and not len(s):

@@ -21,24 +21,19 @@ class Arguments(NamedTuple):
     result_dtype: Any
 
 
-def see(argument: Any, values: bool = True) -> checks.Seen:
+def see(argument: Any) -> checks.Seen:
     """Describe an argument without waiting for a device; a tracer or an array on a device has no values."""
     if not isinstance(argument, jax.Array):
         return checks.see_host(argument)
     on_host = not isinstance(argument, Tracer) and all(d.platform == "cpu" for d in argument.devices())
-    fetched = np.asarray(argument, dtype=float).ravel().tolist() if values and on_host else None
-    return checks.Seen("jax.Array", argument.shape, str(argument.dtype), fetched)
+    values = (lambda: np.asarray(argument).ravel().tolist()) if on_host else None
+    return checks.Seen("jax.Array", argument.shape, str(argument.dtype), values)
 
 
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
-    checks.check_similarity(see(similarity, values=False))
-    shape = similarity.shape
-    if lengths is not None:
-        checks.check_lengths(see(lengths), shape)
-    for name, value in parameters.items():
-        checks.check_parameter(name, see(value), shape)
-
+    checks.check_alignment(see, similarity, lengths, parameters)
+    shape = tuple(similarity.shape)
     rows, cols = shape[-2:]
     batch = shape[:-2]
     s = jnp.asarray(similarity)

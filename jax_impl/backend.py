@@ -40,9 +40,9 @@ def to_device(array: np.ndarray, device: str) -> jax.Array:
     return jax.device_put(array, jax.devices(device)[0])
 
 
-def to_numpy(array: Any) -> np.ndarray:
+def to_numpy(value: Any) -> np.ndarray:
     """A result as a NumPy array."""
-    return np.asarray(array)
+    return np.asarray(value)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ tracer. What is not known is not checked here; the kernels are safe on it by the
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ class Seen(NamedTuple):
     type_name: str
     shape: tuple[int, ...] | None  # None: not an array
     dtype: str = ""  # bare name: "float32"
-    values: Sequence[Any] | None = None  # flat; None: traced, or on a device
+    values: Callable[[], Sequence[Any]] | None = None  # gives them flat; None: traced, or on a device
 
 
 def see_host(argument: Any) -> Seen:
@@ -30,13 +30,23 @@ def see_host(argument: Any) -> Seen:
     if not isinstance(argument, np.generic):  # NumPy's float64 is a Python float too
         for kind, name in _NUMBERS:
             if isinstance(argument, kind):
-                return Seen(name, (), name, (argument,))
+                return Seen(name, (), name, lambda: (argument,))
     if isinstance(argument, (np.ndarray, np.generic)):
         array = np.asarray(argument)
-        return Seen("numpy.ndarray", array.shape, str(array.dtype), array.ravel().tolist())
+        return Seen("numpy.ndarray", array.shape, str(array.dtype), lambda: array.ravel().tolist())
     kind = type(argument)
     module = kind.__module__.partition(".")[0]
     return Seen(kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}", None)
+
+
+def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> None:
+    """Check the arguments of an alignment. `see` is the framework's way to look at one."""
+    check_similarity(see(similarity))
+    shape = tuple(similarity.shape)
+    if lengths is not None:
+        check_lengths(see(lengths), shape)
+    for name, value in parameters.items():
+        check_parameter(name, see(value), shape)
 
 
 def check_similarity(seen: Seen) -> None:
@@ -65,8 +75,9 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
     if seen.values is None:
         return
     rows, cols = similarity_shape[-2:]
-    for pair in range(len(seen.values) // 2):
-        got = tuple(seen.values[2 * pair : 2 * pair + 2])
+    values = seen.values()
+    for pair in range(len(values) // 2):
+        got = tuple(values[2 * pair : 2 * pair + 2])
         if not (0 <= got[0] <= rows and 0 <= got[1] <= cols):
             where = f" for pair {pair}" if len(expected) == 2 else ""
             raise ValueError(f"lengths must be between 0 and (rows, cols) = ({rows}, {cols}), got {got}{where}")
@@ -86,7 +97,7 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
         )
     if seen.values is None:
         return
-    for pair, value in enumerate(seen.values):
+    for pair, value in enumerate(seen.values()):
         if not math.isfinite(value) or (name == "temperature" and value <= 0):
             wanted = "positive and finite" if name == "temperature" else "finite"
             where = f" for pair {pair}" if seen.shape else ""

@@ -3,7 +3,10 @@
 A variant that a framework cannot run is data with a reason, shown to the user.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from shared.checks import absent_variant_text, check_choice
 
 
 class Variant(NamedTuple):
@@ -33,4 +36,19 @@ VARIANTS = {
 
 def variant_names(function_name: str) -> tuple[str, ...]:
     """The names of a function's variants, in the ladder's order."""
+    check_choice("function_name", function_name, tuple(VARIANTS))
     return tuple(variant.name for variant in VARIANTS[function_name])
+
+
+def usable_variants(function_name: str, absent: Mapping[str, str]) -> tuple[str, ...]:
+    """The names that are not absent (variant -> reason) in a framework."""
+    return tuple(name for name in variant_names(function_name) if name not in absent)
+
+
+def choose_variant(function_name: str, variant: str, absent: Mapping[str, str], auto: str) -> str:
+    """The variant to run: the one named, or a framework's `auto`. Raises ValueError if it is absent or unknown."""
+    usable = usable_variants(function_name, absent)
+    if variant in absent:
+        raise ValueError(absent_variant_text(variant, absent[variant], usable))
+    check_choice("variant", variant, (*usable, "auto"))
+    return auto if variant == "auto" else variant

@@ -41,7 +41,7 @@ class WhenImported:
 sys.meta_path.insert(0, WhenImported)
 '''
 
-_NOT_INSTALLED = "raise ImportError('No module named {name!r}')\n"
+_NOT_INSTALLED = 'raise ImportError("No module named {name!r}")\n'
 
 
 def environment(*folders: Path) -> dict[str, str]:
@@ -49,7 +49,7 @@ def environment(*folders: Path) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(map(str, folders))}
 
 
-def compare(
+def run_compare(
     *arguments: str, folders: tuple[Path, ...] = (), cwd: Path = ROOT, python: tuple[str, ...] = (COMPARE,)
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
@@ -60,13 +60,13 @@ def compare(
 
 
 def plant(folder: Path, patches: str) -> Path:
-    """A folder for `compare` in which `patches` defines PATCHES: module name -> function of the imported module."""
+    """A folder for `run_compare` in which `patches` defines PATCHES: module name -> function of the imported module."""
     (folder / "sitecustomize.py").write_text(f"{_WHEN_IMPORTED}\n{patches}")
     return folder
 
 
 def without(folder: Path, *frameworks: str) -> Path:
-    """A folder for `compare` in which these frameworks cannot be imported."""
+    """A folder for `run_compare` in which these frameworks cannot be imported."""
     for name in frameworks:
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text(_NOT_INSTALLED.format(name=name))

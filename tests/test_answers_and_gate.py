@@ -14,7 +14,7 @@ from shared.bench.plan import Settings
 from shared.numerics import TOLERANCES, marginals_bound
 from shared.problems import PROBLEMS, Inputs
 
-PARAMETERS = {"gap": -0.5, "temperature": 1.0}
+PARAMETERS: dict[str, Any] = {"gap": -0.5, "temperature": 1.0}
 PASSES = ("score", "marginals")
 
 

@@ -16,7 +16,9 @@ import torch
 from frameworks import FRAMEWORKS, PROBLEMS, Inputs, ragged, single
 
 import jax_impl
+import jax_impl.backend
 import torch_impl
+import torch_impl.sweeps
 from shared import reference
 from torch_impl.compiler import compiled
 from torch_impl.sweeps import SCANNING
@@ -121,7 +123,7 @@ def test_torch_func_grad_of_grad_equals_autograd():
     c = torch.from_numpy(weights)
 
     def loss(matrix: torch.Tensor) -> torch.Tensor:
-        score = lambda inner: torch_impl.smith_waterman(inner, **values)  # noqa: E731
+        score = functools.partial(torch_impl.smith_waterman, **values)
         return (c * torch.func.grad(score)(matrix)).sum()
 
     expected = torch_loss_gradients("smith_waterman", single(3, 4), {})["similarity"]
@@ -195,8 +197,8 @@ def test_torch_func_derivatives_of_a_scan_raise(variant):
 @pytest.mark.parametrize("variant", ["auto", "cell_loop", "diagonal_loop"])
 def test_torch_forward_mode_is_right(variant):
     similarity, parameters, direction = clean(single(3, 4))
-    score = lambda matrix: torch_impl.smith_waterman(matrix, **parameters, variant=variant)  # noqa: E731
-    _, slope = torch.func.jvp(score, (torch.tensor(similarity),), (torch.from_numpy(direction),))
+    score = functools.partial(torch_impl.smith_waterman, variant=variant, **parameters)
+    slope = torch.func.jvp(score, (torch.tensor(similarity),), (torch.from_numpy(direction),))[1]
     exact = reference.gradients("smith_waterman", similarity, **parameters)["similarity"]
     assert float(slope) == pytest.approx(float((exact * direction).sum()), rel=1e-10)
 
@@ -217,7 +219,7 @@ def test_torch_forward_mode_of_a_scan_is_never_wrong(variant, monkeypatch):
 def test_jax_forward_mode_is_right():
     similarity, parameters, direction = clean(single(3, 4))
     with jax_impl.backend.precision("float64"):
-        score = jax.jit(lambda matrix: jax_impl.smith_waterman(matrix, **parameters))
+        score = jax.jit(functools.partial(jax_impl.smith_waterman, **parameters))
         _, slope = jax.jvp(score, (jnp.asarray(similarity),), (jnp.asarray(direction),))
         exact = reference.gradients("smith_waterman", similarity, **parameters)["similarity"]
         assert float(slope) == pytest.approx(float((exact * direction).sum()), rel=1e-10)

@@ -144,7 +144,9 @@ def name_of(node: torch.fx.Node) -> str:
 def step_of(graph: torch.fx.GraphModule, scan: torch.fx.Node) -> torch.fx.GraphModule:
     body = scan.args[0]
     assert isinstance(body, torch.fx.Node)
-    return graph.get_submodule(str(body.target))
+    step = graph.get_submodule(str(body.target))
+    assert isinstance(step, torch.fx.GraphModule)
+    return step
 
 
 def shapes(values: Any) -> list[tuple[int, ...]]:

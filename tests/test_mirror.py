@@ -7,8 +7,10 @@ import pytest
 from frameworks import FRAMEWORKS, PROBLEMS
 
 import jax_impl.alignment
+import jax_impl.backend
 import jax_impl.sweeps
 import torch_impl.alignment
+import torch_impl.backend
 import torch_impl.sweeps
 from shared import reference
 from shared.variants import VARIANTS, variant_names

@@ -15,6 +15,7 @@ import torch
 from frameworks import Inputs, Result, assert_parity, ragged, reference_result, run, run_function
 
 import jax_impl
+import jax_impl.backend
 import torch_impl
 from shared.numerics import TOLERANCES
 from torch_impl import recurrences, sweeps
@@ -57,7 +58,7 @@ def test_parity_sees_a_flipped_gap_sign(dtype, monkeypatch):
         return LocalLinear.step(self, parameters | {"gap": -parameters["gap"]}, *neighbours)
 
     plant(monkeypatch, step)
-    with pytest.raises(AssertionError, match="^score"):
+    with pytest.raises(AssertionError, match=r"^score"):
         compare_torch(dtype)
 
 
@@ -67,34 +68,34 @@ def test_parity_sees_a_forgotten_start(dtype, monkeypatch):
         return LocalLinear.step(self, parameters, s, tuple(state.clamp(min=0) for state in diagonal), left, up)
 
     plant(monkeypatch, step)
-    with pytest.raises(AssertionError, match="^score"):
+    with pytest.raises(AssertionError, match=r"^score"):
         compare_torch(dtype)
 
 
 @DTYPES
 def test_parity_sees_a_shift_that_is_off_by_one(dtype, monkeypatch):
     monkeypatch.setattr(sweeps, "_left_keeps", sweeps._up_keeps)
-    with pytest.raises(AssertionError, match="^score"):
+    with pytest.raises(AssertionError, match=r"^score"):
         compare_torch(dtype)
 
 
 @DTYPES
 def test_parity_sees_the_other_end(dtype):
-    with pytest.raises(AssertionError, match="^score"):
+    with pytest.raises(AssertionError, match=r"^score"):
         compare(run("torch", INPUTS, dtype, "diagonal_loop", end="match"), dtype)
 
 
 @DTYPES
 def test_parity_sees_ignored_lengths(dtype, monkeypatch):
     monkeypatch.setattr(LocalLinear, "may_end", lambda self, i, j, lengths: torch.ones_like((i + j) < lengths[0]))
-    with pytest.raises(AssertionError, match="^score"):
+    with pytest.raises(AssertionError, match=r"^score"):
         compare_torch(dtype)
 
 
 @DTYPES
 def test_parity_sees_a_maximum_that_is_not_smooth(dtype, monkeypatch):
     monkeypatch.setattr(recurrences, "smooth_maximum", lambda values, temperature, dim: values.amax(dim))
-    with pytest.raises(AssertionError, match="^score"):
+    with pytest.raises(AssertionError, match=r"^score"):
         compare_torch(dtype)
 
 
@@ -130,7 +131,7 @@ def test_parity_sees_a_lost_temperature_factor(dtype):
         lost = Scaled.apply(similarity, 1 / parameters["temperature"].detach()[:, None, None])
         return torch_impl.smith_waterman(lost, lengths, **parameters)
 
-    with pytest.raises(AssertionError, match="^similarity"):
+    with pytest.raises(AssertionError, match=r"^similarity"):
         compare(run_function("torch", faulty, INPUTS, dtype), dtype)
 
 
@@ -146,7 +147,7 @@ def test_parity_sees_a_wrong_weight_on_ties(monkeypatch):
     ones = INPUTS._replace(similarity=np.where(np.isfinite(INPUTS.similarity), 1.0, np.nan))
     expected = reference_result(ones, end="any")
     plant(monkeypatch, step)
-    with pytest.raises(AssertionError, match="^similarity"):
+    with pytest.raises(AssertionError, match=r"^similarity"):
         assert_parity(
             run("torch", ones, "float64", "diagonal_loop", end="any"),
             expected,
@@ -161,7 +162,7 @@ def test_parity_sees_a_gradient_that_leaks_into_the_padding(dtype):
         leaking = 1e-3 * similarity.nan_to_num(0, 0, 0).sum((1, 2))
         return torch_impl.smith_waterman(similarity, lengths, **parameters) + leaking - leaking.detach()
 
-    with pytest.raises(AssertionError, match="^similarity"):
+    with pytest.raises(AssertionError, match=r"^similarity"):
         compare(run_function("torch", faulty, INPUTS, dtype), dtype)
 
 
@@ -171,7 +172,7 @@ def test_parity_sees_padding_that_is_only_masked_in_the_result():
         masked = jnp.where(jnp.isfinite(similarity), jnp.sqrt(jnp.abs(similarity)) ** 2 * jnp.sign(similarity), 0.0)
         return jax_impl.smith_waterman(masked, lengths, **parameters)
 
-    with jax_impl.backend.precision("float64"), pytest.raises(AssertionError, match="^similarity"):
+    with jax_impl.backend.precision("float64"), pytest.raises(AssertionError, match=r"^similarity"):
         compare(run_function("jax", faulty, INPUTS, "float64", "quick"), "float64")
 
 
@@ -179,7 +180,7 @@ def test_parity_sees_a_double_precision_score_that_went_through_float32():
     def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
         return jax_impl.smith_waterman(similarity.astype(jnp.float32), lengths, **parameters).astype(jnp.float64)
 
-    with pytest.raises(AssertionError, match="^score"):
+    with pytest.raises(AssertionError, match=r"^score"):
         compare(run_function("jax", faulty, INPUTS, "float64", "quick"), "float64")
 
 
@@ -193,7 +194,7 @@ def test_parity_sees_one_value_that_is_not_finite(what, poison):
 
 
 def test_parity_sees_another_dtype_or_shape():
-    with pytest.raises(AssertionError, match="^score has dtype float64, expected float32"):
+    with pytest.raises(AssertionError, match=r"^score has dtype float64, expected float32"):
         compare(EXPECTED, "float32")
     with pytest.raises(AssertionError, match=r"^score has shape \(1,\), expected \(6,\)"):
         compare(EXPECTED._replace(score=EXPECTED.score[:1]), "float64")

@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -140,6 +141,12 @@ def test_wrong_and_failed_cases_make_the_run_a_failure(status: str, went_wrong: 
     fine = right(case("jax", "vmap"), 0.5)
     assert not started(fine).went_wrong
     assert started(fine, ended(case("jax", "scan_cond"), status, "")).went_wrong is went_wrong
+
+
+def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path):
+    path = tmp_path / ("a" * os.pathconf(tmp_path, "PC_NAME_MAX"))
+    started().write(path)
+    assert json.loads(path.read_text())["cases"] == []
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path):

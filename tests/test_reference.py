@@ -14,17 +14,20 @@ SMALL = ((1, 1), (1, 4), (4, 1), (2, 2), (3, 2), (2, 4), (3, 4))
 ENDS = ("any", "match")
 
 
+Cell = tuple[int, int]
+
+
 class Alignment(NamedTuple):
     """One alignment: the cells it matches, in order, and its number of gap positions."""
 
-    matches: tuple[tuple[int, int], ...]
+    matches: tuple[Cell, ...]
     gaps: int
 
 
 def alignments(rows: int, cols: int, end: str) -> Iterator[Alignment]:
     """Every local alignment of a matrix, from each start by each sequence of moves to each end."""
     for start in itertools.product(range(rows), range(cols)):
-        unfinished = [(start, (start,), 0, False)]
+        unfinished: list[tuple[Cell, tuple[Cell, ...], int, bool]] = [(start, (start,), 0, False)]
         while unfinished:
             (i, j), matches, gaps, after_match = unfinished.pop()
             if end == "any" or after_match:
@@ -39,7 +42,8 @@ def alignments(rows: int, cols: int, end: str) -> Iterator[Alignment]:
 
 def by_enumeration(similarity: np.ndarray, gap: float, temperature: float, end: str) -> tuple[float, dict]:
     """Score and gradients from the list of all alignments: 0 and zeros if it is empty."""
-    every = list(alignments(*similarity.shape, end))
+    rows, cols = similarity.shape
+    every = list(alignments(rows, cols, end))
     if not every:
         return 0.0, {"similarity": np.zeros(similarity.shape), "gap": 0.0, "temperature": 0.0}
     worth = [math.fsum(similarity[cell] for cell in a.matches) + gap * a.gaps for a in every]

@@ -1,4 +1,4 @@
-"""What a person reads: times in units that suit them, no time for a wrong case, and a verdict that follows from both."""
+"""What a person reads: times in units that suit them, none for a wrong case, and a verdict that follows from them."""
 
 import re
 from typing import Any

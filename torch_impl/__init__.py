@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from shared.checks import ENDS, check_choice
-from torch_impl.alignment import align, usable_variants
+from shared.variants import usable_variants
+from torch_impl.alignment import ABSENT, align
 from torch_impl.transforms import in_transform
 
 __all__ = ["marginals", "smith_waterman", "variants"]
@@ -94,4 +95,4 @@ def marginals(
 
 def variants(function_name: str) -> tuple[str, ...]:
     """Names of the variants of a function that run on this machine, from naive to fast."""
-    return usable_variants(function_name)
+    return usable_variants(function_name, ABSENT)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shared import checks
-from shared.variants import variant_names
+from shared.variants import choose_variant, usable_variants
 from torch_impl.arguments import prepare
 from torch_impl.first_order import first_order
 from torch_impl.recurrences import RECURRENCES, Tensor
@@ -14,12 +14,6 @@ from torch_impl.transforms import under_derivative_transform
 ABSENT: dict[str, str] = {}
 # the fastest rung that is right to second order
 AUTO = "diagonal_loop"
-
-
-def usable_variants(function_name: str) -> tuple[str, ...]:
-    """The variants of a function that run in this framework, in the ladder's order."""
-    checks.check_choice("function_name", function_name, tuple(RECURRENCES))
-    return tuple(name for name in variant_names(function_name) if name not in ABSENT)
 
 
 def align(
@@ -36,11 +30,7 @@ def align(
     parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
     the compiler's loop, for the variants that have one.
     """
-    usable = usable_variants(function_name)
-    if variant in ABSENT:
-        raise ValueError(checks.absent_variant_text(variant, ABSENT[variant], usable))
-    checks.check_choice("variant", variant, (*usable, "auto"))
-    chosen = AUTO if variant == "auto" else variant
+    chosen = choose_variant(function_name, variant, ABSENT, AUTO)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
@@ -54,7 +44,7 @@ def align(
 
     values = tuple(arguments.parameters.values())
     if chosen in SCANNING:
-        alternatives = tuple(name for name in usable if name not in SCANNING)
+        alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
         if under_derivative_transform():
             raise RuntimeError(checks.transform_text(chosen, alternatives))
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)

@@ -20,18 +20,18 @@ class Arguments(NamedTuple):
     result_dtype: torch.dtype
 
 
-def see(argument: Any, values: bool = True) -> checks.Seen:
+def see(argument: Any) -> checks.Seen:
     """Describe an argument without waiting for a device; what is being traced or lives on a device has no values."""
     if isinstance(argument, np.ndarray) and torch.compiler.is_compiling():
         argument = torch.as_tensor(argument)  # the compiler knows NumPy arrays as tensors
     if not isinstance(argument, torch.Tensor):
         return checks.see_host(argument)
-    fetch = values and argument.device.type == "cpu" and not is_traced(argument)
+    on_host = argument.device.type == "cpu" and not is_traced(argument)
     return checks.Seen(
         "torch.Tensor",
         tuple(argument.shape),
         str(argument.dtype).removeprefix("torch."),
-        argument.detach().flatten().tolist() if fetch else None,
+        (lambda: argument.detach().flatten().tolist()) if on_host else None,
     )
 
 
@@ -44,13 +44,8 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
 
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
-    checks.check_similarity(see(similarity, values=False))
+    checks.check_alignment(see, similarity, lengths, parameters)
     shape = tuple(similarity.shape)
-    if lengths is not None:
-        checks.check_lengths(see(lengths), shape)
-    for name, value in parameters.items():
-        checks.check_parameter(name, see(value), shape)
-
     rows, cols = shape[-2:]
     batch = shape[:-2]
     s = torch.as_tensor(similarity)

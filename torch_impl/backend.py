@@ -39,9 +39,9 @@ def to_device(array: np.ndarray, device: str) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
 
-def to_numpy(tensor: Any) -> np.ndarray:
+def to_numpy(value: Any) -> np.ndarray:
     """A result as a NumPy array."""
-    return tensor.detach().cpu().numpy()
+    return value.detach().cpu().numpy()
 
 
 @contextlib.contextmanager
