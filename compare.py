@@ -101,8 +101,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--variant", type=_names, metavar="NAME[,NAME]", help="which variants, or auto; see --list (default: a few)")
     add("--pass", type=_some_of("pass", PASSES), dest="passes", metavar="NAME[,NAME]",
         help=f"what is asked of them: {','.join(PASSES)} (default all; score for --ladder)")  # fmt: skip
-    add("--input", default=defaults.input, metavar="globins|random|FILE",
-        help="the bundled globins (default), random matrices, or a FASTA file")  # fmt: skip
+    add("--input", metavar="globins|random|FILE",
+        help="the bundled globins (default), random matrices (default for --ladder), or a FASTA file")  # fmt: skip
     add("--matrix", default=defaults.matrix, metavar="NAME",
         help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
     add("--batch", type=_whole("batch", 1), metavar="N", help="pairs (default: all pairs; 100 for random)")
@@ -120,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SECONDS", help="longest first call before a case is given up (default 120)")  # fmt: skip
     add("--json", metavar="FILE", help="also write everything, with all samples, to a file")
     add("--ladder", action="store_true",
-        help="climb all variants, compiled or not, first and second call, on random inputs")  # fmt: skip
+        help="climb all variants, compiled or not, first and second call")  # fmt: skip
     add("--list", action="store_true", help="list problems and variants, and what each framework has")
     return parser
 
@@ -128,9 +128,7 @@ def _parser() -> argparse.ArgumentParser:
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
     """Check what concerns several options, and fill in what the machine decides."""
     given = vars(options)
-    input_name = options.input
-    if options.ladder and input_name == Settings.input:
-        input_name = "random"
+    input_name = options.input or ("random" if options.ladder else Settings.input)
     known = tuple(variant.name for variant in VARIANTS[options.problem])
     for name in options.variant or ():
         if name not in (*known, "auto"):
@@ -226,4 +224,6 @@ def _size(text: str) -> tuple[int, int]:
 if __name__ == "__main__":
     # a reader that closes the pipe (| head) ends the program without a traceback
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    # a polite kill ends like Ctrl-C: workers stopped, what is finished printed
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

@@ -55,7 +55,7 @@ def test_the_warm_up_call_is_not_counted(clock: Clock):
     assert clock.calls == 4
 
 
-@pytest.mark.parametrize("repeats", [1, 5])
+@pytest.mark.parametrize("repeats", [1, 5, LEAST_REPEATS + 3])
 @pytest.mark.parametrize("clock", [(100.0,)], indirect=True)
 def test_repeats_that_a_user_asks_for_are_done_however_long_they_take(clock: Clock, repeats: int):
     assert steady_state(clock.call, repeats, True, NO_METER).seconds == [100.0] * repeats

@@ -149,6 +149,15 @@ def test_a_name_may_be_as_long_as_the_system_allows(tmp_path: Path):
     assert json.loads(path.read_text())["cases"] == []
 
 
+def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path):
+    path = tmp_path / "run.json"
+    path.write_text("old")
+    with path.open() as reader:
+        started().write(path)
+        assert reader.read() == "old"
+    assert json.loads(path.read_text())["schema_version"] == SCHEMA_VERSION
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path):
     path = tmp_path / "run.json"
     path.write_text("old")

@@ -180,6 +180,10 @@ def test_the_notes_tell_what_was_gated_and_how_well():
     )
 
 
+def test_the_notes_are_silent_of_a_gate_that_was_numpy_s():
+    assert "too large" not in report(record(right(case("jax", "vmap"), 1.0)))
+
+
 def test_the_notes_tell_of_a_gate_that_was_not_numpy_s():
     source = "float64 vmap, itself gated by NumPy on cut pairs"
     assert f"pairs too large for the NumPy reference were gated by {source}" in lines_of(
