@@ -1,10 +1,12 @@
 """Time the same kernels in JAX and in PyTorch, each proved right first. Parse, run, print; nothing is measured here."""
 
 import argparse
+import contextlib
 import math
 import os
 import shlex
 import signal
+import stat
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -35,11 +37,15 @@ exit codes: 0 all is well; 1 a result was wrong or a case failed (it gets no tim
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args(_join_numbers(given))
     settings = _settings(parser, options)
     if options.list:
-        return _list(settings)
-    record = Record(command=shlex.join(["python", "compare.py", *(sys.argv[1:] if arguments is None else arguments)]))
+        try:
+            return _list(settings)
+        except KeyboardInterrupt:
+            return 130
+    record = Record(command=shlex.join(["python", "compare.py", *given]))
     code = 0
     try:
         run(settings, record, _progress)
@@ -86,6 +92,26 @@ def _list(settings: Settings) -> int:
             print(error, file=sys.stderr)
             return 3
     return 0
+
+
+def _join_numbers(arguments: Sequence[str]) -> list[str]:
+    """`--gap -1e1` as `--gap=-1e1`: argparse takes a negative number with an exponent for an option."""
+    joined: list[str] = []
+    for argument in arguments:
+        previous = joined[-1] if joined else ""
+        if previous.startswith("--") and "=" not in previous and argument.startswith("-") and _is_number(argument):
+            joined[-1] = f"{previous}={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -157,9 +183,12 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
 
 def _check_writable(parser: argparse.ArgumentParser, path: Path) -> None:
     """A path that cannot be written is said before an hour of measuring, not after it."""
-    if path.is_dir():
-        parser.error(f"cannot write {path}: it is a directory")
     try:
+        with contextlib.suppress(FileNotFoundError):
+            mode = path.stat().st_mode
+            if not stat.S_ISREG(mode):
+                what = "a directory" if stat.S_ISDIR(mode) else "not a regular file"
+                parser.error(f"cannot write {path}: it is {what}")
         with tempfile.NamedTemporaryFile(dir=path.parent):
             pass
     except OSError as error:
@@ -222,8 +251,13 @@ def _size(text: str) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    # a reader that closes the pipe (| head) ends the program without a traceback
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     # a polite kill ends like Ctrl-C: workers stopped, what is finished printed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())
+    try:
+        exit_code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader of the table has gone (| head): nothing more to say, and nothing to flush on the way out
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        exit_code = 141
+    sys.exit(exit_code)

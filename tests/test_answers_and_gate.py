@@ -124,7 +124,8 @@ class Gated(NamedTuple):
     results: dict[str, np.ndarray]
 
     def judge(self, pass_name: str, result: np.ndarray) -> Verdict:
-        return judge(pass_name, result, self.answer, self.dtype, PARAMETERS["temperature"])
+        shape = self.results["marginals"].shape
+        return judge(pass_name, result, self.answer, self.dtype, PARAMETERS["temperature"], shape)
 
     def allowed(self, pass_name: str, k: int) -> float:
         score = abs(self.answer.scores[k])
@@ -193,7 +194,19 @@ def test_the_tolerance_is_the_line(gated: Gated, pass_name: str, sign: int):
 def test_what_is_not_finite_is_seen_also_in_a_pair_that_is_not_compared(gated: Gated, pass_name: str, value: float):
     verdict = gated.judge(pass_name, gated.spoilt(pass_name, gated.unseen, value))
     assert not verdict.passed and verdict.error is None
-    assert verdict.text == f"{pass_name} has values that are not finite"
+    assert verdict.text == f"{pass_name} has values that are not finite for pair {gated.unseen}"
+
+
+@both_passes
+def test_a_result_of_another_shape_or_dtype_is_seen(gated: Gated, pass_name: str):
+    right = gated.results[pass_name]
+    other = "float64" if gated.dtype == "float32" else "float32"
+    for wrong in (right.astype(other), np.concatenate([right, right[:1]])):
+        verdict = gated.judge(pass_name, wrong)
+        assert not verdict.passed
+        assert verdict.text == (
+            f"{pass_name} is {wrong.dtype} of shape {wrong.shape}, expected {gated.dtype} of shape {right.shape}"
+        )
 
 
 def test_a_value_leaked_into_the_padding_is_seen(gated: Gated):
@@ -217,13 +230,13 @@ def test_a_single_pair_is_gated_without_a_number(pass_name: str, dtype: str):
     scores = reference.smith_waterman(inputs.similarity, **PARAMETERS)
     right = {"score": scores, "marginals": reference.gradients("smith_waterman", inputs.similarity, **PARAMETERS)}
     result = np.asarray(right["score"] if pass_name == "score" else right["marginals"]["similarity"]).astype(dtype)
-    assert judge(pass_name, result, found, dtype, 1.0).passed
-    wrong = judge(pass_name, result + 1, found, dtype, 1.0)
+    assert judge(pass_name, result, found, dtype, 1.0, (6, 7)).passed
+    wrong = judge(pass_name, (result + 1).astype(dtype), found, dtype, 1.0, (6, 7))
     assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
 
 
 def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
     zero = gated.answer._replace(scores=np.zeros(3))
     for temperature, passes in ((1.0, True), (0.01, False)):
-        result = np.full(10, 0.5 * TOLERANCES[gated.dtype].score)
-        assert judge("score", result, zero, gated.dtype, temperature).passed is passes
+        result = np.full(10, 0.5 * TOLERANCES[gated.dtype].score, gated.dtype)
+        assert judge("score", result, zero, gated.dtype, temperature, (10, 9, 11)).passed is passes

@@ -138,6 +138,16 @@ def test_names_may_be_repeated_and_spaced(settings_of: Callable[..., Settings]):
     assert (settings.frameworks, settings.variants) == (("torch", "jax"), ("vmap",))
 
 
+def test_the_ladder_has_defaults_of_its_own(settings_of: Callable[..., Settings]):
+    plain, ladder = settings_of(), settings_of("--ladder")
+    asked = settings_of("--ladder", "--input", "globins", "--pass", "marginals")
+    assert [(s.input, s.passes) for s in (plain, ladder, asked)] == [
+        ("globins", ("score", "marginals")),
+        ("random", ("score",)),
+        ("globins", ("marginals",)),
+    ]
+
+
 def test_without_a_number_of_threads_all_cores_are_used(settings_of: Callable[..., Settings]):
     assert settings_of().threads == (len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count())
 

@@ -176,7 +176,9 @@ class Interrupted(NamedTuple):
     survivors: list[int]  # processes that it had started and that are still there at its end
 
 
-def interrupt_at(progress: str, *arguments: str, folders: tuple[Path, ...] = ()) -> Interrupted:
+def interrupt_at(
+    progress: str, *arguments: str, folders: tuple[Path, ...] = (), by: signal.Signals = signal.SIGINT
+) -> Interrupted:
     process = subprocess.Popen(
         [sys.executable, COMPARE, *arguments],
         cwd=ROOT,
@@ -195,7 +197,7 @@ def interrupt_at(progress: str, *arguments: str, folders: tuple[Path, ...] = ())
             break
     workers = _children(process.pid)
     time.sleep(0.5)  # until it waits for them
-    process.send_signal(signal.SIGINT)
+    process.send_signal(by)
     start = time.monotonic()
     out, err = process.communicate(timeout=SECONDS)
     seconds = time.monotonic() - start
@@ -219,9 +221,10 @@ on_linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="proc
 
 
 @on_linux
-def test_ctrl_c_prints_and_writes_what_is_finished(tmp_path: Path, temporary: Path):
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_a_polite_kill_print_and_write_what_is_finished(tmp_path: Path, temporary: Path, by: signal.Signals):
     path = tmp_path / "run.json"
-    run = interrupt_at("[2/2]", *JAX, "--json", str(path), folders=(plant(tmp_path, ENDLESS),))
+    run = interrupt_at("[2/2]", *JAX, "--json", str(path), folders=(plant(tmp_path, ENDLESS),), by=by)
     assert run.code == 130
     assert run.seconds < 30 and not run.survivors
     assert "interrupted; this is what was finished:" in run.err and "Traceback" not in run.err

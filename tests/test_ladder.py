@@ -89,10 +89,9 @@ def test_jax_selects_without_a_branch(variant):
 def test_jax_carries_the_whole_batch_through_one_scan(variant, carried):
     # mapped: the batch first; walked as one: the batch last
     (scan,) = named("scan", traced(variant, PAIRS, ROWS, COLS))
-    first = scan.params["num_consts"]
-    carry = scan.invars[first : first + scan.params["num_carry"]]
-    states = [variable.aval.shape for variable in carry]
-    assert states == [carried] * 2
+    *carry, endings = (variable.aval.shape for variable in scan.outvars)
+    assert carry == [carried] * 2
+    assert endings == (ROWS + COLS - 1, *carried)
 
 
 def test_jax_batch_loop_calls_one_compiled_function_for_each_pair():

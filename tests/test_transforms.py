@@ -47,14 +47,6 @@ def test_moving_an_array_to_the_device_and_back_keeps_it(framework):
         np.testing.assert_array_equal(moved, array)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_an_unrolled_function_has_the_defaults_of_the_public_one(framework):
-    backend = FRAMEWORKS[framework].backend
-    s = backend.to_device(S, "cpu")
-    scores = backend.to_numpy(backend.function("smith_waterman", "scan_select", unroll=2)(s, LENGTHS))
-    close(scores, SCORES)
-
-
 # JAX
 
 

@@ -16,9 +16,19 @@ class Verdict(NamedTuple):
     error: float | None  # as a fraction of what is allowed, over all pairs compared; None if it is not finite
 
 
-def judge(pass_name: str, result: np.ndarray, answer: Answer, dtype: str, temperature: float) -> Verdict:
-    """Compare a result, of the whole input, with the answer for its pairs."""
+def judge(
+    pass_name: str, result: np.ndarray, answer: Answer, dtype: str, temperature: float, shape: tuple[int, ...]
+) -> Verdict:
+    """Compare a result with the answer for its pairs. shape, dtype: of the whole input's similarity."""
+    expected = shape if pass_name == "marginals" else shape[:-2]
+    if result.shape != expected or result.dtype != dtype:
+        text = f"{pass_name} is {result.dtype} of shape {result.shape}, expected {dtype} of shape {expected}"
+        return Verdict(False, text, None)
     batch = result if result.ndim in (1, 3) else result[None]
+    finite = np.isfinite(batch).reshape(len(batch), -1).all(axis=1)
+    if not finite.all():
+        pair = f" for pair {int(finite.argmin())}" if len(batch) > 1 else ""
+        return Verdict(False, f"{pass_name} has values that are not finite{pair}", None)
     if pass_name == "score":
         got, wanted = batch[answer.pairs], answer.scores
         allowed = TOLERANCES[dtype].score * np.maximum(np.abs(answer.scores), temperature)
@@ -28,8 +38,6 @@ def judge(pass_name: str, result: np.ndarray, answer: Answer, dtype: str, temper
         wanted[:, : answer.marginals.shape[1], : answer.marginals.shape[2]] = answer.marginals
         bounds = [marginals_bound(dtype, abs(float(score)), temperature) for score in answer.scores]
         allowed = np.array(bounds)[:, None, None]
-    if not np.isfinite(batch).all():
-        return Verdict(False, f"{pass_name} has values that are not finite", None)
     error = np.abs(got.astype(np.float64) - wanted)
     fraction = float((error / allowed).max(initial=0.0))
     worst = np.unravel_index((error / allowed).argmax(), error.shape) if error.size else ()

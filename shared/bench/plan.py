@@ -97,16 +97,14 @@ def _ways(settings: Settings, variant: str, auto: str) -> list[tuple[str, bool, 
     asked = settings.variants
     if settings.ladder:
         single = variant not in _BATCH_RUNGS
-        return [(variant, compiled, single) for compiled in (False, True)] if asked is None or variant in asked else []
-    if asked is None:
-        wanted = variant in _DEFAULT_VARIANTS or variant == auto
-    else:
-        wanted = variant in asked or (variant == auto and "auto" in asked)
+        wanted = asked is None or _is_asked(variant, asked, auto)
+        return [(variant, compiled, single) for compiled in (False, True)] if wanted else []
+    wanted = _is_asked(variant, (*_DEFAULT_VARIANTS, "auto") if asked is None else asked, auto)
     return [(variant, variant not in _RUN_UNCOMPILED, False)] if wanted else []
 
 
 def absences(settings: Settings, absent: dict[str, dict[str, str]]) -> list[tuple[str, str, str]]:
-    """(framework, variant, reason) of every variant that this run asks for and a framework does not have."""
+    """(framework, variant, reason) of what a framework does not have: of the variants asked for, or of all."""
     asked = settings.variants or variant_names(settings.problem)
     return [
         (framework, variant, reason)
@@ -114,3 +112,7 @@ def absences(settings: Settings, absent: dict[str, dict[str, str]]) -> list[tupl
         for variant, reason in reasons.items()
         if variant in asked
     ]
+
+
+def _is_asked(variant: str, asked: tuple[str, ...], auto: str) -> bool:
+    return variant in asked or (variant == auto and "auto" in asked)

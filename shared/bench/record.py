@@ -120,7 +120,7 @@ class Record:
 
     def write(self, path: Path) -> None:
         """Write the JSON file in one step: a reader never sees half of it."""
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+        temporary = path.with_name(f".compare-{os.getpid()}.part")
         try:
             temporary.write_text(json.dumps(self.as_json(), indent=1) + "\n")
             temporary.replace(path)

@@ -17,7 +17,7 @@ Say = Callable[[str], None]
 
 
 class CannotMeasure(Exception):
-    """A selected framework cannot use the device, or no framework is installed; the text has a line for each."""
+    """A selected framework cannot use the device, or none starts; the text has a line for each."""
 
 
 def run(settings: Settings, record: Record, say: Say) -> None:
@@ -26,9 +26,11 @@ def run(settings: Settings, record: Record, say: Say) -> None:
     Raises CannotMeasure before anything is measured. A KeyboardInterrupt passes through; the record then holds what
     is finished.
     """
+    single, batch = PROBLEMS[settings.problem].inputs(settings)
+    inputs = {True: single, False: batch} if settings.ladder else {False: batch}
     with tempfile.TemporaryDirectory(prefix="compare-") as name, team_of(settings, Path(name), say) as (team, missing):
         folder = Path(name)
-        inputs = _hand_over(settings, folder, say)
+        _hand_over(inputs, settings, folder, say)
         absent = {framework: worker.absent for framework, worker in team.items()}
         auto = {framework: worker.auto for framework, worker in team.items()}
         record.start(settings, inputs, team, missing, absences(settings, absent))
@@ -42,7 +44,7 @@ def run(settings: Settings, record: Record, say: Say) -> None:
 
 @contextlib.contextmanager
 def team_of(settings: Settings, folder: Path, say: Say) -> Iterator[tuple[dict[str, Worker], dict[str, str]]]:
-    """A worker for each framework, and a line for each that is not installed. All workers end with the context."""
+    """A worker for each framework, and a line for each that does not start. All workers end with the context."""
     team: dict[str, Worker] = {}
     missing: dict[str, str] = {}
     unfit: list[str] = []
@@ -52,7 +54,7 @@ def team_of(settings: Settings, folder: Path, say: Say) -> Iterator[tuple[dict[s
             try:
                 team[framework] = Worker(framework, settings, folder)
             except Unavailable as error:
-                if error.installed:
+                if error.device_problem:
                     unfit.append(str(error))
                 else:
                     missing[framework] = str(error)
@@ -64,16 +66,13 @@ def team_of(settings: Settings, folder: Path, say: Say) -> Iterator[tuple[dict[s
             worker.stop()
 
 
-def _hand_over(settings: Settings, folder: Path, say: Say) -> dict[bool, Inputs]:
-    """Build the inputs (by whether it is the single pair) with their answers, and put them where workers find them."""
-    single, batch = PROBLEMS[settings.problem].inputs(settings)
-    inputs = {True: single, False: batch} if settings.ladder else {False: batch}
+def _hand_over(inputs: dict[bool, Inputs], settings: Settings, folder: Path, say: Say) -> None:
+    """Put the inputs (by whether it is the single pair) and their answers where the workers find them."""
     for is_single, given in inputs.items():
         files.save_inputs(given, folder, is_single)
         seconds, answer = timed(lambda given=given: answers.answer(settings.problem, given, settings.seed))
         say(f"NumPy reference on {len(answer.pairs)} of {len(given.pair_lengths)} pairs: {seconds:.1f} s")
         answers.save(answer, files.answer_path(folder, is_single))
-    return inputs
 
 
 def _time_reference(settings: Settings, inputs: dict[bool, Inputs], record: Record, say: Say) -> None:

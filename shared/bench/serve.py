@@ -32,11 +32,11 @@ def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int
     try:
         backend = importlib.import_module(f"{framework}_impl.backend")
     except ImportError as error:
-        send(event="unavailable", installed=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
+        send(event="unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
         return
     problem = backend.device_problem(device)
     if problem:
-        send(event="unavailable", installed=True, reason=problem)
+        send(event="unavailable", device_problem=True, reason=problem)
         return
     used = backend.set_threads(threads)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
@@ -103,7 +103,8 @@ class _Runner:
             self.send(event="first_call", seconds=first)
             result = backend.to_numpy(result)
         answer, source = self._answer(case)
-        verdict = judge(case["pass_name"], result, answer, self.dtype, inputs.parameters["temperature"])
+        temperature = inputs.parameters["temperature"]
+        verdict = judge(case["pass_name"], result, answer, self.dtype, temperature, inputs.similarity.shape)
         gate = {"text": verdict.text, "error_of_allowed": verdict.error, "source": source, "pairs": len(answer.pairs)}
         if not verdict.passed:
             self.send(event="done", status="wrong", reason=verdict.text, gate=gate)
@@ -146,7 +147,7 @@ class _Runner:
         selected = answer._replace(pairs=np.arange(len(answer.pairs)))
         for pass_name in ("score", "marginals"):
             cut = self._float64(problem, pass_name, chosen, answer.lengths, inputs)
-            verdict = judge(pass_name, cut, selected, "float64", inputs.parameters["temperature"])
+            verdict = judge(pass_name, cut, selected, "float64", inputs.parameters["temperature"], chosen.shape)
             if not verdict.passed:
                 raise RuntimeError(f"the float64 run to gate against is itself wrong: {verdict.text}")
         scores = self._float64(problem, "score", chosen, full_lengths, inputs)

@@ -21,10 +21,11 @@ def report(record: Record) -> str:
 
 def duration(seconds: float) -> str:
     """Three figures and a unit that suits them."""
-    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms")):
-        if seconds < limit:
-            return f"{_figures(seconds * factor)} {unit}"
-    return f"{_figures(seconds)} s"
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        value = float(f"{seconds * factor:.3g}")  # rounded first: 999.9 µs are 1.00 ms
+        if value < 1000:
+            return f"{_figures(value)} {unit}"
+    return f"{_figures(seconds if seconds >= 100 else float(f'{seconds:.3g}'))} s"
 
 
 def _figures(value: float) -> str:

@@ -22,9 +22,9 @@ START_SECONDS = 300.0
 class Unavailable(Exception):
     """The framework cannot be measured here; the text says why."""
 
-    def __init__(self, text: str, installed: bool) -> None:
+    def __init__(self, text: str, device_problem: bool) -> None:
         super().__init__(text)
-        self.installed = installed
+        self.device_problem = device_problem
 
 
 class Outcome(NamedTuple):
@@ -56,12 +56,19 @@ class Worker:
         )
         self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
-        hello = self._next(START_SECONDS)
+        try:
+            hello = self._next(START_SECONDS)
+        except BaseException as error:  # Ctrl-C too: no worker outlives the attempt to start it
+            self.stop()
+            if isinstance(error, queue.Empty):
+                text = f"{FRAMEWORKS[framework]} did not start within {START_SECONDS:g} s"
+                raise Unavailable(text, device_problem=False) from None
+            raise
         if hello is None or hello["event"] != "hello":
             self.stop()
             if hello is None:
-                raise Unavailable(f"{FRAMEWORKS[framework]} did not start: {self._last_words()}", installed=True)
-            raise Unavailable(hello["reason"], hello["installed"])
+                raise Unavailable(f"{FRAMEWORKS[framework]} did not start: {self._last_words()}", device_problem=False)
+            raise Unavailable(hello["reason"], hello["device_problem"])
         self.absent: dict[str, str] = hello["absent"]
         self.auto: str = hello["auto"]
         self.environment: dict[str, Any] = hello["environment"]
@@ -106,9 +113,11 @@ class Worker:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._events.put(json.loads(line))
-        self._events.put(None)
+        try:
+            for line in self._process.stdout:
+                self._events.put(json.loads(line))
+        finally:  # also after half a line
+            self._events.put(None)
 
     def _next(self, seconds: float | None) -> dict[str, Any] | None:
         return self._events.get(timeout=seconds)

@@ -40,8 +40,11 @@ def _random(settings: Any) -> tuple[tuple[np.ndarray, str], tuple[np.ndarray, np
     rows, cols = settings.size or RANDOM_SIZE
     count = settings.batch or RANDOM_BATCH
     generator = np.random.RandomState(settings.seed)
-    single = generator.random_sample((rows, cols))
-    batch = generator.random_sample((count, rows, cols))
+    try:
+        single = generator.random_sample((rows, cols))
+        batch = generator.random_sample((count, rows, cols))
+    except ValueError as error:  # more than NumPy can even count
+        raise MemoryError(f"{count} random matrices of {rows} x {cols}: {error}") from None
     choices = _scaled(_ROW_CHOICES, rows), _scaled(_COL_CHOICES, cols)
     lengths = np.array([[generator.choice(options) for options in choices] for _ in range(count)], dtype=np.int32)
     text = f"random similarity, seed {settings.seed}"
