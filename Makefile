@@ -14,7 +14,7 @@ compare: $(READY)
 install: $(READY)
 
 test: $(READY)
-	$(PYTHON) -m pytest -q
+	$(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile
 
 lint: $(READY)
 	$(PYTHON) -m ruff format --check .

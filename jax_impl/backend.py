@@ -14,7 +14,8 @@ import numpy as np
 
 import jax_impl
 from jax_impl import sweeps
-from jax_impl.alignment import ABSENT, AUTO, align
+from jax_impl.alignment import ABSENT, AUTO, align, option_names
+from shared.variants import keyword_defaults
 
 NAME = "jax"
 TITLE = "JAX"
@@ -56,11 +57,15 @@ def function(
     problem: str, variant: str, options: dict[str, Any] | None = None, unroll: int | None = None
 ) -> Callable[..., jax.Array]:
     """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`."""
+    public = getattr(jax_impl, problem)
     if unroll is None:
-        return functools.partial(getattr(jax_impl, problem), variant=variant, **(options or {}))
+        return functools.partial(public, variant=variant, **(options or {}))
+    defaults = keyword_defaults(public)
 
     def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> jax.Array:
-        return align(problem, similarity, lengths, parameters, options or {}, variant, unroll)
+        given = {**defaults, **(options or {}), **parameters}
+        chosen = {name: given.pop(name) for name in option_names(problem)}
+        return align(problem, similarity, lengths, given, chosen, variant, unroll)
 
     return unrolled
 

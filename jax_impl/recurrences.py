@@ -19,8 +19,14 @@ Parameters = dict[str, Array]
 
 
 def smooth_maximum(values: Array, temperature: Array, axis: int) -> Array:
-    """temperature * log(sum of exp(value / temperature)) over one axis, the first or the last, of values."""
-    return temperature * jax.scipy.special.logsumexp(values / jnp.expand_dims(temperature, axis), axis=axis)
+    """temperature * log(sum of exp(value / temperature)) over one axis, the first or the last, of values.
+
+    The largest value is taken off before the division: after it, value / temperature - largest / temperature would
+    lose digits, and for LOWEST (whose rounding error is huge) everything.
+    """
+    largest = jax.lax.stop_gradient(values.max(axis, keepdims=True))
+    odds = jnp.exp((values - largest) / jnp.expand_dims(temperature, axis))
+    return largest.squeeze(axis) + temperature * jnp.log(odds.sum(axis))
 
 
 @dataclass(frozen=True)

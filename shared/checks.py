@@ -98,10 +98,24 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
     if seen.values is None:
         return
     for pair, value in enumerate(seen.values()):
-        if not math.isfinite(value) or (name == "temperature" and value <= 0):
+        if not _is_finite(value) or (name == "temperature" and value <= 0):
             wanted = "positive and finite" if name == "temperature" else "finite"
             where = f" for pair {pair}" if seen.shape else ""
-            raise ValueError(f"{name} must be {wanted}, got {float(value)}{where}")
+            raise ValueError(f"{name} must be {wanted}, got {_shown(value)}{where}")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number that no float can hold
+        return False
+
+
+def _shown(value: Any) -> str:
+    try:
+        return str(float(value))
+    except OverflowError:
+        return "a number too large for a float"
 
 
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:

@@ -3,8 +3,9 @@
 A variant that a framework cannot run is data with a reason, shown to the user.
 """
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 from shared.checks import absent_variant_text, check_choice
 
@@ -52,3 +53,9 @@ def choose_variant(function_name: str, variant: str, absent: Mapping[str, str], 
         raise ValueError(absent_variant_text(variant, absent[variant], usable))
     check_choice("variant", variant, (*usable, "auto"))
     return auto if variant == "auto" else variant
+
+
+def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:
+    """The defaults of a public function's keyword-only arguments, the variant apart."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "variant"}

@@ -1,5 +1,6 @@
 """From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
+import dataclasses
 from typing import Any
 
 from shared import checks
@@ -14,6 +15,11 @@ from torch_impl.transforms import under_derivative_transform
 ABSENT: dict[str, str] = {}
 # the fastest rung that is right to second order
 AUTO = "diagonal_loop"
+
+
+def option_names(function_name: str) -> tuple[str, ...]:
+    """The arguments of a function that are not differentiable and not the variant, such as `end`."""
+    return tuple(field.name for field in dataclasses.fields(RECURRENCES[function_name]))
 
 
 def align(
@@ -33,8 +39,6 @@ def align(
     chosen = choose_variant(function_name, variant, ABSENT, AUTO)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
-    if s.ndim == 3 and not len(s):
-        return s.sum(dim=(1, 2)).to(arguments.result_dtype)
     recurrence = RECURRENCES[function_name](**options)
     names = tuple(arguments.parameters)
 
@@ -43,7 +47,9 @@ def align(
         return SWEEPS[chosen](recurrence, dict(zip(names, values, strict=True)), matrix, arguments.lengths, **steps)
 
     values = tuple(arguments.parameters.values())
-    if chosen in SCANNING:
+    if s.ndim == 3 and not len(s):
+        scores = s.sum(dim=(1, 2))
+    elif chosen in SCANNING:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
         if under_derivative_transform():
             raise RuntimeError(checks.transform_text(chosen, alternatives))

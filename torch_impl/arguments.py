@@ -39,7 +39,14 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
     """A Python number, NumPy array or tensor on any device, as a tensor here; stays differentiable."""
     if isinstance(value, torch.Tensor):
         return value.to(device=device, dtype=dtype)
-    return torch.as_tensor(np.asarray(value), dtype=dtype, device=device)
+    return torch.tensor(value, dtype=dtype, device=device)
+
+
+def _from_numpy(array: np.ndarray) -> torch.Tensor:
+    """A copy: NumPy's array may be read-only. PyTorch does not know NumPy's bfloat16, which float32 holds exactly."""
+    if str(array.dtype) == "bfloat16":
+        return torch.tensor(array.astype(np.float32)).to(torch.bfloat16)
+    return torch.tensor(array)
 
 
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
@@ -48,7 +55,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     shape = tuple(similarity.shape)
     rows, cols = shape[-2:]
     batch = shape[:-2]
-    s = torch.as_tensor(similarity)
+    s = similarity if isinstance(similarity, torch.Tensor) else _from_numpy(similarity)
     result_dtype = s.dtype
     s = s.to(torch.promote_types(s.dtype, torch.float32))
     full = torch.tensor([rows, cols], device=s.device)

@@ -13,8 +13,9 @@ import torch
 import torch._dynamo
 
 import torch_impl
+from shared.variants import keyword_defaults
 from torch_impl import sweeps
-from torch_impl.alignment import ABSENT, AUTO, align
+from torch_impl.alignment import ABSENT, AUTO, align, option_names
 from torch_impl.compiler import compiled as compile_function
 
 NAME = "torch"
@@ -36,7 +37,7 @@ def device_problem(device: str) -> str | None:
 
 def to_device(array: np.ndarray, device: str) -> torch.Tensor:
     """A NumPy array as a tensor on the device."""
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(device)
 
 
 def to_numpy(value: Any) -> np.ndarray:
@@ -54,11 +55,15 @@ def function(
     problem: str, variant: str, options: dict[str, Any] | None = None, unroll: int | None = None
 ) -> Callable[..., torch.Tensor]:
     """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`."""
+    public = getattr(torch_impl, problem)
     if unroll is None:
-        return functools.partial(getattr(torch_impl, problem), variant=variant, **(options or {}))
+        return functools.partial(public, variant=variant, **(options or {}))
+    defaults = keyword_defaults(public)
 
     def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> torch.Tensor:
-        return align(problem, similarity, lengths, parameters, options or {}, variant, unroll)
+        given = {**defaults, **(options or {}), **parameters}
+        chosen = {name: given.pop(name) for name in option_names(problem)}
+        return align(problem, similarity, lengths, given, chosen, variant, unroll)
 
     return unrolled
 

@@ -18,8 +18,14 @@ Parameters = dict[str, Tensor]
 
 
 def smooth_maximum(values: Tensor, temperature: Tensor, dim: int) -> Tensor:
-    """temperature * log(sum of exp(value / temperature)) over one dimension, the first or the last, of values."""
-    return temperature * torch.logsumexp(values / temperature.unsqueeze(dim), dim)
+    """temperature * log(sum of exp(value / temperature)) over one dimension, the first or the last, of values.
+
+    The largest value is taken off before the division: after it, value / temperature - largest / temperature would
+    lose digits, and for LOWEST (whose rounding error is huge) everything.
+    """
+    largest = values.detach().amax(dim, keepdim=True)
+    odds = torch.exp((values - largest) / temperature.unsqueeze(dim))
+    return largest.squeeze(dim) + temperature * torch.log(odds.sum(dim))
 
 
 @dataclass(frozen=True)
