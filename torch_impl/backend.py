@@ -58,11 +58,11 @@ def function(
     public = getattr(torch_impl, problem)
     if unroll is None:
         return functools.partial(public, variant=variant, **(options or {}))
-    defaults = keyword_defaults(public)
+    defaults, names = keyword_defaults(public), option_names(problem)
 
     def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> torch.Tensor:
         given = {**defaults, **(options or {}), **parameters}
-        chosen = {name: given.pop(name) for name in option_names(problem)}
+        chosen = {name: given.pop(name) for name in names}
         return align(problem, similarity, lengths, given, chosen, variant, unroll)
 
     return unrolled
