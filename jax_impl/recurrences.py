@@ -25,8 +25,8 @@ def smooth_maximum(values: Array, temperature: Array, axis: int) -> Array:
     lose digits, and for LOWEST (whose rounding error is huge) everything.
     """
     largest = jax.lax.stop_gradient(values.max(axis, keepdims=True))
-    odds = jnp.exp((values - largest) / jnp.expand_dims(temperature, axis))
-    return largest.squeeze(axis) + temperature * jnp.log(odds.sum(axis))
+    shifted = (values - largest) / jnp.expand_dims(temperature, axis)
+    return largest.squeeze(axis) + temperature * jax.scipy.special.logsumexp(shifted, axis=axis)
 
 
 @dataclass(frozen=True)
