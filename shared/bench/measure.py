@@ -24,11 +24,14 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def steady_state(call: Callable[[], Any], repeats: int | None, warm_up: bool, memory: MemoryMeter) -> Steady:
-    """Call again and again; every sample is kept."""
+def steady_state(call: Callable[[], Any], repeats: int | None, warm_up: bool, memory: MemoryMeter | None) -> Steady:
+    """Call again and again; every sample is kept.
+
+    Memory, if it is asked for, is measured by one call more, without the clock: setting its mark gives pages back
+    that a timed call would have to fetch again.
+    """
     if warm_up:
         call()
-    memory.start()
     seconds: list[float] = []
     wanted = repeats or DEFAULT_REPEATS
     while len(seconds) < wanted:
@@ -36,4 +39,8 @@ def steady_state(call: Callable[[], Any], repeats: int | None, warm_up: bool, me
         if enough and sum(seconds) + seconds[-1] > DEFAULT_SECONDS:
             break
         seconds.append(timed(call)[0])
+    if memory is None:
+        return Steady(seconds, None)
+    memory.start()
+    call()
     return Steady(seconds, memory.stop())

@@ -111,7 +111,8 @@ class _Runner:
             return
         del result
         with backend.precision(self.dtype):
-            memory = MemoryMeter(lambda: backend.peak_bytes(self.device))
+            # the ladder times two calls and no more: a call for memory's sake may take as long as they did
+            memory = MemoryMeter(lambda: backend.peak_bytes(self.device)) if case["warm_up"] else None
             steady = steady_state(call, case["repeats"], case["warm_up"], memory)
         self.send(
             event="done",
