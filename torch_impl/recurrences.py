@@ -21,7 +21,8 @@ def smooth_maximum(values: Tensor, temperature: Tensor, dim: int) -> Tensor:
     """temperature * log(sum of exp(value / temperature)) over one dimension, the first or the last, of values.
 
     The largest value is taken off before the division: after it, value / temperature - largest / temperature would
-    lose digits, and for LOWEST (whose rounding error is huge) everything. torch.logsumexp would look for the largest value again.
+    lose digits, and for LOWEST (whose rounding error is huge) everything.
+    torch.logsumexp would look for the largest value again.
     """
     largest = values.detach().amax(dim, keepdim=True)
     odds = torch.exp((values - largest) / temperature.unsqueeze(dim))
