@@ -156,7 +156,7 @@ def first_derivatives(score: Callable[..., torch.Tensor], wanted: str) -> tuple[
 @pytest.mark.parametrize(("variant", "wanted"), EACH_ONCE)
 def test_torch_variants_that_scan_raise_on_a_double_backward(variant, wanted, monkeypatch):
     if variant == "batch_loop":  # what inductor makes of it is not the question here
-        monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="aot_eager"))
+        monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="eager"))
         torch_impl.sweeps.forget_compiled()
     score = functools.partial(torch_impl.smith_waterman, variant=variant)
     (gradient,) = first_derivatives(score, wanted)
@@ -206,7 +206,7 @@ def test_torch_forward_mode_is_right(variant):
 @pytest.mark.parametrize("variant", SCANNING)
 def test_torch_forward_mode_of_a_scan_is_never_wrong(variant, monkeypatch):
     if variant == "batch_loop":
-        monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="aot_eager"))
+        monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="eager"))
         torch_impl.sweeps.forget_compiled()
     similarity, direction = torch.ones(2, 2), torch.ones(2, 2)
     with torch.autograd.forward_ad.dual_level():
