@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from shared.bench.plan import FRAMEWORKS, PASSES, Settings
 from shared.bench.record import Record
@@ -114,10 +115,20 @@ def _is_number(text: str) -> bool:
     return True
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line; --help shows the usage."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
     defaults = Settings()
-    parser = argparse.ArgumentParser(
-        prog="compare.py", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = _Parser(
+        prog="compare.py",
+        description="Time the same kernels in JAX and in PyTorch, each proved right before its time is shown.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add("--device", type=_one_of("device", ("cpu", "cuda")), default=defaults.device, help="cpu (default) or cuda")
@@ -129,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"what is asked of them: {','.join(PASSES)} (default all; score for --ladder)")  # fmt: skip
     add("--input", metavar="globins|random|FILE",
         help="the bundled globins (default), random matrices (default for --ladder), or a FASTA file")  # fmt: skip
-    add("--matrix", default=defaults.matrix, metavar="NAME",
+    add("--matrix", metavar="NAME",
         help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
     add("--batch", type=_whole("batch", 1), metavar="N", help="pairs (default: all pairs; 100 for random)")
     add("--size", type=_size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
@@ -141,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of the smooth maximum (default 1)")  # fmt: skip
     add("--seed", type=_whole("seed", 0), default=defaults.seed, metavar="S", help="of random inputs (default 0)")
     add("--threads", type=_whole("threads", 1), metavar="N", help="cores for each framework (default: all)")
-    add("--unroll", type=_whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop")
+    add("--unroll", type=_whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop (default 1)")
     add("--compile-limit", type=_real("compile-limit", positive=True), default=defaults.compile_limit,
         metavar="SECONDS", help="longest first call before a case is given up (default 120)")  # fmt: skip
     add("--json", metavar="FILE", help="also write everything, with all samples, to a file")
@@ -154,15 +165,20 @@ def _parser() -> argparse.ArgumentParser:
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
     """Check what concerns several options, and fill in what the machine decides."""
     given = vars(options)
-    input_name = options.input or ("random" if options.ladder else Settings.input)
+    input_name = options.input
+    if input_name is None:
+        input_name = "random" if options.ladder else Settings.input
     known = tuple(variant.name for variant in VARIANTS[options.problem])
     for name in options.variant or ():
         if name not in (*known, "auto"):
             parser.error(f"unknown variant {name!r}; known: {', '.join((*known, 'auto'))}")
     if options.size and input_name != "random":
         parser.error("--size goes with --input random")
-    if options.matrix.upper() not in matrix_names():
-        parser.error(f"unknown matrix {options.matrix!r}; known: {', '.join(matrix_names())}")
+    if options.matrix and input_name == "random":
+        parser.error("--matrix goes with sequences, not with --input random")
+    matrix = options.matrix or Settings.matrix
+    if matrix.upper() not in matrix_names():
+        parser.error(f"unknown matrix {matrix!r}; known: {', '.join(matrix_names())}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if options.threads and options.threads > cores:
         parser.error(f"--threads must be between 1 and the {cores} cores of this machine, got {options.threads}")
@@ -173,9 +189,10 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
         variants=options.variant,
         passes=options.passes or (("score",) if options.ladder else PASSES),
         input=input_name,
+        matrix=matrix,
         threads=options.threads or cores,
         **{name: given[name] for name in (
-            "device", "problem", "matrix", "batch", "size", "dtype", "repeats", "gap", "end", "temperature",
+            "device", "problem", "batch", "size", "dtype", "repeats", "gap", "end", "temperature",
             "seed", "unroll", "compile_limit", "ladder", "json",
         )},
     )  # fmt: skip

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from jax_impl.alignment import ABSENT, align
-from shared.checks import ENDS, check_choice
+from jax_impl.arguments import see
+from shared.checks import ENDS, check_choice, check_similarity
 from shared.variants import usable_variants
 
 __all__ = ["marginals", "smith_waterman", "variants"]
@@ -70,6 +71,8 @@ def marginals(function: Callable[..., jax.Array], similarity: Any, lengths: Any 
         An array of similarity's shape and dtype; for the alignments between 0 and 1, and at most 1 per row and
         column. It can be differentiated again, for every differentiable argument.
     """
+
+    check_similarity(see(similarity))
 
     def total(matrix: Any) -> jax.Array:
         return jnp.sum(function(matrix, lengths, **parameters))

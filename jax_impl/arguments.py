@@ -49,6 +49,8 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     # an empty matrix becomes one cell that lies outside lengths
     s = jnp.pad(s, [(0, 0)] * len(batch) + [(0, max(0, 1 - rows)), (0, max(0, 1 - cols))])
     values = {name: jnp.broadcast_to(jnp.asarray(value, s.dtype), batch) for name, value in parameters.items()}
+    # a gap beyond what the dtype holds would be infinite; beyond LOWEST nothing changes any more
+    values = {n: v if n == "temperature" else jnp.clip(v, LOWEST, -LOWEST) for n, v in values.items()}
     temperature = values["temperature"]
     valid = jnp.where(temperature > 0, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(temperature > 0, temperature, 1.0)

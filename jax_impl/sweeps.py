@@ -196,7 +196,8 @@ def _score(recurrence: Any, parameters: Parameters, endings: Array, i: Array, j:
     flat = (endings.shape[0] * endings.shape[1], *endings.shape[2:])
     masked = jnp.where(may_end, endings, LOWEST).reshape(flat)
     score = smooth_maximum(masked, parameters["temperature"], axis=0)
-    return jnp.where(may_end.any(axis=(0, 1)), score, 0.0)
+    # "not below", so that NaN stays NaN; what only forbidden matches lead to is as low as LOWEST
+    return jnp.where(masked.max(axis=0) <= LOWEST / 2, 0.0, score)
 
 
 def _trailing(grid: Array, like: Array) -> Array:

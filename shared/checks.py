@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 ENDS = ("any", "match")
+# what the dtype of the computation can hold without losing digits
+_TEMPERATURES = {name: (float(np.finfo(name).tiny), float(np.finfo(name).max)) for name in ("float32", "float64")}
 
 
 _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
@@ -31,7 +33,7 @@ def see_host(argument: Any) -> Seen:
         for kind, name in _NUMBERS:
             if isinstance(argument, kind):
                 return Seen(name, (), name, lambda: (argument,))
-    if isinstance(argument, (np.ndarray, np.generic)):
+    if isinstance(argument, (np.ndarray, np.generic)) and not isinstance(argument, np.ma.MaskedArray):
         array = np.asarray(argument)
         return Seen("numpy.ndarray", array.shape, str(array.dtype), lambda: array.ravel().tolist())
     kind = type(argument)
@@ -41,12 +43,13 @@ def see_host(argument: Any) -> Seen:
 
 def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> None:
     """Check the arguments of an alignment. `see` is the framework's way to look at one."""
-    check_similarity(see(similarity))
-    shape = tuple(similarity.shape)
+    seen = see(similarity)
+    check_similarity(seen)
+    dtype, shape = seen.dtype, tuple(similarity.shape)
     if lengths is not None:
         check_lengths(see(lengths), shape)
     for name, value in parameters.items():
-        check_parameter(name, see(value), shape)
+        check_parameter(name, see(value), shape, dtype)
 
 
 def check_similarity(seen: Seen) -> None:
@@ -83,7 +86,7 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
             raise ValueError(f"lengths must be between 0 and (rows, cols) = ({rows}, {cols}), got {got}{where}")
 
 
-def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) -> None:
+def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...], dtype: str = "float64") -> None:
     """Raise unless it is a real number, or a real array of shape () or (batch,); a temperature must be positive."""
     if seen.shape is None:
         raise TypeError(f"{name} must be a number or an array of this framework or NumPy, got {seen.type_name}")
@@ -97,8 +100,9 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
         )
     if seen.values is None:
         return
+    least, most = _TEMPERATURES.get(dtype, _TEMPERATURES["float32"])
     for pair, value in enumerate(seen.values()):
-        if not _is_finite(value) or (name == "temperature" and value <= 0):
+        if not _is_finite(value) or (name == "temperature" and not least <= value <= most):
             wanted = "positive and finite" if name == "temperature" else "finite"
             where = f" for pair {pair}" if seen.shape else ""
             raise ValueError(f"{name} must be {wanted}, got {_shown(value)}{where}")

@@ -49,7 +49,7 @@ def usable_variants(function_name: str, absent: Mapping[str, str]) -> tuple[str,
 def choose_variant(function_name: str, variant: str, absent: Mapping[str, str], auto: str) -> str:
     """The variant to run: the one named, or a framework's `auto`. Raises ValueError if it is absent or unknown."""
     usable = usable_variants(function_name, absent)
-    if variant in absent:
+    if isinstance(variant, str) and variant in absent:
         raise ValueError(absent_variant_text(variant, absent[variant], usable))
     check_choice("variant", variant, (*usable, "auto"))
     return auto if variant == "auto" else variant

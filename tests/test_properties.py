@@ -1,4 +1,4 @@
-"""What must hold for every input, in both frameworks: SPEC's properties, padding, empty inputs, numerical stress."""
+"""What must hold for every input, in both frameworks: properties, padding, empty inputs, numerical stress."""
 
 import functools
 from typing import Any

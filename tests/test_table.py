@@ -176,7 +176,7 @@ def test_there_is_one_verdict_for_each_pass():
 def test_the_notes_tell_what_was_gated_and_how_well():
     results = [right(case("jax", "vmap"), 1.0, error=0.02), right(case("torch", "vmap"), 1.0, error=0.31)]
     assert lines_of(*results)[-1] == (
-        "every time above passed the parity gate on 4 pairs; worst error 31% of what is allowed"
+        "every time above passed the parity gate on 4 of 3 pairs; worst error 31% of what is allowed"
     )
 
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from shared.checks import ENDS, check_choice
+from shared.checks import ENDS, check_choice, check_similarity
 from shared.variants import usable_variants
 from torch_impl.alignment import ABSENT, align
-from torch_impl.transforms import in_transform
+from torch_impl.arguments import from_numpy, see
+from torch_impl.transforms import depends_on_others, in_transform
 
 __all__ = ["marginals", "smith_waterman", "variants"]
 
@@ -79,17 +80,21 @@ def marginals(
     def total(matrix: torch.Tensor) -> torch.Tensor:
         return function(matrix, lengths, **parameters).sum()
 
-    similarity = torch.as_tensor(similarity)
+    check_similarity(see(similarity))
+    similarity = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     if in_transform():
         return torch.func.grad(total)(similarity)
     # outside of torch.func, autograd does the same and also goes through compiled functions
-    again = torch.is_grad_enabled() and any(
-        isinstance(value, torch.Tensor) and value.requires_grad for value in (similarity, *parameters.values())
-    )
-    with torch.enable_grad():
-        leaf = similarity.view_as(similarity) if again and similarity.requires_grad else similarity.detach()
-        leaf = leaf if leaf.requires_grad else leaf.requires_grad_()
-        (result,) = torch.autograd.grad(total(leaf), leaf, create_graph=again)
+    differentiable = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.enable_grad():
+        if differentiable and similarity.requires_grad:
+            leaf = similarity.view_as(similarity)
+        else:
+            leaf = similarity.detach()
+            leaf = (leaf.clone() if leaf.is_inference() else leaf).requires_grad_()
+        score = total(leaf)
+        again = differentiable and depends_on_others(score, leaf)
+        (result,) = torch.autograd.grad(score, leaf, create_graph=again)
     return result
 
 

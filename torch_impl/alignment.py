@@ -9,7 +9,7 @@ from torch_impl.arguments import prepare
 from torch_impl.first_order import first_order
 from torch_impl.recurrences import RECURRENCES, Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS
-from torch_impl.transforms import under_derivative_transform
+from torch_impl.transforms import under_derivative_transform, under_transform
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}
@@ -51,7 +51,8 @@ def align(
         scores = s.sum(dim=(1, 2))
     elif chosen in SCANNING:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
-        if under_derivative_transform():
+        # torch.func has no derivative of a scan, and batch_loop's compiled pair cannot be mapped
+        if under_derivative_transform() or (chosen == "batch_loop" and under_transform()):
             raise RuntimeError(checks.transform_text(chosen, alternatives))
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)
     else:

@@ -39,14 +39,16 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
     """A Python number, NumPy array or tensor on any device, as a tensor here; stays differentiable."""
     if isinstance(value, torch.Tensor):
         return value.to(device=device, dtype=dtype)
+    if isinstance(value, np.ndarray):
+        value = np.array(value)  # without negative strides, and writeable
     return torch.tensor(value, dtype=dtype, device=device)
 
 
-def _from_numpy(array: np.ndarray) -> torch.Tensor:
-    """A copy: NumPy's array may be read-only. PyTorch does not know NumPy's bfloat16, which float32 holds exactly."""
+def from_numpy(array: np.ndarray) -> torch.Tensor:
+    """A copy: NumPy's array may be read-only or run backwards. PyTorch does not know NumPy's bfloat16."""
     if str(array.dtype) == "bfloat16":
         return torch.tensor(array.astype(np.float32)).to(torch.bfloat16)
-    return torch.tensor(array)
+    return torch.tensor(np.array(array))
 
 
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
@@ -55,7 +57,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     shape = tuple(similarity.shape)
     rows, cols = shape[-2:]
     batch = shape[:-2]
-    s = similarity if isinstance(similarity, torch.Tensor) else _from_numpy(similarity)
+    s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype = s.dtype
     s = s.to(torch.promote_types(s.dtype, torch.float32))
     full = torch.tensor([rows, cols], device=s.device)
@@ -69,6 +71,8 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     # an empty matrix becomes one cell that lies outside lengths
     s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
     values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
+    # a gap beyond what the dtype holds would be infinite; beyond LOWEST nothing changes any more
+    values = {n: v if n == "temperature" else v.clamp(LOWEST, -LOWEST) for n, v in values.items()}
     temperature = values["temperature"]
     valid = torch.where(temperature > 0, 1.0, torch.nan).to(s.dtype)
     values["temperature"] = torch.where(temperature > 0, temperature, 1.0)

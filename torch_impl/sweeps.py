@@ -276,7 +276,8 @@ def _score(recurrence: Any, parameters: Parameters, endings: Tensor, i: Tensor, 
     may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
     masked = torch.where(may_end, endings, LOWEST).flatten(0, 1)
     score = smooth_maximum(masked, parameters["temperature"], dim=0)
-    return torch.where(may_end.flatten(0, 1).any(0), score, 0.0)
+    # "not below", so that NaN stays NaN; what only forbidden matches lead to is as low as LOWEST
+    return torch.where(masked.detach().amax(0) <= LOWEST / 2, 0.0, score)
 
 
 def _trailing(grid: Tensor, like: Tensor) -> Tensor:

@@ -7,7 +7,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 def in_transform() -> bool:
     """Whether torch.compile, or a transform of torch.func, is at work around this call."""
-    return torch.compiler.is_compiling() or _functorch.peek_interpreter_stack() is not None
+    return torch.compiler.is_compiling() or under_transform()
+
+
+def under_transform() -> bool:
+    """Whether this call runs inside a transform of torch.func; not seen while compiling."""
+    return not torch.compiler.is_compiling() and _functorch.peek_interpreter_stack() is not None
 
 
 def under_derivative_transform() -> bool:
@@ -25,3 +30,18 @@ def is_traced(tensor: torch.Tensor) -> bool:
         or isinstance(tensor, FakeTensor)
         or _functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def depends_on_others(result: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Whether the graph of `result` reaches a tensor that requires a gradient and is not `leaf`."""
+    seen = set()
+    nodes = [result.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if getattr(node, "variable", leaf) is not leaf:
+            return True
+        nodes += [following for following, _ in node.next_functions]
+    return False

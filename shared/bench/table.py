@@ -91,11 +91,17 @@ def _verdict(record: Record) -> Iterable[str]:
         ]
         if len(ranked) > 1:
             factor = ranked[1].median / ranked[0].median
-            yield f"{pass_name}: {described[0]} was {factor:.2f} times as fast as {described[1]}."
+            unsure = " Their quartiles overlap: repeat before you decide." if _overlap(*ranked[:2]) else ""
+            yield f"{pass_name}: {described[0]} was {_figures(factor)} times as fast as {described[1]}.{unsure}"
         elif ranked:
             yield f"{pass_name}: only {described[0]} was measured, so there is nothing to compare."
         else:
             yield f"{pass_name}: no case was measured."
+
+
+def _overlap(faster: Result, slower: Result) -> bool:
+    """Whether the middle halves of their samples meet."""
+    return faster.quartiles[1] >= slower.quartiles[0]
 
 
 def _ladder(record: Record) -> list[str]:
@@ -154,7 +160,10 @@ def _notes(record: Record) -> Iterable[str]:
         yield f"pairs too large for the NumPy reference were gated by {source}"
     passed = [r for r in record.results if r.outcome.status == "ok"]
     if passed:
-        pairs = max(r.outcome.details["gate"]["pairs"] for r in passed)
+        covered = {r.case.single: r.outcome.details["gate"]["pairs"] for r in passed}
+        pairs = " and ".join(
+            f"{count} of {len(record.inputs[single].pair_lengths)}" for single, count in sorted(covered.items())
+        )
         worst = max(r.outcome.details["gate"]["error_of_allowed"] for r in passed)
         yield f"every time above passed the parity gate on {pairs} pairs; worst error {worst:.0%} of what is allowed"
     for framework, variant, reason in record.absent:

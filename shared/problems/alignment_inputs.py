@@ -61,13 +61,13 @@ def _scaled(fractions: Sequence[float], size: int) -> list[int]:
 
 def _proteins(path: Path, settings: Any) -> tuple[np.ndarray, np.ndarray, str, str]:
     records = read_fasta(path)
-    pairs = all_pairs(len(records))
-    if settings.batch:
-        pairs = list(islice(cycle(pairs), settings.batch))
+    distinct = all_pairs(len(records))
+    pairs = list(islice(cycle(distinct), settings.batch)) if settings.batch else distinct
+    repeated = f" ({len(distinct)}, repeated)" if len(pairs) > len(distinct) else ""
     similarity, lengths = pair_batch(records, pairs, substitution_matrix(settings.matrix), path)
     rows, cols = similarity.shape[1:]
     source = "bundled globins" if settings.input == "globins" else path.name
     text = f"{source}, {settings.matrix.upper()}"
-    batch_text = f"{text}, {len(pairs)} pairs of {len(records)} proteins, up to {rows} x {cols}"
+    batch_text = f"{text}, {len(pairs)} pairs{repeated} of {len(records)} proteins, up to {rows} x {cols}"
     first, second = (records[index].name for index in pairs[0])
     return similarity, lengths, batch_text, f"{text}, one pair: {first} and {second}"

@@ -88,4 +88,6 @@ def _endings(s: list, h: list, end: str) -> dict[tuple[int, int], float]:
 
 
 def _finish(endings: dict, temperature: float) -> float:
-    return smooth_maximum(list(endings.values()), temperature) if endings else 0.0
+    """0 without an alignment: too few rows or columns, or none that -inf does not forbid."""
+    score = smooth_maximum(list(endings.values()), temperature) if endings else OUTSIDE
+    return 0.0 if score == OUTSIDE else score
