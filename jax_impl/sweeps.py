@@ -190,14 +190,14 @@ def _up_keeps(last: States, border: tuple) -> tuple[States, States]:
 
 
 def _score(recurrence: Any, parameters: Parameters, endings: Array, i: Array, j: Array, lengths: Array) -> Array:
-    """The smooth maximum over the cells where an alignment may end; 0 for a pair that has none."""
+    """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
     i, j = _trailing(i, endings), _trailing(j, endings)
     may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
     flat = (endings.shape[0] * endings.shape[1], *endings.shape[2:])
     masked = jnp.where(may_end, endings, LOWEST).reshape(flat)
     score = smooth_maximum(masked, parameters["temperature"], axis=0)
-    # "not below", so that NaN stays NaN; what only forbidden matches lead to is as low as LOWEST
-    return jnp.where(masked.max(axis=0) <= LOWEST / 2, 0.0, score)
+    empty = recurrence.is_empty(masked.max(axis=0), lengths)
+    return jnp.where(empty, recurrence.empty_score(parameters, lengths), score)
 
 
 def _trailing(grid: Array, like: Array) -> Array:

@@ -36,9 +36,14 @@ def see_host(argument: Any) -> Seen:
     if isinstance(argument, (np.ndarray, np.generic)) and not isinstance(argument, np.ma.MaskedArray):
         array = np.asarray(argument)
         return Seen("numpy.ndarray", array.shape, str(array.dtype), lambda: array.ravel().tolist())
+    return Seen(_type_name(argument), None)
+
+
+def _type_name(argument: Any) -> str:
+    """ "list", "torch.Tensor": the name of a type, with where it is from unless Python has it built in."""
     kind = type(argument)
     module = kind.__module__.partition(".")[0]
-    return Seen(kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}", None)
+    return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
 
 
 def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> None:
@@ -126,6 +131,12 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Raise unless value is one of the allowed strings; the text lists them."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise unless value is a Python or NumPy truth value; anything else that Python calls true is a mistake."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name} must be True or False, got {_type_name(value)}")
 
 
 def absent_variant_text(variant: str, reason: str, usable: tuple[str, ...]) -> str:

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from shared.alignments import ALIGNMENTS
 from shared.checks import absent_variant_text, check_choice
 
 
@@ -30,9 +31,8 @@ ALIGNMENT_VARIANTS = (
     Variant("vmap", "a batch: the single-pair scan_select mapped over the pairs by the framework's vmap"),
 )
 
-VARIANTS = {
-    "smith_waterman": ALIGNMENT_VARIANTS,
-}
+# the rungs walk any recurrence
+VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS)
 
 
 def variant_names(function_name: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ of `shared.numerics`.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import jax_impl.backend
 import torch_impl
 import torch_impl.backend
 from shared import reference
+from shared.alignments import ALIGNMENTS
 from shared.numerics import TOLERANCES, marginals_bound
 from torch_impl.compiler import compiled
 
@@ -34,7 +36,7 @@ class Problem(NamedTuple):
     """What a test has to know of a problem: its differentiable parameters and its options, in every combination."""
 
     parameters: dict[str, tuple[float, float]]  # name -> where random values of it are drawn from
-    options: tuple[dict[str, str], ...]
+    options: tuple[dict[str, Any], ...]
 
 
 class Inputs(NamedTuple):
@@ -58,8 +60,17 @@ FRAMEWORKS = {
     "jax": Framework(jax_impl, jax_impl.backend),
     "torch": Framework(torch_impl, torch_impl.backend),
 }
+_RANGES = {"gap": (-2.0, 0.5), "gap_open": (-3.0, 0.5), "gap_extend": (-2.0, 0.5), "temperature": (0.5, 2.0)}
+_CHOICES = {"end": ("any", "match"), "restrict_turns": (True, False), "penalize_turns": (True, False)}
 PROBLEMS = {
-    "smith_waterman": Problem({"gap": (-2.0, 0.5), "temperature": (0.5, 2.0)}, ({"end": "any"}, {"end": "match"})),
+    name: Problem(
+        {parameter: _RANGES[parameter] for parameter in alignment.parameters},
+        tuple(
+            dict(zip(alignment.options, choice, strict=True))
+            for choice in itertools.product(*(_CHOICES[option] for option in alignment.options))
+        ),
+    )
+    for name, alignment in ALIGNMENTS.items()
 }
 AWKWARD_SIZES = ((1, 1), (1, 7), (7, 1), (5, 8), (8, 5), (17, 9), (63, 17))
 DTYPES = ("float32", "float64")
@@ -103,7 +114,7 @@ def poison(similarity: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.where(outside, np.array([np.nan, np.inf, -np.inf])[(i + j) % 3], similarity)
 
 
-def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options: str) -> Result:
+def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options: Any) -> Result:
     """The same as `run`, by the NumPy reference."""
     similarity, lengths, parameters, cotangent = inputs
     score = getattr(reference, problem)(similarity, lengths, **parameters, **options)
@@ -122,7 +133,7 @@ def run(
     variant: str = "auto",
     how: str = "eager",
     problem: str = "smith_waterman",
-    **options: str,
+    **options: Any,
 ) -> Result:
     """Scores and gradients by one variant. how: "eager", "compiled", or "quick": compiled with little optimisation."""
     score = _score(framework, problem, variant, tuple(options.items()))
@@ -188,7 +199,7 @@ def _of(name: str, result: Result, expected: Result) -> tuple[np.ndarray, np.nda
 
 
 @functools.cache
-def _score(framework: str, problem: str, variant: str, options: tuple[tuple[str, str], ...]) -> Callable[..., Any]:
+def _score(framework: str, problem: str, variant: str, options: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
     """The same object for the same arguments, so that it is compiled once for a shape."""
     return FRAMEWORKS[framework].backend.function(problem, variant, dict(options))
 

@@ -29,8 +29,26 @@ def smooth_maximum(values: Tensor, temperature: Tensor, dim: int) -> Tensor:
     return largest.squeeze(dim) + temperature * torch.log(odds.sum(dim))
 
 
+def _smooth_maximum_of(choices: tuple[Tensor, ...], parameters: Parameters) -> Tensor:
+    """The smooth maximum of tensors of one shape, place by place."""
+    return smooth_maximum(torch.stack(choices, dim=-1), parameters["temperature"], dim=-1)
+
+
+class _Local:
+    """Where a local alignment may be: anywhere, or, with too few rows or columns or every match forbidden, nowhere."""
+
+    def is_empty(self, best: Tensor, lengths: Tensor) -> Tensor:
+        """Which pairs have no alignment. best: (*batch), the largest value where one may end, LOWEST if nowhere."""
+        # "not below", so that NaN stays NaN; what only forbidden matches lead to is as low as LOWEST
+        return best <= LOWEST / 2
+
+    def empty_score(self, parameters: Parameters, lengths: Tensor) -> Any:
+        """The score of a pair without an alignment: minus infinity would be useless in training."""
+        return 0.0
+
+
 @dataclass(frozen=True)
-class LocalLinear:
+class LocalLinear(_Local):
     """smith_waterman: local alignment with a linear gap; one state, h.
 
         h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap, s(i,j) )
@@ -50,8 +68,7 @@ class LocalLinear:
         """New states, and what an alignment that ends in these cells is worth."""
         matched = diagonal[0] + s
         gap = parameters["gap"]
-        choices = torch.stack((matched, left[0] + gap, up[0] + gap, s), dim=-1)
-        h = smooth_maximum(choices, parameters["temperature"], dim=-1)
+        h = _smooth_maximum_of((matched, left[0] + gap, up[0] + gap, s), parameters)
         return (h,), h if self.end == "any" else matched
 
     def may_end(self, i: Tensor, j: Tensor, lengths: Tensor) -> Tensor:
@@ -60,6 +77,98 @@ class LocalLinear:
         return inside if self.end == "any" else inside & (i >= 1) & (j >= 1)
 
 
+@dataclass(frozen=True)
+class LocalAffine(_Local):
+    """smith_waterman_affine: local alignment where a gap of length k costs open + (k-1) * extend.
+
+    Three states: A ends in a match, R in a gap along the row, D in a gap along the column.
+
+        A(i,j) = s(i,j) + smax( A(i-1,j-1), R(i-1,j-1), D(i-1,j-1), 0 )
+        R(i,j) = smax( A(i,j-1) + open, R(i,j-1) + extend, D(i,j-1) + turn )      the last only if not restrict_turns
+        D(i,j) = smax( A(i-1,j) + open, R(i-1,j) + turn, D(i-1,j) + extend )
+        turn = open if penalize_turns, else extend
+
+    Source: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+    """
+
+    restrict_turns: bool = True
+    penalize_turns: bool = True
+
+    def border(self, parameters: Parameters, diagonal: Any) -> tuple[Any, ...]:
+        """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
+        return (LOWEST, LOWEST, LOWEST)
+
+    def step(
+        self, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
+    ) -> tuple[States, Tensor]:
+        """New states, and what an alignment that ends in these cells is worth."""
+        start, extend = parameters["gap_open"], parameters["gap_extend"]
+        turn = start if self.penalize_turns else extend
+        match = s + _smooth_maximum_of((*diagonal, torch.zeros_like(s)), parameters)
+        along_row = (left[0] + start, left[1] + extend)
+        along_row = along_row if self.restrict_turns else (*along_row, left[2] + turn)
+        along_column = (up[0] + start, up[1] + turn, up[2] + extend)
+        states = (match, _smooth_maximum_of(along_row, parameters), _smooth_maximum_of(along_column, parameters))
+        return states, s + _smooth_maximum_of(diagonal, parameters)
+
+    def may_end(self, i: Tensor, j: Tensor, lengths: Tensor) -> Tensor:
+        """Mask of the cells where an alignment may end: with a match that is not its first. lengths: (2, *batch)."""
+        return (i >= 1) & (i < lengths[0]) & (j >= 1) & (j < lengths[1])
+
+
+@dataclass(frozen=True)
+class GlobalLinear:
+    """needleman_wunsch: global alignment with a linear gap; one state, h.
+
+        h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap );  outside, h = (i + j + 2) * gap
+
+    Source: Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4; smoothed as in Petti et al. 2021.
+    """
+
+    def gap(self, parameters: Parameters) -> Any:
+        """What is added for a gap position."""
+        return parameters["gap"]
+
+    def border(self, parameters: Parameters, diagonal: Any) -> tuple[Any, ...]:
+        """The states of the cells outside the matrix on anti-diagonal i + j = diagonal: gaps from the corner on."""
+        return (self.gap(parameters) * (diagonal + 2),)
+
+    def step(
+        self, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
+    ) -> tuple[States, Tensor]:
+        """New states, and what an alignment that ends in these cells is worth."""
+        gap = self.gap(parameters)
+        h = _smooth_maximum_of((diagonal[0] + s, left[0] + gap, up[0] + gap), parameters)
+        return (h,), h
+
+    def may_end(self, i: Tensor, j: Tensor, lengths: Tensor) -> Tensor:
+        """Mask of the cells where an alignment may end: the last one. lengths: (2, *batch)."""
+        return (i == lengths[0] - 1) & (j == lengths[1] - 1)
+
+    def is_empty(self, best: Tensor, lengths: Tensor) -> Tensor:
+        """Which pairs have no cell. best: (*batch), the largest value where an alignment may end."""
+        return (lengths[0] == 0) | (lengths[1] == 0)
+
+    def empty_score(self, parameters: Parameters, lengths: Tensor) -> Any:
+        """The score of a pair without a cell: all gaps."""
+        return self.gap(parameters) * (lengths[0] + lengths[1])
+
+
+@dataclass(frozen=True)
+class FreeGap(GlobalLinear):
+    """free_gap: global alignment whose gaps cost nothing, so that h = 0 outside.
+
+    Source: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+    """
+
+    def gap(self, parameters: Parameters) -> Any:
+        """What is added for a gap position: nothing."""
+        return 0.0
+
+
 RECURRENCES = {
     "smith_waterman": LocalLinear,
+    "smith_waterman_affine": LocalAffine,
+    "free_gap": FreeGap,
+    "needleman_wunsch": GlobalLinear,
 }

@@ -271,13 +271,13 @@ def _like(place: Tensor, value: Tensor | float) -> Tensor:
 
 
 def _score(recurrence: Any, parameters: Parameters, endings: Tensor, i: Tensor, j: Tensor, lengths: Tensor) -> Tensor:
-    """The smooth maximum over the cells where an alignment may end; 0 for a pair that has none."""
+    """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
     i, j = _trailing(i, endings), _trailing(j, endings)
     may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
     masked = torch.where(may_end, endings, LOWEST).flatten(0, 1)
     score = smooth_maximum(masked, parameters["temperature"], dim=0)
-    # "not below", so that NaN stays NaN; what only forbidden matches lead to is as low as LOWEST
-    return torch.where(masked.detach().amax(0) <= LOWEST / 2, 0.0, score)
+    empty = recurrence.is_empty(masked.detach().amax(0), lengths)
+    return torch.where(empty, recurrence.empty_score(parameters, lengths), score)
 
 
 def _trailing(grid: Tensor, like: Tensor) -> Tensor:

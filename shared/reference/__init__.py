@@ -3,19 +3,25 @@
     smith_waterman(similarity, lengths=None, *, gap=-1.0, temperature=1.0, end="any") -> scores
     gradients("smith_waterman", similarity, lengths, **parameters)                    -> exact derivatives
 
-Shapes are those of `jax_impl` and `torch_impl`: similarity (rows, cols) or (batch, rows, cols), lengths (2,) or
-(batch, 2) or None, parameters numbers or arrays of shape () or (batch,). Results are float64.
+and the same for smith_waterman_affine, free_gap and needleman_wunsch. Shapes are those of `jax_impl` and `torch_impl`:
+similarity (rows, cols) or (batch, rows, cols), lengths (2,) or (batch, 2) or None, parameters numbers or arrays of
+shape () or (batch,). Results are float64.
 """
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from shared.reference import local_linear
+from shared.alignments import ALIGNMENTS
+from shared.reference import global_linear, local_affine, local_linear
 
-# function name -> its module (score and gradients of one full pair) and its differentiable parameters
-_PROBLEMS = {
-    "smith_waterman": (local_linear, ("gap", "temperature")),
+# function name -> its module (score, gradients and largest state of one full pair), and what it fixes there
+_MODULES: dict[str, tuple[ModuleType, dict[str, float]]] = {
+    "smith_waterman": (local_linear, {}),
+    "smith_waterman_affine": (local_affine, {}),
+    "free_gap": (global_linear, {"gap": 0.0}),
+    "needleman_wunsch": (global_linear, {}),
 }
 
 
@@ -23,7 +29,33 @@ def smith_waterman(
     similarity: Any, lengths: Any = None, *, gap: Any = -1.0, temperature: Any = 1.0, end: str = "any"
 ) -> np.ndarray:
     """Smooth local alignment score with a linear gap; shape () or (batch,), float64."""
-    return _scores("smith_waterman", similarity, lengths, gap=gap, temperature=temperature, end=end)
+    return _each_pair("score", "smith_waterman", similarity, lengths, gap=gap, temperature=temperature, end=end)
+
+
+def smith_waterman_affine(
+    similarity: Any,
+    lengths: Any = None,
+    *,
+    gap_open: Any = -3.0,
+    gap_extend: Any = -1.0,
+    temperature: Any = 1.0,
+    restrict_turns: bool = True,
+    penalize_turns: bool = True,
+) -> np.ndarray:
+    """Smooth local alignment score with an affine gap; shape () or (batch,), float64."""
+    parameters = {"gap_open": gap_open, "gap_extend": gap_extend, "temperature": temperature}
+    options = {"restrict_turns": restrict_turns, "penalize_turns": penalize_turns}
+    return _each_pair("score", "smith_waterman_affine", similarity, lengths, **parameters, **options)
+
+
+def free_gap(similarity: Any, lengths: Any = None, *, temperature: Any = 1.0) -> np.ndarray:
+    """Smooth global alignment score whose gaps cost nothing; shape () or (batch,), float64."""
+    return _each_pair("score", "free_gap", similarity, lengths, temperature=temperature)
+
+
+def needleman_wunsch(similarity: Any, lengths: Any = None, *, gap: Any = -1.0, temperature: Any = 1.0) -> np.ndarray:
+    """Smooth global alignment score with a linear gap; shape () or (batch,), float64."""
+    return _each_pair("score", "needleman_wunsch", similarity, lengths, gap=gap, temperature=temperature)
 
 
 def gradients(function_name: str, similarity: Any, lengths: Any = None, **parameters: Any) -> dict[str, np.ndarray]:
@@ -32,28 +64,54 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
     Returns a dict: "similarity" has the shape of similarity (these are the marginals, exactly 0 outside lengths);
     each differentiable parameter has shape () or (batch,), the derivative of each pair's score for that pair's value.
     """
-    module, differentiable = _PROBLEMS[function_name]
-    pairs, batched = _pairs(similarity, lengths, parameters)
+    module, fixed = _MODULES[function_name]
+    pairs, batched = _pairs(similarity, lengths, parameters | fixed)
     shape = np.shape(similarity)[-2:]
     results = []
-    for pair, pair_parameters in pairs:
-        result: dict[str, Any] = {"similarity": np.zeros(shape)} | dict.fromkeys(differentiable, 0.0)
-        if pair.size:
-            result = module.gradients(pair, **pair_parameters)
-            padding = [(0, full - part) for full, part in zip(shape, pair.shape, strict=True)]
-            result["similarity"] = np.pad(result["similarity"], padding)
-        results.append(result)
+    for pair, own in pairs:
+        result = module.gradients(pair, **own)
+        padding = [(0, full - part) for full, part in zip(shape, pair.shape, strict=True)]
+        results.append(result | {"similarity": np.pad(result["similarity"], padding)})
+    names = ("similarity", *ALIGNMENTS[function_name].parameters)
     if not batched:
-        return {name: np.asarray(value, dtype=np.float64) for name, value in results[0].items()}
-    empty = {"similarity": np.zeros((0, *shape))} | {name: np.zeros(0) for name in differentiable}
-    return {name: np.array([result[name] for result in results]) for name in empty} if results else empty
+        return {name: np.asarray(results[0][name], dtype=np.float64) for name in names}
+    empty = {"similarity": np.zeros((0, *shape))} | dict.fromkeys(names[1:], np.zeros(0))
+    return {name: np.array([result[name] for result in results]) if results else empty[name] for name in names}
 
 
-def _scores(function_name: str, similarity: Any, lengths: Any, **parameters: Any) -> np.ndarray:
-    module, _ = _PROBLEMS[function_name]
-    pairs, batched = _pairs(similarity, lengths, parameters)
-    scores = [module.score(pair, **pair_parameters) if pair.size else 0.0 for pair, pair_parameters in pairs]
-    return np.array(scores if batched else scores[0], dtype=np.float64)
+def hessian_vector_product(
+    function_name: str, similarity: Any, direction: Any, lengths: Any = None, **parameters: Any
+) -> dict[str, np.ndarray]:
+    """Derivatives of sum(direction * marginals), the marginals being d score / d similarity: as `gradients` gives them.
+
+    By symmetry this is the change of every first derivative along `direction`, so central differences of the exact
+    first derivatives give it: to about 1e-8 of the largest value, for a direction of normal random numbers.
+    """
+    temperature = parameters.get("temperature", ALIGNMENTS[function_name].parameters["temperature"])
+    step = 1e-5 * np.asarray(temperature, dtype=np.float64)
+    change = step[..., None, None] * np.asarray(direction, dtype=np.float64)
+    ahead, behind = (
+        gradients(function_name, np.asarray(similarity, dtype=np.float64) + sign * change, lengths, **parameters)
+        for sign in (1, -1)
+    )
+    across = {"similarity": 2 * step[..., None, None]}
+    return {name: (ahead[name] - behind[name]) / across.get(name, 2 * step) for name in ahead}
+
+
+def largest_state(function_name: str, similarity: Any, lengths: Any = None, **parameters: Any) -> np.ndarray:
+    """The largest absolute value that the recurrence meets, max|h|: what rounding errors are relative to.
+
+    Shape () or (batch,).
+    """
+    return _each_pair("largest", function_name, similarity, lengths, **parameters)
+
+
+def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **parameters: Any) -> np.ndarray:
+    """A module's function of every pair."""
+    module, fixed = _MODULES[function_name]
+    pairs, batched = _pairs(similarity, lengths, parameters | fixed)
+    values = [getattr(module, asked)(pair, **own) for pair, own in pairs]
+    return np.array(values if batched else values[0], dtype=np.float64)
 
 
 def _pairs(similarity: Any, lengths: Any, parameters: dict) -> tuple[list[tuple[np.ndarray, dict]], bool]:
@@ -64,7 +122,7 @@ def _pairs(similarity: Any, lengths: Any, parameters: dict) -> tuple[list[tuple[
     count = len(matrices)
     full = np.array(matrices.shape[1:])
     sizes = np.broadcast_to(full if lengths is None else np.asarray(lengths).reshape(-1, 2), (count, 2))
-    arrays = {name: value for name, value in parameters.items() if not isinstance(value, str)}
+    arrays = {name: value for name, value in parameters.items() if not isinstance(value, (str, bool))}
     columns = {name: np.broadcast_to(np.asarray(value, dtype=np.float64), (count,)) for name, value in arrays.items()}
     pairs = []
     for b in range(count):

@@ -10,6 +10,8 @@ choices x of a cell receives v * exp((x - h) / T), and the cell itself adds v * 
 derivative for T. Source of the recurrence: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
 """
 
+from math import isinf
+
 import numpy as np
 
 from shared.reference.smooth import entropy, smooth_maximum, weights
@@ -18,19 +20,21 @@ OUTSIDE = -np.inf
 
 
 def score(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any") -> float:
-    """Score of one pair. similarity: float64 (rows, cols), both at least 1."""
-    h = _fill(similarity.tolist(), gap, temperature)
-    return _finish(_endings(similarity.tolist(), h, end), temperature)
+    """Score of one pair. similarity: float64 (rows, cols), each at least 0. 0 without an alignment."""
+    h = _fill(similarity, gap, temperature)
+    values = list(_endings(similarity, h, end).values())
+    value = smooth_maximum(values, temperature) if values else OUTSIDE
+    return 0.0 if value == OUTSIDE else value  # too few rows or columns, or none that -inf does not forbid
 
 
 def gradients(
     similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any"
 ) -> dict[str, np.ndarray | float]:
     """Exact derivatives of `score`: similarity (rows, cols), gap and temperature."""
-    s = similarity.tolist()
     rows, cols = similarity.shape
-    h = _fill(s, gap, temperature)
-    endings = _endings(s, h, end)
+    s = similarity.tolist()
+    h = _fill(similarity, gap, temperature)
+    endings = _endings(similarity, h, end)
     to_similarity = np.zeros((rows, cols))
     if not endings:
         return {"similarity": to_similarity, "gap": 0.0, "temperature": 0.0}
@@ -63,13 +67,20 @@ def gradients(
     return {"similarity": to_similarity, "gap": to_gap, "temperature": to_temperature}
 
 
+def largest(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any") -> float:
+    """The largest |h| of one pair, of the cells that an alignment can reach."""
+    h = _fill(similarity, gap, temperature)
+    return max((abs(value) for row in h for value in row if not isinf(value)), default=0.0)
+
+
 def _choices(s: float, h: list, i: int, j: int, gap: float) -> tuple[float, float, float, float]:
     return h[i][j] + s, h[i + 1][j] + gap, h[i][j + 1] + gap, s
 
 
-def _fill(s: list, gap: float, temperature: float) -> list:
+def _fill(similarity: np.ndarray, gap: float, temperature: float) -> list:
     """h, one larger than s: h[i+1][j+1] belongs to cell (i, j), the first row and column lie outside."""
-    rows, cols = len(s), len(s[0])
+    rows, cols = similarity.shape
+    s = similarity.tolist()
     h = np.full((rows + 1, cols + 1), OUTSIDE).tolist()
     for i in range(rows):
         for j in range(cols):
@@ -77,17 +88,12 @@ def _fill(s: list, gap: float, temperature: float) -> list:
     return h
 
 
-def _endings(s: list, h: list, end: str) -> dict[tuple[int, int], float]:
+def _endings(similarity: np.ndarray, h: list, end: str) -> dict[tuple[int, int], float]:
     """What an alignment that ends at a cell is worth, for the cells where it may end."""
-    rows, cols = len(s), len(s[0])
+    rows, cols = similarity.shape
+    s = similarity.tolist()
     if end == "any":
         return {(i, j): h[i + 1][j + 1] for i in range(rows) for j in range(cols)}
     if end == "match":
         return {(i, j): h[i][j] + s[i][j] for i in range(1, rows) for j in range(1, cols)}
     raise ValueError(f"end must be 'any' or 'match', got {end!r}")
-
-
-def _finish(endings: dict, temperature: float) -> float:
-    """0 without an alignment: too few rows or columns, or none that -inf does not forbid."""
-    score = smooth_maximum(list(endings.values()), temperature) if endings else OUTSIDE
-    return 0.0 if score == OUTSIDE else score

@@ -1,0 +1,63 @@
+"""Global alignment with a linear gap, smoothed, cell by cell in float64: needleman_wunsch, and with gap 0 free_gap.
+
+On a grid one larger than the similarity, so that h[i][j] is the score of the first i rows and j columns:
+
+    h[0][0] = 0,  h[i][0] = i * gap,  h[0][j] = j * gap
+    h[i][j] = smax( h[i-1][j-1] + s[i-1][j-1], h[i][j-1] + gap, h[i-1][j] + gap )
+    score = h[rows][cols]
+
+A pair without rows or columns has one alignment, all gaps, and needs no rule of its own. The backward recurrence
+walks the cells in the opposite order, as in local_linear. Source: Needleman and Wunsch 1970,
+doi:10.1016/0022-2836(70)90057-4; smoothed as in Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+"""
+
+import numpy as np
+
+from shared.reference.smooth import entropy, smooth_maximum, weights
+
+
+def score(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0) -> float:
+    """Score of one pair. similarity: float64 (rows, cols), each at least 0."""
+    return _fill(similarity, gap, temperature)[-1][-1]
+
+
+def gradients(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0) -> dict[str, np.ndarray | float]:
+    """Exact derivatives of `score`: similarity (rows, cols), gap and temperature."""
+    rows, cols = similarity.shape
+    s = similarity.tolist()
+    h = _fill(similarity, gap, temperature)
+    to_similarity = np.zeros((rows, cols))
+    to_gap = to_temperature = 0.0
+    to_cell = np.zeros((rows + 1, cols + 1)).tolist()
+    to_cell[rows][cols] = 1.0
+    for i in reversed(range(rows)):
+        for j in reversed(range(cols)):
+            v = to_cell[i + 1][j + 1]
+            diagonal, left, up = shares = weights(_choices(s[i][j], h, i, j, gap), h[i + 1][j + 1], temperature)
+            to_cell[i][j] += v * diagonal
+            to_cell[i + 1][j] += v * left
+            to_cell[i][j + 1] += v * up
+            to_similarity[i, j] = v * diagonal
+            to_gap += v * (left + up)
+            to_temperature += v * entropy(shares)
+    to_gap += sum(i * to_cell[i][0] for i in range(rows + 1)) + sum(j * to_cell[0][j] for j in range(1, cols + 1))
+    return {"similarity": to_similarity, "gap": to_gap, "temperature": to_temperature}
+
+
+def largest(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0) -> float:
+    """The largest |h| of one pair."""
+    return max(abs(value) for row in _fill(similarity, gap, temperature) for value in row)
+
+
+def _choices(s: float, h: list, i: int, j: int, gap: float) -> tuple[float, float, float]:
+    return h[i][j] + s, h[i + 1][j] + gap, h[i][j + 1] + gap
+
+
+def _fill(similarity: np.ndarray, gap: float, temperature: float) -> list:
+    rows, cols = similarity.shape
+    s = similarity.tolist()
+    h = [[(i + j) * gap if i == 0 or j == 0 else 0.0 for j in range(cols + 1)] for i in range(rows + 1)]
+    for i in range(rows):
+        for j in range(cols):
+            h[i + 1][j + 1] = smooth_maximum(_choices(s[i][j], h, i, j, gap), temperature)
+    return h
