@@ -18,7 +18,7 @@ class Tolerance(NamedTuple):
 
     score: float  # relative to max(|score|, temperature)
     marginals: float  # absolute; marginals lie between 0 and 1
-    marginals_per_eps: float  # times eps * max|score| / temperature: near-ties that this dtype cannot tell apart
+    per_eps: float  # times eps * max|h|, absolute for a score, divided by the temperature for a marginal: see below
     gradient: float  # relative to max(1, largest |gradient|), for gap and temperature
 
 
@@ -27,12 +27,26 @@ class Tolerance(NamedTuple):
 #   float32: score 2.0e-07, marginals 2.5e-06, gradient 1.3e-05
 # The room above them is for other devices, whose exp and log are a few units in the last place worse.
 TOLERANCES = {
-    "float64": Tolerance(score=1e-10, marginals=1e-8, marginals_per_eps=8.0, gradient=1e-8),
-    "float32": Tolerance(score=1e-5, marginals=1e-4, marginals_per_eps=8.0, gradient=1e-4),
+    "float64": Tolerance(score=1e-10, marginals=1e-8, per_eps=8.0, gradient=1e-8),
+    "float32": Tolerance(score=1e-5, marginals=1e-4, per_eps=8.0, gradient=1e-4),
 }
 
 
-def marginals_bound(dtype: str, largest_score: float, temperature: float) -> float:
-    """Absolute bound on the error of a marginal of a pair whose largest |h| is about |score| = largest_score."""
+def score_bound(dtype: str, score: float, largest: float, temperature: float) -> float:
+    """Absolute bound on the error of a score. largest: max|h| of the pair, as reference.largest_state gives it.
+
+    A score can be the small difference of large values (of a global alignment, or of one that must end on a match),
+    each of which this dtype holds to eps * max|h|.
+    """
     tolerance = TOLERANCES[dtype]
-    return tolerance.marginals + tolerance.marginals_per_eps * float(np.finfo(dtype).eps) * largest_score / temperature
+    return tolerance.score * max(abs(score), temperature) + tolerance.per_eps * _eps(dtype) * largest
+
+
+def marginals_bound(dtype: str, largest: float, temperature: float) -> float:
+    """Absolute bound on the error of a marginal: what is closer than eps * max|h| is a tie to this dtype."""
+    tolerance = TOLERANCES[dtype]
+    return tolerance.marginals + tolerance.per_eps * _eps(dtype) * largest / temperature
+
+
+def _eps(dtype: str) -> float:
+    return float(np.finfo(dtype).eps)

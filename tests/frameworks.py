@@ -21,7 +21,7 @@ import torch_impl
 import torch_impl.backend
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.numerics import TOLERANCES, marginals_bound
+from shared.numerics import TOLERANCES, marginals_bound, score_bound
 from torch_impl.compiler import compiled
 
 
@@ -54,6 +54,7 @@ class Result(NamedTuple):
     score: np.ndarray
     gradients: dict[str, np.ndarray]  # "similarity" and each parameter
     cotangent: np.ndarray
+    largest: np.ndarray | None = None  # max|h| of each pair, which only the reference knows
 
 
 FRAMEWORKS = {
@@ -123,7 +124,8 @@ def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options:
     for name, value in parameters.items():
         each = own[name] * cotangent
         gradients[name] = each if value.shape == cotangent.shape else each.sum()
-    return Result(score, gradients, cotangent)
+    largest = reference.largest_state(problem, similarity, lengths, **parameters, **options)
+    return Result(score, gradients, cotangent, largest)
 
 
 def run(
@@ -165,12 +167,14 @@ def assert_parity(result: Result, expected: Result, dtype: str, temperature: Any
     The message begins with what is off: "score", "similarity", or a parameter's name.
     """
     tolerance = TOLERANCES[dtype]
+    assert expected.largest is not None, "what is expected comes from the reference"
     temperatures = np.broadcast_to(temperature, expected.score.shape)
     scale = np.maximum(np.abs(expected.score), temperatures)
-    _assert_within("score", dtype, result.score, expected.score, scale, np.asarray(tolerance.score))
+    pairs = list(zip(expected.score.flat, expected.largest.flat, temperatures.flat, strict=True))
+    bound = np.reshape([score_bound(dtype, *pair) for pair in pairs], scale.shape) / scale
+    _assert_within("score", dtype, result.score, expected.score, scale, bound)
 
-    bounds = [marginals_bound(dtype, *pair) for pair in zip(np.ravel(scale), np.ravel(temperatures), strict=True)]
-    bound = np.reshape(bounds, scale.shape)[..., None, None]
+    bound = np.reshape([marginals_bound(dtype, *pair[1:]) for pair in pairs], scale.shape)[..., None, None]
     weight = np.abs(expected.cotangent)[..., None, None]
     _assert_within("similarity", dtype, *_of("similarity", result, expected), weight, bound)
     for name in expected.gradients.keys() - {"similarity"}:

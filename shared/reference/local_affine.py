@@ -156,7 +156,8 @@ def _fill(similarity: np.ndarray, costs: _Costs, temperature: float) -> tuple[li
     """A, R and D, each one larger than s: X[i+1][j+1] belongs to cell (i, j), the first row and column lie outside."""
     rows, cols = similarity.shape
     s = similarity.tolist()
-    a, r, d = states = tuple(np.full((rows + 1, cols + 1), OUTSIDE).tolist() for _ in range(3))
+    a, r, d = (np.full((rows + 1, cols + 1), OUTSIDE).tolist() for _ in range(3))
+    states = (a, r, d)
     for i in range(rows):
         for j in range(cols):
             a[i + 1][j + 1] = s[i][j] + smooth_maximum(_before_a_match(states, i, j), temperature)
