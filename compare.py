@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import itertools
 import math
 import os
 import shlex
@@ -9,9 +10,9 @@ import signal
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from shared.bench.plan import FRAMEWORKS, PASSES, Settings
 from shared.bench.record import Record
@@ -20,7 +21,7 @@ from shared.bench.table import report
 from shared.checks import ENDS
 from shared.problems import PROBLEMS
 from shared.sequences import SequenceError, matrix_names
-from shared.variants import VARIANTS
+from shared.variants import VARIANTS, Abilities
 
 EPILOG = """examples:
   python compare.py
@@ -78,21 +79,32 @@ def _list(settings: Settings) -> int:
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         try:
             with team_of(settings, Path(folder), _progress) as (team, missing):
-                for problem in PROBLEMS.values():
-                    print(f"{problem.name}: {problem.text}; passes: {', '.join(problem.passes)}")
-                    for variant in VARIANTS[problem.name]:
-                        print(f"  {variant.name:<14} {variant.changes}")
-                        for name, worker in team.items():
-                            if variant.name in worker.absent:
-                                print(f"  {'':<14} absent in {FRAMEWORKS[name]}: {worker.absent[variant.name]}")
+                for line in _listed({name: worker.abilities for name, worker in team.items()}):
+                    print(line)
                 for name, worker in team.items():
-                    print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {worker.auto}")
+                    print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {worker.abilities.auto}")
                 for reason in missing.values():
                     print(reason)
         except CannotMeasure as error:
             print(error, file=sys.stderr)
             return 3
     return 0
+
+
+def _listed(abilities: dict[str, Abilities]) -> Iterator[str]:
+    """Each problem in a line; then each ladder once, under the problems that it belongs to."""
+    for problem in PROBLEMS.values():
+        flags = " ".join(itertools.starmap(_flag, problem.arguments.items()))
+        yield f"{problem.name}: {problem.text}; passes: {', '.join(problem.passes)}; takes {flags}"
+    for ladder in dict.fromkeys(VARIANTS.values()):
+        yield f"variants of {', '.join(name for name in PROBLEMS if VARIANTS[name] is ladder)}:"
+        for variant in ladder:
+            yield f"  {variant.name:<14} {variant.changes}"
+            for name, able in abilities.items():
+                if variant.name in able.absent:
+                    yield f"  {'':<14} absent in {FRAMEWORKS[name]}: {able.absent[variant.name]}"
+                elif variant.name in able.first_order:
+                    yield f"  {'':<14} no hvp in {FRAMEWORKS[name]}: {able.first_order[variant.name]}"
 
 
 def _join_numbers(arguments: Sequence[str]) -> list[str]:
@@ -137,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--problem", type=_one_of("problem", PROBLEMS), default=defaults.problem, help="what is computed")
     add("--variant", type=_names, metavar="NAME[,NAME]", help="which variants, or auto; see --list (default: a few)")
     add("--pass", type=_some_of("pass", PASSES), dest="passes", metavar="NAME[,NAME]",
-        help=f"what is asked of them: {','.join(PASSES)} (default all; score for --ladder)")  # fmt: skip
+        help=f"what is asked of them: {','.join(PASSES)} (default score,marginals; score for --ladder)")  # fmt: skip
     add("--input", metavar="globins|random|FILE",
         help="the bundled globins (default), random matrices (default for --ladder), or a FASTA file")  # fmt: skip
     add("--matrix", metavar="NAME",
@@ -146,10 +158,18 @@ def _parser() -> argparse.ArgumentParser:
     add("--size", type=_size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
     add("--dtype", type=_one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
     add("--repeats", type=_whole("repeats", 1), metavar="N", help="timed calls (default: 5 to 100, as fit into 2 s)")
-    add("--gap", type=_real("gap"), default=defaults.gap, metavar="G", help="added for every gap (default -1)")
-    add("--end", type=_one_of("end", ENDS), default=defaults.end, help="where an alignment may end: any or match")
-    add("--temperature", type=_real("temperature", positive=True), default=defaults.temperature, metavar="T",
+    add("--temperature", type=_real("temperature", positive=True), metavar="T",
         help="of the smooth maximum (default 1)")  # fmt: skip
+    add("--gap", type=_real("gap"), metavar="G", help="added for every gap position (default -1)")
+    add("--gap-open", type=_real("gap-open"), metavar="G",
+        help="added for the first position of an affine gap (default -3)")  # fmt: skip
+    add("--gap-extend", type=_real("gap-extend"), metavar="G",
+        help="added for each further position of an affine gap (default -1)")  # fmt: skip
+    add("--no-restrict-turns", dest="restrict_turns", action="store_false", default=None,
+        help="affine: a gap along the row may also follow one along the column")  # fmt: skip
+    add("--no-penalize-turns", dest="penalize_turns", action="store_false", default=None,
+        help="affine: a gap that follows one of the other direction extends it instead of opening")  # fmt: skip
+    add("--end", type=_one_of("end", ENDS), help="where a linear local alignment may end: any (default) or match")
     add("--seed", type=_whole("seed", 0), default=defaults.seed, metavar="S", help="of random inputs (default 0)")
     add("--threads", type=_whole("threads", 1), metavar="N", help="cores for each framework (default: all)")
     add("--unroll", type=_whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop (default 1)")
@@ -187,15 +207,34 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
     return Settings(
         frameworks=options.framework,
         variants=options.variant,
-        passes=options.passes or (("score",) if options.ladder else PASSES),
+        passes=options.passes or (("score",) if options.ladder else Settings.passes),
+        arguments=_problem_arguments(parser, options),
         input=input_name,
         matrix=matrix,
         threads=options.threads or cores,
         **{name: given[name] for name in (
-            "device", "problem", "batch", "size", "dtype", "repeats", "gap", "end", "temperature",
-            "seed", "unroll", "compile_limit", "ladder", "json",
+            "device", "problem", "batch", "size", "dtype", "repeats", "seed", "unroll", "compile_limit", "ladder",
+            "json",
         )},
     )  # fmt: skip
+
+
+def _problem_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The problem's parameters and options that were given."""
+    known = dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.arguments)
+    given = {name: value for name in known if (value := getattr(options, name)) is not None}
+    for name in given:
+        if name not in PROBLEMS[options.problem].arguments:
+            owners = [problem for problem in PROBLEMS.values() if name in problem.arguments]
+            flag = _flag(name, owners[0].arguments[name])
+            names = " or ".join(problem.name for problem in owners)
+            parser.error(f"{flag} goes with --problem {names}, not with {options.problem}")
+    return given
+
+
+def _flag(name: str, default: Any) -> str:
+    """How an argument of a problem is spelled on the command line; what is true by default can be switched off."""
+    return ("--no-" if default is True else "--") + name.replace("_", "-")
 
 
 def _check_writable(parser: argparse.ArgumentParser, path: Path) -> None:

@@ -21,6 +21,9 @@ NAME = "jax"
 TITLE = "JAX"
 absent = ABSENT
 auto = AUTO
+# every variant is right to every order, compiled or not
+first_order: dict[str, str] = {}
+uncompiled: dict[str, str] = {}
 
 
 def device_problem(device: str) -> str | None:
@@ -71,9 +74,24 @@ def function(
 
 
 def pass_function(pass_name: str, score: Callable[..., jax.Array], compiled: bool) -> Callable[..., jax.Array]:
-    """What a pass asks of a score function, compiled or not: "score" itself, or its "marginals"."""
-    asked = {"score": score, "marginals": functools.partial(jax_impl.marginals, score)}[pass_name]
+    """What a pass asks of a score function, compiled or not; called with similarity, lengths and the parameters.
+
+    "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
+    lengths, is the gradient of sum(weights * marginals) for the similarity.
+    """
+    asked = {
+        "score": score,
+        "marginals": functools.partial(jax_impl.marginals, score),
+        "hvp": functools.partial(_hvp, score),
+    }[pass_name]
     return jax.jit(asked) if compiled else asked
+
+
+def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> jax.Array:
+    def loss(matrix: Any) -> jax.Array:
+        return (weights * jax_impl.marginals(score, matrix, lengths, **parameters)).sum()
+
+    return jax.grad(loss)(similarity)
 
 
 def wait(value: Any) -> Any:

@@ -20,6 +20,7 @@ class Tolerance(NamedTuple):
     marginals: float  # absolute; marginals lie between 0 and 1
     per_eps: float  # times eps * max|h|, absolute for a score, divided by the temperature for a marginal: see below
     gradient: float  # relative to max(1, largest |gradient|), for gap and temperature
+    hvp: float  # relative to the largest |value| of the pair, or 1 / temperature if that is larger
 
 
 # The worst errors seen, in the same units, over all variants of both frameworks, awkward sizes and the globins:
@@ -27,8 +28,8 @@ class Tolerance(NamedTuple):
 #   float32: score 2.0e-07, marginals 2.5e-06, gradient 1.3e-05
 # The room above them is for other devices, whose exp and log are a few units in the last place worse.
 TOLERANCES = {
-    "float64": Tolerance(score=1e-10, marginals=1e-8, per_eps=8.0, gradient=1e-8),
-    "float32": Tolerance(score=1e-5, marginals=1e-4, per_eps=8.0, gradient=1e-4),
+    "float64": Tolerance(score=1e-10, marginals=1e-8, per_eps=8.0, gradient=1e-8, hvp=1e-6),
+    "float32": Tolerance(score=1e-5, marginals=1e-4, per_eps=8.0, gradient=1e-4, hvp=1e-4),
 }
 
 
@@ -46,6 +47,16 @@ def marginals_bound(dtype: str, largest: float, temperature: float) -> float:
     """Absolute bound on the error of a marginal: what is closer than eps * max|h| is a tie to this dtype."""
     tolerance = TOLERANCES[dtype]
     return tolerance.marginals + tolerance.per_eps * _eps(dtype) * largest / temperature
+
+
+def hvp_bound(dtype: str, size: float, largest: float, temperature: float) -> float:
+    """Absolute bound on the error of a derivative of sum(c * marginals). size: the largest |value| of the pair.
+
+    Second derivatives are covariances of matches divided by the temperature, so they err as marginals do.
+    """
+    tolerance = TOLERANCES[dtype]
+    relative = tolerance.hvp + tolerance.per_eps * _eps(dtype) * largest / temperature
+    return relative * max(size, 1 / temperature)
 
 
 def _eps(dtype: str) -> float:

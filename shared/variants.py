@@ -18,6 +18,23 @@ class Variant(NamedTuple):
     changes: str
 
 
+class Abilities(NamedTuple):
+    """What a framework says of itself: its choice, and what it cannot do, each with a reason that the user is shown."""
+
+    auto: str  # the variant that "auto" picks
+    absent: Mapping[str, str]  # variant -> why it cannot run
+    first_order: Mapping[str, str]  # variant -> why it has no second derivatives, which the pass hvp needs
+    uncompiled: Mapping[str, str]  # pass -> why it runs only without the compiler
+
+    def why_not(self, variant: str, pass_name: str, compiled: bool) -> str | None:
+        """Why this cannot be measured; None if it can."""
+        if variant in self.absent:
+            return self.absent[variant]
+        if pass_name == "hvp" and variant in self.first_order:
+            return self.first_order[variant]
+        return self.uncompiled.get(pass_name) if compiled else None
+
+
 ALIGNMENT_VARIANTS = (
     Variant(
         "cell_loop", "the recurrence as written: a double Python loop over cells, each written by functional update"

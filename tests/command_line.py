@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from shared.bench.plan import PASSES
+
 ROOT = Path(__file__).parents[1]
 COMPARE = str(ROOT / "compare.py")
 TINY = ("--input", "random", "--size", "6x7", "--batch", "3", "--repeats", "1", "--threads", "1")
@@ -76,9 +78,9 @@ def without(folder: Path, *frameworks: str) -> Path:
 def rows(output: str) -> dict[tuple[str, str, str], list[str]]:
     """(pass, framework, variant) -> the other cells, of every row of the printed table."""
     split = [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()]
-    return {(cells[0], cells[1], cells[2]): cells[3:] for cells in split if cells[0] in ("score", "marginals")}
+    return {(cells[0], cells[1], cells[2]): cells[3:] for cells in split if cells[0] in PASSES}
 
 
 def verdicts(output: str) -> list[str]:
     """The lines of plain words below the table."""
-    return [line for line in output.splitlines() if line.startswith(("score: ", "marginals: "))]
+    return [line for line in output.splitlines() if line.startswith(tuple(f"{name}: " for name in PASSES))]

@@ -1,5 +1,7 @@
 """What results are gated against, and that the gate goes red for every kind of wrong result."""
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -7,15 +9,15 @@ import numpy as np
 import pytest
 
 from shared import reference
+from shared.alignments import ALIGNMENTS
 from shared.bench import answers
 from shared.bench.answers import CELLS, Answer, answer, load, save
 from shared.bench.gate import Verdict, judge
-from shared.bench.plan import Settings
-from shared.numerics import TOLERANCES, marginals_bound
+from shared.bench.plan import PASSES, Settings
+from shared.numerics import TOLERANCES, hvp_bound, marginals_bound, score_bound
 from shared.problems import PROBLEMS, Inputs
 
 PARAMETERS: dict[str, Any] = {"gap": -0.5, "temperature": 1.0}
-PASSES = ("score", "marginals")
 
 
 def inputs_of(shape: tuple[int, ...], lengths: Any = None) -> Inputs:
@@ -34,26 +36,27 @@ def forty_pairs() -> Inputs:
 def test_the_shortest_and_the_longest_pair_are_covered():
     inputs = forty_pairs()
     work = inputs.pair_lengths.prod(axis=1)
-    found = answer("smith_waterman", inputs, seed=0, cells=1000)
+    found = answer("smith_waterman", inputs, PASSES, cells=1000)
     assert work[found.pairs[0]] == work.min() and work[found.pairs[1]] == work.max()
     assert 2 < len(found.pairs) < 40 and len(set(found.pairs)) == len(found.pairs)
     assert found.lengths.prod(axis=1).sum() <= 1000 and not found.is_cut
 
 
 def test_the_other_pairs_are_drawn_by_the_seed():
-    chosen = [answer("smith_waterman", forty_pairs(), seed, cells=800).pairs.tolist() for seed in (0, 0, 1)]
+    inputs = [replace(forty_pairs(), seed=seed) for seed in (0, 0, 1)]
+    chosen = [answer("smith_waterman", given, (), cells=800).pairs.tolist() for given in inputs]
     assert chosen[0] == chosen[1] != chosen[2]
     assert chosen[0][:2] == chosen[2][:2]
 
 
 def test_every_pair_of_a_small_input_is_covered():
-    assert sorted(answer("smith_waterman", inputs_of((5, 3, 4)), seed=0).pairs) == [0, 1, 2, 3, 4]
+    assert sorted(answer("smith_waterman", inputs_of((5, 3, 4)), ()).pairs) == [0, 1, 2, 3, 4]
 
 
 def test_the_globins_are_covered_up_to_about_200_000_cells(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(answers, "reference", _NoReference)
     _, inputs = PROBLEMS["smith_waterman"].inputs(Settings())
-    found = answer("smith_waterman", inputs, seed=0)
+    found = answer("smith_waterman", inputs, ("score",))
     assert CELLS == 200_000
     assert 0.8 * CELLS < found.lengths.prod(axis=1).sum() <= CELLS and not found.is_cut
 
@@ -66,20 +69,33 @@ class _NoReference:
         return np.zeros(len(similarity))
 
     @staticmethod
+    def largest_state(_: str, similarity: np.ndarray, *__: Any, **___: Any) -> np.ndarray:
+        return np.zeros(len(similarity))
+
+    @staticmethod
     def gradients(_: str, similarity: np.ndarray, *__: Any, **___: Any) -> dict[str, np.ndarray]:
         return {"similarity": np.zeros(similarity.shape)}
 
 
 def test_values_are_those_of_the_reference():
     inputs = forty_pairs()
-    found = answer("smith_waterman", inputs, seed=0, cells=1000)
+    found = answer("smith_waterman", inputs, PASSES, cells=1000)
     for k, pair in enumerate(found.pairs):
         rows, cols = inputs.pair_lengths[pair]
         matrix = inputs.similarity[pair, :rows, :cols]
-        assert found.scores[k] == reference.smith_waterman(matrix, **PARAMETERS)
+        assert found.score[k] == reference.smith_waterman(matrix, **PARAMETERS)
         marginals = reference.gradients("smith_waterman", matrix, **PARAMETERS)["similarity"]
         assert np.array_equal(found.marginals[k, :rows, :cols], marginals)
         assert found.marginals[k].sum() == pytest.approx(marginals.sum(), abs=1e-12)
+        assert found.largest[k] == reference.largest_state("smith_waterman", matrix, **PARAMETERS)
+        weights = inputs.weights[pair, :rows, :cols]
+        hvp = reference.hessian_vector_product("smith_waterman", matrix, weights, **PARAMETERS)["similarity"]
+        assert found.hvp is not None and np.array_equal(found.hvp[k, :rows, :cols], hvp)
+        assert not found.hvp[k, rows:].any() and not found.hvp[k, :, cols:].any()
+
+
+def test_second_derivatives_are_computed_only_when_they_are_asked_for():
+    assert answer("smith_waterman", inputs_of((2, 3, 4)), ("score", "marginals")).hvp is None
 
 
 # cut pairs
@@ -90,34 +106,36 @@ def test_values_are_those_of_the_reference():
 )
 def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, int], corner: tuple[int, int]):
     inputs = inputs_of(size)
-    found = answer("smith_waterman", inputs, seed=0, cells=900)
+    found = answer("smith_waterman", inputs, PASSES, cells=900)
     assert found.is_cut == (size != corner)
     assert found.lengths.tolist() == [list(corner)]
-    assert found.scores[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
+    assert found.score[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
     assert found.marginals.shape == (1, *corner)
 
 
 def test_a_batch_with_one_large_pair_says_that_it_is_cut():
-    found = answer("smith_waterman", inputs_of((3, 50, 50), [(5, 5), (50, 50), (6, 6)]), seed=0, cells=900)
+    found = answer("smith_waterman", inputs_of((3, 50, 50), [(5, 5), (50, 50), (6, 6)]), (), cells=900)
     assert found.is_cut
     assert dict(zip(found.pairs.tolist(), found.lengths.tolist(), strict=True))[1] == [30, 30]
 
 
+@pytest.mark.parametrize("passes", [PASSES, ("score",)])
 @pytest.mark.parametrize("is_cut", [False, True])
-def test_an_answer_survives_its_file(tmp_path: Path, is_cut: bool):
-    found = answer("smith_waterman", forty_pairs(), seed=0, cells=1000 if not is_cut else 50)
+def test_an_answer_survives_its_file(tmp_path: Path, is_cut: bool, passes: tuple[str, ...]):
+    found = answer("smith_waterman", forty_pairs(), passes, cells=1000 if not is_cut else 50)
     save(found, tmp_path / "answer.npz")
     again = load(tmp_path / "answer.npz")
     assert again.is_cut is is_cut
+    assert (again.hvp is None) == ("hvp" not in passes)
     for before, after in zip(found, again, strict=True):
-        assert np.array_equal(before, after)
+        np.testing.assert_array_equal(before, after)  # pyright: ignore[reportArgumentType]
 
 
 # the gate
 
 
 class Gated(NamedTuple):
-    """A ragged batch, the answer for three of its ten pairs, and right results for all of them."""
+    """A ragged batch of a problem, the answer for three of its ten pairs, and right results for all of them."""
 
     dtype: str
     answer: Answer
@@ -128,15 +146,18 @@ class Gated(NamedTuple):
         return judge(pass_name, result, self.answer, self.dtype, PARAMETERS["temperature"], shape)
 
     def allowed(self, pass_name: str, k: int) -> float:
-        score = abs(self.answer.scores[k])
+        temperature, largest = PARAMETERS["temperature"], self.answer.largest[k]
         if pass_name == "score":
-            return TOLERANCES[self.dtype].score * max(score, PARAMETERS["temperature"])
-        return marginals_bound(self.dtype, score, PARAMETERS["temperature"])
+            return score_bound(self.dtype, self.answer.score[k], largest, temperature)
+        if pass_name == "marginals":
+            return marginals_bound(self.dtype, largest, temperature)
+        assert self.answer.hvp is not None
+        return hvp_bound(self.dtype, np.abs(self.answer.hvp[k]).max(), largest, temperature)
 
     def spoilt(self, pass_name: str, pair: int, by: float, at: tuple[int, ...] = (0, 0)) -> np.ndarray:
         """A result with one value off."""
         result = self.results[pass_name].copy()
-        result[(pair, *at) if pass_name == "marginals" else pair] += by
+        result[pair if pass_name == "score" else (pair, *at)] += by
         return result
 
     @property
@@ -145,30 +166,35 @@ class Gated(NamedTuple):
         return next(pair for pair in range(10) if pair not in self.answer.pairs)
 
 
-@pytest.fixture(scope="module", params=["float32", "float64"])
+@pytest.fixture(scope="module", params=itertools.product(ALIGNMENTS, ["float32", "float64"]), ids="-".join)
 def gated(request: pytest.FixtureRequest) -> Gated:
+    problem, dtype = request.param
     # no pair is as wide as the matrix, so that some padding lies beyond all lengths
-    lengths = [(8, 9), (2, 2), (7, 3), (5, 6), (4, 9), (8, 2), (6, 6), (3, 8), (7, 7), (5, 5)]
-    inputs = inputs_of((10, 9, 11), lengths)
-    found = answer("smith_waterman", inputs, seed=0, cells=115)
+    lengths = np.array([(8, 9), (2, 2), (7, 3), (5, 6), (4, 9), (8, 2), (6, 6), (3, 8), (7, 7), (5, 5)])
+    own = {name: PARAMETERS.get(name, default) for name, default in ALIGNMENTS[problem].parameters.items()}
+    inputs = replace(inputs_of((10, 9, 11)), lengths=lengths, parameters=own, options=ALIGNMENTS[problem].options)
+    found = answer(problem, inputs, PASSES, cells=115)
     assert len(found.pairs) == 3
-    scores = reference.smith_waterman(inputs.similarity, inputs.lengths, **PARAMETERS)
-    marginals = reference.gradients("smith_waterman", inputs.similarity, inputs.lengths, **PARAMETERS)["similarity"]
-    results = {"score": scores.astype(request.param), "marginals": marginals.astype(request.param)}
-    return Gated(request.param, found, results)
+    similarity, weights = inputs.similarity, inputs.weights
+    results = {
+        "score": getattr(reference, problem)(similarity, lengths, **own),
+        "marginals": reference.gradients(problem, similarity, lengths, **own)["similarity"],
+        "hvp": reference.hessian_vector_product(problem, similarity, weights, lengths, **own)["similarity"],
+    }
+    return Gated(dtype, found, {name: value.astype(dtype) for name, value in results.items()})
 
 
-both_passes = pytest.mark.parametrize("pass_name", PASSES)
+every_pass = pytest.mark.parametrize("pass_name", PASSES)
 
 
-@both_passes
+@every_pass
 def test_the_right_result_passes(gated: Gated, pass_name: str):
     verdict = gated.judge(pass_name, gated.results[pass_name])
     assert verdict.passed
     assert verdict.error is not None and verdict.error < 0.1
 
 
-@both_passes
+@every_pass
 @pytest.mark.parametrize("k", [0, 1, 2])
 def test_a_wrong_value_is_told_with_its_pass_pair_error_and_limit(gated: Gated, pass_name: str, k: int):
     pair = int(gated.answer.pairs[k])
@@ -179,7 +205,7 @@ def test_a_wrong_value_is_told_with_its_pass_pair_error_and_limit(gated: Gated, 
     assert verdict.error == pytest.approx(0.5 / allowed, rel=1e-2)
 
 
-@both_passes
+@every_pass
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_the_tolerance_is_the_line(gated: Gated, pass_name: str, sign: int):
     pair, allowed = int(gated.answer.pairs[1]), gated.allowed(pass_name, 1)
@@ -189,7 +215,7 @@ def test_the_tolerance_is_the_line(gated: Gated, pass_name: str, sign: int):
     assert (below.error, above.error) == (pytest.approx(0.9, abs=0.05), pytest.approx(1.1, abs=0.05))
 
 
-@both_passes
+@every_pass
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_is_seen_also_in_a_pair_that_is_not_compared(gated: Gated, pass_name: str, value: float):
     verdict = gated.judge(pass_name, gated.spoilt(pass_name, gated.unseen, value))
@@ -197,7 +223,7 @@ def test_what_is_not_finite_is_seen_also_in_a_pair_that_is_not_compared(gated: G
     assert verdict.text == f"{pass_name} has values that are not finite for pair {gated.unseen}"
 
 
-@both_passes
+@every_pass
 def test_a_result_of_another_shape_or_dtype_is_seen(gated: Gated, pass_name: str):
     right = gated.results[pass_name]
     other = "float64" if gated.dtype == "float32" else "float32"
@@ -217,26 +243,27 @@ def test_a_value_leaked_into_the_padding_is_seen(gated: Gated):
         assert not verdict.passed and "marginals off by 1.0e-02" in verdict.text
 
 
-@both_passes
+@every_pass
 def test_a_result_of_another_pair_is_seen(gated: Gated, pass_name: str):
     assert not gated.judge(pass_name, gated.results[pass_name][::-1]).passed
 
 
-@both_passes
+@every_pass
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_single_pair_is_gated_without_a_number(pass_name: str, dtype: str):
     inputs = inputs_of((6, 7))
-    found = answer("smith_waterman", inputs, seed=0)
+    found = answer("smith_waterman", inputs, PASSES)
     scores = reference.smith_waterman(inputs.similarity, **PARAMETERS)
-    right = {"score": scores, "marginals": reference.gradients("smith_waterman", inputs.similarity, **PARAMETERS)}
-    result = np.asarray(right["score"] if pass_name == "score" else right["marginals"]["similarity"]).astype(dtype)
+    marginals = reference.gradients("smith_waterman", inputs.similarity, **PARAMETERS)["similarity"]
+    hvp = reference.hessian_vector_product("smith_waterman", inputs.similarity, inputs.weights, **PARAMETERS)
+    result = {"score": scores, "marginals": marginals, "hvp": hvp["similarity"]}[pass_name].astype(dtype)
     assert judge(pass_name, result, found, dtype, 1.0, (6, 7)).passed
     wrong = judge(pass_name, (result + 1).astype(dtype), found, dtype, 1.0, (6, 7))
     assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
 
 
 def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
-    zero = gated.answer._replace(scores=np.zeros(3))
+    zero = gated.answer._replace(score=np.zeros(3), largest=np.zeros(3))
     for temperature, passes in ((1.0, True), (0.01, False)):
         result = np.full(10, 0.5 * TOLERANCES[gated.dtype].score, gated.dtype)
         assert judge("score", result, zero, gated.dtype, temperature, (10, 9, 11)).passed is passes

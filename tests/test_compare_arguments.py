@@ -13,18 +13,19 @@ from command_line import run_compare
 import compare as command
 from shared.bench import run as run_module
 from shared.bench.plan import Settings
+from shared.problems import PROBLEMS
 from shared.sequences import matrix_names
-from shared.variants import variant_names
+from shared.variants import Abilities, variant_names
 
 UNKNOWN = {
     "device": ("--device=tpu", "unknown device 'tpu'; known: cpu, cuda"),
     "framework": ("--framework=jax,numpy", "unknown framework 'numpy'; known: jax, torch"),
-    "problem": ("--problem=needleman", "unknown problem 'needleman'; known: smith_waterman"),
+    "problem": ("--problem=needleman", f"unknown problem 'needleman'; known: {', '.join(PROBLEMS)}"),
     "variant": (
         "--variant=vmap,fastest",
         f"unknown variant 'fastest'; known: {', '.join(variant_names('smith_waterman'))}, auto",
     ),
-    "pass": ("--pass=hessian", "unknown pass 'hessian'; known: score, marginals"),
+    "pass": ("--pass=hessian", "unknown pass 'hessian'; known: score, marginals, hvp"),
     "matrix": ("--matrix=BLOSUM63", f"unknown matrix 'BLOSUM63'; known: {', '.join(matrix_names())}"),
     "end": ("--end=both", "unknown end 'both'; known: any, match"),
     "dtype": ("--dtype=float16", "unknown dtype 'float16'; known: float32, float64"),
@@ -34,6 +35,11 @@ BAD_NUMBERS = {
     "gap nan": ("--gap=nan", "gap must be a finite number, got 'nan'"),
     "gap infinite": ("--gap=-inf", "gap must be a finite number, got '-inf'"),
     "gap a word": ("--gap=low", "gap must be a finite number, got 'low'"),
+    "gap-open nan": ("--problem=smith_waterman_affine --gap-open=nan", "gap-open must be a finite number, got 'nan'"),
+    "gap-extend a word": (
+        "--problem=smith_waterman_affine --gap-extend=low",
+        "gap-extend must be a finite number, got 'low'",
+    ),
     "temperature zero": ("--temperature=0", "temperature must be a positive finite number, got '0'"),
     "temperature negative": ("--temperature=-1", "temperature must be a positive finite number, got '-1'"),
     "size without rows": ("--size=0x5", "size must be ROWSxCOLS, such as 100x150, got '0x5'"),
@@ -80,7 +86,7 @@ class Ended(NamedTuple):
 @pytest.fixture
 def end_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """Run the command in this process. Its workers start at once and cannot run a case."""
-    worker = SimpleNamespace(absent={}, auto="vmap", environment={}, stop=lambda: None)
+    worker = SimpleNamespace(abilities=Abilities("vmap", {}, {}, {}), environment={}, stop=lambda: None)
     monkeypatch.setattr(run_module, "Worker", lambda *_: worker)
 
     def run(*arguments: str) -> Ended:
@@ -125,12 +131,43 @@ def test_an_unknown_name_lists_the_known_ones(end_of: Callable[..., Ended], argu
 
 @pytest.mark.parametrize(("argument", "text"), BAD_NUMBERS.values(), ids=BAD_NUMBERS)
 def test_a_bad_number_is_told_with_what_was_expected(end_of: Callable[..., Ended], argument: str, text: str):
-    assert_refused(end_of(argument), text)
+    assert_refused(end_of(*argument.split()), text)
+
+
+FOREIGN = {
+    "--gap=-2": ("free_gap", "--gap goes with --problem smith_waterman or needleman_wunsch, not with free_gap"),
+    "--gap=-1": ("smith_waterman_affine", "--gap goes with --problem smith_waterman or needleman_wunsch, not with"),
+    "--gap-open=-2": ("smith_waterman", "--gap-open goes with --problem smith_waterman_affine, not with"),
+    "--gap-extend=-2": ("needleman_wunsch", "--gap-extend goes with --problem smith_waterman_affine, not with"),
+    "--no-restrict-turns": ("smith_waterman", "--no-restrict-turns goes with --problem smith_waterman_affine, not"),
+    "--no-penalize-turns": ("free_gap", "--no-penalize-turns goes with --problem smith_waterman_affine, not with"),
+    "--end=match": ("needleman_wunsch", "--end goes with --problem smith_waterman, not with needleman_wunsch"),
+}
+
+
+@pytest.mark.parametrize("argument", FOREIGN)
+def test_an_argument_of_another_problem_is_refused(end_of: Callable[..., Ended], argument: str):
+    problem, text = FOREIGN[argument]
+    assert_refused(end_of("--problem", problem, argument), text)
+
+
+def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settings]):
+    values = {"gap": -2.5, "gap_open": -9.0, "gap_extend": -0.5, "temperature": 2.0, "end": "match"}
+    for name, problem in PROBLEMS.items():
+        given = {key: values.get(key, False) for key in problem.arguments}
+        words = [
+            word
+            for key, value in given.items()
+            for word in ([f"--no-{key}"] if value is False else [f"--{key}", str(value)])
+        ]
+        settings = settings_of("--problem", name, *(word.replace("_", "-") for word in words))
+        assert settings.arguments == given
+        assert settings_of("--problem", name).arguments == {}
 
 
 @pytest.mark.parametrize("gap", ["-4", "-0.5", "-.5", "-1e1", "-2.5e-1"])
 def test_a_gap_may_stand_after_a_blank(settings_of: Callable[..., Settings], gap: str):
-    assert settings_of("--gap", gap).gap == float(gap)
+    assert settings_of("--gap", gap).arguments == {"gap": float(gap)}
 
 
 def test_names_may_be_repeated_and_spaced(settings_of: Callable[..., Settings]):

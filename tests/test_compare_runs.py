@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from command_line import COMPARE, JAX, ROOT, TINY, rows, run_compare, verdicts, without
 
+from shared.bench.plan import PASSES
+from shared.problems import PROBLEMS
 from shared.variants import variant_names
 
 # what a user might write to call it from Python; at the end, which of these modules are loaded
@@ -142,10 +144,44 @@ def test_list_shows_problems_variants_and_each_framework_s_choice():
     done = run_compare("--list", "--framework", "jax")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("smith_waterman: ") and lines[0].endswith("passes: score, marginals")
+    assert [line.split(":")[0] for line in lines[: len(PROBLEMS)]] == list(PROBLEMS)
+    assert lines[1].endswith(
+        "passes: score, marginals, hvp; "
+        "takes --gap-open --gap-extend --temperature --no-restrict-turns --no-penalize-turns"
+    )
+    assert lines[len(PROBLEMS)] == f"variants of {', '.join(PROBLEMS)}:"
     listed = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
     assert listed == list(variant_names("smith_waterman"))
     assert lines[-1].startswith("JAX ") and lines[-1].endswith("auto picks vmap")
+
+
+@pytest.mark.parametrize(
+    ("problem", "arguments", "head"),
+    [
+        (
+            "smith_waterman_affine",
+            ("--gap-open", "-11", "--no-restrict-turns", "--no-penalize-turns"),
+            "gap_open -11, gap_extend -1, temperature 1, restrict_turns False, penalize_turns False",
+        ),
+        ("free_gap", ("--temperature", "0.5"), "temperature 0.5"),
+        ("needleman_wunsch", ("--gap", "-2"), "gap -2, temperature 1"),
+    ],
+)
+def test_every_problem_is_measured_in_every_pass(problem: str, arguments: tuple[str, ...], head: str):
+    done = run_compare(*JAX, "--problem", problem, *arguments, "--pass", "score,marginals,hvp")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith(f"; float32, {head}")
+    assert set(rows(done.stdout)) == {(name, "JAX", "vmap") for name in PASSES}
+    assert "every time above passed the parity gate on 3 of 3 pairs" in done.stdout
+
+
+def test_second_derivatives_in_torch_come_from_the_variants_that_have_them():
+    done = run_compare(*TINY, "--framework", "torch", "--pass", "hvp", "--variant", "diagonal_loop,vmap")
+    assert done.returncode == 0, done.stderr
+    assert list(rows(done.stdout)) == [("hvp", "PyTorch", "diagonal_loop")]
+    assert done.stdout.splitlines()[-1] == (
+        "absent: PyTorch vmap hvp: PyTorch's scan operator has wrong second derivatives"
+    )
 
 
 def test_the_ladder_prints_the_single_pair_and_the_batch(tmp_path: Path):

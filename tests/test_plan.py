@@ -5,19 +5,26 @@ from typing import Any
 
 import pytest
 
-from shared.bench.plan import PASSES, Case, Settings, absences, plan
-from shared.variants import variant_names
+from shared.bench.plan import PASSES, Absence, Case, Settings, absences, plan
+from shared.variants import Abilities, variant_names
 
-NOTHING_ABSENT: dict[str, dict[str, str]] = {"jax": {}, "torch": {}}
 AUTO = {"jax": "vmap", "torch": "diagonal_loop"}
 LADDER = variant_names("smith_waterman")
 UNCOMPILED = {"cell_loop", "diagonal_loop", "batch_loop"}
 
 
-def planned(
-    absent: dict[str, dict[str, str]] = NOTHING_ABSENT, auto: dict[str, str] = AUTO, **settings: Any
-) -> list[Case]:
-    return plan(Settings(**settings), absent, auto)
+def abilities(auto: dict[str, str] = AUTO, **torch: dict[str, str]) -> dict[str, Abilities]:
+    """JAX can do everything; torch lacks what is given here, all of it for a reason."""
+    everything = {"absent": {}, "first_order": {}, "uncompiled": {}}
+    return {name: Abilities(choice, **everything | (torch if name == "torch" else {})) for name, choice in auto.items()}
+
+
+def planned(auto: dict[str, str] = AUTO, lacks: dict[str, dict[str, str]] | None = None, **settings: Any) -> list[Case]:
+    return plan(Settings(**settings), abilities(auto, **lacks or {}))
+
+
+def left_out(lacks: dict[str, dict[str, str]], **settings: Any) -> list[Absence]:
+    return absences(Settings(**settings), abilities(**lacks))
 
 
 def names(cases: list[Case]) -> list[tuple[str, str, str]]:
@@ -32,11 +39,11 @@ def test_the_default_is_a_few_variants_and_each_framework_s_own_choice():
         ("vmap", "jax"),
         ("vmap", "torch"),
     ]
-    assert names(planned()) == [(name, *rung) for name in PASSES for rung in one_pass]
+    assert names(planned()) == [(name, *rung) for name in ("score", "marginals") for rung in one_pass]
 
 
 def test_frameworks_stand_side_by_side_in_every_pass():
-    cases = planned(variants=("vmap", "scan_cond"))
+    cases = planned(variants=("vmap", "scan_cond"), passes=PASSES)
     assert names(cases) == [
         (name, variant, framework)
         for name in PASSES
@@ -63,9 +70,24 @@ def test_only_frameworks_that_can_be_measured_have_cases():
 
 
 def test_an_absent_variant_has_no_case_in_its_framework_only():
-    absent = {"jax": {}, "torch": {"vmap": "no batching rule"}}
-    cases = planned(absent, variants=("vmap",), passes=("score",))
+    lacks = {"absent": {"vmap": "no batching rule"}}
+    cases = planned(lacks=lacks, variants=("vmap",), passes=("score",))
     assert names(cases) == [("score", "vmap", "jax")]
+
+
+def test_a_variant_without_second_derivatives_has_no_case_in_the_pass_that_needs_them():
+    lacks = {"first_order": {"vmap": "wrong second derivatives"}}
+    cases = planned(lacks=lacks, variants=("vmap",), passes=PASSES)
+    assert names(cases) == [
+        *((name, "vmap", framework) for name in ("score", "marginals") for framework in AUTO),
+        ("hvp", "vmap", "jax"),
+    ]
+
+
+def test_a_pass_that_cannot_be_compiled_is_climbed_without_the_compiler():
+    lacks = {"uncompiled": {"hvp": "no double backward"}}
+    cases = planned(lacks=lacks, variants=("diagonal_loop",), passes=("hvp",), ladder=True)
+    assert [(case.framework, case.compiled) for case in cases] == [("jax", False), ("jax", True), ("torch", False)]
 
 
 @pytest.mark.parametrize("variant", LADDER)
@@ -120,14 +142,26 @@ def test_the_ladder_knows_auto():
 
 
 def test_absences_are_told_with_framework_and_reason():
-    absent = {"jax": {}, "torch": {"scan_cond": "no gradient of cond in scan", "vmap": "no batching rule"}}
-    told = absences(Settings(), absent)
-    assert told == [("torch", "scan_cond", "no gradient of cond in scan"), ("torch", "vmap", "no batching rule")]
+    lacks = {"absent": {"scan_cond": "no gradient of cond in scan", "vmap": "no batching rule"}}
+    told = left_out(lacks, variants=LADDER, passes=("score",))
+    assert told == [
+        ("torch", "PyTorch scan_cond score", "no gradient of cond in scan"),
+        ("torch", "PyTorch vmap score", "no batching rule"),
+    ]
 
 
 def test_absences_of_variants_that_nobody_asked_for_are_not_told():
-    absent = {"jax": {"vmap": "never"}, "torch": {"scan_cond": "no gradient"}}
-    assert absences(Settings(variants=("vmap", "auto")), absent) == [("jax", "vmap", "never")]
+    lacks = {"absent": {"vmap": "never", "scan_cond": "no gradient"}}
+    told = left_out(lacks, variants=("vmap", "auto"), passes=("score",))
+    assert told == [("torch", "PyTorch vmap score", "never")]
+
+
+def test_what_the_pass_hvp_leaves_out_is_told():
+    lacks = {"first_order": {"vmap": "wrong second derivatives"}, "uncompiled": {"hvp": "no double backward"}}
+    told = left_out(lacks, variants=("diagonal_loop", "vmap"), passes=PASSES)
+    assert told == [("torch", "PyTorch vmap hvp", "wrong second derivatives")]
+    told = left_out(lacks, variants=("diagonal_loop",), passes=("hvp",), ladder=True)
+    assert told == [("torch", "PyTorch diagonal_loop hvp", "no double backward")]
 
 
 def test_a_case_is_named_for_people():

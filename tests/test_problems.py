@@ -6,9 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared import reference
 from shared.bench.plan import Settings
 from shared.problems import PROBLEMS, Inputs
 from shared.sequences import SequenceError, substitution_matrix
+from shared.variants import keyword_defaults
 
 
 def inputs(**settings: Any) -> tuple[Inputs, Inputs]:
@@ -129,6 +131,28 @@ def test_a_bad_file_is_told_in_one_line(tmp_path: Path):
 
 
 def test_parameters_and_options_come_from_the_settings():
-    for given in inputs(input="random", size=(2, 2), batch=1, gap=-3.5, temperature=0.25, end="match"):
+    asked = {"gap": -3.5, "temperature": 0.25, "end": "match"}
+    for given in inputs(input="random", size=(2, 2), batch=1, arguments=asked):
         assert given.parameters == {"gap": -3.5, "temperature": 0.25}
         assert given.options == {"end": "match"}
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_what_is_not_asked_for_has_the_default_of_the_public_function(problem: str):
+    _, given = PROBLEMS[problem].inputs(Settings(input="random", size=(2, 2), batch=1))
+    defaults = keyword_defaults(getattr(reference, problem))
+    assert given.parameters | given.options == defaults == PROBLEMS[problem].arguments
+    assert "temperature" in given.parameters
+
+
+def test_the_weights_of_the_hvp_pass_are_drawn_by_the_seed():
+    (single, batch), (_, again), (_, other) = (inputs(input="random", size=(3, 4), seed=seed) for seed in (5, 5, 6))
+    assert batch.weights.shape == batch.similarity.shape and single.weights.shape == (3, 4)
+    assert np.array_equal(batch.weights, again.weights) and not np.array_equal(batch.weights, other.weights)
+    assert batch.weights.std() == pytest.approx(1, abs=0.1)
+
+
+def test_the_weights_are_the_same_in_both_precisions():
+    weights = [inputs(input="random", size=(3, 4), dtype=dtype)[1].weights for dtype in ("float32", "float64")]
+    assert [w.dtype for w in weights] == ["float32", "float64"]
+    assert np.array_equal(weights[0], weights[1])

@@ -16,9 +16,10 @@ import pytest
 from hand_made import case, ended, right
 
 from shared.bench import record as record_module
-from shared.bench.plan import Case, Settings
+from shared.bench.plan import Absence, Case, Settings
 from shared.bench.record import SCHEMA_VERSION, Record, machine
 from shared.problems import Inputs
+from shared.variants import Abilities
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,9 +27,13 @@ ROOT = Path(__file__).parents[1]
 def started(*results: Any) -> Record:
     """A record of a run on this machine, with half of its cases done."""
     inputs = Inputs("three pairs", np.zeros((3, 6, 7), np.float32), None, {"gap": -1.0}, {"end": "any"})
-    team: Any = {"jax": SimpleNamespace(auto="vmap", environment={"jax": "1.2.3", "threads": 1, "cores": 1})}
+    team: Any = {
+        "jax": SimpleNamespace(
+            abilities=Abilities("vmap", {}, {}, {}), environment={"jax": "1.2.3", "threads": 1, "cores": 1}
+        )
+    }
     made = Record("python compare.py --threads 1")
-    absent = [("jax", "scan_cond", "it cannot")]
+    absent = [Absence("jax", "JAX scan_cond score", "it cannot")]
     made.start(Settings(threads=1), {False: inputs}, team, {"torch": "PyTorch is not installed"}, absent)
     for result in results:
         made.add(result)
@@ -46,7 +51,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def test_the_schema_has_a_version(written: dict[str, Any]):
-    assert written["schema_version"] == SCHEMA_VERSION == 1
+    assert written["schema_version"] == SCHEMA_VERSION == 2
 
 
 def test_the_command_and_the_date_are_kept(written: dict[str, Any]):
@@ -92,7 +97,7 @@ def test_code_that_differs_from_its_commit_is_dirty(monkeypatch: pytest.MonkeyPa
 
 
 def test_settings_and_inputs_are_kept(written: dict[str, Any]):
-    assert written["settings"]["gap"] == -1.0 and written["settings"]["input"] == "globins"
+    assert written["settings"]["arguments"] == {} and written["settings"]["input"] == "globins"
     assert written["inputs"] == {
         "batch": {
             "text": "three pairs",
@@ -119,7 +124,7 @@ def test_a_wrong_case_has_its_reason_and_no_time(written: dict[str, Any]):
 
 def test_what_was_not_measured_is_told(written: dict[str, Any]):
     assert written["missing"] == {"PyTorch": "PyTorch is not installed"}
-    assert written["absent"] == [{"framework": "jax", "variant": "scan_cond", "reason": "it cannot"}]
+    assert written["absent"] == [{"framework": "jax", "case": "JAX scan_cond score", "reason": "it cannot"}]
     assert written["auto"] == {"jax": "vmap"}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hand_made import WORK, case, ended, record, right
 
-from shared.bench.plan import Settings
+from shared.bench.plan import Absence, Settings
 from shared.bench.record import Record, Result
 from shared.bench.table import duration, report
 
@@ -200,10 +200,10 @@ def test_the_notes_tell_why_a_case_was_wrong_or_failed():
 
 def test_the_notes_tell_what_is_absent_and_missing():
     made = record(right(case("jax", "vmap"), 1.0), settings=ONE_PASS, frameworks=("jax",))
-    made.absent = [("jax", "scan_cond", "it cannot")]
+    made.absent = [Absence("jax", "JAX scan_cond score", "it cannot")]
     made.missing = {"torch": "PyTorch is not installed (No module named 'torch')"}
     assert report(made).splitlines()[-2:] == [
-        "absent: JAX scan_cond: it cannot",
+        "absent: JAX scan_cond score: it cannot",
         "PyTorch was not measured: PyTorch is not installed (No module named 'torch')",
     ]
 

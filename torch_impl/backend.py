@@ -22,6 +22,8 @@ NAME = "torch"
 TITLE = "PyTorch"
 absent = ABSENT
 auto = AUTO
+first_order = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
+uncompiled = {"hvp": "torch.compile has no second derivatives"}
 
 
 def device_problem(device: str) -> str | None:
@@ -69,13 +71,24 @@ def function(
 
 
 def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: bool) -> Callable[..., torch.Tensor]:
-    """What a pass asks of a score function, compiled or not: "score" itself, or its "marginals".
+    """What a pass asks of a score function, compiled or not; called with similarity, lengths and the parameters.
 
-    The compiler does not trace through autograd's call: it compiles the score, and with it the backward that the
-    marginals then run.
+    "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
+    lengths, is the gradient of sum(weights * marginals) for the similarity. The compiler does not trace through
+    autograd's call: it compiles the score, and with it the backward that the marginals then run.
     """
     score = compile_function(score) if compiled else score
-    return {"score": score, "marginals": functools.partial(torch_impl.marginals, score)}[pass_name]
+    return {
+        "score": score,
+        "marginals": functools.partial(torch_impl.marginals, score),
+        "hvp": functools.partial(_hvp, score),
+    }[pass_name]
+
+
+def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> torch.Tensor:
+    matrix = similarity.detach().requires_grad_()
+    expected = torch_impl.marginals(score, matrix, lengths, **parameters)
+    return torch.autograd.grad(expected, matrix, weights)[0]
 
 
 def wait(value: Any) -> Any:

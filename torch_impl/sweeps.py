@@ -60,10 +60,11 @@ def diagonal_loop(recurrence: Any, parameters: Parameters, s: Tensor, lengths: T
     rotated, i, j, inside = _rotate(s)
     before, last = _initial(recurrence, parameters, rotated)
     endings = []
-    for d in range(len(rotated)):
+    # unbind, because the backward of each rotated[d] would fill a tensor of rotated's size
+    for d, row in enumerate(rotated.unbind(0)):
         shift = _left_keeps if (d + len(s)) % 2 else _up_keeps
         left, up = shift(last, recurrence.border(parameters, d - 1))
-        states, ending = recurrence.step(parameters, rotated[d], before, left, up)
+        states, ending = recurrence.step(parameters, row, before, left, up)
         before, last = last, _bordered(states, inside[d], recurrence.border(parameters, d))
         endings.append(ending)
     return _score(recurrence, parameters, torch.stack(endings), i, j, lengths)

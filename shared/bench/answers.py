@@ -5,6 +5,7 @@ by seed. A pair that is larger than that by itself is cut to a corner that fits.
 proves a float64 run of a variant on the corners, and gates the full pairs against that run.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,17 +18,45 @@ CELLS = 200_000
 
 
 class Answer(NamedTuple):
-    """Reference values for some pairs of an input. Float64."""
+    """Reference values for some pairs of an input. Float64; matrices are zero outside the lengths."""
 
     pairs: np.ndarray  # (n,) which pairs of the batch
     lengths: np.ndarray  # (n, 2) their lengths, cut where a pair is too large
     is_cut: bool
-    scores: np.ndarray  # (n,)
-    marginals: np.ndarray  # (n, rows, cols), zero outside the lengths; rows and cols of the longest lengths here
+    largest: np.ndarray  # (n,) max|h|
+    score: np.ndarray  # (n,)
+    marginals: np.ndarray  # (n, rows, cols); rows and cols of the longest lengths here
+    hvp: np.ndarray | None  # (n, rows, cols), if it was asked for
 
 
-def answer(problem: str, inputs: Inputs, seed: int, cells: int = CELLS) -> Answer:
+def answer(problem: str, inputs: Inputs, passes: Sequence[str], cells: int = CELLS) -> Answer:
     """Compute the reference for as many pairs of `inputs` as the number of cells allows, at least one."""
+    pairs, lengths, is_cut = _choose(inputs, cells)
+    corner = (pairs, slice(lengths[:, 0].max()), slice(lengths[:, 1].max()))
+    arguments = {**inputs.parameters, **inputs.options}
+    given = (batched(inputs.similarity)[corner], lengths)
+    hvp = None
+    if "hvp" in passes:
+        weights = batched(inputs.weights)[corner]
+        hvp = reference.hessian_vector_product(problem, given[0], weights, lengths, **arguments)["similarity"]
+    return Answer(
+        pairs,
+        lengths,
+        is_cut,
+        reference.largest_state(problem, *given, **arguments),
+        getattr(reference, problem)(*given, **arguments),
+        reference.gradients(problem, *given, **arguments)["similarity"],
+        hvp,
+    )
+
+
+def batched(array: np.ndarray) -> np.ndarray:
+    """A single pair's matrix as a batch of one."""
+    return array if array.ndim == 3 else array[None]
+
+
+def _choose(inputs: Inputs, cells: int) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Which pairs, their lengths, and whether one of them is cut."""
     full = inputs.pair_lengths.astype(np.int64)
     side = int(cells**0.5)
     # a corner of at most `cells` cells: a long thin pair keeps its short side
@@ -35,7 +64,7 @@ def answer(problem: str, inputs: Inputs, seed: int, cells: int = CELLS) -> Answe
     cols = np.minimum(full[:, 1], np.maximum(1, cells // np.maximum(rows, 1)))
     cut = np.stack([rows, cols], axis=1)
     work = full.prod(axis=1)
-    order = [int(work.argmin()), int(work.argmax()), *np.random.default_rng(seed).permutation(len(work))]
+    order = [int(work.argmin()), int(work.argmax()), *np.random.default_rng(inputs.seed).permutation(len(work))]
     chosen: list[int] = []
     spent = 0
     for pair in dict.fromkeys(int(pair) for pair in order):
@@ -44,21 +73,17 @@ def answer(problem: str, inputs: Inputs, seed: int, cells: int = CELLS) -> Answe
             chosen.append(pair)
             spent += cost
     pairs = np.array(chosen)
-    lengths = cut[pairs]
-    matrices = inputs.similarity if inputs.similarity.ndim == 3 else inputs.similarity[None]
-    corner = matrices[pairs, : lengths[:, 0].max(), : lengths[:, 1].max()]
-    found = reference.gradients(problem, corner, lengths, **inputs.parameters, **inputs.options)
-    scores = getattr(reference, problem)(corner, lengths, **inputs.parameters, **inputs.options)
-    return Answer(pairs, lengths, bool((lengths != full[pairs]).any()), scores, found["similarity"])
+    return pairs, cut[pairs], bool((cut[pairs] != full[pairs]).any())
 
 
 def save(answer: Answer, path: Path) -> None:
     """Write to an .npz file."""
-    np.savez(path, allow_pickle=False, **answer._asdict())
+    arrays = {name: value for name, value in answer._asdict().items() if value is not None}
+    np.savez(path, allow_pickle=False, **arrays)
 
 
 def load(path: Path) -> Answer:
     """Read what `save` wrote."""
     with np.load(path) as stored:
         arrays = dict(stored)
-    return Answer(**arrays)._replace(is_cut=bool(arrays["is_cut"]))
+    return Answer(**arrays | {"is_cut": bool(arrays["is_cut"]), "hvp": arrays.get("hvp")})

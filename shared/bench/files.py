@@ -23,7 +23,7 @@ def save_inputs(inputs: Inputs, folder: Path, single: bool) -> None:
     if inputs.lengths is not None:
         arrays["lengths"] = inputs.lengths
     np.savez(folder / f"{_stem(single)}.npz", allow_pickle=False, **arrays)
-    rest = {"text": inputs.text, "parameters": inputs.parameters, "options": inputs.options}
+    rest = {"text": inputs.text, "parameters": inputs.parameters, "options": inputs.options, "seed": inputs.seed}
     (folder / f"{_stem(single)}.json").write_text(json.dumps(rest))
 
 

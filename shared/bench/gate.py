@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bench.answers import Answer
-from shared.numerics import TOLERANCES, marginals_bound
+from shared.numerics import hvp_bound, marginals_bound, score_bound
 
 
 class Verdict(NamedTuple):
@@ -20,7 +20,7 @@ def judge(
     pass_name: str, result: np.ndarray, answer: Answer, dtype: str, temperature: float, shape: tuple[int, ...]
 ) -> Verdict:
     """Compare a result with the answer for its pairs. shape, dtype: of the whole input's similarity."""
-    expected = shape if pass_name == "marginals" else shape[:-2]
+    expected = shape[:-2] if pass_name == "score" else shape
     if result.shape != expected or result.dtype != dtype:
         text = f"{pass_name} is {result.dtype} of shape {result.shape}, expected {dtype} of shape {expected}"
         return Verdict(False, text, None)
@@ -29,15 +29,14 @@ def judge(
     if not finite.all():
         pair = f" for pair {int(finite.argmin())}" if len(batch) > 1 else ""
         return Verdict(False, f"{pass_name} has values that are not finite{pair}", None)
-    if pass_name == "score":
-        got, wanted = batch[answer.pairs], answer.scores
-        allowed = TOLERANCES[dtype].score * np.maximum(np.abs(answer.scores), temperature)
-    else:
-        got = batch[answer.pairs]
-        wanted = np.zeros(got.shape)
-        wanted[:, : answer.marginals.shape[1], : answer.marginals.shape[2]] = answer.marginals
-        bounds = [marginals_bound(dtype, abs(float(score)), temperature) for score in answer.scores]
-        allowed = np.array(bounds)[:, None, None]
+    got = batch[answer.pairs]
+    given = getattr(answer, pass_name)
+    wanted = np.zeros(got.shape)
+    wanted[tuple(map(slice, given.shape))] = given
+    allowed = np.array(
+        [_bound(pass_name, dtype, pair, temperature) for pair in zip(given, answer.largest, strict=True)]
+    )
+    allowed = allowed.reshape(-1, *(1 for _ in got.shape[1:]))
     error = np.abs(got.astype(np.float64) - wanted)
     fraction = float((error / allowed).max(initial=0.0))
     worst = np.unravel_index((error / allowed).argmax(), error.shape) if error.size else ()
@@ -45,3 +44,13 @@ def judge(
     limit = float(np.broadcast_to(allowed, error.shape)[worst]) if worst else 0.0
     off = float(error[worst]) if worst else 0.0
     return Verdict(fraction <= 1.0, f"{pass_name} off by {off:.1e}{pair}, allowed {limit:.1e}", fraction)
+
+
+def _bound(pass_name: str, dtype: str, pair: tuple[np.ndarray, float], temperature: float) -> float:
+    """How far a pair's result may be from what is wanted. pair: what is wanted, and max|h|."""
+    wanted, largest = pair
+    if pass_name == "score":
+        return score_bound(dtype, float(wanted), largest, temperature)
+    if pass_name == "marginals":
+        return marginals_bound(dtype, largest, temperature)
+    return hvp_bound(dtype, float(np.abs(wanted).max(initial=0.0)), largest, temperature)

@@ -1,18 +1,19 @@
 """What a run is asked for (Settings), and the cases that this makes."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
-from shared.variants import variant_names
+from shared.variants import Abilities, variant_names
 
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
-PASSES = ("score", "marginals")
+PASSES = ("score", "marginals", "hvp")
 
 # The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
 _DEFAULT_VARIANTS = ("scan_select", "vmap")
 # Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
 _BATCH_RUNGS = ("batch_loop", "vmap")
+_DEFAULT_PASSES = ("score", "marginals")
 
 
 @dataclass(frozen=True)
@@ -23,16 +24,14 @@ class Settings:
     frameworks: tuple[str, ...] = ("jax", "torch")
     problem: str = "smith_waterman"
     variants: tuple[str, ...] | None = None
-    passes: tuple[str, ...] = PASSES
+    passes: tuple[str, ...] = _DEFAULT_PASSES
     input: str = "globins"
     matrix: str = "BLOSUM62"
     batch: int | None = None
     size: tuple[int, int] | None = None
     dtype: str = "float32"
     repeats: int | None = None
-    gap: float = -1.0
-    end: str = "any"
-    temperature: float = 1.0
+    arguments: dict[str, Any] = field(default_factory=dict)  # of the problem; what is not here has its default
     seed: int = 0
     threads: int = 1
     unroll: int | None = None
@@ -68,8 +67,32 @@ class Case:
         return asdict(self)
 
 
-def plan(settings: Settings, absent: dict[str, dict[str, str]], auto: dict[str, str]) -> list[Case]:
-    """The cases of a run, frameworks side by side. absent and auto: what each usable framework says of itself."""
+class Absence(NamedTuple):
+    """A case that a framework cannot run."""
+
+    framework: str
+    case: str  # its title
+    reason: str
+
+
+def plan(settings: Settings, abilities: dict[str, Abilities]) -> list[Case]:
+    """The cases of a run, frameworks side by side. abilities: what each usable framework says of itself."""
+    return [case for case in _wanted(settings, abilities) if _why_not(case, abilities) is None]
+
+
+def absences(settings: Settings, abilities: dict[str, Abilities]) -> list[Absence]:
+    """What the plan leaves out because a framework cannot do it, each said once."""
+    left_out = ((case, _why_not(case, abilities)) for case in _wanted(settings, abilities))
+    rows = [Absence(case.framework, case.title, reason) for case, reason in left_out if reason is not None]
+    return list(dict.fromkeys(rows))
+
+
+def _why_not(case: Case, abilities: dict[str, Abilities]) -> str | None:
+    return abilities[case.framework].why_not(case.variant, case.pass_name, case.compiled)
+
+
+def _wanted(settings: Settings, abilities: dict[str, Abilities]) -> list[Case]:
+    """What the user asked for, possible or not."""
     return [
         Case(
             framework=framework,
@@ -86,9 +109,8 @@ def plan(settings: Settings, absent: dict[str, dict[str, str]], auto: dict[str, 
         )
         for pass_name in settings.passes
         for asked in variant_names(settings.problem)
-        for framework in auto
-        for variant, compiled, single in _ways(settings, asked, auto[framework])
-        if variant not in absent[framework]
+        for framework in abilities
+        for variant, compiled, single in _ways(settings, asked, abilities[framework].auto)
     ]
 
 
@@ -101,17 +123,6 @@ def _ways(settings: Settings, variant: str, auto: str) -> list[tuple[str, bool, 
         return [(variant, compiled, single) for compiled in (False, True)] if wanted else []
     wanted = _is_asked(variant, (*_DEFAULT_VARIANTS, "auto") if asked is None else asked, auto)
     return [(variant, variant not in _RUN_UNCOMPILED, False)] if wanted else []
-
-
-def absences(settings: Settings, absent: dict[str, dict[str, str]]) -> list[tuple[str, str, str]]:
-    """(framework, variant, reason) of what a framework does not have: of the variants asked for, or of all."""
-    asked = settings.variants or variant_names(settings.problem)
-    return [
-        (framework, variant, reason)
-        for framework, reasons in absent.items()
-        for variant, reason in reasons.items()
-        if variant in asked
-    ]
 
 
 def _is_asked(variant: str, asked: tuple[str, ...], auto: str) -> bool:

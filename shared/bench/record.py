@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from shared.bench.plan import FRAMEWORKS, Case, Settings
+from shared.bench.plan import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.workers import Outcome, Worker
 from shared.problems import Inputs
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Record:
     inputs: dict[bool, Inputs] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # framework -> why it is not measured
-    absent: list[tuple[str, str, str]] = field(default_factory=list)  # framework, variant, reason
+    absent: list[Absence] = field(default_factory=list)
     auto: dict[str, str] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
     references: dict[tuple[bool, str], list[float]] = field(default_factory=dict)
@@ -62,11 +62,11 @@ class Record:
         inputs: dict[bool, Inputs],
         team: dict[str, Worker],
         missing: dict[str, str],
-        absent: list[tuple[str, str, str]],
+        absent: list[Absence],
     ) -> None:
         """Note what the run is and where it runs."""
         self.settings, self.inputs, self.missing, self.absent = settings, inputs, missing, absent
-        self.auto = {name: worker.auto for name, worker in team.items()}
+        self.auto = {name: worker.abilities.auto for name, worker in team.items()}
         self.environment = machine() | {
             "threads": settings.threads,
             "frameworks": {name: worker.environment for name, worker in team.items()},
@@ -104,7 +104,7 @@ class Record:
                 for single, given in self.inputs.items()
             },
             "missing": {FRAMEWORKS[name]: reason for name, reason in self.missing.items()},
-            "absent": [dict(zip(("framework", "variant", "reason"), row, strict=True)) for row in self.absent],
+            "absent": [row._asdict() for row in self.absent],
             "auto": self.auto,
             "numpy": [
                 {"single": single, "pass": pass_name, "seconds": seconds}

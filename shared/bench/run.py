@@ -31,12 +31,11 @@ def run(settings: Settings, record: Record, say: Say) -> None:
     with tempfile.TemporaryDirectory(prefix="compare-") as name, team_of(settings, Path(name), say) as (team, missing):
         folder = Path(name)
         _hand_over(inputs, settings, folder, say)
-        absent = {framework: worker.absent for framework, worker in team.items()}
-        auto = {framework: worker.auto for framework, worker in team.items()}
-        record.start(settings, inputs, team, missing, absences(settings, absent))
+        abilities = {framework: worker.abilities for framework, worker in team.items()}
+        record.start(settings, inputs, team, missing, absences(settings, abilities))
         if settings.ladder:
             _time_reference(settings, inputs, record, say)
-        cases = plan(settings, absent, auto)
+        cases = plan(settings, abilities)
         for number, case in enumerate(cases, 1):
             say(f"[{number}/{len(cases)}] {case.title}")
             record.add(Result(case, _run_case(team, case, settings, folder)))
@@ -70,7 +69,7 @@ def _hand_over(inputs: dict[bool, Inputs], settings: Settings, folder: Path, say
     """Put the inputs (by whether it is the single pair) and their answers where the workers find them."""
     for is_single, given in inputs.items():
         files.save_inputs(given, folder, is_single)
-        seconds, answer = timed(lambda given=given: answers.answer(settings.problem, given, settings.seed))
+        seconds, answer = timed(lambda given=given: answers.answer(settings.problem, given, settings.passes))
         say(f"NumPy reference on {len(answer.pairs)} of {len(given.pair_lengths)} pairs: {seconds:.1f} s")
         answers.save(answer, files.answer_path(folder, is_single))
 
@@ -88,8 +87,10 @@ def _reference(problem: str, pass_name: str, inputs: Inputs) -> None:
     arguments = {**inputs.parameters, **inputs.options}
     if pass_name == "score":
         getattr(reference, problem)(inputs.similarity, inputs.lengths, **arguments)
-    else:
+    elif pass_name == "marginals":
         reference.gradients(problem, inputs.similarity, inputs.lengths, **arguments)
+    else:
+        reference.hessian_vector_product(problem, inputs.similarity, inputs.weights, inputs.lengths, **arguments)
 
 
 def _run_case(team: dict[str, Worker], case: Case, settings: Settings, folder: Path) -> Outcome:

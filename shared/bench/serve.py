@@ -8,6 +8,7 @@ import queue
 import sys
 import threading
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +21,7 @@ from shared.bench.measure import steady_state, timed
 from shared.bench.memory import MemoryMeter
 from shared.bench.plan import FRAMEWORKS
 from shared.problems import Inputs
+from shared.variants import Abilities
 
 
 def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int, folder: str) -> None:
@@ -43,8 +45,7 @@ def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int
     start, _ = timed(lambda: backend.start_compiler(device))
     send(
         event="hello",
-        absent=backend.absent,
-        auto=backend.auto,
+        abilities=Abilities(backend.auto, backend.absent, backend.first_order, backend.uncompiled)._asdict(),
         environment=backend.environment(device) | {"threads": used, "cores": cores, "compiler_start_seconds": start},
     )
     runner = _Runner(backend, device, dtype, Path(folder), send)
@@ -98,7 +99,7 @@ class _Runner:
         with backend.precision(self.dtype):
             score = backend.function(case["problem"], case["variant"], inputs.options, case["unroll"])
             function = backend.pass_function(case["pass_name"], score, case["compiled"])
-            call = self._call(function, inputs)
+            call = self._call(function, case["pass_name"], inputs)
             first, result = timed(call)
             self.send(event="first_call", seconds=first)
             result = backend.to_numpy(result)
@@ -124,12 +125,12 @@ class _Runner:
             work=inputs.work,
         )
 
-    def _call(self, function: Any, inputs: Inputs) -> Any:
+    def _call(self, function: Any, pass_name: str, inputs: Inputs) -> Any:
         """The timed call: arguments are on the device already, the result is waited for."""
         backend = self.backend
-        similarity = backend.to_device(inputs.similarity, self.device)
-        lengths = None if inputs.lengths is None else backend.to_device(inputs.lengths, self.device)
-        return lambda: backend.wait(function(similarity, lengths, **inputs.parameters))
+        given = [inputs.similarity, inputs.lengths, *([inputs.weights] if pass_name == "hvp" else [])]
+        arguments = [None if array is None else backend.to_device(array, self.device) for array in given]
+        return lambda: backend.wait(function(*arguments, **inputs.parameters))
 
     def _answer(self, case: dict[str, Any]) -> tuple[Answer, str]:
         """What to gate against: the NumPy reference, or a float64 run that agreed with it on the cut pairs."""
@@ -142,23 +143,28 @@ class _Runner:
         return self.witnesses[single], f"float64 {self.backend.auto}, itself gated by NumPy on cut pairs"
 
     def _witness(self, problem: str, answer: Answer, inputs: Inputs) -> Answer:
-        full_lengths = inputs.pair_lengths[answer.pairs]
-        matrices = inputs.similarity if inputs.similarity.ndim == 3 else inputs.similarity[None]
-        chosen = matrices[answer.pairs].astype(np.float64)
+        batch = replace(inputs, similarity=answers.batched(inputs.similarity)[answer.pairs].astype(np.float64))
+        passes = ("score", "marginals") if answer.hvp is None else ("score", "marginals", "hvp")
+        weights = answers.batched(inputs.weights)[answer.pairs].astype(np.float64) if "hvp" in passes else None
+        on_corners, full = (
+            {name: self._float64(problem, name, replace(batch, lengths=lengths), weights) for name in passes}
+            for lengths in (answer.lengths, inputs.pair_lengths[answer.pairs])
+        )
         selected = answer._replace(pairs=np.arange(len(answer.pairs)))
-        for pass_name in ("score", "marginals"):
-            cut = self._float64(problem, pass_name, chosen, answer.lengths, inputs)
-            verdict = judge(pass_name, cut, selected, "float64", inputs.parameters["temperature"], chosen.shape)
+        for name, result in on_corners.items():
+            verdict = judge(name, result, selected, "float64", inputs.parameters["temperature"], batch.similarity.shape)
             if not verdict.passed:
                 raise RuntimeError(f"the float64 run to gate against is itself wrong: {verdict.text}")
-        scores = self._float64(problem, "score", chosen, full_lengths, inputs)
-        marginals = self._float64(problem, "marginals", chosen, full_lengths, inputs)
-        return Answer(answer.pairs, full_lengths, False, scores, marginals)
+        # the corners' max|h| would be too strict for the full pairs; no score is larger than max|h| by much
+        largest = np.maximum(answer.largest, np.abs(full["score"]))
+        lengths = inputs.pair_lengths[answer.pairs]
+        return answer._replace(lengths=lengths, is_cut=False, largest=largest, **full)
 
-    def _float64(self, problem: str, pass_name: str, matrices: np.ndarray, lengths: np.ndarray, inputs: Inputs) -> Any:
+    def _float64(self, problem: str, pass_name: str, inputs: Inputs, weights: np.ndarray | None) -> np.ndarray:
         backend = self.backend
         with backend.precision("float64"):
             score = backend.function(problem, backend.auto, inputs.options)
             function = backend.pass_function(pass_name, score, compiled=False)
-            arguments = (backend.to_device(array, self.device) for array in (matrices, lengths))
+            given = (inputs.similarity, inputs.lengths, *([weights] if pass_name == "hvp" else []))
+            arguments = (backend.to_device(array, self.device) for array in given)
             return backend.to_numpy(backend.wait(function(*arguments, **inputs.parameters)))

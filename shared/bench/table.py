@@ -166,7 +166,7 @@ def _notes(record: Record) -> Iterable[str]:
         )
         worst = max(r.outcome.details["gate"]["error_of_allowed"] for r in passed)
         yield f"every time above passed the parity gate on {pairs} pairs; worst error {worst:.0%} of what is allowed"
-    for framework, variant, reason in record.absent:
-        yield f"absent: {FRAMEWORKS[framework]} {variant}: {reason}"
+    for absence in record.absent:
+        yield f"absent: {absence.case}: {absence.reason}"
     for framework, reason in record.missing.items():
         yield f"{FRAMEWORKS[framework]} was not measured: {reason}"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from shared.bench.plan import FRAMEWORKS, Case, Settings
 from shared.bench.worker import THREAD_VARIABLES
+from shared.variants import Abilities
 
 _ROOT = Path(__file__).resolve().parents[2]
 # how long a worker may take to import its framework, look for its device and start its compiler
@@ -69,8 +70,7 @@ class Worker:
             if hello is None:
                 raise Unavailable(f"{FRAMEWORKS[framework]} did not start: {self._last_words()}", device_problem=False)
             raise Unavailable(hello["reason"], hello["device_problem"])
-        self.absent: dict[str, str] = hello["absent"]
-        self.auto: str = hello["auto"]
+        self.abilities = Abilities(**hello["abilities"])
         self.environment: dict[str, Any] = hello["environment"]
 
     def run(self, case: Case, limit: float) -> Outcome:

@@ -31,8 +31,8 @@ def alignment_inputs(settings: Any, parameters: dict[str, float], options: dict[
         single, single_lengths = batch[0], lengths[0]
     dtype = np.dtype(settings.dtype)
     return (
-        Inputs(single_text, single.astype(dtype), single_lengths, parameters, options),
-        Inputs(batch_text, batch.astype(dtype), lengths, parameters, options),
+        Inputs(single_text, single.astype(dtype), single_lengths, parameters, options, settings.seed),
+        Inputs(batch_text, batch.astype(dtype), lengths, parameters, options, settings.seed),
     )
 
 

@@ -16,6 +16,16 @@ class Inputs:
     lengths: np.ndarray | None  # (batch, 2), or None
     parameters: dict[str, float] = field(default_factory=dict)  # differentiable
     options: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    @property
+    def weights(self) -> np.ndarray:
+        """c of the loss sum(c * marginals), whose gradient is the pass hvp: normal, drawn by the seed.
+
+        Of similarity's shape and dtype; in the padding too, where it must have no influence.
+        """
+        drawn = np.random.default_rng(self.seed).standard_normal(self.similarity.shape, dtype=np.float32)
+        return drawn.astype(self.similarity.dtype)
 
     @property
     def pair_lengths(self) -> np.ndarray:
@@ -38,6 +48,7 @@ class Problem:
     name: str
     text: str  # one line
     passes: tuple[str, ...]
+    arguments: dict[str, Any]  # its parameters and options, which the command line may set, with their defaults
     # what a user asked for -> the single pair and the batch
     inputs: Callable[[Any], tuple[Inputs, Inputs]]
     # cells that one call does, the name of that rate
