@@ -1,6 +1,5 @@
 """From a public function's arguments to a variant, in JAX: the choice of the variant, the checks, the call."""
 
-import dataclasses
 from typing import Any
 
 from jax_impl.arguments import prepare
@@ -12,11 +11,6 @@ from shared.variants import choose_variant
 ABSENT: dict[str, str] = {}
 # the fastest rung so far, for a single pair and for a batch, on every device; right to every order
 AUTO = "vmap"
-
-
-def option_names(function_name: str) -> tuple[str, ...]:
-    """The arguments of a function that are not differentiable and not the variant, such as `end`."""
-    return tuple(field.name for field in dataclasses.fields(RECURRENCES[function_name]))
 
 
 def align(

@@ -14,7 +14,8 @@ import numpy as np
 
 import jax_impl
 from jax_impl import sweeps
-from jax_impl.alignment import ABSENT, AUTO, align, option_names
+from jax_impl.alignment import ABSENT, AUTO, align
+from shared.alignments import ALIGNMENTS
 from shared.variants import keyword_defaults
 
 NAME = "jax"
@@ -63,7 +64,7 @@ def function(
     public = getattr(jax_impl, problem)
     if unroll is None:
         return functools.partial(public, variant=variant, **(options or {}))
-    defaults, names = keyword_defaults(public), option_names(problem)
+    defaults, names = keyword_defaults(public), tuple(ALIGNMENTS[problem].options)
 
     def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> jax.Array:
         given = {**defaults, **(options or {}), **parameters}

@@ -150,7 +150,8 @@ def second_order_text(variant: str, usable: tuple[str, ...]) -> str:
     return f"variant {variant!r} is right to first order only; for second derivatives use {alternatives} or 'auto'"
 
 
-def transform_text(variant: str, usable: tuple[str, ...]) -> str:
-    """The error for a variant that a derivative transform of functions cannot pass through."""
+def transform_text(variant: str, done: str, usable: tuple[str, ...]) -> str:
+    """The error for a variant that a transform of functions cannot pass through. done: "differentiated" or "mapped"."""
     alternatives = ", ".join(repr(name) for name in usable)
-    return f"variant {variant!r} cannot be differentiated by torch.func; use {alternatives} or 'auto', or autograd"
+    instead = ", or autograd" if done == "differentiated" else ""
+    return f"variant {variant!r} cannot be {done} by torch.func; use {alternatives} or 'auto'{instead}"

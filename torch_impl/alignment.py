@@ -1,6 +1,5 @@
 """From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
-import dataclasses
 from typing import Any
 
 from shared import checks
@@ -15,11 +14,6 @@ from torch_impl.transforms import under_derivative_transform, under_transform
 ABSENT: dict[str, str] = {}
 # the fastest rung that is right to second order
 AUTO = "diagonal_loop"
-
-
-def option_names(function_name: str) -> tuple[str, ...]:
-    """The arguments of a function that are not differentiable and not the variant, such as `end`."""
-    return tuple(field.name for field in dataclasses.fields(RECURRENCES[function_name]))
 
 
 def align(
@@ -51,9 +45,10 @@ def align(
         scores = s.sum(dim=(1, 2))
     elif chosen in SCANNING:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
-        # torch.func has no derivative of a scan, and batch_loop's compiled pair cannot be mapped
-        if under_derivative_transform() or (chosen == "batch_loop" and under_transform()):
-            raise RuntimeError(checks.transform_text(chosen, alternatives))
+        if under_derivative_transform():
+            raise RuntimeError(checks.transform_text(chosen, "differentiated", alternatives))
+        if chosen == "batch_loop" and under_transform():  # its compiled pair cannot be mapped
+            raise RuntimeError(checks.transform_text(chosen, "mapped", alternatives))
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)
     else:
         scores = sweep(s, *values)

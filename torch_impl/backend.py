@@ -13,9 +13,10 @@ import torch
 import torch._dynamo
 
 import torch_impl
+from shared.alignments import ALIGNMENTS
 from shared.variants import keyword_defaults
 from torch_impl import sweeps
-from torch_impl.alignment import ABSENT, AUTO, align, option_names
+from torch_impl.alignment import ABSENT, AUTO, align
 from torch_impl.compiler import compiled as compile_function
 
 NAME = "torch"
@@ -60,7 +61,7 @@ def function(
     public = getattr(torch_impl, problem)
     if unroll is None:
         return functools.partial(public, variant=variant, **(options or {}))
-    defaults, names = keyword_defaults(public), option_names(problem)
+    defaults, names = keyword_defaults(public), tuple(ALIGNMENTS[problem].options)
 
     def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> torch.Tensor:
         given = {**defaults, **(options or {}), **parameters}

@@ -1,0 +1,240 @@
+"""Every alignment of a small matrix, one by one: the score and its derivatives by the definition alone.
+
+An alignment is a walk over the corners between the cells, a corner (i, j) lying behind i rows and j columns:
+
+    M  matches the cell (i, j) and goes to (i+1, j+1)
+    R  is a gap along the row and goes to (i, j+1)
+    D  is a gap along the column and goes to (i+1, j)
+
+    free_gap, needleman_wunsch    every walk from (0, 0) to (rows, cols)
+    smith_waterman                every walk from anywhere that begins with M; with end="match" it also ends with M and
+                                  has at least two
+    smith_waterman_affine         the same as end="match"; with restrict_turns none has a D just before an R
+
+    score = T log(sum over the alignments of exp(worth / T)),  worth = similarities matched + prices of gap positions
+
+Shares nothing with shared.reference: no recurrence over states, no smooth maximum of a few numbers.
+"""
+
+import functools
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Cell = tuple[int, int]
+Values = dict[str, Any]
+
+# what a gap position may pay
+PRICES = {
+    "smith_waterman": ("gap",),
+    "smith_waterman_affine": ("gap_open", "gap_extend"),
+    "free_gap": (),
+    "needleman_wunsch": ("gap",),
+}
+GLOBAL = ("free_gap", "needleman_wunsch")
+
+
+class Alignment(NamedTuple):
+    """One alignment, or the beginning of one."""
+
+    start: Cell  # corners
+    moves: str
+    end: Cell
+    matches: tuple[Cell, ...]  # cells
+    paid: tuple[str, ...]  # the name of what each gap position pays
+
+
+def alignments(problem: str, rows: int, cols: int, **options: Any) -> list[Alignment]:
+    """Every alignment of a matrix, once."""
+    return [
+        begun for begun in _beginnings(problem, rows, cols, options) if _is_whole(problem, begun, rows, cols, options)
+    ]
+
+
+def by_enumeration(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> tuple[float, Values]:
+    """Score and gradients (similarity and each parameter): 0 and zeros where there is no alignment."""
+    every = _ensemble(problem, similarity, parameters, options)
+    entropy = (every.score - float(every.probabilities @ every.worth)) / every.temperature
+    return every.score, _named(problem, similarity.shape, every.probabilities @ every.counts, entropy)
+
+
+def hessian_vector_product(
+    problem: str, similarity: np.ndarray, direction: np.ndarray, parameters: Values, options: Values
+) -> Values:
+    """The change of every gradient along a direction of the similarity: a covariance over all alignments."""
+    every = _ensemble(problem, similarity, parameters, options)
+    along = every.counts[:, : direction.size] @ direction.ravel()
+    shares = every.probabilities * (along - every.probabilities @ along) / every.temperature
+    # entropy = (score - expected worth) / T: the score changes as the worths do, what is left is that of their shares
+    to_entropy = -float(shares @ every.worth) / every.temperature
+    return _named(problem, similarity.shape, shares @ every.counts, to_entropy)
+
+
+def largest_state(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> float:
+    """The largest |smooth maximum of all beginnings of alignments that have come to one corner|.
+
+    With an affine gap these are told apart by their last move. 0 where there is none.
+    """
+    rows, cols = similarity.shape
+    temperature = parameters["temperature"]
+    totals: dict[tuple[Cell, str], list[float]] = {}
+    for begun in _beginnings(problem, rows, cols, options):
+        state = begun.moves[-1] if problem == "smith_waterman_affine" else ""
+        worth = math.fsum([*(similarity[cell] for cell in begun.matches), *(parameters[name] for name in begun.paid)])
+        totals.setdefault((begun.end, state), []).append(worth)
+    return max((abs(_smooth_maximum(np.array(worths), temperature)) for worths in totals.values()), default=0.0)
+
+
+def best_matches(
+    problem: str, similarity: np.ndarray, parameters: Values, options: Values
+) -> tuple[np.ndarray, float, float]:
+    """Of the alignments worth most: what they match on average, their worth, and how far below it any other lies.
+
+    Others are those with other matches: two orders of the same gaps are worth the same, and match the same.
+    """
+    rows, cols = similarity.shape
+    counts = _counts(problem, rows, cols, tuple(options.items()))
+    worth = counts @ _prices(problem, similarity, parameters)
+    best = counts[worth > worth.max() - 1e-9, : similarity.size]
+    others = worth[(counts[:, : similarity.size] != best[0]).any(axis=1)]
+    return best.mean(axis=0).reshape(rows, cols), worth.max(), worth.max() - others.max(initial=-np.inf)
+
+
+def number_of_alignments(problem: str, rows: int, cols: int, **options: Any) -> int:
+    """How many alignments there are, by known formulas; both lengths must be positive.
+
+    Global: the Delannoy number. Local: a Delannoy number of walks from each first match to each end. Affine without
+    the other order of turns: one alignment for each chain of at least two cells, so that Vandermonde's sum counts them.
+    """
+    if options.get("restrict_turns"):
+        return math.comb(rows + cols, rows) - 1 - rows * cols
+    size = 1 << max(rows, cols).bit_length()  # so that few tables serve all sizes
+    if problem in GLOBAL:
+        return _delannoy(size)[rows, cols]
+    fewer = 1 if options.get("end") == "any" else 2  # a last match takes a row and a column
+    return _delannoy_from_each_start(size)[rows - fewer, cols - fewer] if min(rows, cols) >= fewer else 0
+
+
+class _Ensemble(NamedTuple):
+    """The alignments that are possible, as numbers."""
+
+    counts: np.ndarray  # (alignments, cells + prices): how often each is matched or paid
+    worth: np.ndarray  # (alignments,)
+    probabilities: np.ndarray  # (alignments,)
+    score: float
+    temperature: float
+
+
+def _ensemble(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> _Ensemble:
+    temperature = float(parameters["temperature"])
+    counts = _counts(problem, *similarity.shape, tuple(options.items()))
+    prices = _prices(problem, similarity, parameters)
+    forbidden = np.isneginf(prices)
+    counts = counts[~counts[:, forbidden].any(axis=1)]
+    worth = counts @ np.where(forbidden, 0.0, prices)
+    score = _smooth_maximum(worth, temperature) if len(worth) else 0.0
+    return _Ensemble(counts, worth, np.exp((worth - score) / temperature), score, temperature)
+
+
+def _prices(problem: str, similarity: np.ndarray, parameters: Values) -> np.ndarray:
+    return np.array([*similarity.ravel(), *(parameters[name] for name in PRICES[problem])])
+
+
+def _named(problem: str, shape: tuple[int, ...], values: np.ndarray, temperature: float) -> Values:
+    cells = math.prod(shape)
+    own = dict(zip(PRICES[problem], values[cells:], strict=True))
+    return {"similarity": values[:cells].reshape(shape), **own, "temperature": temperature}
+
+
+def _smooth_maximum(worth: np.ndarray, temperature: float) -> float:
+    return worth.max() + temperature * math.log(math.fsum(np.exp((worth - worth.max()) / temperature)))
+
+
+@functools.cache
+def _counts(problem: str, rows: int, cols: int, options: tuple[tuple[str, Any], ...]) -> np.ndarray:
+    prices = PRICES[problem]
+    every = alignments(problem, rows, cols, **dict(options))
+    counts = np.zeros((len(every), rows * cols + len(prices)))
+    for row, alignment in zip(counts, every, strict=True):
+        for i, j in alignment.matches:
+            row[i * cols + j] += 1
+        for number, name in enumerate(prices):
+            row[rows * cols + number] = alignment.paid.count(name)
+    return counts
+
+
+def _beginnings(problem: str, rows: int, cols: int, options: Values) -> Iterator[Alignment]:
+    """Every alignment, and everything that one may begin with."""
+    if problem in GLOBAL:
+        walks = [((0, 0), moves) for moves in _walks((0, 0), rows, cols)]
+    else:
+        starts = [(i, j) for i in range(rows) for j in range(cols)]
+        walks = [((i, j), "M" + moves) for i, j in starts for moves in _walks((i + 1, j + 1), rows, cols)]
+    for start, moves in walks:
+        if not (options.get("restrict_turns") and "DR" in moves):
+            yield _alignment(problem, start, moves, options)
+
+
+def _walks(corner: Cell, rows: int, cols: int) -> Iterator[str]:
+    """The moves of every walk from a corner, that of no move included."""
+    yield ""
+    for move in "MRD":
+        i, j = _after(corner, move)
+        if i <= rows and j <= cols:
+            for further in _walks((i, j), rows, cols):
+                yield move + further
+
+
+def _after(corner: Cell, move: str) -> Cell:
+    return corner[0] + (move in "MD"), corner[1] + (move in "MR")
+
+
+def _alignment(problem: str, start: Cell, moves: str, options: Values) -> Alignment:
+    corner = start
+    matches, paid = [], []
+    for number, move in enumerate(moves):
+        if move == "M":
+            matches.append(corner)
+        elif problem == "smith_waterman_affine":
+            paid.append(_affine_price(moves[number - 1], move, options["penalize_turns"]))
+        elif problem != "free_gap":
+            paid.append("gap")
+        corner = _after(corner, move)
+    return Alignment(start, moves, corner, tuple(matches), tuple(paid))
+
+
+def _affine_price(before: str, move: str, penalize_turns: bool) -> str:
+    if before == "M":
+        return "gap_open"
+    if before == move:
+        return "gap_extend"
+    return "gap_open" if penalize_turns else "gap_extend"
+
+
+def _is_whole(problem: str, begun: Alignment, rows: int, cols: int, options: Values) -> bool:
+    if problem in GLOBAL:
+        return begun.end == (rows, cols)
+    if options.get("end") == "any":
+        return True
+    return begun.moves.endswith("M") and len(begun.matches) >= 2
+
+
+@functools.cache
+def _delannoy(size: int) -> np.ndarray:
+    """Number of walks from (0, 0) to each corner below (size, size), as integers of any size."""
+    walks = np.ones((size, size), dtype=object)
+    for i in range(1, size):
+        for j in range(1, size):
+            walks[i, j] = walks[i - 1, j - 1] + walks[i, j - 1] + walks[i - 1, j]
+    return walks
+
+
+@functools.cache
+def _delannoy_from_each_start(size: int) -> np.ndarray:
+    """At [a, b]: the number of walks from each corner of (0, 0) to (a, b) to each of these that can follow."""
+    walks = _delannoy(size)
+    for axis in (0, 0, 1, 1):  # once over the ends, once over the starts
+        walks = walks.cumsum(axis=axis)
+    return walks

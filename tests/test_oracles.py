@@ -1,0 +1,306 @@
+"""At a low temperature the smooth scores and marginals are those of exact aligners: Biopython's and parasail's.
+
+    0 <= smooth - exact <= temperature * log(number of alignments)
+
+because exp(smooth / T) is a sum over all alignments in which the best one is the largest term. The exact aligners count
+more local alignments than the smooth ones: one without a match, worth 0, and with a single match. So the left side is
+asked for where the exact score shows that the best has enough matches: above 0 it has one, and above the largest
+similarity of the pair it has two, gaps being negative. The right side holds for every pair.
+
+What a gap costs, proved below for each library with gaps of length 1 and 3:
+
+    ours           gap_open is added for the first position, gap_extend for each further one
+    Biopython      the same: open_gap_score for the first position, extend_gap_score for each further one
+    parasail       the same with the sign turned: open and extend are what is taken off, as integers of at least 0; open
+                   includes the first position, extend does not count for it
+
+In all three a gap along one sequence may follow a gap along the other, and opens anew (penalize_turns=True). The exact
+aligners allow both orders; restrict_turns=True leaves only one, which is worth the same. parasail's scores are integers
+whose width the function's name tells: the _32 functions. Of these the _scan ones are right for every gap; in parasail
+1.3.4 the _striped and _diag ones are wrong for many pairs where open = extend (QWHWD and QQ with BLOSUM62, 4, 4: Q over
+Q and D over Q are worth 5 + 0 - 12 = -7, as nw and nw_scan_32 say; nw_striped_32 says -12, nw_diag_32 0).
+"""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import parasail
+import pytest
+import torch
+from Bio.Align import PairwiseAligner, substitution_matrices
+from enumeration import PRICES, best_matches, number_of_alignments
+from frameworks import FRAMEWORKS, PROBLEMS
+
+from shared import reference
+from shared.sequences import GLOBINS, Record, all_pairs, pair_batch, read_fasta, substitution_matrix
+
+TEMPERATURE = 1e-3
+AMINO_ACIDS = "ARNDCQEGHILKMFPSTWYV"
+BLOSUM62 = substitution_matrices.load("BLOSUM62")
+ALONE_BY = 30 * TEMPERATURE  # what lies this far below the best has odds of less than 1e-12
+
+LINEAR_GAPS = ({"gap": -1}, {"gap": -4})
+AFFINE_GAPS = (
+    {"gap_open": -3, "gap_extend": -1},
+    {"gap_open": -11, "gap_extend": -1},
+    {"gap_open": -5, "gap_extend": -5},
+)
+WHOLE_GAPS = {
+    "smith_waterman": LINEAR_GAPS,
+    "smith_waterman_affine": AFFINE_GAPS,
+    "free_gap": ({},),
+    "needleman_wunsch": LINEAR_GAPS,
+}
+
+
+def named(*values: Any) -> Any:
+    return pytest.param(*values, id="-".join(str(value) for value in values))
+
+
+CASES = [(problem, options) for problem, described in PROBLEMS.items() for options in described.options]
+# those that an exact aligner computes too: there a gap always opens anew after one in the other direction
+EXACT_CASES = [(problem, options) for problem, options in CASES if options.get("penalize_turns", True)]
+BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+EVERY = pytest.mark.parametrize(("problem", "options"), [named(*case) for case in CASES])
+EVERY_EXACT = pytest.mark.parametrize(("problem", "options"), [named(*case) for case in EXACT_CASES])
+
+
+class Pairs(NamedTuple):
+    """Pairs of proteins, and the same as one padded batch."""
+
+    letters: list[tuple[str, str]]
+    similarity: np.ndarray  # (batch, rows, cols)
+    lengths: np.ndarray  # (batch, 2)
+
+
+@functools.cache
+def pairs_of(name: str) -> Pairs:
+    if name == "globins":
+        records = read_fasta(GLOBINS)
+        chosen = all_pairs(len(records))
+    else:
+        random = np.random.default_rng(62)
+        lengths = random.integers(2, 61, size=(1200,))
+        records = [Record(str(k), "".join(random.choice(list(AMINO_ACIDS), size=n))) for k, n in enumerate(lengths)]
+        chosen = [(k, k + 1) for k in range(0, len(records), 2)]
+    similarity, lengths = pair_batch(records, chosen, substitution_matrix("BLOSUM62"), name)
+    letters = [(records[first].letters, records[second].letters) for first, second in chosen]
+    return Pairs(letters, similarity.astype(np.float64), lengths)
+
+
+@functools.cache
+def compiled(framework: str, problem: str, options: tuple[tuple[str, Any], ...], asked: str) -> Any:
+    """The score or the marginals by variant auto; JAX under jit."""
+    package = FRAMEWORKS[framework].package
+
+    def score(similarity: Any, lengths: Any, **parameters: Any) -> Any:
+        return getattr(package, problem)(similarity, lengths, **parameters, **dict(options))
+
+    def marginals(similarity: Any, lengths: Any, **parameters: Any) -> Any:
+        return package.marginals(score, similarity, lengths, **parameters)
+
+    function = {"score": score, "marginals": marginals}[asked]
+    return jax.jit(function) if framework == "jax" else function
+
+
+def smooth(
+    framework: str,
+    problem: str,
+    options: dict[str, Any],
+    similarity: np.ndarray,
+    lengths: np.ndarray,
+    parameters: dict[str, float],
+    asked: str = "score",
+) -> np.ndarray:
+    """Scores or marginals of a batch in float64."""
+    backend = FRAMEWORKS[framework].backend
+    with backend.precision("float64"):
+        sizes = torch.from_numpy(lengths) if framework == "torch" else lengths
+        arguments = {
+            name: backend.to_device(np.asarray(value, np.float64), "cpu") for name, value in parameters.items()
+        }
+        function = compiled(framework, problem, tuple(options.items()), asked)
+        return backend.to_numpy(function(backend.to_device(similarity, "cpu"), sizes, **arguments))
+
+
+def biopython(mode: str, start: float, extend: float, matrix: Any = BLOSUM62) -> PairwiseAligner:
+    return PairwiseAligner(
+        mode=mode, substitution_matrix=matrix, open_gap_score=start, extend_gap_score=extend, epsilon=1e-9
+    )
+
+
+def parasail_score(mode: str, start: int, extend: int, first: str, second: str, matrix: Any) -> int:
+    align = {"global": parasail.nw_scan_32, "local": parasail.sw_scan_32}[mode]
+    return align(first, second, -start, -extend, matrix).score
+
+
+def mode_and_gaps(problem: str, gaps: dict[str, Any]) -> tuple[str, Any, Any]:
+    """What an exact aligner is told: mode, first and further gap position."""
+    mode = "local" if problem.startswith("smith_waterman") else "global"
+    prices = tuple(gaps.values()) or (0,)
+    return mode, prices[0], prices[-1]
+
+
+@functools.cache
+def exact_scores(oracle: str, pairs: str, mode: str, start: int, extend: int) -> np.ndarray:
+    letters = pairs_of(pairs).letters
+    if oracle == "Biopython":
+        aligner = biopython(mode, start, extend)
+        return np.array([aligner.score(*pair) for pair in letters])
+    return np.array([parasail_score(mode, start, extend, *pair, parasail.blosum62) for pair in letters], dtype=float)
+
+
+@functools.cache
+def logarithms_of_numbers(pairs: str, problem: str, options: tuple[tuple[str, Any], ...]) -> np.ndarray:
+    """log(number of alignments) of each pair; 0 where there is none, as the score is then."""
+    numbers = [number_of_alignments(problem, *map(int, sizes), **dict(options)) for sizes in pairs_of(pairs).lengths]
+    return np.array([math.log(max(number, 1)) for number in numbers])
+
+
+# --- what a gap costs ---
+
+
+def by_each_library(mode: str, first: str, second: str) -> list[float]:
+    """Scores with 10 for equal letters, -7 for the first position of a gap, -2 for each further one."""
+    with_biopython = PairwiseAligner(
+        mode=mode, match_score=10, mismatch_score=-100, open_gap_score=-7, extend_gap_score=-2
+    )
+    matrix = parasail.matrix_create("ACGT", 10, -100)
+    similarity = np.where(np.array(list(first))[:, None] == np.array(list(second)), 10.0, -100.0)
+    exact = [with_biopython.score(first, second), parasail_score(mode, -7, -2, first, second, matrix)]
+    if mode == "global":  # ours has no affine global one
+        return exact
+    ours = reference.smith_waterman_affine(similarity, gap_open=-7, gap_extend=-2, temperature=TEMPERATURE)
+    return [*exact, round(float(ours), 1)]
+
+
+@pytest.mark.parametrize("mode", ["global", "local"])
+def test_a_gap_opens_once_and_extends_for_each_further_position(mode):
+    assert set(by_each_library(mode, "AACGG", "AAGG")) == {40 - 7}
+    assert set(by_each_library(mode, "AACCCGG", "AAGG")) == {40 - 7 - 2 - 2}
+    assert set(by_each_library(mode, "AAGG", "AACCCGG")) == {40 - 7 - 2 - 2}
+
+
+@pytest.mark.parametrize("mode", ["global", "local"])
+def test_a_gap_along_the_other_sequence_opens_anew(mode):
+    assert set(by_each_library(mode, "AACGG", "AATGG")) == {40 - 7 - 7}
+    assert set(by_each_library(mode, "AACCGG", "AATGG")) == {40 - 7 - 2 - 7}
+
+
+# --- scores ---
+
+
+@BOTH
+@EVERY_EXACT
+def test_without_prices_the_score_is_the_logarithm_of_the_number_of_alignments(framework, problem, options):
+    _, similarity, lengths = pairs_of("random")
+    free = dict.fromkeys(PRICES[problem], 0.0)
+    got = smooth(framework, problem, options, np.zeros_like(similarity), lengths, free | {"temperature": 1.0})
+    expected = logarithms_of_numbers("random", problem, tuple(options.items()))
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@BOTH
+@pytest.mark.parametrize("pairs", ["globins", "random"])
+@pytest.mark.parametrize(
+    ("problem", "options", "gaps"),
+    [named(problem, options, gaps) for problem, options in EXACT_CASES for gaps in WHOLE_GAPS[problem]],
+)
+def test_a_smooth_score_is_the_exact_one_or_above_it_by_less_than_all_alignments_can_add(
+    framework, pairs, problem, options, gaps
+):
+    _, similarity, lengths = pairs_of(pairs)
+    got = smooth(framework, problem, options, similarity, lengths, gaps | {"temperature": TEMPERATURE})
+    can_add = TEMPERATURE * logarithms_of_numbers(pairs, problem, tuple(options.items()))
+    assert can_add.max() < 0.5  # scores are integers: what is between the bounds is one of them
+    for oracle in ("Biopython", "parasail"):
+        exact = exact_scores(oracle, pairs, *mode_and_gaps(problem, gaps))
+        counted = best_is_counted(problem, options, exact, similarity)
+        assert counted.sum() >= {"globins": 120, "random": 500}[pairs]
+        rounding = 1e-9 * np.maximum(1.0, np.abs(exact))
+        above = got - exact
+        assert (above[counted] >= -rounding[counted]).all(), oracle
+        assert (above <= can_add + rounding).all(), oracle
+
+
+def best_is_counted(problem: str, options: dict[str, Any], exact: np.ndarray, similarity: np.ndarray) -> np.ndarray:
+    """Whether the best alignment has as many matches as ours must have: none (global), one, or two."""
+    if problem in ("free_gap", "needleman_wunsch"):
+        return np.ones(exact.shape, dtype=bool)
+    if options.get("end") == "any":
+        return exact > 0
+    return exact > similarity.max(axis=(1, 2))
+
+
+# --- marginals ---
+
+REAL_PRICES = {"gap": -0.7, "gap_open": -1.9, "gap_extend": -0.6}
+WHOLE_PRICES = {"gap": -1.0, "gap_open": -2.0, "gap_extend": -1.0}
+
+
+def small_pairs(whole: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices of few cells that are worth matching, so that gaps, and gaps that meet, are worth their price."""
+    random = np.random.default_rng(4)
+    similarity = random.choice([-3.0, -3.0, 1.0, 4.0], size=(60, 4, 5))
+    between = 0.0 if whole else random.uniform(-0.5, 0.5, size=similarity.shape)
+    return similarity + between, np.array([(3, 4), (4, 4), (4, 5)] * 20, dtype=np.int32)
+
+
+def traceback(aligner_arguments: tuple[str, float, float], similarity: np.ndarray) -> np.ndarray:
+    """What Biopython's first alignment matches: 1 for each pair of letters, each letter standing for its position."""
+    rows, cols = similarity.shape
+    first, second = "ABCDEFGHI"[:rows], "RSTUVWXYZ"[:cols]
+    matrix = substitution_matrices.Array(first + second, dims=2)
+    for i, letter in enumerate(first):
+        for j, other in enumerate(second):
+            matrix[letter, other] = similarity[i, j]
+    matches = np.zeros(similarity.shape)
+    blocks = biopython(*aligner_arguments, matrix=matrix).align(first, second)[0].aligned
+    for (start, end), (other_start, _) in zip(*blocks, strict=True):
+        for k in range(end - start):
+            matches[start + k, other_start + k] = 1.0
+    return matches
+
+
+@BOTH
+@EVERY_EXACT
+def test_marginals_of_a_single_best_alignment_are_its_traceback(framework, problem, options):
+    similarity, lengths = small_pairs(whole=False)
+    gaps = {name: REAL_PRICES[name] for name in PRICES[problem]}
+    got = smooth(framework, problem, options, similarity, lengths, gaps | {"temperature": TEMPERATURE}, "marginals")
+    single = 0
+    for marginals, padded, (rows, cols) in zip(got, similarity, lengths, strict=True):
+        pair = padded[:rows, :cols]
+        _, worth, ahead = best_matches(problem, pair, gaps, options)
+        if ahead < ALONE_BY or worth < exact_only(problem, options, pair) + ALONE_BY:
+            continue
+        single += 1
+        expected = np.zeros(padded.shape)
+        expected[:rows, :cols] = traceback(mode_and_gaps(problem, gaps), pair)
+        np.testing.assert_allclose(marginals, expected, rtol=0, atol=1e-6)
+    assert single >= 48
+
+
+def exact_only(problem: str, options: dict[str, Any], similarity: np.ndarray) -> float:
+    """The best of what an exact aligner counts and ours does not."""
+    if problem in ("free_gap", "needleman_wunsch"):
+        return -np.inf
+    return 0.0 if options.get("end") == "any" else max(0.0, similarity.max())
+
+
+@BOTH
+@EVERY
+def test_marginals_of_several_best_alignments_are_their_average(framework, problem, options):
+    similarity, lengths = small_pairs(whole=True)
+    gaps = {name: WHOLE_PRICES[name] for name in PRICES[problem]}
+    got = smooth(framework, problem, options, similarity, lengths, gaps | {"temperature": TEMPERATURE}, "marginals")
+    tied = 0
+    for marginals, padded, (rows, cols) in zip(got, similarity, lengths, strict=True):
+        average, _, ahead = best_matches(problem, padded[:rows, :cols], gaps, options)
+        tied += ahead == 0.0
+        np.testing.assert_allclose(marginals[:rows, :cols], average, rtol=0, atol=1e-6)
+        assert marginals.sum() == pytest.approx(average.sum(), abs=1e-6)
+    assert tied >= 15
