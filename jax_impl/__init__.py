@@ -195,6 +195,9 @@ def marginals(function: Callable[..., jax.Array], similarity: Any, lengths: Any 
     Returns:
         An array of similarity's shape and dtype; for the alignments between 0 and 1, and at most 1 per row and
         column. It can be differentiated again, for every differentiable argument.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity is not as described.
     """
 
     check_similarity(see(similarity))
@@ -206,5 +209,9 @@ def marginals(function: Callable[..., jax.Array], similarity: Any, lengths: Any 
 
 
 def variants(function_name: str) -> tuple[str, ...]:
-    """Names of the variants of a function that run on this machine, from naive to fast."""
+    """Names of the variants of a function that run on this machine, from naive to fast.
+
+    Raises:
+        ValueError: function_name is no public function's name.
+    """
     return usable_variants(function_name, ABSENT)

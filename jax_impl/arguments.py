@@ -48,10 +48,15 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     s = jnp.maximum(jnp.where(inside, s, 0.0), LOWEST)
     # an empty matrix becomes one cell that lies outside lengths
     s = jnp.pad(s, [(0, 0)] * len(batch) + [(0, max(0, 1 - rows)), (0, max(0, 1 - cols))])
-    values = {name: jnp.broadcast_to(jnp.asarray(value, s.dtype), batch) for name, value in parameters.items()}
-    # a gap beyond what the dtype holds would be infinite; beyond LOWEST nothing changes any more
-    values = {n: v if n == "temperature" else jnp.clip(v, LOWEST, -LOWEST) for n, v in values.items()}
+    values = {n: jnp.broadcast_to(_parameter(n, value).astype(s.dtype), batch) for n, value in parameters.items()}
     temperature = values["temperature"]
     valid = jnp.where(temperature > 0, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(temperature > 0, temperature, 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
+
+
+def _parameter(name: str, value: Any) -> Any:
+    """A parameter as an array, a gap between LOWEST and -LOWEST: beyond them it could not be told from infinity."""
+    # a host number is clipped in float64, before float32 would make an infinity of it
+    array, numpy = (value, jnp) if isinstance(value, jax.Array) else (np.asarray(value, np.float64), np)
+    return array if name == "temperature" else numpy.clip(array, LOWEST, -LOWEST)

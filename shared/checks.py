@@ -71,7 +71,7 @@ def check_similarity(seen: Seen) -> None:
 
 def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
     """Raise unless these are integers of shape (2,) or (batch, 2) between 0 and the matrix's rows and cols."""
-    if seen.shape is None or seen.shape == ():
+    if seen.shape is None:
         raise TypeError(f"lengths must be an integer array of this framework or NumPy, got {seen.type_name}")
     if not seen.dtype.startswith(("int", "uint")):
         raise TypeError(f"lengths must be integers, got {seen.dtype}")

@@ -83,7 +83,7 @@ worst_errors: dict[tuple[str, str], float] = {}
 Pull = Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]]
 
 # XLA's compiler without its expensive passes: breadth where time is short
-_QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def single(rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman") -> Inputs:
@@ -216,7 +216,7 @@ def _jax_pull(score: Callable[..., Any], how: str) -> Pull:
         to_similarity, to_parameters = back(cotangent)
         return scores, {"similarity": to_similarity, **to_parameters}
 
-    return pull if how == "eager" else jax.jit(pull, compiler_options=_QUICK if how == "quick" else {})
+    return pull if how == "eager" else jax.jit(pull, compiler_options=QUICK if how == "quick" else {})
 
 
 @functools.cache

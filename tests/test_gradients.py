@@ -1,10 +1,12 @@
-"""Second derivatives, through variant="auto": losses on the marginals. And variants without them say so.
+"""Second derivatives and forward mode, through variant="auto", against differences of the reference's exact gradients.
 
-The loss is <c, marginals> for a random c. Its gradients for similarity, gap and temperature are compared with central
-differences of the reference's exact first derivatives, in float64.
+What people differentiate twice is a loss on the marginals. Its gradients for similarity and every parameter come by
+three ways: JAX's grad of grad, PyTorch's autograd (create_graph) and torch.func.grad of grad. All must be equal, and
+equal to the reference, in float64.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,101 +15,198 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS, Inputs, ragged, single
+from frameworks import PROBLEMS, QUICK, Inputs, ragged, single
 
 import jax_impl
 import jax_impl.backend
 import torch_impl
-import torch_impl.sweeps
 from shared import reference
-from torch_impl.compiler import compiled
-from torch_impl.sweeps import SCANNING
 
 EVERY = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
-INPUTS = {"a pair": single(4, 5), "a ragged batch": ragged(4, 5), "shared parameters": ragged(4, 5, per_pair=False)}
+INPUTS: dict[str, Callable[[str], Inputs]] = {
+    "a ragged batch": lambda problem: ragged(3, 4, problem=problem),
+    "shared parameters": lambda problem: ragged(4, 3, problem=problem, per_pair=False),
+    "a pair": lambda problem: single(3, 4, problem=problem),
+}
+CASES = [(problem, options, "a ragged batch") for problem, options in EVERY]
+CASES += [
+    ("smith_waterman_affine", {"restrict_turns": False, "penalize_turns": False}, "shared parameters"),
+    ("free_gap", {}, "a pair"),
+    ("needleman_wunsch", {}, "a pair"),
+]
+
+# name -> how much of sum(c * marginals), and of sum(c * marginals^2), is in the loss
+LOSSES = {"linear": (1.0, 0.0), "quadratic": (0.0, 1.0)}
 
 
-def clean(inputs: Inputs) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """Similarity, parameters and the weights c, which have a value in the padding too."""
-    weights = np.random.default_rng(5).normal(size=inputs.similarity.shape)
-    return inputs.similarity, inputs.parameters, weights
+def random_like(array: np.ndarray, seed: int = 5) -> np.ndarray:
+    """Normal random numbers of this shape, with values in the padding too."""
+    return np.random.default_rng(seed).normal(size=array.shape)
 
 
-def by_differences(problem: str, inputs: Inputs, options: dict) -> dict[str, np.ndarray]:
-    """Gradients of sum(c * marginals), by central differences of the reference's first derivatives.
-
-    d/dx sum(c * d score/ds) is the change of d score/dx along c: two evaluations of the exact gradients give all.
-    """
-    similarity, parameters, weights = clean(inputs)
-    step = 1e-5
-    ends = [
-        reference.gradients(problem, similarity + sign * step * weights, inputs.lengths, **parameters, **options)
-        for sign in (1, -1)
-    ]
-    slopes = {name: (ends[0][name] - ends[1][name]) / (2 * step) for name in ends[0]}
-    return {
-        name: slope if name == "similarity" or np.ndim(parameters[name]) else slope.sum()
-        for name, slope in slopes.items()
-    }
+def loss_of(expected_alignment: Any, weights: Any, linear: Any, quadratic: Any) -> Any:
+    return (weights * (linear * expected_alignment + quadratic * expected_alignment**2)).sum()
 
 
-def jax_loss_gradients(problem: str, inputs: Inputs, options: dict) -> dict[str, np.ndarray]:
-    similarity, parameters, weights = clean(inputs)
-    score = functools.partial(getattr(jax_impl, problem), **options)
+def by_reference(problem: str, inputs: Inputs, options: dict, loss: str) -> dict[str, np.ndarray]:
+    """The gradients of the loss: the Hessian times the loss's slope at the exact marginals."""
+    similarity, lengths, parameters, _ = inputs
+    linear, quadratic = LOSSES[loss]
+    marginals = reference.gradients(problem, similarity, lengths, **parameters, **options)["similarity"]
+    slope = random_like(similarity) * (linear + 2 * quadratic * marginals)
+    result = reference.hessian_vector_product(problem, similarity, slope, lengths, **parameters, **options)
+    shared = {name for name, value in parameters.items() if not value.ndim}
+    return {name: value.sum() if name in shared else value for name, value in result.items()}
 
-    @jax.jit
-    def gradients(matrix: jax.Array, values: dict[str, jax.Array]) -> Any:
-        def loss(matrix: jax.Array, values: dict[str, jax.Array]) -> jax.Array:
-            return (weights * jax_impl.marginals(score, matrix, inputs.lengths, **values)).sum()
 
-        return jax.grad(loss, argnums=(0, 1))(matrix, values)
+@functools.cache
+def jax_gradients_of_the_loss(problem: str, options: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    """Compiled once for the inputs of a shape and all losses."""
+    score = functools.partial(getattr(jax_impl, problem), **dict(options))
 
+    def loss(matrix: jax.Array, values: dict[str, jax.Array], lengths: Any, weights: Any, kind: Any) -> jax.Array:
+        return loss_of(jax_impl.marginals(score, matrix, lengths, **values), weights, *kind)
+
+    return jax.jit(jax.grad(loss, argnums=(0, 1)), compiler_options=QUICK)
+
+
+def by_jax(problem: str, inputs: Inputs, options: dict, loss: str) -> dict[str, np.ndarray]:
+    similarity, lengths, parameters, _ = inputs
+    gradients = jax_gradients_of_the_loss(problem, tuple(options.items()))
     with jax_impl.backend.precision("float64"):
-        to_similarity, to_parameters = gradients(jnp.asarray(similarity), jax.tree.map(jnp.asarray, parameters))
+        to_similarity, to_parameters = gradients(
+            similarity, parameters, lengths, random_like(similarity), np.array(LOSSES[loss])
+        )
         return {name: np.asarray(value) for name, value in {"similarity": to_similarity, **to_parameters}.items()}
 
 
-def torch_loss_gradients(problem: str, inputs: Inputs, options: dict) -> dict[str, np.ndarray]:
-    similarity, parameters, weights = clean(inputs)
-    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in parameters.items()}
-    leaves = {"similarity": torch.tensor(similarity, requires_grad=True), **leaves}
+def by_autograd(problem: str, inputs: Inputs, options: dict, loss: str) -> dict[str, np.ndarray]:
+    similarity, lengths, parameters, _ = inputs
+    arrays = {"similarity": similarity, **parameters}
+    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in arrays.items()}
     score = functools.partial(getattr(torch_impl, problem), **options)
-    keywords = {name: leaf for name, leaf in leaves.items() if name != "similarity"}
-    expected = torch_impl.marginals(score, leaves["similarity"], inputs.lengths, **keywords)
-    gradients = torch.autograd.grad((torch.from_numpy(weights) * expected).sum(), list(leaves.values()))
-    return {name: value.numpy() for name, value in zip(leaves, gradients, strict=True)}
+    keywords = {name: leaves[name] for name in parameters}
+    expected = torch_impl.marginals(score, leaves["similarity"], lengths, **keywords)
+    value = loss_of(expected, torch.tensor(random_like(similarity)), *LOSSES[loss])
+    gradients = torch.autograd.grad(value, list(leaves.values()))
+    return {name: gradient.numpy() for name, gradient in zip(leaves, gradients, strict=True)}
 
 
-LOSS_GRADIENTS = {"jax": jax_loss_gradients, "torch": torch_loss_gradients}
+def by_torch_func(problem: str, inputs: Inputs, options: dict, loss: str) -> dict[str, np.ndarray]:
+    similarity, lengths, parameters, _ = inputs
+
+    def total(matrix: torch.Tensor, values: dict[str, torch.Tensor]) -> torch.Tensor:
+        return getattr(torch_impl, problem)(matrix, lengths, **values, **options).sum()
+
+    def value(matrix: torch.Tensor, values: dict[str, torch.Tensor]) -> torch.Tensor:
+        return loss_of(torch.func.grad(total)(matrix, values), torch.tensor(random_like(similarity)), *LOSSES[loss])
+
+    tensors = torch.tensor(similarity), {name: torch.tensor(v) for name, v in parameters.items()}
+    to_similarity, to_parameters = torch.func.grad(value, argnums=(0, 1))(*tensors)
+    return {name: gradient.numpy() for name, gradient in {"similarity": to_similarity, **to_parameters}.items()}
 
 
-@pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize(("problem", "options"), EVERY, ids=str)
-def test_gradients_of_a_loss_on_the_marginals_are_right_in_both_frameworks(problem, options, name):
-    inputs = INPUTS[name]
-    expected = by_differences(problem, inputs, options)
-    results = {framework: LOSS_GRADIENTS[framework](problem, inputs, options) for framework in FRAMEWORKS}
-    for parameter, value in expected.items():
-        scale = max(1.0, float(np.abs(value).max()))
-        for framework, result in results.items():
-            error = np.abs(result[parameter] - value).max()
-            assert error < 1e-8 * scale, f"{framework} {parameter}: {error}"
-        assert np.abs(results["jax"][parameter] - results["torch"][parameter]).max() < 1e-12 * scale, parameter
+WAYS = {"jax": by_jax, "autograd": by_autograd, "torch.func": by_torch_func}
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_second_derivatives_are_exactly_zero_in_the_padding(framework):
-    inputs = ragged(4, 5)
-    result = LOSS_GRADIENTS[framework]("smith_waterman", inputs, {"end": "any"})
-    outside = np.isnan(inputs.similarity) | np.isinf(inputs.similarity)
+def assert_near(got: np.ndarray, wanted: np.ndarray, relative: float, what: str) -> None:
+    error = float(np.abs(got - wanted).max()) / max(1.0, float(np.abs(wanted).max()))
+    assert error < relative, f"{what}: {error}"
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("problem", "options", "name"), CASES, ids=str)
+def test_gradients_of_a_loss_on_the_marginals_are_right_in_every_way(problem, options, name, loss):
+    inputs = INPUTS[name](problem)
+    expected = by_reference(problem, inputs, options, loss)
+    results = {way: function(problem, inputs, options, loss) for way, function in WAYS.items()}
+    for argument, value in expected.items():
+        for way, result in results.items():
+            assert result[argument].shape == value.shape
+            assert_near(result[argument], value, 1e-8, f"{way} {argument}")
+            assert_near(result[argument], results["autograd"][argument], 1e-12, f"{way} and autograd, {argument}")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_second_derivatives_are_exactly_zero_in_the_padding(problem, way):
+    inputs = INPUTS["a ragged batch"](problem)
+    result = WAYS[way](problem, inputs, PROBLEMS[problem].options[0], "linear")
+    outside = ~np.isfinite(inputs.similarity)
     assert outside.any()
     assert not result["similarity"][outside].any()
-    assert np.isfinite(result["similarity"]).all()
+    assert result["similarity"][~outside].any()
+    for name, value in result.items():
+        assert np.isfinite(value).all(), name
+
+
+# the whole Hessian of a small pair: d marginals / d gap, d (d score / d gap) / d similarity, and all the rest
+
+
+def flat(problem: str) -> tuple[np.ndarray, Callable[[Any], tuple[Any, dict[str, Any]]]]:
+    """A pair's similarity and parameters in one vector, and what takes such a vector apart."""
+    similarity, _, parameters, _ = single(2, 3, problem=problem)
+
+    def apart(vector: Any) -> tuple[Any, dict[str, Any]]:
+        return vector[:6].reshape(2, 3), {name: vector[6 + number] for number, name in enumerate(parameters)}
+
+    return np.concatenate([similarity.ravel(), list(parameters.values())]), apart
+
+
+def hessian_by_differences(problem: str, options: dict) -> np.ndarray:
+    vector, apart = flat(problem)
+    columns = []
+    for change in 1e-5 * np.eye(len(vector)):
+        ends = []
+        for sign in (1, -1):
+            similarity, parameters = apart(vector + sign * change)
+            result = reference.gradients(problem, similarity, **parameters, **options)
+            ends.append(np.concatenate([np.ravel(value) for value in result.values()]))
+        columns.append((ends[0] - ends[1]) / 2e-5)
+    return np.stack(columns, axis=1)
+
+
+def jax_hessian(problem: str, options: dict) -> np.ndarray:
+    vector, apart = flat(problem)
+
+    def score(vector: jax.Array) -> jax.Array:
+        similarity, parameters = apart(vector)
+        return getattr(jax_impl, problem)(similarity, **parameters, **options)
+
+    with jax_impl.backend.precision("float64"):
+        return np.asarray(jax.jit(jax.jacrev(jax.jacrev(score)), compiler_options=QUICK)(jnp.asarray(vector)))
+
+
+def torch_hessian(problem: str, options: dict) -> np.ndarray:
+    vector, apart = flat(problem)
+
+    def score(vector: torch.Tensor) -> torch.Tensor:
+        similarity, parameters = apart(vector)
+        return getattr(torch_impl, problem)(similarity, **parameters, **options)
+
+    return torch.func.jacrev(torch.func.jacrev(score))(torch.tensor(vector)).numpy()
+
+
+@pytest.mark.parametrize(("problem", "options"), EVERY, ids=str)
+def test_the_hessian_is_symmetric_and_right_in_torch(problem, options):
+    hessian = torch_hessian(problem, options)
+    expected = hessian_by_differences(problem, options)
+    assert np.abs(expected).max() > 0.1
+    assert_near(hessian, hessian.T, 1e-13, "transposed")
+    assert_near(hessian, expected, 1e-8, "differences")
+
+
+# in torch every option was right: in JAX, which compiles each, one of each problem must be the same
+@pytest.mark.parametrize(("problem", "options"), [(name, every[-1]) for name, (_, every) in PROBLEMS.items()], ids=str)
+def test_the_hessian_is_symmetric_in_jax_and_equal_to_that_of_torch(problem, options):
+    hessian = jax_hessian(problem, options)
+    assert_near(hessian, hessian.T, 1e-13, "transposed")
+    assert_near(hessian, torch_hessian(problem, options), 1e-13, "torch")
 
 
 @pytest.mark.parametrize(("problem", "options"), EVERY, ids=str)
 def test_torch_passes_gradcheck_to_second_order(problem, options):
-    similarity, parameters, _ = clean(single(3, 3))
+    similarity, _, parameters, _ = single(2, 2, problem=problem)
     leaves = [torch.tensor(value, requires_grad=True) for value in (similarity, *parameters.values())]
 
     def score(matrix: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
@@ -117,109 +216,81 @@ def test_torch_passes_gradcheck_to_second_order(problem, options):
     assert torch.autograd.gradgradcheck(score, leaves)
 
 
-def test_torch_func_grad_of_grad_equals_autograd():
-    similarity, parameters, weights = clean(single(3, 4))
-    values = {name: torch.tensor(value) for name, value in parameters.items()}
-    c = torch.from_numpy(weights)
-
-    def loss(matrix: torch.Tensor) -> torch.Tensor:
-        score = functools.partial(torch_impl.smith_waterman, **values)
-        return (c * torch.func.grad(score)(matrix)).sum()
-
-    expected = torch_loss_gradients("smith_waterman", single(3, 4), {})["similarity"]
-    got = torch.func.grad(loss)(torch.tensor(similarity))
-    torch.testing.assert_close(got, torch.from_numpy(expected), rtol=1e-12, atol=1e-12)
+# auto is vmap; most of the others with the most states, and two with a border that hangs on the gap
+JAX_VARIANTS = {
+    "cell_loop": ("needleman_wunsch", {}),
+    "diagonal_loop": ("smith_waterman_affine", {"restrict_turns": False}),
+    "scan_cond": ("smith_waterman_affine", {"restrict_turns": False}),
+    "scan_select": ("smith_waterman_affine", {"penalize_turns": False}),
+    "batch_loop": ("needleman_wunsch", {}),
+}
 
 
-@pytest.mark.parametrize("variant", ["cell_loop", "diagonal_loop", "scan_cond", "scan_select", "batch_loop", "vmap"])
-def test_every_jax_variant_is_right_to_second_order(variant):
-    inputs = single(2, 2)
-    got = jax_loss_gradients("smith_waterman", inputs, {"variant": variant})
-    expected = by_differences("smith_waterman", inputs, {})
-    for name, value in expected.items():
-        np.testing.assert_allclose(got[name], value, rtol=1e-8, atol=1e-8, err_msg=name)
+@pytest.mark.parametrize(("variant", "case"), JAX_VARIANTS.items(), ids=JAX_VARIANTS)
+def test_every_other_jax_variant_is_right_to_second_order(variant, case):
+    problem, options = case
+    inputs = single(2, 2, problem=problem)
+    got = by_jax(problem, inputs, {**options, "variant": variant}, "linear")
+    for name, value in by_reference(problem, inputs, options, "linear").items():
+        assert_near(got[name], value, 1e-8, name)
 
 
-# what is right to first order only
-
-# a variant is traced anew for each choice of what requires a gradient, which takes seconds
-EACH_ONCE = [*((variant, "similarity") for variant in SCANNING), ("scan_select", "gap"), ("vmap", "temperature")]
+# forward mode
 
 
-def first_derivatives(score: Callable[..., torch.Tensor], wanted: str) -> tuple[torch.Tensor, ...]:
-    """Differentiable gradients of a tiny batch for one argument; the others require no gradient."""
-    leaves = {"similarity": torch.ones(2, 2, 2), "gap": torch.tensor(-1.0), "temperature": torch.tensor(1.0)}
-    leaves[wanted].requires_grad_()
-    return torch.autograd.grad(score(**leaves).sum(), leaves[wanted], create_graph=True)
+def slopes_by_reference(problem: str, inputs: Inputs, options: dict, directions: dict[str, np.ndarray]) -> np.ndarray:
+    """The change of each pair's score along the directions."""
+    similarity, lengths, parameters, _ = inputs
+    exact = reference.gradients(problem, similarity, lengths, **parameters, **options)
+    by_similarity = (exact["similarity"] * directions["similarity"]).sum(axis=(-2, -1))
+    return by_similarity + sum(exact[name] * directions[name] for name in parameters)
 
 
-@pytest.mark.parametrize(("variant", "wanted"), EACH_ONCE)
-def test_torch_variants_that_scan_raise_on_a_double_backward(variant, wanted, monkeypatch):
-    if variant == "batch_loop":  # what inductor makes of it is not the question here
-        monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="eager"))
-        torch_impl.sweeps.forget_compiled()
-    score = functools.partial(torch_impl.smith_waterman, variant=variant)
-    (gradient,) = first_derivatives(score, wanted)
-    torch_impl.sweeps.forget_compiled()
-    text = f"variant '{variant}' is right to first order only; for second derivatives use 'cell_loop', 'diagonal_loop'"
-    with pytest.raises(RuntimeError, match=text):
-        gradient.sum().backward()
+def directions_of(inputs: Inputs) -> dict[str, np.ndarray]:
+    arrays = {"similarity": inputs.similarity, **inputs.parameters}
+    return {name: random_like(array, seed) for seed, (name, array) in enumerate(arrays.items())}
 
 
-@pytest.mark.parametrize("variant", ["scan_select", "vmap"])
-def test_torch_losses_on_the_marginals_of_a_scan_raise(variant):
-    similarity = torch.ones(2, 2, 2, requires_grad=True)
-    expected = torch_impl.marginals(torch_impl.smith_waterman, similarity, variant=variant)
-    with pytest.raises(RuntimeError, match=f"variant '{variant}' is right to first order only"):
-        (expected**2).sum().backward()
+# all variants take turns
+JAX_FORWARD = [
+    (problem, options, variant)
+    for (problem, options), variant in zip(EVERY, itertools.cycle(jax_impl.variants("smith_waterman")), strict=False)
+]
 
 
-@pytest.mark.parametrize(("variant", "wanted"), [("diagonal_loop", "similarity"), *EACH_ONCE])
-def test_torch_compiled_functions_raise_on_a_double_backward(variant, wanted):
-    score = functools.partial(torch_impl.smith_waterman, variant=variant)
-    with pytest.raises(RuntimeError):  # noqa: PT012 - either step may be the one that raises
-        (gradient,) = first_derivatives(compiled(score, backend="aot_eager"), wanted)
-        gradient.sum().backward()
+@pytest.mark.parametrize(("problem", "options", "variant"), JAX_FORWARD, ids=str)
+def test_jax_forward_mode_is_right(problem, options, variant):
+    inputs = ragged(2, 3, problem=problem)
+    directions = directions_of(inputs)
 
+    def score(arrays: dict[str, jax.Array]) -> jax.Array:
+        return getattr(jax_impl, problem)(lengths=inputs.lengths, **arrays, **options, variant=variant)
 
-@pytest.mark.parametrize("variant", SCANNING)
-def test_torch_func_derivatives_of_a_scan_raise(variant):
-    score = lambda matrix: torch_impl.smith_waterman(matrix, variant=variant)  # noqa: E731
-    text = f"variant '{variant}' cannot be differentiated by torch.func; use 'cell_loop', 'diagonal_loop' or 'auto'"
-    with pytest.raises(RuntimeError, match=text):
-        torch.func.grad(score)(torch.ones(2, 2))
-    with pytest.raises(RuntimeError, match=text):
-        torch.func.jvp(score, (torch.ones(2, 2),), (torch.ones(2, 2),))
-    with pytest.raises(RuntimeError, match=text):
-        torch.func.vmap(torch.func.grad(score))(torch.ones(3, 2, 2))
-
-
-@pytest.mark.parametrize("variant", ["auto", "cell_loop", "diagonal_loop"])
-def test_torch_forward_mode_is_right(variant):
-    similarity, parameters, direction = clean(single(3, 4))
-    score = functools.partial(torch_impl.smith_waterman, variant=variant, **parameters)
-    slope = torch.func.jvp(score, (torch.tensor(similarity),), (torch.from_numpy(direction),))[1]
-    exact = reference.gradients("smith_waterman", similarity, **parameters)["similarity"]
-    assert float(slope) == pytest.approx(float((exact * direction).sum()), rel=1e-10)
-
-
-@pytest.mark.parametrize("variant", SCANNING)
-def test_torch_forward_mode_of_a_scan_is_never_wrong(variant, monkeypatch):
-    if variant == "batch_loop":
-        monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="eager"))
-        torch_impl.sweeps.forget_compiled()
-    similarity, direction = torch.ones(2, 2), torch.ones(2, 2)
-    with torch.autograd.forward_ad.dual_level():
-        dual = torch.autograd.forward_ad.make_dual(similarity, direction)
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            torch_impl.smith_waterman(dual, variant=variant)
-    torch_impl.sweeps.forget_compiled()
-
-
-def test_jax_forward_mode_is_right():
-    similarity, parameters, direction = clean(single(3, 4))
     with jax_impl.backend.precision("float64"):
-        score = jax.jit(functools.partial(jax_impl.smith_waterman, **parameters))
-        _, slope = jax.jvp(score, (jnp.asarray(similarity),), (jnp.asarray(direction),))
-        exact = reference.gradients("smith_waterman", similarity, **parameters)["similarity"]
-        assert float(slope) == pytest.approx(float((exact * direction).sum()), rel=1e-10)
+        pushed = jax.jit(lambda *pair: jax.jvp(score, pair[:1], pair[1:]), compiler_options=QUICK)
+        _, slopes = pushed({"similarity": inputs.similarity, **inputs.parameters}, directions)
+        np.testing.assert_allclose(slopes, slopes_by_reference(problem, inputs, options, directions), 1e-12, 1e-12)
+
+
+def torch_func_jvp(score: Callable[..., Any], names: list[str], at: list, along: list) -> torch.Tensor:
+    return torch.func.jvp(lambda *tensors: score(**dict(zip(names, tensors, strict=True))), (*at,), (*along,))[1]
+
+
+def torch_forward_ad(score: Callable[..., Any], names: list[str], at: list, along: list) -> torch.Tensor:
+    with torch.autograd.forward_ad.dual_level():
+        duals = map(torch.autograd.forward_ad.make_dual, at, along)
+        tangent = torch.autograd.forward_ad.unpack_dual(score(**dict(zip(names, duals, strict=True)))).tangent
+        assert tangent is not None
+        return tangent
+
+
+@pytest.mark.parametrize("forward", [torch_func_jvp, torch_forward_ad])
+@pytest.mark.parametrize("variant", ["cell_loop", "diagonal_loop"])
+@pytest.mark.parametrize(("problem", "options"), EVERY, ids=str)
+def test_torch_forward_mode_is_right(problem, options, variant, forward):
+    inputs = ragged(2, 3, problem=problem)
+    directions = directions_of(inputs)
+    score = functools.partial(getattr(torch_impl, problem), lengths=inputs.lengths, variant=variant, **options)
+    at = [torch.tensor(array) for array in (inputs.similarity, *inputs.parameters.values())]
+    slopes = forward(score, list(directions), at, [torch.tensor(array) for array in directions.values()])
+    np.testing.assert_allclose(slopes, slopes_by_reference(problem, inputs, options, directions), 1e-12, 1e-12)

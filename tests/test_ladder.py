@@ -1,5 +1,6 @@
 """Each variant is what its name says: seen in JAX's jaxpr, in the graph that PyTorch compiles, and by spies."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,12 +8,13 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS
+from frameworks import FRAMEWORKS, PROBLEMS
 
-import jax_impl.alignment
+import jax_impl.recurrences
 import jax_impl.sweeps
-import torch_impl.alignment
+import torch_impl.recurrences
 import torch_impl.sweeps
+from shared import reference
 from shared.variants import variant_names
 from torch_impl.compiler import compiled
 
@@ -20,6 +22,11 @@ LADDER = variant_names("smith_waterman")
 UNROLLED = ("cell_loop", "diagonal_loop")
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 SWEEPS = {"jax": jax_impl.sweeps, "torch": torch_impl.sweeps}
+RECURRENCES = {"jax": jax_impl.recurrences.RECURRENCES, "torch": torch_impl.recurrences.RECURRENCES}
+EVERY = pytest.mark.parametrize("problem", PROBLEMS)
+# a step has a smooth maximum, so a log, for each of its states; the affine one has another for where it may end
+STATES = dict.fromkeys(PROBLEMS, 1) | {"smith_waterman_affine": 3}
+LOGS = dict.fromkeys(PROBLEMS, 1) | {"smith_waterman_affine": 4}
 PAIRS, ROWS, COLS = 5, 2, 3  # three different numbers: an axis is known by its length
 POSITIONS = (ROWS + COLS + 1) // 2
 
@@ -45,8 +52,8 @@ def inner_jaxprs(equation: Any) -> Iterator[Any]:
             yield getattr(value, "jaxpr", value)
 
 
-def traced(variant: str, *shape: int, unroll: int | None = None) -> Any:
-    function = FRAMEWORKS["jax"].backend.function("smith_waterman", variant, unroll=unroll)
+def traced(variant: str, *shape: int, problem: str = "smith_waterman", unroll: int | None = None) -> Any:
+    function = FRAMEWORKS["jax"].backend.function(problem, variant, unroll=unroll)
     return jax.make_jaxpr(function)(matrix(*shape)).jaxpr
 
 
@@ -54,48 +61,56 @@ def named(name: str, jaxpr: Any) -> list[Any]:
     return [equation for equation in equations(jaxpr) if equation.primitive.name == name]
 
 
+@EVERY
 @pytest.mark.parametrize("variant", UNROLLED)
-def test_jax_writes_the_loop_out(variant):
-    small, large = traced(variant, 2, 3), traced(variant, 4, 6)
+def test_jax_writes_the_loop_out(variant, problem):
+    small, large = traced(variant, 2, 2, problem=problem), traced(variant, 3, 4, problem=problem)
     for loop in ("scan", "while", "cond"):
         assert not named(loop, large)
-    steps = {"cell_loop": (2 * 3, 4 * 6), "diagonal_loop": (2 + 3 - 1, 4 + 6 - 1)}[variant]
-    # one smooth maximum per step and one over the ends
-    assert tuple(len(named("log", jaxpr)) for jaxpr in (small, large)) == tuple(count + 1 for count in steps)
+    steps = {"cell_loop": (2 * 2, 3 * 4), "diagonal_loop": (2 + 2 - 1, 3 + 4 - 1)}[variant]
+    # the smooth maxima of the steps and one over the ends
+    logs = tuple(len(named("log", jaxpr)) for jaxpr in (small, large))
+    assert logs == tuple(LOGS[problem] * count + 1 for count in steps)
     assert len(list(equations(large))) > len(list(equations(small)))
 
 
+@EVERY
 @pytest.mark.parametrize("variant", SCANNING)
-def test_jax_traces_one_step_whatever_the_size(variant):
-    small, large = traced(variant, 2, 3), traced(variant, 12, 9)
+def test_jax_traces_one_step_whatever_the_size(variant, problem):
+    small, large = traced(variant, 2, 3, problem=problem), traced(variant, 12, 9, problem=problem)
     assert len(named("scan", small)) == len(named("scan", large)) == 1
+    assert len(named("log", small)) == LOGS[problem] + 1
     assert len(list(equations(small))) == len(list(equations(large)))
     assert named("scan", large)[0].params["length"] == 12 + 9 - 1
 
 
-def test_jax_scan_cond_branches_inside_the_scan():
-    (scan,) = named("scan", traced("scan_cond", 4, 6))
+@EVERY
+def test_jax_scan_cond_branches_inside_the_scan(problem):
+    (scan,) = named("scan", traced("scan_cond", 4, 6, problem=problem))
     (cond,) = [equation for inner in inner_jaxprs(scan) for equation in named("cond", inner)]
     assert len(cond.params["branches"]) == 2
 
 
+@EVERY
 @pytest.mark.parametrize("variant", ["scan_select", "batch_loop", "vmap"])
-def test_jax_selects_without_a_branch(variant):
-    assert not named("cond", traced(variant, 4, 6))
-    assert not named("cond", traced(variant, PAIRS, 4, 6))
+def test_jax_selects_without_a_branch(variant, problem):
+    assert not named("cond", traced(variant, 4, 6, problem=problem))
+    assert not named("cond", traced(variant, PAIRS, 4, 6, problem=problem))
 
 
+@EVERY
 @pytest.mark.parametrize(("variant", "carried"), [("vmap", (PAIRS, POSITIONS)), ("scan_select", (POSITIONS, PAIRS))])
-def test_jax_carries_the_whole_batch_through_one_scan(variant, carried):
+def test_jax_carries_the_whole_batch_through_one_scan(variant, carried, problem):
     # mapped: the batch first; walked as one: the batch last
-    (scan,) = named("scan", traced(variant, PAIRS, ROWS, COLS))
+    (scan,) = named("scan", traced(variant, PAIRS, ROWS, COLS, problem=problem))
     *carry, endings = (variable.aval.shape for variable in scan.outvars)
-    assert carry == [carried] * 2
+    assert carry == [carried] * 2 * STATES[problem]  # of two anti-diagonals
     assert endings == (ROWS + COLS - 1, *carried)
 
 
-def test_jax_batch_loop_calls_one_compiled_function_for_each_pair():
-    jaxpr = traced("batch_loop", PAIRS, ROWS, COLS)
+@EVERY
+def test_jax_batch_loop_calls_one_compiled_function_for_each_pair(problem):
+    jaxpr = traced("batch_loop", PAIRS, ROWS, COLS, problem=problem)
     calls = [
         e for e in jaxpr.eqns if e.primitive.name in ("jit", "pjit") and any(named("scan", i) for i in inner_jaxprs(e))
     ]
@@ -114,7 +129,10 @@ def test_jax_unrolls_as_asked(variant):
 # PyTorch: the graph that Dynamo hands to the compiler
 
 
-def captured(variant: str, *shape: int, unroll: int | None = None) -> torch.fx.GraphModule:
+@functools.cache
+def captured(
+    variant: str, *shape: int, problem: str = "smith_waterman", unroll: int | None = None
+) -> torch.fx.GraphModule:
     """The one graph of a variant, without compiling it."""
     graphs = []
 
@@ -122,11 +140,17 @@ def captured(variant: str, *shape: int, unroll: int | None = None) -> torch.fx.G
         graphs.append(module)
         return module.forward
 
-    function = FRAMEWORKS["torch"].backend.function("smith_waterman", variant, unroll=unroll)
+    function = FRAMEWORKS["torch"].backend.function(problem, variant, unroll=unroll)
     # a string in the signature, but a callable serves as well
     compiled(function, backend=keep)(torch.from_numpy(matrix(*shape)))  # pyright: ignore[reportArgumentType]
     (graph,) = graphs
     return graph
+
+
+def graph_of(variant: str, problem: str, unroll: int | None = None) -> torch.fx.GraphModule:
+    """The graph that most tests look at: of a batch, unless the variant takes its pairs one by one."""
+    shape = (ROWS, COLS) if variant == "batch_loop" else (PAIRS, ROWS, COLS)
+    return captured(variant, *shape, problem=problem, unroll=unroll)
 
 
 def nodes(graph: torch.fx.GraphModule, operator: str) -> list[torch.fx.Node]:
@@ -152,46 +176,51 @@ def shapes(values: Any) -> list[tuple[int, ...]]:
     return [tuple(node.meta["example_value"].shape) for node in values]
 
 
+@EVERY
 @pytest.mark.parametrize("variant", UNROLLED)
-def test_torch_writes_the_loop_out(variant):
-    for rows, cols in ((2, 2), (2, 4)):
-        graph = captured(variant, rows, cols)
-        assert not nodes(graph, "scan")
-        assert not nodes(graph, "cond")
-        steps = {"cell_loop": rows * cols, "diagonal_loop": rows + cols - 1}[variant]
-        assert len(nodes(graph, "log")) == steps + 1
+def test_torch_writes_the_loop_out(variant, problem):
+    graph = captured(variant, ROWS, COLS, problem=problem)
+    assert not nodes(graph, "scan")
+    assert not nodes(graph, "cond")
+    steps = {"cell_loop": ROWS * COLS, "diagonal_loop": ROWS + COLS - 1}[variant]
+    assert len(nodes(graph, "log")) == LOGS[problem] * steps + 1
 
 
+@EVERY
 @pytest.mark.parametrize("variant", SCANNING)
-def test_torch_traces_one_step(variant):
-    graph = captured(variant, ROWS, COLS)
+def test_torch_traces_one_step(variant, problem):
+    graph = graph_of(variant, problem)
     (scan,) = nodes(graph, "scan")
     assert scan.target is torch.ops.higher_order.scan
-    assert len(nodes(step_of(graph, scan), "log")) == 1
-    assert len(nodes(graph, "log")) == 2
+    assert len(nodes(step_of(graph, scan), "log")) == LOGS[problem]
+    assert len(nodes(graph, "log")) == LOGS[problem] + 1
 
 
-def test_torch_scan_cond_branches_inside_the_scan():
-    graph = captured("scan_cond", ROWS, COLS)
+@EVERY
+def test_torch_scan_cond_branches_inside_the_scan(problem):
+    graph = graph_of("scan_cond", problem)
     (scan,) = nodes(graph, "scan")
     (cond,) = nodes(step_of(graph, scan), "cond")
     assert cond.target is torch.ops.higher_order.cond
 
 
+@EVERY
 @pytest.mark.parametrize("variant", ["scan_select", "vmap", "batch_loop"])
-def test_torch_selects_without_a_branch(variant):
-    assert not nodes(captured(variant, ROWS, COLS), "cond")
+def test_torch_selects_without_a_branch(variant, problem):
+    assert not nodes(graph_of(variant, problem), "cond")
 
 
+@EVERY
 @pytest.mark.parametrize(("variant", "carried"), [("vmap", (PAIRS, POSITIONS)), ("scan_select", (POSITIONS, PAIRS))])
-def test_torch_carries_the_whole_batch_through_one_scan(variant, carried):
-    (scan,) = nodes(captured(variant, PAIRS, ROWS, COLS), "scan")
-    assert shapes(scan.args[1]) == [carried] * 2
+def test_torch_carries_the_whole_batch_through_one_scan(variant, carried, problem):
+    (scan,) = nodes(graph_of(variant, problem), "scan")
+    assert shapes(scan.args[1]) == [carried] * 2 * STATES[problem]  # of two anti-diagonals
 
 
-def test_torch_batch_loop_scans_each_pair():
-    scans = nodes(captured("batch_loop", 2, ROWS, COLS), "scan")
-    assert [shapes(scan.args[1]) for scan in scans] == [[(POSITIONS,)] * 2] * 2
+@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
+def test_torch_batch_loop_scans_each_pair(problem):
+    scans = nodes(captured("batch_loop", 2, ROWS, COLS, problem=problem), "scan")
+    assert [shapes(scan.args[1]) for scan in scans] == [[(POSITIONS,)] * 2 * STATES[problem]] * 2
 
 
 def test_torch_batch_loop_calls_one_compiled_function_for_each_pair(monkeypatch):
@@ -213,19 +242,20 @@ def test_torch_batch_loop_calls_one_compiled_function_for_each_pair(monkeypatch)
 
 @pytest.mark.parametrize("variant", SCANNING)
 def test_torch_unrolls_as_asked(variant):
-    for unroll in (1, 3):
-        graph = captured(variant, ROWS, COLS, unroll=unroll)
+    for unroll, graph in ((1, graph_of(variant, "smith_waterman")), (3, graph_of(variant, "smith_waterman", 3))):
         (scan,) = nodes(graph, "scan")
         assert len(nodes(step_of(graph, scan), "log")) == unroll
         blocks = -(-(ROWS + COLS - 1) // unroll)
         assert all(shape[:2] == (blocks, unroll) for shape in shapes(scan.args[2]))
 
 
+@EVERY
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_unrolling_changes_no_score(framework):
+def test_unrolling_changes_no_score(framework, problem):
     backend = FRAMEWORKS[framework].backend
     s = backend.to_device(matrix(3, 4), "cpu")
-    scores = [float(backend.function("smith_waterman", "scan_select", unroll=unroll)(s)) for unroll in (1, 4)]
+    functions = [backend.function(problem, "scan_select", unroll=unroll) for unroll in (1, 4)]
+    scores = [float(jax.jit(function)(s) if framework == "jax" else function(s)) for function in functions]
     assert scores[0] == pytest.approx(scores[1], rel=1e-6)
 
 
@@ -242,7 +272,7 @@ def test_no_rung_calls_another(framework, variant, monkeypatch):
     sweeps = SWEEPS[framework]
     builds_on = {"batch_loop": "scan_select", "vmap": "scan_select" if framework == "jax" else ""}.get(variant, "")
     sweeps.forget_compiled()
-    expected = float(FRAMEWORKS[framework].package.smith_waterman(matrix(ROWS, COLS)))
+    expected = float(reference.smith_waterman(matrix(ROWS, COLS)))
     for other in set(LADDER) - {variant, builds_on}:
         monkeypatch.setattr(sweeps, other, explode)
     if variant in UNROLLED:
@@ -256,27 +286,35 @@ def test_no_rung_calls_another(framework, variant, monkeypatch):
     assert float(got[0]) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("variant", ["auto", *LADDER])
+@EVERY
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_variant_is_the_sweep_of_its_name(framework, variant, monkeypatch):
+def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framework, problem, monkeypatch):
     package, backend = FRAMEWORKS[framework]
-    chosen = backend.auto if variant == "auto" else variant
-    own = SWEEPS[framework].SWEEPS["cell_loop"]
     called = []
     for name in LADDER:
-        spy = lambda *arguments, name=name: called.append(name) or own(*arguments)  # noqa: E731
+
+        def spy(recurrence: Any, parameters: Any, s: Any, lengths: Any, name: str = name) -> Any:
+            called.append((name, recurrence, list(parameters)))
+            return s.sum((-2, -1))
+
         monkeypatch.setitem(SWEEPS[framework].SWEEPS, name, spy)
-    package.smith_waterman(matrix(1, 2), variant=variant)
-    assert called == [chosen]
+    expected = []
+    for options in PROBLEMS[problem].options:
+        for variant in ("auto", *LADDER):
+            getattr(package, problem)(matrix(1, 2), variant=variant, **options)
+            chosen = backend.auto if variant == "auto" else variant
+            expected.append((chosen, RECURRENCES[framework][problem](**options), list(PROBLEMS[problem].parameters)))
+    assert called == expected
 
 
+@EVERY
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_an_absent_variant_is_an_error_with_its_reason(framework, monkeypatch):
+def test_an_absent_variant_is_an_error_with_its_reason(framework, problem, monkeypatch):
     package, backend = FRAMEWORKS[framework]
     monkeypatch.setitem(backend.absent, "scan_cond", "it has no branches")
     usable = tuple(name for name in LADDER if name != "scan_cond")
-    assert package.variants("smith_waterman") == usable
+    assert package.variants(problem) == usable
     text = f"variant 'scan_cond' is absent here: it has no branches; usable: {', '.join(usable)}"
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is compared
-        package.smith_waterman(matrix(2, 2), variant="scan_cond")
+        getattr(package, problem)(matrix(2, 2), variant="scan_cond")
     assert str(caught.value) == text

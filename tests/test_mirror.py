@@ -1,18 +1,22 @@
 """The two packages are mirrors: the same files, public names, signatures, defaults and variants."""
 
+import dataclasses
 import inspect
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from frameworks import FRAMEWORKS, PROBLEMS
 
-import jax_impl.alignment
 import jax_impl.backend
+import jax_impl.recurrences
 import jax_impl.sweeps
-import torch_impl.alignment
 import torch_impl.backend
+import torch_impl.recurrences
 import torch_impl.sweeps
 from shared import reference
+from shared.alignments import ALIGNMENTS
 from shared.variants import VARIANTS, variant_names
 
 # what only one framework needs, and why
@@ -21,6 +25,9 @@ ONLY_IN_TORCH = {
     "first_order.py",  # the scan operator has no second derivatives
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
+
+
+RECURRENCES = {"jax": jax_impl.recurrences.RECURRENCES, "torch": torch_impl.recurrences.RECURRENCES}
 
 
 def parameters(function) -> list[tuple]:
@@ -54,10 +61,58 @@ def test_the_reference_has_the_same_signature_without_the_variant(name):
     assert parameters(getattr(reference, name)) == mirrored
 
 
-@pytest.mark.parametrize("name", jax_impl.__all__)
-def test_every_public_function_is_documented(name):
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_defaults_are_those_of_the_table(name):
+    table = ALIGNMENTS[name].parameters | ALIGNMENTS[name].options | {"variant": "auto"}
+    first = [("similarity", inspect.Parameter.empty), ("lengths", None)]
     for package in (jax_impl, torch_impl):
-        assert inspect.getdoc(getattr(package, name)), (package, name)
+        own = parameters(getattr(package, name))
+        assert [(argument, default) for argument, _, default in own] == [*first, *table.items()]
+        assert {kind for _, kind, _ in own[2:]} == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_recurrence_holds_the_options_of_the_table(framework, name):
+    recurrence = RECURRENCES[framework][name]()
+    assert dataclasses.asdict(recurrence) == ALIGNMENTS[name].options
+    assert hash(recurrence) == hash(RECURRENCES[framework][name](**ALIGNMENTS[name].options))
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_reference_has_a_gradient_for_each_parameter_of_the_table(name):
+    assert list(reference.gradients(name, np.ones((2, 3)))) == ["similarity", *ALIGNMENTS[name].parameters]
+
+
+@pytest.mark.parametrize("name", jax_impl.__all__)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_every_public_function_is_documented(framework, name):
+    text = inspect.getdoc(getattr(FRAMEWORKS[framework].package, name)) or ""
+    assert re.match(r"[A-Z].*[.:]", text)
+    if name in PROBLEMS:
+        sections = re.findall(r"^(Args|Returns|Raises|Source):", text, flags=re.MULTILINE)
+        assert sections == ["Args", "Returns", "Raises", "Source"]
+        assert re.search(r"^Source: .*doi:10\.", text, flags=re.MULTILINE)
+        arguments = re.search(r"^Args:\n(.*?)^Returns:", text, flags=re.MULTILINE | re.DOTALL)
+        assert arguments
+        described = re.findall(r"^    (\w+):", arguments[1], flags=re.MULTILINE)
+        assert described == [argument for argument, _, _ in parameters(getattr(jax_impl, name))]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_the_arguments_are_described_in_the_same_words(name):
+    described = []
+    for package in (jax_impl, torch_impl):
+        text = inspect.getdoc(getattr(package, name)) or ""
+        described.append(" ".join(text[: text.index("Returns:")].replace("a tensor", "an array").split()))
+    assert described[0] == described[1]
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_recurrence_is_described_in_the_same_words(name):
+    texts = [inspect.getdoc(RECURRENCES[framework][name]) for framework in FRAMEWORKS]
+    assert texts[0] == texts[1]
+    assert texts[0] and texts[0].startswith(f"{name}: ")
 
 
 def test_the_sweeps_are_the_ladder_in_its_order():
@@ -77,7 +132,10 @@ def test_variants_are_the_ladder_without_what_is_absent(framework, problem):
 
 
 def test_the_recurrences_are_the_same():
-    assert list(jax_impl.alignment.RECURRENCES) == list(torch_impl.alignment.RECURRENCES) == list(VARIANTS)
+    assert list(RECURRENCES["jax"]) == list(RECURRENCES["torch"]) == list(VARIANTS) == list(ALIGNMENTS)
+    assert [kind.__name__ for kind in RECURRENCES["jax"].values()] == [
+        kind.__name__ for kind in RECURRENCES["torch"].values()
+    ]
 
 
 def test_the_adapters_have_the_same_functions():

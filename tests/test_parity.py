@@ -1,25 +1,20 @@
 """Every variant of both frameworks equals the reference: scores, and gradients through a random cotangent.
 
-What is covered where, with each problem's options taken in turn over the sizes and float64 unless it says float32:
+SIZES says which sizes each rung is shown, by problem, framework and dtype; each problem's options take turns over them.
+smith_waterman climbs the ladder in breadth. The other problems run through the same sweeps, so for them every rung has
+a size or two per dtype, and all sizes where they are cheap: JAX's scan_select and PyTorch's diagonal_loop.
 
-                         JAX, jit                                    PyTorch, eager
-    cell_loop            sizes to (3, 4); float32 (3, 4)             all sizes, both dtypes
-    diagonal_loop        sizes to (8, 5); float32 (5, 8)             all sizes, both dtypes
-    scan_select          all sizes; float32 (5, 8) and (63, 17)      three sizes; float32 (5, 8) and (63, 17)
-    scan_cond, vmap      four sizes; float32 (5, 8) and (63, 17)     the same
-    batch_loop           the same                                    (17, 9); float32 (5, 8); both only traced
-    each through inductor                                            one shape, float32
-    bundled globins      auto and vmap                               auto, and vmap through inductor; float32
-
-A size is a ragged batch with poisoned padding and parameters per pair; single pairs and shared parameters have tests
-of their own. JAX's float64 cases are compiled with little optimisation, its float32 cases as users compile them.
-PyTorch's batch_loop compiles its single pair, a scan_select, through inductor by itself: that is scan_select's shape,
-and other cases of batch_loop run inside a compile that only traces.
+A size is a ragged batch with poisoned padding and parameters per pair; single pairs, shared parameters, the bundled
+globins and PyTorch's compiler, which each rung meets with one problem, have tests of their own. JAX's float64 cases are
+compiled with little optimisation, its float32 cases of smith_waterman and of scan_select as users compile them; PyTorch
+runs eagerly. PyTorch's batch_loop compiles its single pair, a scan_select, through inductor by itself: that is done for
+one shape, and its other cases run inside a compile that only traces, on three pairs.
 
 Run with -s to see the worst errors, which stand beside the tolerances in shared/numerics.py.
 """
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -29,6 +24,7 @@ from frameworks import (
     FRAMEWORKS,
     PROBLEMS,
     Inputs,
+    Result,
     assert_parity,
     poison,
     ragged,
@@ -41,47 +37,88 @@ from frameworks import (
 from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substitution_matrix
 from shared.variants import variant_names
 
-UNROLLED = ("cell_loop", "diagonal_loop")
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
-# XLA needs a second for 7 cells written out
+ONE, TWO, FOUR = ((5, 8),), ((5, 8), (63, 17)), ((1, 1), (1, 7), (8, 5), (63, 17))
+FEW = ((3, 4),)
+# XLA needs a second for 7 cells written out, and compiles every size anew
 FEW_CELLS = ((1, 1), (1, 7), (7, 1), (3, 4))
 # PyTorch traces a scan anew for almost every size, in a second or more
 TRACED = ((7, 1), (5, 8), (63, 17))
+# as many as the affine problem has options, none of them too small for a turn
+FOUR_TURNS = ((3, 4), (4, 3), (5, 8), (8, 5))
+
+# framework -> variant -> sizes in float64, sizes in float32
+Sizes = tuple[tuple[int, int], ...]
+SMITH_WATERMAN: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
+    "jax": {
+        "cell_loop": (FEW_CELLS, FEW),
+        "diagonal_loop": (AWKWARD_SIZES[:-3], ONE),
+        "scan_cond": (FOUR, ONE),
+        "scan_select": (AWKWARD_SIZES, TWO),
+        "batch_loop": (FOUR[:-1], ONE),
+        "vmap": (FOUR, ONE),
+    },
+    "torch": {
+        "cell_loop": (AWKWARD_SIZES, AWKWARD_SIZES),
+        "diagonal_loop": (AWKWARD_SIZES, AWKWARD_SIZES),
+        "scan_cond": (TRACED[:-1], ONE),
+        "scan_select": (TRACED, TWO),
+        "batch_loop": (((17, 9),), ONE),
+        "vmap": (TRACED, ONE),
+    },
+}
+OTHERS: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
+    "jax": {
+        "cell_loop": (((2, 3),), ((3, 2),)),
+        "diagonal_loop": (FEW, FEW),
+        "scan_cond": (FEW, FEW),
+        "scan_select": (AWKWARD_SIZES, ONE),
+        "batch_loop": (FEW, FEW),
+        "vmap": (ONE, ONE),
+    },
+    "torch": {
+        "cell_loop": (ONE, ONE),
+        "diagonal_loop": (AWKWARD_SIZES, TWO),
+        "scan_cond": (FEW, FEW),
+        "scan_select": (FEW, FEW),
+        "batch_loop": (FEW, FEW),
+        "vmap": (FEW, FEW),
+    },
+}
+AFFINE = OTHERS | {"jax": OTHERS["jax"] | {"vmap": (FOUR_TURNS, ONE)}}
+SIZES = dict.fromkeys(PROBLEMS, OTHERS) | {"smith_waterman": SMITH_WATERMAN, "smith_waterman_affine": AFFINE}
 
 
-def how_to_run(framework: str, variant: str, dtype: str) -> str:
+def how_to_run(framework: str, variant: str, dtype: str, problem: str = "smith_waterman") -> str:
     """The cheapest way that is still the variant itself."""
     if framework == "jax":
-        return "compiled" if dtype == "float32" else "quick"
+        optimised = dtype == "float32" and (problem == "smith_waterman" or variant == "scan_select")
+        return "compiled" if optimised else "quick"
     return "quick" if variant == "batch_loop" else "eager"
 
 
 def cases() -> Iterator[tuple[str, str, str, tuple[int, int], str, dict]]:
-    """(framework, problem, variant, size, dtype, options), as the table above says."""
+    """(framework, problem, variant, size, dtype, options), as SIZES says."""
     for problem, (_, options) in PROBLEMS.items():
-        for framework, dtype in ((framework, dtype) for framework in FRAMEWORKS for dtype in DTYPES):
-            for variant in variant_names(problem):
-                sizes = AWKWARD_SIZES
-                if framework == "jax" and variant == "cell_loop":
-                    sizes = FEW_CELLS if dtype == "float64" else FEW_CELLS[-1:]
-                elif dtype == "float32" and (framework == "jax" or variant in SCANNING):
-                    sizes = ((5, 8),) if variant in UNROLLED else ((5, 8), (63, 17))
-                elif framework == "jax" and variant == "diagonal_loop":
-                    sizes = AWKWARD_SIZES[:-2]
-                elif framework == "jax" and variant != "scan_select":
-                    sizes = ((1, 1), (1, 7), (8, 5), (63, 17))
-                if framework == "torch" and variant == "batch_loop":
-                    sizes = sizes[-2:-1]
-                elif framework == "torch" and variant in SCANNING and dtype == "float64":
-                    sizes = TRACED
-                for number, size in enumerate(sizes):
-                    # some options need two rows and columns, and find nothing in less
-                    turn = number % len(options) if min(size) > 1 else 0
-                    yield framework, problem, variant, size, dtype, options[turn]
+        for framework, variants in SIZES[problem].items():
+            for variant, by_dtype in variants.items():
+                for first, (dtype, sizes) in enumerate(zip(("float64", "float32"), by_dtype, strict=True)):
+                    for number, size in enumerate(sizes, first):
+                        # some options need two rows and columns, and find nothing in less
+                        turn = number % len(options) if min(size) > 1 else 0
+                        yield framework, problem, variant, size, dtype, options[turn]
+
+
+def of_pairs(inputs: Inputs, chosen: Sequence[int]) -> Inputs:
+    """A batch of some pairs of a batch whose parameters are per pair."""
+    assert inputs.lengths is not None
+    pairs = list(chosen)
+    parameters = {name: value[pairs] for name, value in inputs.parameters.items()}
+    return Inputs(inputs.similarity[pairs], inputs.lengths[pairs], parameters, inputs.cotangent[pairs])
 
 
 @pytest.fixture(scope="module", autouse=True)
-def summary() -> Iterator[None]:
+def _report() -> Iterator[None]:
     """Print the worst errors of this module, which pytest shows with -s."""
     worst_errors.clear()
     yield
@@ -92,70 +129,106 @@ def summary() -> Iterator[None]:
 @pytest.mark.parametrize(("framework", "problem", "variant", "size", "dtype", "options"), list(cases()), ids=str)
 def test_a_ragged_batch_equals_the_reference(framework, problem, variant, size, dtype, options):
     inputs = ragged(*size, problem=problem)
-    result = run(framework, inputs, dtype, variant, how_to_run(framework, variant, dtype), problem, **options)
+    if (framework, variant) == ("torch", "batch_loop"):
+        inputs = of_pairs(inputs, (1, 4, 5))  # without rows, and partial ones: each is traced by itself
+    result = run(framework, inputs, dtype, variant, how_to_run(framework, variant, dtype, problem), problem, **options)
     expected = reference_result(inputs, problem, **options)
     assert_parity(result, expected, dtype, inputs.parameters["temperature"])
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("variant", SCANNING)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_cases_cover_every_rung_and_every_option(problem):
+    own = [case for case in cases() if case[1] == problem]
+    for framework in FRAMEWORKS:
+        rungs = {(variant, dtype) for where, _, variant, _, dtype, _ in own if where == framework}
+        assert rungs == {(variant, dtype) for variant in variant_names(problem) for dtype in DTYPES}
+    for framework, variant in (("jax", "scan_select"), ("jax", "vmap"), ("torch", "diagonal_loop")):
+        seen = [case for case in own if (case[0], case[2]) == (framework, variant)]
+        assert all(options in [case[5] for case in seen] for options in PROBLEMS[problem].options)
+        if variant != "vmap":
+            assert {size for _, _, _, size, dtype, _ in seen if dtype == "float64"} == set(AWKWARD_SIZES)
+
+
+SINGLE = [
+    *((framework, variant, "smith_waterman") for framework in FRAMEWORKS for variant in SCANNING),
+    *(("jax", "vmap", problem) for problem in PROBLEMS if problem != "smith_waterman"),
+]
+
+
+@pytest.mark.parametrize(("framework", "variant", "problem"), SINGLE)
 def test_a_single_pair_equals_the_reference(framework, variant, problem):
     inputs, options = single(5, 8, problem=problem), PROBLEMS[problem].options[0]
     result = run(framework, inputs, "float64", variant, how_to_run(framework, variant, "float64"), problem, **options)
     assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
 
 
-@pytest.mark.parametrize("variant", ["auto", *UNROLLED])
+@pytest.mark.parametrize("variant", ["auto", "cell_loop"])
 @pytest.mark.parametrize("size", AWKWARD_SIZES)
 def test_a_single_pair_equals_the_reference_in_torch(size, variant):
     for problem, (_, every) in PROBLEMS.items():
-        for options in every:
+        # a long loop over cells shows nothing that a short one does not
+        for options in every if variant == "auto" or max(size) < 9 else every[:1]:
             inputs = single(*size, problem=problem)
             result = run("torch", inputs, "float64", variant, problem=problem, **options)
             expected = reference_result(inputs, problem, **options)
             assert_parity(result, expected, "float64", inputs.parameters["temperature"])
 
 
-@pytest.mark.parametrize("variant", ["diagonal_loop", "scan_select"])
+@pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_parameters_shared_by_a_batch_equal_the_reference(framework, variant):
-    for problem, (_, every) in PROBLEMS.items():
-        inputs = ragged(5, 8, problem=problem, per_pair=False)
-        how = how_to_run(framework, variant, "float64")
-        result = run(framework, inputs, "float64", variant, how, problem, **every[0])
-        assert result.gradients["temperature"].shape == ()
-        assert_parity(
-            result, reference_result(inputs, problem, **every[0]), "float64", inputs.parameters["temperature"]
-        )
+def test_parameters_shared_by_a_batch_equal_the_reference(framework, problem):
+    inputs, options = ragged(5, 8, problem=problem, per_pair=False), PROBLEMS[problem].options[-1]
+    result = run(framework, inputs, "float64", "auto", how_to_run(framework, "auto", "float64"), problem, **options)
+    assert all(result.gradients[name].shape == () for name in inputs.parameters)
+    assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
 
 
-@pytest.mark.parametrize("variant", [*UNROLLED, "scan_cond", "batch_loop"])
-def test_a_variant_compiled_by_inductor_equals_the_reference(variant):
-    inputs = ragged(*{"cell_loop": (1, 2), "diagonal_loop": (2, 2)}.get(variant, (3, 4)))
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_parameters_shared_by_a_batch_equal_the_reference_in_a_scan(framework):
+    inputs = ragged(5, 8, per_pair=False)
+    how = how_to_run(framework, "scan_select", "float64")
+    result = run(framework, inputs, "float64", "scan_select", how, end="any")
+    assert_parity(result, reference_result(inputs, end="any"), "float64", inputs.parameters["temperature"])
+
+
+@pytest.mark.parametrize(
+    ("variant", "problem", "size"),
+    [
+        ("cell_loop", "free_gap", (1, 2)),
+        ("diagonal_loop", "smith_waterman", (2, 2)),
+        ("scan_cond", "smith_waterman", (3, 4)),
+        ("batch_loop", "needleman_wunsch", (3, 4)),
+        ("vmap", "smith_waterman_affine", (3, 4)),
+    ],
+)
+def test_a_variant_compiled_by_inductor_equals_the_reference(variant, problem, size):
+    inputs, options = ragged(*size, problem=problem), PROBLEMS[problem].options[0]
     # batch_loop compiles its single pair by itself
     how = "eager" if variant == "batch_loop" else "compiled"
-    result = run("torch", inputs, "float32", variant, how, end="any")
-    assert_parity(result, reference_result(inputs, end="any"), "float32", inputs.parameters["temperature"])
+    result = run("torch", inputs, "float32", variant, how, problem, **options)
+    assert_parity(result, reference_result(inputs, problem, **options), "float32", inputs.parameters["temperature"])
 
 
-@pytest.mark.parametrize(("variant", "how"), [("auto", "eager"), ("vmap", "compiled")])
+@pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_globins_equal_the_reference(framework, variant, how, globins):
-    inputs, expected = globins
-    if (framework, how) == ("jax", "eager"):
-        how = "compiled"  # of the same speed as its eager scan
-    assert_parity(run(framework, inputs, "float32", variant, how, end="any"), expected, "float32", 1.0)
+def test_globins_equal_the_reference(framework, problem):
+    inputs, expected = globins(problem)
+    how = "compiled" if framework == "jax" else "eager"
+    result = run(framework, inputs, "float32", "auto", how, problem, **PROBLEMS[problem].options[0])
+    assert_parity(result, expected, "float32", 1.0)
 
 
-@pytest.fixture(scope="module")
-def globins():
+@functools.cache
+def globins(problem: str) -> tuple[Inputs, Result]:
+    """Three pairs, the longest and the shortest among them, and their results by the reference."""
     records = read_fasta(GLOBINS)
-    pairs = all_pairs(len(records))
-    similarity, lengths = pair_batch(
-        records, pairs[:1] + pairs[20:22] + pairs[-1:], substitution_matrix("BLOSUM62"), GLOBINS
+    order = sorted(
+        all_pairs(len(records)), key=lambda pair: len(records[pair[0]].letters) * len(records[pair[1]].letters)
     )
-    parameters = {"gap": np.array(-4.0), "temperature": np.array(1.0)}
-    cotangent = np.array([1.0, -0.5, 0.75, -1.25])
-    inputs = Inputs(poison(similarity.astype(np.float64), lengths), lengths, parameters, cotangent)
-    return inputs, reference_result(inputs, end="any")
+    pairs = [order[0], order[len(order) // 2], order[-1]]
+    similarity, lengths = pair_batch(records, pairs, substitution_matrix("BLOSUM62"), GLOBINS)
+    usual = {"gap": -4.0, "gap_open": -11.0, "gap_extend": -1.0, "temperature": 1.0}
+    parameters = {name: np.array(usual[name]) for name in PROBLEMS[problem].parameters}
+    poisoned = poison(similarity.astype(np.float64), lengths)
+    inputs = Inputs(poisoned, lengths, parameters, np.array([1.0, -0.5, 0.75]))
+    return inputs, reference_result(inputs, problem, **PROBLEMS[problem].options[0])

@@ -5,6 +5,7 @@ that test_parity.py makes, and the properties of test_properties.py, must notice
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,39 +13,52 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import Inputs, Result, assert_parity, ragged, reference_result, run, run_function
+from frameworks import PROBLEMS, Inputs, Result, assert_parity, ragged, reference_result, run, run_function
 
 import jax_impl
 import jax_impl.backend
 import torch_impl
-from shared.numerics import TOLERANCES
+from shared.numerics import LOWEST, TOLERANCES
 from torch_impl import recurrences, sweeps
-from torch_impl.recurrences import LocalLinear
+from torch_impl.recurrences import RECURRENCES, LocalAffine, LocalLinear
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
-INPUTS = ragged(5, 8)
-EXPECTED = reference_result(INPUTS, end="any")
 
 
-def compare(result: Result, dtype: str) -> None:
-    assert_parity(result, EXPECTED, dtype, INPUTS.parameters["temperature"])
+@functools.cache
+def expected(problem: str) -> tuple[Inputs, Result]:
+    """A ragged batch of a problem with its first options, and its results by the reference."""
+    inputs = ragged(5, 8, problem=problem)
+    return inputs, reference_result(inputs, problem, **PROBLEMS[problem].options[0])
 
 
-def compare_torch(dtype: str, inputs: Inputs = INPUTS) -> None:
-    compare(run("torch", inputs, dtype, "diagonal_loop", end="any"), dtype)
+INPUTS, EXPECTED = expected("smith_waterman")
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, step: Callable[..., Any]) -> None:
-    """Replace the step of PyTorch's recurrence."""
-    faulty = dataclasses.make_dataclass("Faulty", [], bases=(LocalLinear,), frozen=True, namespace={"step": step})
-    monkeypatch.setitem(recurrences.RECURRENCES, "smith_waterman", faulty)
+def compare(result: Result, dtype: str, problem: str = "smith_waterman") -> None:
+    inputs, wanted = expected(problem)
+    assert_parity(result, wanted, dtype, inputs.parameters["temperature"])
+
+
+def compare_torch(dtype: str, problem: str = "smith_waterman") -> None:
+    options = PROBLEMS[problem].options[0]
+    compare(run("torch", expected(problem)[0], dtype, "diagonal_loop", problem=problem, **options), dtype, problem)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, problem: str, **methods: Callable[..., Any]) -> None:
+    """Replace methods of PyTorch's recurrence of a problem."""
+    faulty = dataclasses.make_dataclass("Faulty", [], bases=(RECURRENCES[problem],), frozen=True, namespace=methods)
+    monkeypatch.setitem(RECURRENCES, problem, faulty)
 
 
 @DTYPES
-def test_parity_is_green_without_a_fault(dtype, monkeypatch):
-    plant(monkeypatch, LocalLinear.step)
-    compare_torch(dtype)
-    compare(EXPECTED._replace(**as_dtype(EXPECTED, dtype)), dtype)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_parity_is_green_without_a_fault(problem, dtype, monkeypatch):
+    own = RECURRENCES[problem]
+    plant(monkeypatch, problem, step=own.step, border=own.border, may_end=own.may_end, empty_score=own.empty_score)
+    compare_torch(dtype, problem)
+    wanted = expected(problem)[1]
+    compare(wanted._replace(**as_dtype(wanted, dtype)), dtype, problem)
 
 
 def as_dtype(result: Result, dtype: str) -> dict[str, Any]:
@@ -52,24 +66,79 @@ def as_dtype(result: Result, dtype: str) -> dict[str, Any]:
     return {"score": np.array(result.score, dtype=dtype), "gradients": gradients}
 
 
+def flipped_gap(self, parameters, *cells):
+    return LocalLinear.step(self, parameters | {"gap": -parameters["gap"]}, *cells)
+
+
+def local_without_start(self, parameters, s, diagonal, left, up):
+    return LocalLinear.step(self, parameters, s, tuple(state.clamp(min=0) for state in diagonal), left, up)
+
+
+def swapped_gaps(self, parameters, *cells):
+    turned = {"gap_open": parameters["gap_extend"], "gap_extend": parameters["gap_open"]}
+    return LocalAffine.step(self, parameters | turned, *cells)
+
+
+def free_turns(self, *arguments):
+    return LocalAffine(self.restrict_turns, penalize_turns=False).step(*arguments)
+
+
+def every_turn(self, *arguments):
+    return LocalAffine(restrict_turns=False, penalize_turns=self.penalize_turns).step(*arguments)
+
+
+def affine_without_start(self, *arguments):
+    states, ending = LocalAffine.step(self, *arguments)
+    return (ending, *states[1:]), ending
+
+
+def single_matches(self, *arguments):
+    states, _ = LocalAffine.step(self, *arguments)
+    return states, states[0]
+
+
+def last_of_the_matrix(self, i, j, lengths):
+    return (i == 4) & (j == 7)
+
+
+# what is wrong -> the problem, and the methods that have it
+FAULTS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
+    "the gap's sign": ("smith_waterman", {"step": flipped_gap}),
+    "no start": ("smith_waterman", {"step": local_without_start}),
+    "open and extend swapped": ("smith_waterman_affine", {"step": swapped_gaps}),
+    "turns not penalized": ("smith_waterman_affine", {"step": free_turns}),
+    "turns not restricted": ("smith_waterman_affine", {"step": every_turn}),
+    "no start of an affine alignment": ("smith_waterman_affine", {"step": affine_without_start}),
+    "single matches counted": ("smith_waterman_affine", {"step": single_matches}),
+    "a border that is lowest": ("free_gap", {"border": lambda self, parameters, diagonal: (LOWEST,)}),
+    "a border one gap short": (
+        "needleman_wunsch",
+        {"border": lambda self, parameters, diagonal: (parameters["gap"] * (diagonal + 1),)},
+    ),
+    "an end at the matrix's corner": ("needleman_wunsch", {"may_end": last_of_the_matrix}),
+    "a free end at the matrix's corner": ("free_gap", {"may_end": last_of_the_matrix}),
+    "no gaps beside an empty sequence": (
+        "needleman_wunsch",
+        {"empty_score": lambda self, parameters, lengths: 0.0},
+    ),
+}
+
+
 @DTYPES
-def test_parity_sees_a_flipped_gap_sign(dtype, monkeypatch):
-    def step(self, parameters, *neighbours):
-        return LocalLinear.step(self, parameters | {"gap": -parameters["gap"]}, *neighbours)
-
-    plant(monkeypatch, step)
-    with pytest.raises(AssertionError, match=r"^score"):
-        compare_torch(dtype)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_parity_sees_a_fault_in_a_recurrence(fault, dtype, monkeypatch):
+    problem, methods = FAULTS[fault]
+    plant(monkeypatch, problem, **methods)
+    with pytest.raises(AssertionError, match=r"^score is"):
+        compare_torch(dtype, problem)
 
 
 @DTYPES
-def test_parity_sees_a_forgotten_start(dtype, monkeypatch):
-    def step(self, parameters, s, diagonal, left, up):
-        return LocalLinear.step(self, parameters, s, tuple(state.clamp(min=0) for state in diagonal), left, up)
-
-    plant(monkeypatch, step)
-    with pytest.raises(AssertionError, match=r"^score"):
-        compare_torch(dtype)
+def test_parity_sees_a_border_without_a_gradient(dtype, monkeypatch):
+    detached = lambda self, parameters, diagonal: (parameters["gap"].detach() * (diagonal + 2),)  # noqa: E731
+    plant(monkeypatch, "needleman_wunsch", border=detached)
+    with pytest.raises(AssertionError, match=r"^gap is"):
+        compare_torch(dtype, "needleman_wunsch")
 
 
 @DTYPES
@@ -113,15 +182,18 @@ class Scaled(torch.autograd.Function):
 
 
 @DTYPES
-@pytest.mark.parametrize("name", ["similarity", "gap", "temperature"])
-def test_parity_sees_one_wrong_gradient_and_names_it(dtype, name):
+@pytest.mark.parametrize(
+    ("problem", "name"),
+    [(problem, name) for problem, (parameters, _) in PROBLEMS.items() for name in ("similarity", *parameters)],
+)
+def test_parity_sees_one_wrong_gradient_and_names_it(problem, name, dtype):
     def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
         arguments = {"similarity": similarity, **parameters}
         arguments[name] = Scaled.apply(arguments[name], 1.01)
-        return torch_impl.smith_waterman(lengths=lengths, **arguments)
+        return getattr(torch_impl, problem)(lengths=lengths, **arguments)
 
-    with pytest.raises(AssertionError, match=f"^{name}"):
-        compare(run_function("torch", faulty, INPUTS, dtype), dtype)
+    with pytest.raises(AssertionError, match=f"^{name} is"):
+        compare(run_function("torch", faulty, expected(problem)[0], dtype), dtype, problem)
 
 
 @DTYPES
@@ -145,12 +217,12 @@ def test_parity_sees_a_wrong_weight_on_ties(monkeypatch):
         return (first + (h - first).detach(),), first + (h - first).detach()
 
     ones = INPUTS._replace(similarity=np.where(np.isfinite(INPUTS.similarity), 1.0, np.nan))
-    expected = reference_result(ones, end="any")
-    plant(monkeypatch, step)
+    wanted = reference_result(ones, end="any")
+    plant(monkeypatch, "smith_waterman", step=step)
     with pytest.raises(AssertionError, match=r"^similarity"):
         assert_parity(
             run("torch", ones, "float64", "diagonal_loop", end="any"),
-            expected,
+            wanted,
             "float64",
             ones.parameters["temperature"],
         )

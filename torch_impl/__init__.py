@@ -204,6 +204,10 @@ def marginals(
         A tensor of similarity's shape, dtype and device; for the alignments between 0 and 1, and at most 1 per row
         and column. With gradients enabled it can be differentiated again, for every differentiable argument that
         requires a gradient; it works inside torch.no_grad.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity is not as described.
+        RuntimeError: the function's variant cannot be differentiated where it is called.
     """
 
     def total(matrix: torch.Tensor) -> torch.Tensor:
@@ -228,5 +232,9 @@ def marginals(
 
 
 def variants(function_name: str) -> tuple[str, ...]:
-    """Names of the variants of a function that run on this machine, from naive to fast."""
+    """Names of the variants of a function that run on this machine, from naive to fast.
+
+    Raises:
+        ValueError: function_name is no public function's name.
+    """
     return usable_variants(function_name, ABSENT)

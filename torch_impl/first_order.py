@@ -17,7 +17,9 @@ def first_order(function: Callable[..., torch.Tensor], text: str, *inputs: torch
     if in_transform():
         # The scan operator disappears into the compiled backward, or is already hidden by vmap. Then it is enough
         # that every first derivative leaves through the backward of an input.
-        return function(*(_FirstOrderInput.apply(tensor, text) for tensor in inputs))
+        result = function(*(_FirstOrderInput.apply(tensor, text) for tensor in inputs))
+        # under vmap alone, create_graph would end in an assertion inside the scan operator's backward
+        return result if torch.compiler.is_compiling() else _NoGraphOfBackward.apply(result, text)
     return _FirstOrder.apply(function, text, *inputs)
 
 
@@ -90,6 +92,26 @@ class _FirstOrderInput(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         return _NoDerivative.apply(ctx.text, gradients[0], *ctx.saved_tensors), None
+
+
+class _NoGraphOfBackward(torch.autograd.Function):
+    """A result whose backward may not itself be recorded."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(result: torch.Tensor, text: str) -> torch.Tensor:
+        return result.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        ctx.text = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        if torch.is_grad_enabled():
+            raise RuntimeError(ctx.text)
+        return gradients[0], None
 
 
 class _NoDerivative(torch.autograd.Function):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shared.alignments import ALIGNMENTS
+from shared.numerics import DIFFERENCE_STEP
 from shared.reference import global_linear, local_affine, local_linear
 
 # function name -> its module (score, gradients and largest state of one full pair), and what it fixes there
@@ -85,10 +86,11 @@ def hessian_vector_product(
     """Derivatives of sum(direction * marginals), the marginals being d score / d similarity: as `gradients` gives them.
 
     By symmetry this is the change of every first derivative along `direction`, so central differences of the exact
-    first derivatives give it: to about 1e-8 of the largest value, for a direction of normal random numbers.
+    first derivatives give it: to about 1e-8 of the largest value for a direction of normal random numbers, and less
+    well where max|h| is more than 1e4 temperatures (shared.numerics.hvp_bound).
     """
     temperature = parameters.get("temperature", ALIGNMENTS[function_name].parameters["temperature"])
-    step = 1e-5 * np.asarray(temperature, dtype=np.float64)
+    step = DIFFERENCE_STEP * np.asarray(temperature, dtype=np.float64)
     change = step[..., None, None] * np.asarray(direction, dtype=np.float64)
     ahead, behind = (
         gradients(function_name, np.asarray(similarity, dtype=np.float64) + sign * change, lengths, **parameters)

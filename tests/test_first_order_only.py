@@ -1,0 +1,115 @@
+"""What is right to first order only says so: PyTorch's variants that scan, and compiled functions.
+
+A double backward, a derivative transform of torch.func and forward mode raise; none of them gives a wrong number.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import torch_impl
+import torch_impl.sweeps
+from torch_impl.compiler import compiled
+from torch_impl.sweeps import SCANNING
+
+# A variant is traced anew for each choice of what requires a gradient, which takes seconds: each variant for one
+# argument of a problem. The table of transforms has the similarity of every problem.
+OTHERS = {
+    "scan_cond": ("needleman_wunsch", "gap"),
+    "scan_select": ("smith_waterman_affine", "gap_open"),
+    "batch_loop": ("free_gap", "temperature"),
+    "vmap": ("smith_waterman_affine", "similarity"),
+}
+EACH_ONCE = [("scan_cond", "smith_waterman", "similarity"), ("batch_loop", "smith_waterman", "similarity")]
+EACH_ONCE += [(variant, problem, wanted) for variant, (problem, wanted) in OTHERS.items()]
+COMPILED = [
+    ("diagonal_loop", "smith_waterman_affine", "similarity"),
+    ("scan_cond", "free_gap", "similarity"),
+    ("scan_select", "smith_waterman", "gap"),
+    ("batch_loop", "needleman_wunsch", "similarity"),
+    ("vmap", "smith_waterman_affine", "similarity"),
+]
+PARAMETERS = {
+    "smith_waterman": {"gap": -1.0, "temperature": 1.0},
+    "smith_waterman_affine": {"gap_open": -2.0, "gap_extend": -1.0, "temperature": 1.0},
+    "free_gap": {"temperature": 1.0},
+    "needleman_wunsch": {"gap": -1.0, "temperature": 1.0},
+}
+
+
+@pytest.fixture(autouse=True)
+def batch_loop_only_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What inductor makes of batch_loop's pair is not the question here."""
+    monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="eager"))
+    torch_impl.sweeps.forget_compiled()
+    yield
+    torch_impl.sweeps.forget_compiled()
+
+
+def score_of(variant: str, problem: str) -> Callable[..., torch.Tensor]:
+    return functools.partial(getattr(torch_impl, problem), variant=variant)
+
+
+def first_derivative(score: Callable[..., torch.Tensor], problem: str, wanted: str) -> torch.Tensor:
+    """Differentiable gradient of a tiny batch for one argument; the others require no gradient."""
+    parameters = {name: torch.tensor(value) for name, value in PARAMETERS[problem].items()}
+    leaves = {"similarity": torch.ones(2, 2, 2), **parameters}
+    leaves[wanted].requires_grad_()
+    (gradient,) = torch.autograd.grad(score(**leaves).sum(), leaves[wanted], create_graph=True)
+    assert gradient.isfinite().all()
+    return gradient
+
+
+def text_of(variant: str) -> str:
+    return f"variant '{variant}' is right to first order only; for second derivatives use 'cell_loop', 'diagonal_loop'"
+
+
+@pytest.mark.parametrize(("variant", "problem", "wanted"), EACH_ONCE)
+def test_torch_variants_that_scan_raise_on_a_double_backward(variant, problem, wanted):
+    gradient = first_derivative(score_of(variant, problem), problem, wanted)
+    with pytest.raises(RuntimeError, match=text_of(variant)):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize(("variant", "problem"), [("scan_cond", "smith_waterman"), ("vmap", "needleman_wunsch")])
+def test_torch_scans_mapped_by_their_user_raise_on_a_double_backward(variant, problem):
+    mapped = torch.func.vmap(score_of(variant, problem))
+    similarity = torch.ones(2, 2, 2, requires_grad=True)
+    with pytest.raises(RuntimeError, match=text_of(variant)):  # noqa: PT012 - either step may be the one that raises
+        (gradient,) = torch.autograd.grad(mapped(similarity).sum(), similarity, create_graph=True)
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize(("variant", "problem", "wanted"), COMPILED)
+def test_torch_compiled_functions_raise_on_a_double_backward(variant, problem, wanted):
+    function = compiled(score_of(variant, problem), backend="aot_eager")
+    with pytest.raises(RuntimeError):  # noqa: PT012 - either step may be the one that raises
+        gradient = first_derivative(function, problem, wanted)
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("problem", PARAMETERS)
+@pytest.mark.parametrize("variant", SCANNING)
+def test_torch_func_derivatives_of_a_scan_raise(variant, problem):
+    score = score_of(variant, problem)
+    text = f"variant '{variant}' cannot be differentiated by torch.func; use 'cell_loop', 'diagonal_loop' or 'auto'"
+    with pytest.raises(RuntimeError, match=text):
+        torch.func.grad(score)(torch.ones(2, 2))
+    with pytest.raises(RuntimeError, match=text):
+        torch.func.jvp(score, (torch.ones(2, 2),), (torch.ones(2, 2),))
+    with pytest.raises(RuntimeError, match=text):
+        torch.func.vmap(torch.func.grad(score))(torch.ones(3, 2, 2))
+    of_temperature: Any = lambda value: score(torch.ones(2, 2), temperature=value)  # noqa: E731
+    with pytest.raises(RuntimeError, match=text):
+        torch.func.grad(of_temperature)(torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(("variant", "problem"), zip(SCANNING, PARAMETERS, strict=True))
+def test_torch_forward_mode_of_a_scan_raises(variant, problem):
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(torch.ones(2, 2), torch.ones(2, 2))
+        with pytest.raises(NotImplementedError, match="forward mode"):
+            score_of(variant, problem)(dual)

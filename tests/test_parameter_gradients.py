@@ -1,0 +1,136 @@
+"""Gradients for the gaps and the temperature by variant="auto", however they are given, against the reference.
+
+A parameter is a Python number, which has no gradient; an array of shape (), whose gradient is the sum over the pairs,
+each weighted by its cotangent; or an array of shape (batch,), a value and a gradient for each pair. The inputs are a
+ragged batch with pairs without rows or columns and with poison in the padding, in float64.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from frameworks import (
+    FRAMEWORKS,
+    PROBLEMS,
+    QUICK,
+    Inputs,
+    Result,
+    assert_parity,
+    ragged,
+    reference_result,
+    run_function,
+)
+
+HOW = {"jax": "quick", "torch": "eager"}
+
+
+def kinds_of(problem: str) -> list[dict[str, str]]:
+    """How the parameters are given: all in one way, the first per pair and the others shared, and one alone."""
+    names = list(PROBLEMS[problem].parameters)
+    ways = [dict.fromkeys(names, kind) for kind in ("number", "shared", "per pair")]
+    ways.append(dict.fromkeys(names, "shared") | {names[0]: "per pair"})
+    for name in names:
+        ways += [dict.fromkeys(names, "number") | {name: kind} for kind in ("shared", "per pair")]
+    return [way for number, way in enumerate(ways) if way not in ways[:number]]
+
+
+# each problem's options take turns
+EVERY_WAY = [
+    (problem, kinds, options)
+    for problem, (_, every) in PROBLEMS.items()
+    for kinds, options in zip(kinds_of(problem), itertools.cycle(every), strict=False)
+]
+
+
+def given(inputs: Inputs, kinds: dict[str, str]) -> Inputs:
+    """The inputs with each parameter per pair, or with the first pair's value for all."""
+    values = {name: v if kinds[name] == "per pair" else v[0] for name, v in inputs.parameters.items()}
+    return inputs._replace(parameters={name: np.asarray(value) for name, value in values.items()})
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("problem", "kinds", "options"), EVERY_WAY, ids=str)
+def test_gradients_are_right_however_the_parameters_are_given(framework, problem, kinds, options):
+    inputs = given(ragged(3, 4, problem=problem), kinds)
+    numbers = {name: float(value) for name, value in inputs.parameters.items() if kinds[name] == "number"}
+    arrays = {name: value for name, value in inputs.parameters.items() if kinds[name] != "number"}
+    score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), **numbers, **options)
+    result = run_function(framework, score, inputs._replace(parameters=arrays), "float64", HOW[framework])
+
+    expected = reference_result(inputs, problem, **options)
+    differentiable = {name: value for name, value in expected.gradients.items() if name not in numbers}
+    assert result.gradients.keys() == differentiable.keys()
+    temperature = inputs.parameters["temperature"]
+    assert_parity(result, expected._replace(gradients=differentiable), "float64", temperature)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_torch_numbers_leave_nothing_to_differentiate(problem):
+    inputs = given(ragged(3, 4, problem=problem), dict.fromkeys(PROBLEMS[problem].parameters, "number"))
+    similarity, lengths = torch.tensor(inputs.similarity), torch.tensor(inputs.lengths)
+    function = getattr(FRAMEWORKS["torch"].package, problem)
+    numbers = function(similarity, lengths, **{name: float(value) for name, value in inputs.parameters.items()})
+    leaves = {name: torch.tensor(value, requires_grad=True) for name, value in inputs.parameters.items()}
+    tensors = function(similarity, lengths, **leaves)
+    assert not numbers.requires_grad
+    assert tensors.requires_grad
+    assert torch.equal(numbers, tensors)
+
+
+# mapped over pairs, or over the values of one parameter
+
+Axes = tuple[int | None, dict[str, int | None], int | None]
+
+
+def mapped(framework: str, score: Callable[..., Any], inputs: Inputs, axes: Axes) -> Result:
+    """Scores and gradients of single pairs, by the framework's vmap of its functional gradient."""
+
+    def of_one(matrix: Any, values: dict[str, Any], lengths: Any) -> Any:
+        return score(matrix, lengths, **values)
+
+    backend = FRAMEWORKS[framework].backend
+    with backend.precision("float64"):
+        matrix = backend.to_device(inputs.similarity, "cpu")
+        values = {name: backend.to_device(value, "cpu") for name, value in inputs.parameters.items()}
+        lengths = None if inputs.lengths is None else backend.to_device(inputs.lengths, "cpu")
+        if framework == "jax":
+            function: Any = jax.vmap(jax.value_and_grad(of_one, argnums=(0, 1)), in_axes=axes)
+            scores, gradients = jax.jit(function, compiler_options=QUICK)(matrix, values, lengths)
+        else:
+            function = torch.func.vmap(torch.func.grad_and_value(of_one, argnums=(0, 1)), in_dims=axes)
+            gradients, scores = function(matrix, values, lengths)
+        scores, (to_similarity, to_parameters) = jax.tree.map(backend.to_numpy, (scores, gradients))
+    return Result(scores, {"similarity": to_similarity, **to_parameters}, np.ones(scores.shape))
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_mapped_gradient_gives_each_pair_its_own(framework, problem):
+    inputs = ragged(3, 4, problem=problem)
+    inputs = inputs._replace(cotangent=np.ones_like(inputs.cotangent))
+    score = getattr(FRAMEWORKS[framework].package, problem)
+    result = mapped(framework, score, inputs, (0, dict.fromkeys(inputs.parameters, 0), 0))
+    assert_parity(result, reference_result(inputs, problem), "float64", inputs.parameters["temperature"])
+
+
+ALONE = [(problem, name) for problem, (names, _) in PROBLEMS.items() for name in names]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize(("problem", "name"), ALONE)
+def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, problem, name):
+    every = ragged(3, 4, problem=problem)
+    matrix, count = every.similarity[0], len(every.similarity)
+    alone = {other: v if other == name else np.asarray(v[0]) for other, v in every.parameters.items()}
+    axes: Axes = (None, dict.fromkeys(alone) | {name: 0}, None)
+    score = getattr(FRAMEWORKS[framework].package, problem)
+    result = mapped(framework, score, Inputs(matrix, None, alone, np.ones(())), axes)
+
+    repeated = {other: np.broadcast_to(value, (count,)) for other, value in alone.items()}
+    expected = reference_result(Inputs(np.stack([matrix] * count), None, repeated, np.ones(count)), problem)
+    assert_parity(result, expected, "float64", repeated["temperature"])

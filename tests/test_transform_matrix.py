@@ -1,0 +1,231 @@
+"""Which transforms work: every entry of the README's table, for all four problems, tried and checked by the reference.
+
+OUTCOMES is the table as data: "yes", with the variants excepted, or "raises: " and what the RuntimeError says. JAX is
+always called under jax.jit, where a scan is compiled once.
+"""
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+import torch
+from frameworks import PROBLEMS, QUICK, ragged
+
+import jax_impl
+import jax_impl.backend
+import torch_impl
+from shared import reference
+from torch_impl.compiler import compiled
+
+README = Path(__file__).parents[1] / "README.md"
+COMPILE = "`jax.jit`; `torch_impl.compiler.compiled`"
+GRAD = "gradient: `jax.grad`; autograd"
+FUNCTIONAL_GRAD = "gradient: `jax.grad`; `torch.func.grad`"
+VMAP = "`jax.vmap`; `torch.func.vmap`"
+GRAD_OF_GRAD = "gradient of a gradient: `jax.grad`; autograd with `create_graph=True`"
+FUNCTIONAL_GRAD_OF_GRAD = "gradient of a gradient: `jax.grad`; `torch.func.grad`"
+VMAP_OF_GRAD = "`jax.vmap` of `jax.grad`; `torch.func.vmap` of `torch.func.grad`"
+JVP = "`jax.jvp`; `torch.func.jvp`"
+
+COLUMNS = {
+    ("jax", "auto"): "JAX",
+    ("torch", "auto"): "PyTorch, `auto`",
+    ("torch", "scans"): "PyTorch, variants that scan",
+}
+NO_TORCH_FUNC = "raises: cannot be differentiated by torch.func"
+SCANS = {
+    COMPILE: "yes",
+    GRAD: "yes",
+    FUNCTIONAL_GRAD: NO_TORCH_FUNC,
+    VMAP: "yes, except `batch_loop`",
+    GRAD_OF_GRAD: "raises: is right to first order only",
+    FUNCTIONAL_GRAD_OF_GRAD: NO_TORCH_FUNC,
+    VMAP_OF_GRAD: NO_TORCH_FUNC,
+    JVP: NO_TORCH_FUNC,
+}
+# (framework, "auto" or "scans", transform) -> what happens
+OUTCOMES = {
+    (framework, variants, transform): outcome if variants == "scans" else "yes"
+    for framework, variants in COLUMNS
+    for transform, outcome in SCANS.items()
+}
+# a scan is traced for seconds: each problem by one of these variants
+SCANNING = {
+    "smith_waterman": "vmap",
+    "smith_waterman_affine": "scan_select",
+    "free_gap": "scan_select",
+    "needleman_wunsch": "vmap",
+}
+
+
+class Case(NamedTuple):
+    """A ragged batch with poison in its padding and parameters per pair; and what the reference makes of it."""
+
+    arguments: tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # similarity, lengths, parameters
+    direction: np.ndarray  # for forward mode
+    scores: np.ndarray
+    marginals: np.ndarray
+    slopes: np.ndarray  # of the scores along the direction
+    second: np.ndarray  # gradient of sum(marginals^2)
+
+
+@functools.cache
+def case(problem: str) -> Case:
+    similarity, lengths, parameters, _ = ragged(2, 3, problem=problem)
+    assert lengths is not None
+    direction = np.random.default_rng(2).normal(size=similarity.shape)
+    scores = getattr(reference, problem)(similarity, lengths, **parameters)
+    marginals = reference.gradients(problem, similarity, lengths, **parameters)["similarity"]
+    second = reference.hessian_vector_product(problem, similarity, 2 * marginals, lengths, **parameters)["similarity"]
+    slopes = (marginals * direction).sum(axis=(1, 2))
+    return Case((similarity, lengths, parameters), direction, scores, marginals, slopes, second)
+
+
+# transform -> what of a Case it should give
+GIVES = {
+    COMPILE: "scores",
+    GRAD: "marginals",
+    FUNCTIONAL_GRAD: "marginals",
+    VMAP: "scores",
+    GRAD_OF_GRAD: "second",
+    FUNCTIONAL_GRAD_OF_GRAD: "second",
+    VMAP_OF_GRAD: "marginals",
+    JVP: "slopes",
+}
+
+
+def squares_of(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    """A loss on a gradient."""
+    return lambda *arguments: (gradient(*arguments) ** 2).sum()
+
+
+@functools.cache
+def by_jax(transform: str, problem: str) -> np.ndarray:
+    def score(matrix: Any, lengths: Any, parameters: dict[str, Any]) -> jax.Array:
+        return getattr(jax_impl, problem)(matrix, lengths, **parameters)
+
+    def total(*arguments: Any) -> jax.Array:
+        return score(*arguments).sum()
+
+    def pushed(matrix: Any, *others: Any) -> jax.Array:
+        return jax.jvp(lambda own: score(own, *others), (matrix,), (case(problem).direction,))[1]
+
+    transformed = {
+        COMPILE: score,
+        GRAD: jax.grad(total),
+        VMAP: jax.vmap(score),
+        GRAD_OF_GRAD: jax.grad(squares_of(jax.grad(total))),
+        VMAP_OF_GRAD: jax.vmap(jax.grad(score)),
+        JVP: pushed,
+    }[transform]
+    with jax_impl.backend.precision("float64"):
+        return np.asarray(jax.jit(transformed, compiler_options=QUICK)(*case(problem).arguments))
+
+
+def by_torch(transform: str, problem: str, variant: str) -> np.ndarray:
+    similarity, lengths, parameters = case(problem).arguments
+    own = {name: torch.tensor(value) for name, value in parameters.items()}
+    arguments = torch.tensor(similarity), torch.tensor(lengths), own
+    function = functools.partial(getattr(torch_impl, problem), variant=variant)
+
+    def score(matrix: torch.Tensor, lengths: torch.Tensor, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        return function(matrix, lengths, **parameters)
+
+    def total(*arguments: Any) -> torch.Tensor:
+        return score(*arguments).sum()
+
+    def autograd(matrix: torch.Tensor, *others: Any) -> torch.Tensor:
+        leaf = matrix.requires_grad_()
+        return torch.autograd.grad(total(leaf, *others), leaf)[0]
+
+    def autograd_twice(matrix: torch.Tensor, *others: Any) -> torch.Tensor:
+        leaf = matrix.requires_grad_()
+        (gradient,) = torch.autograd.grad(total(leaf, *others), leaf, create_graph=True)
+        return torch.autograd.grad((gradient**2).sum(), leaf)[0]
+
+    def pushed(matrix: torch.Tensor, *others: Any) -> torch.Tensor:
+        return torch.func.jvp(lambda own: score(own, *others), (matrix,), (torch.tensor(case(problem).direction),))[1]
+
+    transformed = {
+        COMPILE: compiled(score, backend="eager"),
+        GRAD: autograd,
+        FUNCTIONAL_GRAD: torch.func.grad(total),
+        VMAP: torch.func.vmap(score),
+        GRAD_OF_GRAD: autograd_twice,
+        FUNCTIONAL_GRAD_OF_GRAD: torch.func.grad(squares_of(torch.func.grad(total))),
+        VMAP_OF_GRAD: torch.func.vmap(torch.func.grad(score)),
+        JVP: pushed,
+    }[transform]
+    return transformed(*arguments).detach().numpy()
+
+
+def assert_right(got: np.ndarray, transform: str, problem: str) -> None:
+    wanted = getattr(case(problem), GIVES[transform])
+    assert np.abs(wanted).max() > 1e-3  # so that zeros are no answer
+    # second derivatives are differences of the reference's first ones
+    tolerance = 1e-8 if GIVES[transform] == "second" else 1e-12
+    np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(("framework", "variants", "transform"), OUTCOMES)
+def test_every_entry_is_what_happens(framework, variants, transform, problem):
+    outcome = OUTCOMES[framework, variants, transform]
+    variant = SCANNING[problem] if variants == "scans" else variants
+    if framework == "jax":
+        # JAX has one gradient
+        same = {FUNCTIONAL_GRAD: GRAD, FUNCTIONAL_GRAD_OF_GRAD: GRAD_OF_GRAD}.get(transform, transform)
+        assert outcome == "yes"
+        assert_right(by_jax(same, problem), transform, problem)
+    elif outcome.startswith("yes"):
+        assert_right(by_torch(transform, problem, variant), transform, problem)
+    else:
+        with pytest.raises(RuntimeError, match=f"variant '{variant}' {outcome.removeprefix('raises: ')}"):
+            by_torch(transform, problem, variant)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_what_is_excepted_raises(problem):
+    excepted = [(key[2], name) for key, outcome in OUTCOMES.items() for name in re.findall("`(.*?)`", outcome)]
+    assert excepted
+    for transform, variant in excepted:
+        with pytest.raises(RuntimeError, match=f"variant '{variant}'"):
+            by_torch(transform, problem, variant)
+
+
+@pytest.mark.parametrize(
+    ("problem", "backend"),
+    [("smith_waterman_affine", "eager"), ("free_gap", "eager"), ("needleman_wunsch", "inductor")],
+)
+def test_torch_compile_alone_compiles_auto(problem, backend):
+    similarity, lengths, parameters = case(problem).arguments
+    function = torch.compile(getattr(torch_impl, problem), backend=backend, fullgraph=True)
+    own = {name: torch.tensor(value) for name, value in parameters.items()}
+    assert_right(function(torch.tensor(similarity), torch.tensor(lengths), **own).numpy(), COMPILE, problem)
+
+
+def table_under(heading: str, text: str) -> list[list[str]]:
+    """The cells of the first Markdown table in a section, without the line of dashes."""
+    section = re.split(rf"^#+ {heading}$", text, flags=re.MULTILINE)[1]
+    section = re.split(r"^#+ ", section, flags=re.MULTILINE)[0]
+    table = re.search(r"(?:^\|.*\|\n)+", section, flags=re.MULTILINE)
+    assert table is not None, f"no table under {heading}"
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.group().splitlines()]
+    return [line for line in lines if not set("".join(line)) <= set("-: ")]
+
+
+def test_the_readme_says_what_happens():
+    head, *rows = table_under("Which transforms work", README.read_text())
+    assert head[1:] == list(COLUMNS.values())
+    columns = {title: key for key, title in COLUMNS.items()}
+    said = {
+        (*columns[title], transform): cell
+        for transform, *cells in rows
+        for title, cell in zip(head[1:], cells, strict=True)
+    }
+    assert said == OUTCOMES
