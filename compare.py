@@ -16,9 +16,10 @@ from typing import Any, NoReturn
 
 from shared.bench.plan import FRAMEWORKS, PASSES, Settings
 from shared.bench.record import Record
-from shared.bench.run import CannotMeasure, run, team_of
+from shared.bench.run import CannotMeasure, NothingToMeasure, run, team_of
 from shared.bench.table import report
 from shared.checks import ENDS
+from shared.numerics import LARGEST_GAP
 from shared.problems import PROBLEMS
 from shared.sequences import SequenceError, matrix_names
 from shared.variants import VARIANTS, Abilities
@@ -28,8 +29,8 @@ EPILOG = """examples:
       all pairs of the bundled globins on the CPU: score and marginals, both frameworks
   python compare.py --input random --batch 100 --variant vmap --json result.json
       100 random pairs of 100 x 150, one variant, every sample kept in a file
-  python compare.py --input my.fasta --matrix PAM250 --gap -4 --temperature 2 --framework torch --device cuda
-      your own proteins, PyTorch alone, on a GPU
+  python compare.py --problem smith_waterman_affine --gap-open -11 --input my.fasta --framework torch --device cuda
+      your own proteins, affine gaps, PyTorch alone, on a GPU
 
 exit codes: 0 all is well; 1 a result was wrong or a case failed (it gets no time); 2 bad arguments or bad input;
 3 a framework cannot use the device, or none is installed; 130 interrupted (what is finished is printed)
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CannotMeasure as error:
         print(error, file=sys.stderr)
         return 3
-    except (SequenceError, MemoryError) as error:
+    except (SequenceError, NothingToMeasure, MemoryError) as error:
         print(f"compare.py: error: {error or 'the input does not fit into memory'}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -160,17 +161,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--repeats", type=_whole("repeats", 1), metavar="N", help="timed calls (default: 5 to 100, as fit into 2 s)")
     add("--temperature", type=_real("temperature", positive=True), metavar="T",
         help="of the smooth maximum (default 1)")  # fmt: skip
-    add("--gap", type=_real("gap"), metavar="G", help="added for every gap position (default -1)")
-    add("--gap-open", type=_real("gap-open"), metavar="G",
+    add("--gap", type=_real("gap", most=LARGEST_GAP), metavar="G", help="added for every gap position (default -1)")
+    add("--gap-open", type=_real("gap-open", most=LARGEST_GAP), metavar="G",
         help="added for the first position of an affine gap (default -3)")  # fmt: skip
-    add("--gap-extend", type=_real("gap-extend"), metavar="G",
+    add("--gap-extend", type=_real("gap-extend", most=LARGEST_GAP), metavar="G",
         help="added for each further position of an affine gap (default -1)")  # fmt: skip
     add("--no-restrict-turns", dest="restrict_turns", action="store_false", default=None,
         help="affine: a gap along the row may also follow one along the column")  # fmt: skip
     add("--no-penalize-turns", dest="penalize_turns", action="store_false", default=None,
         help="affine: a gap that follows one of the other direction extends it instead of opening")  # fmt: skip
     add("--end", type=_one_of("end", ENDS), help="where a linear local alignment may end: any (default) or match")
-    add("--seed", type=_whole("seed", 0), default=defaults.seed, metavar="S", help="of random inputs (default 0)")
+    add(
+        "--seed",
+        type=_whole("seed", 0),
+        default=defaults.seed,
+        metavar="S",
+        help="of random inputs, of which pairs the gate looks at, and of c in the pass hvp (default 0)",
+    )
     add("--threads", type=_whole("threads", 1), metavar="N", help="cores for each framework (default: all)")
     add("--unroll", type=_whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop (default 1)")
     add("--compile-limit", type=_real("compile-limit", positive=True), default=defaults.compile_limit,
@@ -285,14 +292,16 @@ def _whole(what: str, least: int) -> Callable[[str], int]:
     return parse
 
 
-def _real(what: str, positive: bool = False) -> Callable[[str], float]:
+def _real(what: str, positive: bool = False, most: float = math.inf) -> Callable[[str], float]:
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or (positive and value <= 0):
-            wanted = "a positive finite number" if positive else "a finite number"
+        if not math.isfinite(value) or (positive and value <= 0) or value > most:
+            wanted = ("a positive finite number" if positive else "a finite number") + (
+                f" of at most {most:g}" if math.isfinite(most) else ""
+            )
             raise argparse.ArgumentTypeError(f"{what} must be {wanted}, got {text!r}")
         return value
 

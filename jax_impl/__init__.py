@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from jax_impl.alignment import ABSENT, align
 from jax_impl.arguments import see
-from shared.checks import ENDS, check_choice, check_flag, check_similarity
+from shared.checks import ENDS, check_choice, check_flag, check_function, check_similarity
 from shared.variants import usable_variants
 
 __all__ = [
@@ -200,6 +200,7 @@ def marginals(function: Callable[..., jax.Array], similarity: Any, lengths: Any 
         TypeError, ValueError: as the function; similarity is not as described.
     """
 
+    check_function(function)
     check_similarity(see(similarity))
 
     def total(matrix: Any) -> jax.Array:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shared.numerics import LARGEST_GAP
+
 ENDS = ("any", "match")
 # what the dtype of the computation can hold without losing digits
 _TEMPERATURES = {name: (float(np.finfo(name).tiny), float(np.finfo(name).max)) for name in ("float32", "float64")}
@@ -44,6 +46,16 @@ def _type_name(argument: Any) -> str:
     kind = type(argument)
     module = kind.__module__.partition(".")[0]
     return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"
+
+
+class CannotDifferentiate(RuntimeError):
+    """A derivative is asked of a variant that does not have it; the text says which variants do."""
+
+
+def check_function(value: Any) -> None:
+    """Raise unless marginals can be taken of it."""
+    if not callable(value):
+        raise TypeError(f"function must be an alignment function or one with its signature, got {_type_name(value)}")
 
 
 def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> None:
@@ -107,8 +119,9 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...], dt
         return
     least, most = _TEMPERATURES.get(dtype, _TEMPERATURES["float32"])
     for pair, value in enumerate(seen.values()):
-        if not _is_finite(value) or (name == "temperature" and not least <= value <= most):
-            wanted = "positive and finite" if name == "temperature" else "finite"
+        is_temperature = name == "temperature"
+        if not _is_finite(value) or not (least <= value <= most if is_temperature else value <= LARGEST_GAP):
+            wanted = "positive and finite" if is_temperature else f"finite and at most {LARGEST_GAP:g}"
             where = f" for pair {pair}" if seen.shape else ""
             raise ValueError(f"{name} must be {wanted}, got {_shown(value)}{where}")
 

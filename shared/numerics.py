@@ -12,6 +12,9 @@ import numpy as np
 # derivatives meet, is still finite in float32 at temperature 1e-3.
 LOWEST = -1e20
 
+# A gap larger than this is an error: added to LOWEST it must stay far below everything an alignment can be worth.
+LARGEST_GAP = 1e18
+
 # Of the reference's central differences for second derivatives, in units of the temperature.
 DIFFERENCE_STEP = 1e-5
 

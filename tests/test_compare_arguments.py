@@ -32,13 +32,17 @@ UNKNOWN = {
 }
 
 BAD_NUMBERS = {
-    "gap nan": ("--gap=nan", "gap must be a finite number, got 'nan'"),
-    "gap infinite": ("--gap=-inf", "gap must be a finite number, got '-inf'"),
-    "gap a word": ("--gap=low", "gap must be a finite number, got 'low'"),
-    "gap-open nan": ("--problem=smith_waterman_affine --gap-open=nan", "gap-open must be a finite number, got 'nan'"),
+    "gap nan": ("--gap=nan", "gap must be a finite number of at most 1e+18, got 'nan'"),
+    "gap infinite": ("--gap=-inf", "gap must be a finite number of at most 1e+18, got '-inf'"),
+    "gap a word": ("--gap=low", "gap must be a finite number of at most 1e+18, got 'low'"),
+    "gap too large": ("--gap=1e30", "gap must be a finite number of at most 1e+18, got '1e30'"),
+    "gap-open nan": (
+        "--problem=smith_waterman_affine --gap-open=nan",
+        "gap-open must be a finite number of at most 1e+18, got 'nan'",
+    ),
     "gap-extend a word": (
         "--problem=smith_waterman_affine --gap-extend=low",
-        "gap-extend must be a finite number, got 'low'",
+        "gap-extend must be a finite number of at most 1e+18, got 'low'",
     ),
     "temperature zero": ("--temperature=0", "temperature must be a positive finite number, got '0'"),
     "temperature negative": ("--temperature=-1", "temperature must be a positive finite number, got '-1'"),
@@ -211,6 +215,16 @@ def test_a_missing_fasta_file_is_told(end_of: Callable[..., Ended], tmp_path: Pa
     assert_refused(end_of("--input", str(tmp_path / "none.fasta")), "none.fasta': expected a readable FASTA file")
 
 
+def test_what_no_framework_can_run_is_told_before_measuring(
+    end_of: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
+):
+    able = Abilities("diagonal_loop", {}, {"vmap": "wrong second derivatives"}, {})
+    worker = SimpleNamespace(abilities=able, environment={}, stop=lambda: None)
+    monkeypatch.setattr(run_module, "Worker", lambda *_: worker)
+    ended = end_of("--framework", "torch", "--pass", "hvp", "--variant", "vmap")
+    assert_refused(ended, "nothing to measure: PyTorch vmap hvp: wrong second derivatives")
+
+
 @pytest.mark.parametrize("kind", JSON_PATHS)
 def test_a_json_path_that_cannot_be_written_is_told_before_measuring(
     end_of: Callable[..., Ended], tmp_path: Path, kind: str
@@ -237,7 +251,7 @@ def test_a_json_path_in_a_closed_folder_is_told_before_measuring(end_of: Callabl
 def test_a_usage_error_ends_the_process_with_2():
     done = run_compare("--gap", "nan")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].endswith("gap must be a finite number, got 'nan'")
+    assert done.stderr.splitlines()[-1].endswith("gap must be a finite number of at most 1e+18, got 'nan'")
 
 
 def test_a_letter_outside_the_matrix_ends_the_process_with_2(tmp_path: Path):

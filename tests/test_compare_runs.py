@@ -184,8 +184,17 @@ def test_second_derivatives_in_torch_come_from_the_variants_that_have_them():
     )
 
 
+def test_a_ladder_of_one_kind_of_rungs_shows_and_times_only_their_input():
+    arguments = ("--ladder", "--framework", "jax", "--variant", "scan_select", "--size", "3x4", "--unroll", "2")
+    done = run_compare(*arguments, "--problem", "free_gap")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0].endswith("temperature 1, unroll 2")
+    assert "one pair of 3 x 4" in done.stdout
+    assert "pairs of up to" not in done.stdout and "NumPy score, batch" not in done.stderr
+
+
 def test_the_ladder_prints_the_single_pair_and_the_batch(tmp_path: Path):
-    arguments = ("--ladder", "--framework", "jax", "--variant", "scan_select", "--size", "3x4", "--batch", "2")
+    arguments = ("--ladder", "--framework", "jax", "--variant", "scan_select,vmap", "--size", "3x4", "--batch", "2")
     done = run_compare(*arguments, "--json", str(tmp_path / "run.json"))
     assert done.returncode == 0, done.stderr
     titles = [line for line in done.stdout.splitlines() if line.startswith("score, random similarity")]
@@ -194,7 +203,13 @@ def test_the_ladder_prints_the_single_pair_and_the_batch(tmp_path: Path):
     assert sum(cell.strip().endswith("s") for cell in rung) == 4
     stored = json.loads((tmp_path / "run.json").read_text())
     assert [len(row["seconds"]) for row in stored["numpy"]] == [2, 2]
-    assert [(case["single"], case["compiled"]) for case in stored["cases"]] == [(True, False), (True, True)]
+    climbed = [(case["variant"], case["single"], case["compiled"]) for case in stored["cases"]]
+    assert climbed == [
+        ("scan_select", True, False),
+        ("scan_select", True, True),
+        ("vmap", False, False),
+        ("vmap", False, True),
+    ]
 
 
 def test_a_pair_too_large_for_numpy_is_gated_by_a_float64_run():

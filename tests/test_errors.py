@@ -18,6 +18,8 @@ import torch
 import torch._dynamo
 from frameworks import FRAMEWORKS, PROBLEMS
 
+from torch_impl.compiler import compiled
+
 S = np.ones((4, 5), dtype=np.float32)
 BATCH = np.ones((3, 4, 5), dtype=np.float32)
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
@@ -86,7 +88,7 @@ def bad_parameter(name: str) -> dict[str, Bad]:
     not_real = f"{name} must be real, got "
     for_a_pair = f"{name} must have shape () for similarity of shape (4, 5), got "
     for_a_batch = f"{name} must have shape () or (3,) for similarity of shape (3, 4, 5), got "
-    wanted = f"{name} must be {'positive and finite' if name == 'temperature' else 'finite'}, got "
+    wanted = f"{name} must be {'positive and finite' if name == 'temperature' else 'finite and at most 1e+18'}, got "
     not_positive = {
         "0": (wanted + "0.0", S, 0),
         "negative": (wanted + "-1.0", S, -1.0),
@@ -103,7 +105,7 @@ def bad_parameter(name: str) -> dict[str, Bad]:
         "minus infinite": (wanted + "-inf", S, -np.inf),
         "beyond a float": (wanted + "a number too large for a float", S, 10**400),
         "of one pair NaN": (wanted + "nan for pair 1", BATCH, np.array([1, np.nan, np.nan])),
-        **(not_positive if name == "temperature" else {}),
+        **(not_positive if name == "temperature" else {"too large": (wanted + "1e+20", S, 1e20)}),
     }
     type_errors = {
         "text": (no_number + "str", "1"),
@@ -298,3 +300,30 @@ def test_what_is_traced_is_not_checked_but_made_safe(framework, problem):
     wanted = backend.to_numpy(function(similarity, WILD.clip(0, (2, 3)), temperature=safe))
     np.testing.assert_allclose(got, np.where(TEMPERATURES > 0, wanted, np.nan), rtol=1e-6, atol=1e-6)
     assert raised(lambda: function(*arrays[:2]))[0] is ValueError  # the same values, seen
+
+
+@EVERY
+def test_torch_compiled_raises_the_same_errors(problem):
+    function = alignment("torch", problem)
+    cases = ["similarity of rank 4", "similarity integers", "temperature 0", "temperature a list", "variant 'fastest'"]
+    for case in cases:
+        bad = BAD[problem][case]
+        torch._dynamo.reset()
+        call = functools.partial(compiled(functools.partial(function, **bad.keywords)), torch.tensor(bad.similarity))
+        assert raised(call) == (bad.error, bad.text), case
+
+
+@EVERY
+@FRAMEWORK
+def test_marginals_of_no_function_are_refused(framework, problem):
+    for value, shown in ((problem, "str"), (None, "NoneType")):
+        call = functools.partial(FRAMEWORKS[framework].package.marginals, value, S)
+        assert raised(call) == (
+            TypeError,
+            f"function must be an alignment function or one with its signature, got {shown}",
+        )
+
+
+def test_a_sparse_tensor_is_refused():
+    error, text = raised(lambda: alignment("torch", "free_gap")(torch.eye(3).to_sparse()))
+    assert (error, text) == (TypeError, NO_ARRAY + "torch.Tensor of layout sparse_coo")

@@ -12,6 +12,7 @@ import torch
 
 import torch_impl
 import torch_impl.sweeps
+from shared.checks import CannotDifferentiate
 from torch_impl.compiler import compiled
 from torch_impl.sweeps import SCANNING
 
@@ -89,6 +90,14 @@ def test_torch_compiled_functions_raise_on_a_double_backward(variant, problem, w
     with pytest.raises(RuntimeError):  # noqa: PT012 - either step may be the one that raises
         gradient = first_derivative(function, problem, wanted)
         gradient.sum().backward()
+
+
+@pytest.mark.parametrize("variant", ["scan_select", "vmap"])
+def test_torch_marginals_of_a_scan_inside_a_compiled_function_raise(variant):
+    function = compiled(lambda matrix: torch_impl.marginals(torch_impl.smith_waterman, matrix, variant=variant))
+    text = f"variant '{variant}' cannot be differentiated by torch.func; use 'cell_loop', 'diagonal_loop' or 'auto'"
+    with pytest.raises(CannotDifferentiate, match=text):
+        function(torch.ones(2, 2, 3))
 
 
 @pytest.mark.parametrize("problem", PARAMETERS)

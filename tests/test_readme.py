@@ -21,6 +21,7 @@ def test_the_readme_has_a_program_for_each_framework() -> None:
 @pytest.mark.parametrize("program", PROGRAMS, ids=["jax", "torch"])
 def test_the_readme_programs_run(program: str) -> None:
     check = "\nassert expected_alignment.shape == (8, 40, 50)\nassert abs(float(expected_alignment.sum())) > 1"
+    check += "\nassert slope.shape == () and float(slope) != 0"
     done = subprocess.run([sys.executable, "-c", program + check], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 

@@ -10,7 +10,7 @@ from frameworks import FRAMEWORKS, PROBLEMS
 
 import torch_impl
 from shared import reference
-from shared.numerics import LOWEST
+from shared.numerics import LARGEST_GAP, LOWEST
 
 PACKAGES = pytest.mark.parametrize("package", [framework.package for framework in FRAMEWORKS.values()])
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
@@ -122,3 +122,19 @@ def test_marginals_check_their_similarity_like_the_function(package: ModuleType,
         package.marginals(function, similarity)
     assert str(of_marginals.value) == str(of_function.value)
     assert str(of_function.value).startswith("similarity must be ")
+
+
+@PACKAGES
+def test_the_largest_gap_is_still_far_from_infinity(package: ModuleType):
+    # worth most: a match of the first cell, then as many gaps as there can be
+    keywords = {"gap": LARGEST_GAP}
+    assert float(package.smith_waterman(MATRIX, **keywords)) == pytest.approx(7 * LARGEST_GAP)
+    marginals = np.asarray(package.marginals(package.smith_waterman, MATRIX, **keywords))
+    assert marginals[0, 0] == pytest.approx(1) and marginals.sum() == pytest.approx(1)
+
+
+@PACKAGES
+@pytest.mark.parametrize("problem", [problem for problem, _ in LOCAL])
+def test_similarities_as_low_as_minus_infinity_is_here_forbid_a_match(package: ModuleType, problem: str):
+    pair = np.full((3, 3), np.finfo(np.float32).min)
+    assert float(getattr(package, problem)(pair)) == 0.0

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from shared.checks import ENDS, check_choice, check_flag, check_similarity
+from shared.checks import ENDS, check_choice, check_flag, check_function, check_similarity
 from shared.variants import usable_variants
 from torch_impl.alignment import ABSENT, align
 from torch_impl.arguments import from_numpy, see
-from torch_impl.transforms import depends_on_others, in_transform
+from torch_impl.transforms import depends_on_others, in_transform, is_traced
 
 __all__ = [
     "free_gap",
@@ -213,9 +213,10 @@ def marginals(
     def total(matrix: torch.Tensor) -> torch.Tensor:
         return function(matrix, lengths, **parameters).sum()
 
+    check_function(function)
     check_similarity(see(similarity))
     similarity = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
-    if in_transform():
+    if in_transform() or is_traced(similarity):
         return torch.func.grad(total)(similarity)
     # outside of torch.func, autograd does the same and also goes through compiled functions
     differentiable = torch.is_grad_enabled()

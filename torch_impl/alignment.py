@@ -46,9 +46,9 @@ def align(
     elif chosen in SCANNING:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
         if under_derivative_transform():
-            raise RuntimeError(checks.transform_text(chosen, "differentiated", alternatives))
+            raise checks.CannotDifferentiate(checks.transform_text(chosen, "differentiated", alternatives))
         if chosen == "batch_loop" and under_transform():  # its compiled pair cannot be mapped
-            raise RuntimeError(checks.transform_text(chosen, "mapped", alternatives))
+            raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped", alternatives))
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)
     else:
         scores = sweep(s, *values)

@@ -1,5 +1,6 @@
 """torch.compile with the settings that a program with the scan operator needs."""
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +8,10 @@ from typing import Any
 import torch
 import torch._dynamo
 import torch._functorch.config
-from torch.utils._pytree import tree_leaves
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
+from shared.checks import CannotDifferentiate
 from torch_impl.first_order import tied
 
 # capture_scalar_outputs: inductor lowers scan to a loop over an index that it reads as a scalar.
@@ -30,10 +33,30 @@ def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callabl
             return function(*args, **kwargs)  # part of a larger compiled function, which has the settings
         # donated buffers: chained scans gave wrong gradients with them in 2.13, and they forbid create_graph
         with torch._dynamo.config.patch(_DYNAMO), torch._functorch.config.patch(donated_buffer=False):
-            result = inner(*args, **kwargs)
+            try:
+                result = inner(*args, **kwargs)
+            except Exception:
+                _raise_own_error(function, args, kwargs)
+                raise
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
         if isinstance(result, torch.Tensor) and result.requires_grad and tensors:
             return tied(result, tensors)
         return result
 
     return call
+
+
+def _raise_own_error(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> None:
+    """Raise what the function says of its arguments, which the compiler only quotes in an error of its own.
+
+    The function is called again on tensors without data, so that nothing is computed.
+    """
+    own: Exception | None = None
+    with FakeTensorMode() as mode, contextlib.suppress(Exception):
+        own_args, own_kwargs = tree_map_only(torch.Tensor, mode.from_tensor, (args, kwargs))
+        try:
+            function(*own_args, **own_kwargs)
+        except (TypeError, ValueError, CannotDifferentiate) as error:
+            own = error
+    if own is not None:
+        raise own.with_traceback(None) from None

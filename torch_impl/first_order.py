@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from shared.checks import CannotDifferentiate
 from torch_impl.transforms import in_transform
 
 
@@ -110,7 +111,7 @@ class _NoGraphOfBackward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
         if torch.is_grad_enabled():
-            raise RuntimeError(ctx.text)
+            raise CannotDifferentiate(ctx.text)
         return gradients[0], None
 
 
@@ -129,4 +130,4 @@ class _NoDerivative(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> None:
-        raise RuntimeError(ctx.text)
+        raise CannotDifferentiate(ctx.text)

@@ -15,10 +15,9 @@ def under_transform() -> bool:
     return not torch.compiler.is_compiling() and _functorch.peek_interpreter_stack() is not None
 
 
+@torch.compiler.assume_constant_result  # while compiling it is asked once, when this call is traced
 def under_derivative_transform() -> bool:
-    """Whether this call runs inside torch.func.grad, jvp or what is made of them; not seen while compiling."""
-    if torch.compiler.is_compiling():
-        return False
+    """Whether this call runs inside torch.func.grad, jvp or what is made of them."""
     derivatives = (_functorch.TransformType.Grad, _functorch.TransformType.Jvp)
     return any(level.key() in derivatives for level in _functorch.get_interpreter_stack() or ())
 

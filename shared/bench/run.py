@@ -16,6 +16,10 @@ from shared.problems import PROBLEMS, Inputs
 Say = Callable[[str], None]
 
 
+class NothingToMeasure(Exception):
+    """What was asked for has no case that a framework can run; the text says why."""
+
+
 class CannotMeasure(Exception):
     """A selected framework cannot use the device, or none starts; the text has a line for each."""
 
@@ -23,19 +27,23 @@ class CannotMeasure(Exception):
 def run(settings: Settings, record: Record, say: Say) -> None:
     """Measure every case of the plan into the record.
 
-    Raises CannotMeasure before anything is measured. A KeyboardInterrupt passes through; the record then holds what
+    Raises CannotMeasure or NothingToMeasure before anything is measured. A KeyboardInterrupt passes through; the record then holds what
     is finished.
     """
     single, batch = PROBLEMS[settings.problem].inputs(settings)
     inputs = {True: single, False: batch} if settings.ladder else {False: batch}
     with tempfile.TemporaryDirectory(prefix="compare-") as name, team_of(settings, Path(name), say) as (team, missing):
         folder = Path(name)
-        _hand_over(inputs, settings, folder, say)
         abilities = {framework: worker.abilities for framework, worker in team.items()}
-        record.start(settings, inputs, team, missing, absences(settings, abilities))
+        cases, absent = plan(settings, abilities), absences(settings, abilities)
+        if not cases:
+            raise NothingToMeasure("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
+        # a ladder of single-pair rungs alone has no use for the batch, and the other way round
+        inputs = {single: given for single, given in inputs.items() if any(case.single == single for case in cases)}
+        _hand_over(inputs, settings, folder, say)
+        record.start(settings, inputs, team, missing, absent)
         if settings.ladder:
             _time_reference(settings, inputs, record, say)
-        cases = plan(settings, abilities)
         for number, case in enumerate(cases, 1):
             say(f"[{number}/{len(cases)}] {case.title}")
             record.add(Result(case, _run_case(team, case, settings, folder)))

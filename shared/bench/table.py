@@ -42,9 +42,11 @@ def _head(record: Record) -> Iterable[str]:
     settings, where = record.settings, record.environment
     assert settings is not None
     problem = PROBLEMS[settings.problem]
-    parameters = ", ".join(f"{name} {value:g}" for name, value in record.inputs[False].parameters.items())
-    options = "".join(f", {name} {value}" for name, value in record.inputs[False].options.items())
-    yield f"{problem.name}: {problem.text}; {settings.dtype}, {parameters}{options}"
+    given = next(iter(record.inputs.values()))
+    parameters = ", ".join(f"{name} {value:g}" for name, value in given.parameters.items())
+    options = "".join(f", {name} {value}" for name, value in given.options.items())
+    unroll = f", unroll {settings.unroll}" if settings.unroll else ""
+    yield f"{problem.name}: {problem.text}; {settings.dtype}, {parameters}{options}{unroll}"
     for given in record.inputs.values():
         yield f"input: {given.text}; {given.work:,} cells"
     cores = f"{settings.threads} core{'s' if settings.threads > 1 else ''}"
