@@ -27,8 +27,8 @@ class CannotMeasure(Exception):
 def run(settings: Settings, record: Record, say: Say) -> None:
     """Measure every case of the plan into the record.
 
-    Raises CannotMeasure or NothingToMeasure before anything is measured. A KeyboardInterrupt passes through; the record then holds what
-    is finished.
+    Raises CannotMeasure or NothingToMeasure before anything is measured. A KeyboardInterrupt passes through; the record
+    then holds what is finished.
     """
     single, batch = PROBLEMS[settings.problem].inputs(settings)
     inputs = {True: single, False: batch} if settings.ladder else {False: batch}
