@@ -42,7 +42,7 @@ def see_host(argument: Any) -> Seen:
 
 
 def _type_name(argument: Any) -> str:
-    """ "list", "torch.Tensor": the name of a type, with where it is from unless Python has it built in."""
+    """The name of its type, with where it is from unless Python has it built in: "list", "torch.Tensor"."""
     kind = type(argument)
     module = kind.__module__.partition(".")[0]
     return kind.__name__ if module == "builtins" else f"{module}.{kind.__name__}"

@@ -3,10 +3,11 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from shared.problems import PROBLEMS
 from shared.variants import Abilities, variant_names
 
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
-PASSES = ("score", "marginals", "hvp")
+PASSES = tuple(dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.passes))
 
 # The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
 _DEFAULT_VARIANTS = ("scan_select", "vmap")

@@ -19,7 +19,7 @@ from shared.bench.answers import Answer
 from shared.bench.gate import judge
 from shared.bench.measure import steady_state, timed
 from shared.bench.memory import MemoryMeter
-from shared.bench.plan import FRAMEWORKS
+from shared.bench.plan import FRAMEWORKS, PASSES
 from shared.problems import Inputs
 from shared.variants import Abilities
 
@@ -144,7 +144,7 @@ class _Runner:
 
     def _witness(self, problem: str, answer: Answer, inputs: Inputs) -> Answer:
         batch = replace(inputs, similarity=answers.batched(inputs.similarity)[answer.pairs].astype(np.float64))
-        passes = ("score", "marginals") if answer.hvp is None else ("score", "marginals", "hvp")
+        passes = [name for name in PASSES if getattr(answer, name) is not None]
         weights = answers.batched(inputs.weights)[answer.pairs].astype(np.float64) if "hvp" in passes else None
         on_corners, full = (
             {name: self._float64(problem, name, replace(batch, lengths=lengths), weights) for name in passes}

@@ -65,8 +65,7 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
     Returns a dict: "similarity" has the shape of similarity (these are the marginals, exactly 0 outside lengths);
     each differentiable parameter has shape () or (batch,), the derivative of each pair's score for that pair's value.
     """
-    module, fixed = _MODULES[function_name]
-    pairs, batched = _pairs(similarity, lengths, parameters | fixed)
+    module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
     shape = np.shape(similarity)[-2:]
     results = []
     for pair, own in pairs:
@@ -110,14 +109,18 @@ def largest_state(function_name: str, similarity: Any, lengths: Any = None, **pa
 
 def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **parameters: Any) -> np.ndarray:
     """A module's function of every pair."""
-    module, fixed = _MODULES[function_name]
-    pairs, batched = _pairs(similarity, lengths, parameters | fixed)
+    module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
     values = [getattr(module, asked)(pair, **own) for pair, own in pairs]
     return np.array(values if batched else values[0], dtype=np.float64)
 
 
-def _pairs(similarity: Any, lengths: Any, parameters: dict) -> tuple[list[tuple[np.ndarray, dict]], bool]:
-    """Each pair cut to its lengths, with its own parameters; and whether a batch was given."""
+def _pairs(
+    function_name: str, similarity: Any, lengths: Any, given: dict[str, Any]
+) -> tuple[ModuleType, list[tuple[np.ndarray, dict]], bool]:
+    """The module; each pair cut to its lengths, with all its arguments; and whether a batch was given."""
+    module, fixed = _MODULES[function_name]
+    alignment = ALIGNMENTS[function_name]
+    parameters = alignment.parameters | alignment.options | given | fixed
     matrices = np.asarray(similarity, dtype=np.float64)
     batched = matrices.ndim == 3
     matrices = matrices if batched else matrices[None]
@@ -130,4 +133,4 @@ def _pairs(similarity: Any, lengths: Any, parameters: dict) -> tuple[list[tuple[
     for b in range(count):
         own = parameters | {name: float(column[b]) for name, column in columns.items()}
         pairs.append((matrices[b, : sizes[b, 0], : sizes[b, 1]], own))
-    return pairs, batched
+    return module, pairs, batched

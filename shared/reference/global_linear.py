@@ -16,12 +16,12 @@ import numpy as np
 from shared.reference.smooth import entropy, smooth_maximum, weights
 
 
-def score(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0) -> float:
+def score(similarity: np.ndarray, *, gap: float, temperature: float) -> float:
     """Score of one pair. similarity: float64 (rows, cols), each at least 0."""
     return _fill(similarity, gap, temperature)[-1][-1]
 
 
-def gradients(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0) -> dict[str, np.ndarray | float]:
+def gradients(similarity: np.ndarray, *, gap: float, temperature: float) -> dict[str, np.ndarray | float]:
     """Exact derivatives of `score`: similarity (rows, cols), gap and temperature."""
     rows, cols = similarity.shape
     s = similarity.tolist()
@@ -44,7 +44,7 @@ def gradients(similarity: np.ndarray, *, gap: float = -1.0, temperature: float =
     return {"similarity": to_similarity, "gap": to_gap, "temperature": to_temperature}
 
 
-def largest(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0) -> float:
+def largest(similarity: np.ndarray, *, gap: float, temperature: float) -> float:
     """The largest |h| of one pair."""
     return max(abs(value) for row in _fill(similarity, gap, temperature) for value in row)
 

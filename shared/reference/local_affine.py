@@ -34,11 +34,11 @@ class _Costs(NamedTuple):
 def score(
     similarity: np.ndarray,
     *,
-    gap_open: float = -3.0,
-    gap_extend: float = -1.0,
-    temperature: float = 1.0,
-    restrict_turns: bool = True,
-    penalize_turns: bool = True,
+    gap_open: float,
+    gap_extend: float,
+    temperature: float,
+    restrict_turns: bool,
+    penalize_turns: bool,
 ) -> float:
     """Score of one pair. similarity: float64 (rows, cols), each at least 0. 0 without an alignment."""
     costs = _costs(gap_open, gap_extend, restrict_turns, penalize_turns)
@@ -50,11 +50,11 @@ def score(
 def gradients(
     similarity: np.ndarray,
     *,
-    gap_open: float = -3.0,
-    gap_extend: float = -1.0,
-    temperature: float = 1.0,
-    restrict_turns: bool = True,
-    penalize_turns: bool = True,
+    gap_open: float,
+    gap_extend: float,
+    temperature: float,
+    restrict_turns: bool,
+    penalize_turns: bool,
 ) -> dict[str, np.ndarray | float]:
     """Exact derivatives of `score`: similarity (rows, cols), gap_open, gap_extend and temperature."""
     rows, cols = similarity.shape
@@ -120,11 +120,11 @@ def gradients(
 def largest(
     similarity: np.ndarray,
     *,
-    gap_open: float = -3.0,
-    gap_extend: float = -1.0,
-    temperature: float = 1.0,
-    restrict_turns: bool = True,
-    penalize_turns: bool = True,
+    gap_open: float,
+    gap_extend: float,
+    temperature: float,
+    restrict_turns: bool,
+    penalize_turns: bool,
 ) -> float:
     """The largest |state| of one pair, of those that an alignment can reach."""
     costs = _costs(gap_open, gap_extend, restrict_turns, penalize_turns)

@@ -19,7 +19,7 @@ from shared.reference.smooth import entropy, smooth_maximum, weights
 OUTSIDE = -np.inf
 
 
-def score(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any") -> float:
+def score(similarity: np.ndarray, *, gap: float, temperature: float, end: str) -> float:
     """Score of one pair. similarity: float64 (rows, cols), each at least 0. 0 without an alignment."""
     h = _fill(similarity, gap, temperature)
     values = list(_endings(similarity, h, end).values())
@@ -27,9 +27,7 @@ def score(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0
     return 0.0 if value == OUTSIDE else value  # too few rows or columns, or none that -inf does not forbid
 
 
-def gradients(
-    similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any"
-) -> dict[str, np.ndarray | float]:
+def gradients(similarity: np.ndarray, *, gap: float, temperature: float, end: str) -> dict[str, np.ndarray | float]:
     """Exact derivatives of `score`: similarity (rows, cols), gap and temperature."""
     rows, cols = similarity.shape
     s = similarity.tolist()
@@ -67,7 +65,7 @@ def gradients(
     return {"similarity": to_similarity, "gap": to_gap, "temperature": to_temperature}
 
 
-def largest(similarity: np.ndarray, *, gap: float = -1.0, temperature: float = 1.0, end: str = "any") -> float:
+def largest(similarity: np.ndarray, *, gap: float, temperature: float, end: str) -> float:
     """The largest |h| of one pair, of the cells that an alignment can reach."""
     h = _fill(similarity, gap, temperature)
     return max((abs(value) for row in h for value in row if not isinf(value)), default=0.0)
