@@ -46,6 +46,8 @@ ALIGNMENT_VARIANTS = (
     Variant("scan_select", "an arithmetic select instead of the cond"),
     Variant("batch_loop", "a batch: a Python loop over pairs of the compiled single-pair scan_select"),
     Variant("vmap", "a batch: the single-pair scan_select mapped over the pairs by the framework's vmap"),
+    Variant("wavefront", "the batch innermost, every shift in one direction, derivatives written by hand"),
+    Variant("fused", "one native kernel for the whole matrix, the same machine code in both frameworks"),
 )
 
 # the rungs walk any recurrence

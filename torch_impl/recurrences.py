@@ -34,7 +34,34 @@ def _smooth_maximum_of(choices: tuple[Tensor, ...], parameters: Parameters) -> T
     return smooth_maximum(torch.stack(choices, dim=-1), parameters["temperature"], dim=-1)
 
 
-class _Local:
+class _Recurrence:
+    """What all have in common: a state is the smooth maximum of its choices."""
+
+    def choices(
+        self, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
+    ) -> tuple[States, ...]:
+        """For each state, what it is the smooth maximum of. Linear in all arguments, so it maps tangents too."""
+        raise NotImplementedError
+
+    def endings(self, choices: tuple[States, ...], states: States) -> States:
+        """What the worth of an alignment that ends in these cells is the smooth maximum of. Linear."""
+        raise NotImplementedError
+
+    def border_tangent(self, tangents: Parameters, diagonal: Any) -> tuple[Any, ...]:
+        """The tangents of `border`, by those of the parameters."""
+        raise NotImplementedError
+
+    def step(
+        self, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
+    ) -> tuple[States, Tensor]:
+        """New states, and what an alignment that ends in these cells is worth."""
+        choices = self.choices(parameters, s, diagonal, left, up)
+        states = tuple(_smooth_maximum_of(own, parameters) for own in choices)
+        endings = self.endings(choices, states)
+        return states, endings[0] if len(endings) == 1 else _smooth_maximum_of(endings, parameters)
+
+
+class _Local(_Recurrence):
     """Where a local alignment may be: anywhere, or, with too few rows or columns or every match forbidden, nowhere."""
 
     def is_empty(self, best: Tensor, lengths: Tensor) -> Tensor:
@@ -62,14 +89,20 @@ class LocalLinear(_Local):
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
         return (LOWEST,)
 
-    def step(
+    def border_tangent(self, tangents: Parameters, diagonal: Any) -> tuple[Any, ...]:
+        """The tangents of `border`, by those of the parameters: it is constant."""
+        return (0.0,)
+
+    def choices(
         self, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
-    ) -> tuple[States, Tensor]:
-        """New states, and what an alignment that ends in these cells is worth."""
-        matched = diagonal[0] + s
+    ) -> tuple[States, ...]:
+        """For each state, what it is the smooth maximum of. Linear in all arguments, so it maps tangents too."""
         gap = parameters["gap"]
-        h = _smooth_maximum_of((matched, left[0] + gap, up[0] + gap, s), parameters)
-        return (h,), h if self.end == "any" else matched
+        return ((diagonal[0] + s, left[0] + gap, up[0] + gap, s),)
+
+    def endings(self, choices: tuple[States, ...], states: States) -> States:
+        """What the worth of an alignment that ends in these cells is the smooth maximum of. Linear."""
+        return states if self.end == "any" else choices[0][:1]
 
     def may_end(self, i: Tensor, j: Tensor, lengths: Tensor) -> Tensor:
         """Mask of the cells where an alignment may end. lengths: (2, *batch)."""
@@ -98,18 +131,24 @@ class LocalAffine(_Local):
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""
         return (LOWEST, LOWEST, LOWEST)
 
-    def step(
+    def border_tangent(self, tangents: Parameters, diagonal: Any) -> tuple[Any, ...]:
+        """The tangents of `border`, by those of the parameters: it is constant."""
+        return (0.0, 0.0, 0.0)
+
+    def choices(
         self, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
-    ) -> tuple[States, Tensor]:
-        """New states, and what an alignment that ends in these cells is worth."""
+    ) -> tuple[States, ...]:
+        """For each state, what it is the smooth maximum of. Linear in all arguments, so it maps tangents too."""
         start, extend = parameters["gap_open"], parameters["gap_extend"]
         turn = start if self.penalize_turns else extend
-        match = s + _smooth_maximum_of((*diagonal, torch.zeros_like(s)), parameters)
+        match = (diagonal[0] + s, diagonal[1] + s, diagonal[2] + s, s)
         along_row = (left[0] + start, left[1] + extend)
         along_row = along_row if self.restrict_turns else (*along_row, left[2] + turn)
-        along_column = (up[0] + start, up[1] + turn, up[2] + extend)
-        states = (match, _smooth_maximum_of(along_row, parameters), _smooth_maximum_of(along_column, parameters))
-        return states, s + _smooth_maximum_of(diagonal, parameters)
+        return match, along_row, (up[0] + start, up[1] + turn, up[2] + extend)
+
+    def endings(self, choices: tuple[States, ...], states: States) -> States:
+        """What the worth of an alignment that ends in these cells is the smooth maximum of. Linear."""
+        return choices[0][:3]
 
     def may_end(self, i: Tensor, j: Tensor, lengths: Tensor) -> Tensor:
         """Mask of the cells where an alignment may end: with a match that is not its first. lengths: (2, *batch)."""
@@ -117,7 +156,7 @@ class LocalAffine(_Local):
 
 
 @dataclass(frozen=True)
-class GlobalLinear:
+class GlobalLinear(_Recurrence):
     """needleman_wunsch: global alignment with a linear gap; one state, h.
 
         h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap );  outside, h = (i + j + 2) * gap
@@ -133,13 +172,20 @@ class GlobalLinear:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal: gaps from the corner on."""
         return (self.gap(parameters) * (diagonal + 2),)
 
-    def step(
+    def border_tangent(self, tangents: Parameters, diagonal: Any) -> tuple[Any, ...]:
+        """The tangents of `border`, by those of the parameters: it is linear."""
+        return self.border(tangents, diagonal)
+
+    def choices(
         self, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
-    ) -> tuple[States, Tensor]:
-        """New states, and what an alignment that ends in these cells is worth."""
+    ) -> tuple[States, ...]:
+        """For each state, what it is the smooth maximum of. Linear in all arguments, so it maps tangents too."""
         gap = self.gap(parameters)
-        h = _smooth_maximum_of((diagonal[0] + s, left[0] + gap, up[0] + gap), parameters)
-        return (h,), h
+        return ((diagonal[0] + s, left[0] + gap, up[0] + gap),)
+
+    def endings(self, choices: tuple[States, ...], states: States) -> States:
+        """What the worth of an alignment that ends in these cells is the smooth maximum of. Linear."""
+        return states
 
     def may_end(self, i: Tensor, j: Tensor, lengths: Tensor) -> Tensor:
         """Mask of the cells where an alignment may end: the last one. lengths: (2, *batch)."""

@@ -1,0 +1,462 @@
+/* The entry points: a batch becomes tasks, the tasks go to threads. */
+
+#include "alignment.h"
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "sweep.h"
+
+namespace alignment {
+namespace {
+
+constexpr double LOG2_E = 1.4426950408889634074, LN_2 = 0.69314718055994530942;
+
+// What a call reads and writes. Results that a pass does not have are null.
+struct Job {
+  const AlignmentCall &call;
+  const Real *t_similarity;
+  int64_t t_pair_stride;
+  const Real *t_parameters;
+  Real *scores, *d_similarity, *d_parameters;
+};
+
+struct Parameters {
+  double open, extend, temperature;
+};
+
+int parameter_count(int kind) {
+  return kind == ALIGNMENT_AFFINE ? 3 : kind == ALIGNMENT_FREE_GAP ? 1 : 2;
+}
+
+Parameters parameters_of(int kind, const Real *values, int64_t pair) {
+  const Real *own = values + pair * parameter_count(kind);
+  if (kind == ALIGNMENT_AFFINE) return {own[0], own[1], own[2]};
+  if (kind == ALIGNMENT_FREE_GAP) return {0, 0, own[0]};
+  return {own[0], own[0], own[1]};
+}
+
+void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
+  Real *own = values + pair * parameter_count(kind);
+  if (kind == ALIGNMENT_AFFINE) {
+    own[0] = Real(p.open), own[1] = Real(p.extend), own[2] = Real(p.temperature);
+  } else if (kind == ALIGNMENT_FREE_GAP) {
+    own[0] = Real(p.temperature);
+  } else {
+    own[0] = Real(p.open), own[1] = Real(p.temperature);
+  }
+}
+
+// Similarities from here down forbid a match, and gaps are clamped to the limits that the frameworks have too.
+constexpr double FORBIDDEN = -5e19, LOWEST = -1e20, LARGEST_GAP = 1e18;
+// Odds with larger exponents cannot be told apart; a path may be long, and its sum must stay far from overflow.
+constexpr double LARGEST_EXPONENT = 1e29;
+
+struct Size {
+  int64_t rows, cols;
+};
+
+Size size_of(const AlignmentCall &call, int64_t pair) {
+  if (!call.lengths) return {call.rows, call.cols};
+  auto inside = [](int64_t n, int64_t most) { return std::min(std::max<int64_t>(n, 0), most); };
+  return {inside(call.lengths[2 * pair], call.rows), inside(call.lengths[2 * pair + 1], call.cols)};
+}
+
+void set_cost(Value &value, int lane, double amount, double t_amount, Pass pass, double temperature, double t_ratio) {
+  double bits = std::min(std::max(amount * (LOG2_E / temperature), -LARGEST_EXPONENT), LARGEST_EXPONENT);
+  double whole = std::nearbyint(bits), part = bits - whole;
+  double m = std::exp2(part);
+  if (m < 1) m *= 2, whole -= 1, part += 1;
+  value.m[lane] = Real(m);
+  value.e[lane] = Real(whole);
+  value.x[lane] = pass == Pass::tangents ? Real(t_amount / temperature - (amount / temperature) * t_ratio) : Real(part);
+}
+
+bool is_valid(double temperature) { return temperature > 0 && temperature <= double(__DBL_MAX__); }
+
+// One lane of the kernels' constants.
+void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass pass) {
+  const AlignmentCall &call = job.call;
+  Parameters p = parameters_of(call.kind, call.parameters, pair), t{};
+  if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
+  Size size = size_of(call, pair);
+  if (!is_valid(p.temperature)) p.temperature = 1;
+  auto clamped = [](double gap) { return std::min(std::max(gap, LOWEST), LARGEST_GAP); };
+  p.open = clamped(p.open), p.extend = clamped(p.extend);
+
+  lanes.rows[lane] = Int(size.rows);
+  lanes.cols[lane] = Int(size.cols);
+  lanes.similarity[lane] = call.similarity + pair * call.pair_stride;
+  lanes.t_similarity[lane] = job.t_similarity ? job.t_similarity + pair * job.t_pair_stride : nullptr;
+  lanes.d_similarity[lane] = job.d_similarity ? job.d_similarity + pair * call.rows * call.cols : nullptr;
+
+  double scale = LOG2_E / p.temperature, ratio = t.temperature / p.temperature;
+  double largest = IS_FLOAT ? double(__FLT_MAX__) : __DBL_MAX__;
+  double high = std::min(scale, largest);
+  lanes.scale_high[lane] = Real(high);
+  lanes.scale_low[lane] = Real(high - double(Real(high)));
+  double limit = std::min(LARGEST_EXPONENT / scale, largest / 2);
+  lanes.limit[lane] = Real(limit);
+  lanes.forbidden[lane] = Real(std::max(FORBIDDEN, -limit));
+  lanes.inverse_t[lane] = Real(std::min(1 / p.temperature, largest));
+  lanes.t_ratio[lane] = Real(ratio);
+
+  const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
+  auto set = [&](Cost cost, double amount, double t_amount) {
+    set_cost(lanes.costs[int(cost)], lane, amount, t_amount, pass, p.temperature, ratio);
+  };
+  set(Cost::open, p.open, t.open);
+  set(Cost::extend, p.extend, t.extend);
+  set(Cost::turn, turn_is_open ? p.open : p.extend, turn_is_open ? t.open : t.extend);
+  lanes.costs[int(Cost::back)] = lanes.costs[int(Cost::turn)];
+  lanes.gap_tangent[lane] = Real(t.open / p.temperature - (p.open / p.temperature) * ratio);
+  double bits = std::min(std::max(p.open * scale, -LARGEST_EXPONENT), LARGEST_EXPONENT);
+  lanes.gap_whole[lane] = Real(std::nearbyint(bits));
+  lanes.gap_part[lane] = Real(bits - std::nearbyint(bits));
+}
+
+// What a finished lane (or all lanes of a pair together) is worth.
+struct Worth {
+  double log2_z, tangent;
+  bool exists;
+};
+
+Worth worth_of(double m, double e, double mt) {
+  bool exists = m > 0 && e > double(NOTHING) / 4;
+  return exists ? Worth{std::log2(m) + e, mt / m, true} : Worth{0, 0, false};
+}
+
+void set_total(Total &total, int lane, const Worth &worth) {
+  double whole = std::floor(worth.log2_z), part = worth.log2_z - whole;
+  total.inverse_m[lane] = Real(4 * std::exp2(-part));
+  // a pair without an alignment: every share of its ends becomes 0
+  total.e[lane] = worth.exists ? Real(whole + 2) : -NOTHING;
+  total.log2_m[lane] = Real(part - 2);
+  total.tangent[lane] = Real(worth.tangent);
+}
+
+void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols, Real inside) {
+  for (int64_t i = 0; i < rows; ++i) {
+    int64_t kept = i < size.rows ? size.cols : 0;
+    if (inside != 0) std::fill(matrix + i * cols, matrix + i * cols + kept, inside);
+    std::fill(matrix + i * cols + kept, matrix + (i + 1) * cols, Real(0));
+  }
+}
+
+// Scores and parameter derivatives of a pair, from the sums over its cells.
+struct Summed {
+  double cost[COSTS], cost_tangent[COSTS], entropy, border, border_tangent;
+};
+
+void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad, const Summed &sums) {
+  const AlignmentCall &call = job.call;
+  const Real *values = call.parameters;
+  Parameters p = parameters_of(call.kind, values, pair), t{};
+  if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
+  Size size = size_of(call, pair);
+  const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP;
+  const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
+  const bool tangents = pass == Pass::tangents;
+  const double (&cost)[COSTS] = tangents ? sums.cost_tangent : sums.cost;
+  const double border = tangents ? sums.border_tangent : sums.border;
+  bool invalid = bad || !is_valid(p.temperature);
+  double score = 0, t_score = 0;
+  Parameters d{};
+
+  if (size.rows == 0 || size.cols == 0) {  // no cell, so nothing that could be bad: a global alignment is all gaps
+    double gaps = global ? double(size.rows + size.cols) : 0;
+    score = gaps * p.open, t_score = gaps * t.open;
+    d.open = tangents ? 0 : gaps;
+    invalid = !is_valid(p.temperature);
+  } else if (worth.exists) {
+    double value = worth.log2_z * LN_2;
+    score = p.temperature * value;
+    t_score = p.temperature * worth.tangent + t.temperature * value;
+    double turns = cost[int(Cost::turn)] + cost[int(Cost::back)];
+    d.open = cost[int(Cost::open)] + border + (turn_is_open ? turns : 0);
+    d.extend = cost[int(Cost::extend)] + (turn_is_open ? 0 : turns);
+    if (tangents) {  // of (value - marginals * similarity / T - gaps * gap / T)
+      d.temperature = -(sums.entropy + d.open * (p.open / p.temperature) + d.extend * (p.extend / p.temperature));
+    } else {
+      d.temperature = LN_2 * sums.entropy;
+    }
+  }
+  const double nan = std::nan("");
+  if (invalid) score = t_score = d.open = d.extend = d.temperature = nan;
+  if (job.scores) job.scores[pair] = Real(tangents ? t_score : score);
+  if (job.d_parameters) put_parameters(call.kind, job.d_parameters, pair, d);
+  if (job.d_similarity) {
+    Real *matrix = job.d_similarity + pair * call.rows * call.cols;
+    fill_rest(matrix, size, call.rows, call.cols, invalid ? Real(nan) : Real(0));
+  }
+}
+
+// Vectors of records that a block may have in PairsSideBySide: with its states they should fit a level of cache.
+constexpr Int BLOCK_VECTORS = 6144;
+
+// Lanes that belong to one task: pairs side by side, or one pair whose rows are.
+template <class Kind, Pass pass, template <class, Pass> class Layout>
+void solve(const Job &job, const int64_t *pairs, int pair_count) {
+  using L = Layout<Kind, pass>;
+  constexpr bool recording = pass != Pass::score;
+  constexpr Pass first_pass = pass == Pass::tangents ? Pass::tangents : Pass::score;
+  constexpr int width = Kind::states * NUMBERS<pass>, first_width = Kind::states * NUMBERS<first_pass>;
+  constexpr bool tangents = pass == Pass::tangents;
+  using Cell = typename L::Cell;
+  constexpr size_t cells_per_vector = sizeof(Vec) / sizeof(Cell);
+  auto vectors = [](size_t cells) { return (cells + cells_per_vector - 1) / cells_per_vector; };
+
+  Lanes lanes{};
+  Int rows = 0, cols = 0;
+  for (int l = 0; l < LANES; ++l) {
+    int64_t pair = pairs[L::rows_in_lanes ? 0 : std::min(l, pair_count - 1)];
+    set_lane(lanes, l, job, pair, pass);
+    if (!L::rows_in_lanes && l >= pair_count) lanes.rows[l] = lanes.cols[l] = 0;
+    if (lanes.cols[l] == 0) lanes.rows[l] = 0;
+    if (lanes.rows[l] > 0) cols = std::max(cols, lanes.cols[l]);
+    rows = std::max(rows, lanes.rows[l]);
+  }
+  if (job.call.kind == ALIGNMENT_AFFINE && (job.call.options & ALIGNMENT_RESTRICT_TURNS)) {
+    lanes.costs[int(Cost::back)] = nothing();
+  }
+
+  Worth worth[LANES] = {};
+  bool bad[LANES] = {};
+  Gathered gathered{};
+  if (rows > 0) {
+    const Int steps = L::steps(cols);
+    constexpr int record = Record<Kind, pass>::size;
+    Int sweeps = 1;  // of a block
+    if (recording && !L::rows_in_lanes) sweeps = std::min<Int>(std::max<Int>(BLOCK_VECTORS / (steps * record), 4), rows);
+    const Int block_rows = sweeps * L::rows, blocks = (rows + block_rows - 1) / block_rows;
+    const size_t row_cells = size_t(cols + 1) * width, first_cells = size_t(cols + 1) * first_width;
+    const size_t sweep_vectors = size_t(steps) * sweeps;
+
+    Buffer row_memory(vectors(row_cells));
+    Buffer kept_memory(recording ? vectors(first_cells) * blocks : 0);
+    Buffer staged_memory(sweep_vectors), t_staged_memory(tangents ? sweep_vectors : 0);
+    Cell *row = reinterpret_cast<Cell *>(row_memory.data());
+    Vec *staged = staged_memory.data(), *t_staged = t_staged_memory.data();
+    auto kept = [&](Int block) { return reinterpret_cast<Cell *>(kept_memory.data() + vectors(first_cells) * block); };
+
+    Mask bad_lanes{};
+    auto stage = [&](Int i, const Extent &where, Vec *to, Vec *t_to) {
+      const Real *from[LANES], *t_from[LANES];
+      for (int l = 0; l < LANES; ++l) {
+        int64_t offset = (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
+        from[l] = lanes.similarity[l] + offset;
+        t_from[l] = tangents ? lanes.t_similarity[l] + offset : nullptr;
+      }
+      gather(from, where, steps, to);
+      for (Int t = 0; t < steps; ++t) to[t] = clean(lanes, to[t], bad_lanes);
+      if constexpr (tangents) gather(t_from, where, steps, t_to);
+    };
+
+    // forwards: the score, and the checkpoints
+    for (Int c = -1; c < cols; ++c) {
+      States<Kind> states = border<Kind, first_pass>(lanes, all(Real(c + 1)));
+      Cell *to = place<Kind, first_pass>(row, c);
+      for (int k = 0; k < Kind::states; ++k) {
+        const Vec numbers[] = {states.of[k].m, states.of[k].e, states.of[k].x};
+        for (int n = 0; n < NUMBERS<first_pass>; ++n) {
+          if constexpr (L::rows_in_lanes) {
+            to[k * NUMBERS<first_pass> + n] = numbers[n][0];
+          } else {
+            to[k * NUMBERS<first_pass> + n] = numbers[n];
+          }
+        }
+      }
+    }
+    Ending ending{all(0), all(NOTHING), all(0)};
+    Vec entropy = all(0);
+    for (Int i = 0; i < rows; i += L::rows) {
+      if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
+      Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
+      stage(i, where, staged, t_staged);
+      forward_sweep<Kind, first_pass, false, Layout>(lanes, i, cols, where, staged, t_staged, row, nullptr, nullptr,
+                                                     ending, entropy);
+    }
+    Total total;
+    if constexpr (L::rows_in_lanes) {
+      double m = 0, e = double(NOTHING), mt = 0;
+      for (int l = 0; l < LANES; ++l) e = std::max(e, double(ending.e[l]));
+      for (int l = 0; l < LANES; ++l) {
+        m += double(ending.m[l]) * std::exp2(double(ending.e[l]) - e);
+        mt += double(ending.mt[l]) * std::exp2(double(ending.e[l]) - e);
+        bad[0] = bad[0] || bad_lanes[l];
+      }
+      worth[0] = worth_of(m, e, mt);
+      for (int l = 0; l < LANES; ++l) set_total(total, l, worth[0]);
+    } else {
+      for (int l = 0; l < LANES; ++l) {
+        worth[l] = worth_of(double(ending.m[l]), double(ending.e[l]), double(ending.mt[l]));
+        bad[l] = bad_lanes[l];
+        set_total(total, l, worth[l]);
+      }
+    }
+
+    if constexpr (recording) {
+      constexpr int flow_width = Kind::states * (tangents ? 2 : 1);
+      Buffer below_memory(vectors(size_t(cols + 1) * flow_width)), record_memory(sweep_vectors * record);
+      Cell *below = reinterpret_cast<Cell *>(below_memory.data());
+      std::fill(below, below + size_t(cols + 1) * flow_width, Cell{});
+      for (Int block = blocks - 1; block >= 0; --block) {
+        const Int first = block * block_rows, last = std::min(first + block_rows, rows);
+        const Cell *from = kept(block);
+        for (Int c = 0; c <= cols; ++c) {
+          for (int k = 0; k < Kind::states; ++k) {
+            const Cell *source = from + (c * Kind::states + k) * NUMBERS<first_pass>;
+            Cell *to = row + (c * Kind::states + k) * NUMBERS<pass>;
+            for (int n = 0; n < NUMBERS<first_pass>; ++n) to[n] = source[n];
+            if constexpr (pass == Pass::gradients) {
+              if constexpr (L::rows_in_lanes) {
+                to[2] = std::log2(to[0]);
+              } else {
+                to[2] = log2_of(to[0]);
+              }
+            }
+          }
+        }
+        for (Int i = first; i < last; i += L::rows) {
+          const size_t offset = size_t(i - first) / L::rows * steps;
+          Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
+          stage(i, where, staged + offset, t_staged + (tangents ? offset : 0));
+          Ending unused{};
+          forward_sweep<Kind, pass, true, Layout>(lanes, i, cols, where, staged + offset,
+                                                  t_staged + (tangents ? offset : 0), row,
+                                                  record_memory.data() + offset * record, &total, unused, entropy);
+        }
+        for (Int i = first + (last - first - 1) / L::rows * L::rows; i >= first; i -= L::rows) {
+          const size_t offset = size_t(i - first) / L::rows * steps;
+          Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
+          Vec *t_own = t_staged + (tangents ? offset : 0);
+          backward_sweep<Kind, pass, Layout>(i, cols, where, record_memory.data() + offset * record, staged + offset,
+                                             t_own, lanes, below, gathered);
+          Real *to[LANES];
+          for (int l = 0; l < LANES; ++l) {
+            to[l] = lanes.d_similarity[l] + (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
+          }
+          scatter(tangents ? t_own : staged + offset, where, steps, to);
+        }
+      }
+      // what reached the row outside: gaps along it
+      if constexpr (!Kind::local) {
+        for (Int c = 0; c < cols; ++c) {
+          const Cell *flow = below + (c + 1) * flow_width;
+          for (int l = 0; l < (L::rows_in_lanes ? 1 : LANES); ++l) {
+            gathered.border[l] += double(as_vector(flow[0])[l]) * double(c + 1);
+            if (tangents) gathered.border_tangent[l] += double(as_vector(flow[flow_width - 1])[l]) * double(c + 1);
+          }
+        }
+      }
+      for (int l = 0; l < LANES; ++l) gathered.entropy[l] += double(entropy[l]);
+    }
+  }
+
+  for (int p = 0; p < pair_count; ++p) {
+    Summed sums{};
+    for (int l = 0; l < LANES; ++l) {
+      if (!L::rows_in_lanes && l != p) continue;
+      for (int c = 0; c < COSTS; ++c) {
+        sums.cost[c] += gathered.cost[c][l];
+        sums.cost_tangent[c] += gathered.cost_tangent[c][l];
+      }
+      sums.entropy += gathered.entropy[l];
+      sums.border += gathered.border[l];
+      sums.border_tangent += gathered.border_tangent[l];
+    }
+    finish_pair(job, pass, pairs[p], worth[p], bad[p], sums);
+  }
+}
+
+template <Pass pass, template <class, Pass> class Layout>
+void solve_kind(const Job &job, const int64_t *pairs, int count) {
+  switch (job.call.kind) {
+    case ALIGNMENT_LOCAL_ANY: return solve<LocalLinear<End::anywhere>, pass, Layout>(job, pairs, count);
+    case ALIGNMENT_LOCAL_MATCH: return solve<LocalLinear<End::after_match>, pass, Layout>(job, pairs, count);
+    case ALIGNMENT_AFFINE: return solve<LocalAffine, pass, Layout>(job, pairs, count);
+    default: return solve<GlobalLinear, pass, Layout>(job, pairs, count);
+  }
+}
+
+// A thread costs about as much as this many cells.
+constexpr int64_t CELLS_PER_THREAD = 30000;
+
+template <Pass pass>
+int32_t run(const Job &job) {
+  const AlignmentCall &call = job.call;
+  if (call.kind < ALIGNMENT_LOCAL_ANY || call.kind > ALIGNMENT_FREE_GAP || call.layout < ALIGNMENT_CHOOSE ||
+      call.layout > ALIGNMENT_ROWS || call.pairs < 0 || call.rows < 0 || call.cols < 0) {
+    return ALIGNMENT_BAD_CALL;
+  }
+  try {
+    const bool wide = call.layout == ALIGNMENT_PAIRS || (call.layout == ALIGNMENT_CHOOSE && call.pairs >= 2 * LANES);
+    // large pairs first: what is alike shares a vector, and the last tasks are short
+    std::vector<int64_t> order(call.pairs);
+    std::iota(order.begin(), order.end(), 0);
+    int64_t cells = 0;
+    std::vector<Size> sizes(call.pairs);
+    for (int64_t pair = 0; pair < call.pairs; ++pair) {
+      sizes[pair] = size_of(call, pair);
+      cells += sizes[pair].rows * sizes[pair].cols;
+    }
+    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      const Size &x = sizes[a], &y = sizes[b];
+      return std::make_tuple(-x.rows, -x.cols, a) < std::make_tuple(-y.rows, -y.cols, b);
+    });
+    const int64_t per_task = wide ? LANES : 1, tasks = (call.pairs + per_task - 1) / per_task;
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> out_of_memory{false};
+    auto work = [&] {
+      for (int64_t task; (task = next.fetch_add(1)) < tasks;) {
+        int64_t first = task * per_task;
+        int count = int(std::min(per_task, call.pairs - first));
+        try {
+          if (wide) {
+            solve_kind<pass, PairsSideBySide>(job, order.data() + first, count);
+          } else {
+            solve_kind<pass, RowsSideBySide>(job, order.data() + first, count);
+          }
+        } catch (const std::bad_alloc &) {
+          out_of_memory = true;
+        }
+      }
+    };
+    int64_t threads = std::min<int64_t>({std::max(call.threads, 1), tasks, cells / CELLS_PER_THREAD + 1});
+    std::vector<std::thread> others;
+    try {
+      for (int64_t t = 1; t < threads; ++t) others.emplace_back(work);
+    } catch (const std::exception &) {  // no more threads to be had: those that run do all
+    }
+    work();
+    for (auto &other : others) other.join();
+    return out_of_memory ? ALIGNMENT_OUT_OF_MEMORY : ALIGNMENT_OK;
+  } catch (const std::exception &) {
+    return ALIGNMENT_OUT_OF_MEMORY;
+  }
+}
+
+}  // namespace
+}  // namespace alignment
+
+using alignment::Job;
+using alignment::Pass;
+
+int32_t alignment_score(const AlignmentCall *call, REAL *scores) {
+  return alignment::run<Pass::score>(Job{*call, nullptr, 0, nullptr, scores, nullptr, nullptr});
+}
+
+int32_t alignment_gradients(const AlignmentCall *call, int32_t d_temperature, REAL *scores, REAL *d_similarity,
+                            REAL *d_parameters) {
+  Job job{*call, nullptr, 0, nullptr, scores, d_similarity, d_parameters};
+  return d_temperature ? alignment::run<Pass::gradients>(job) : alignment::run<Pass::marginals>(job);
+}
+
+int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
+                           const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters) {
+  return alignment::run<Pass::tangents>(
+      Job{*call, t_similarity, t_pair_stride, t_parameters, t_scores, t_d_similarity, t_d_parameters});
+}

@@ -1,0 +1,421 @@
+/* How the cells of a matrix are put into vectors and walked, forwards and backwards.
+
+   Two layouts share every line below that is not marked. PairsSideBySide: a lane is a pair of its own; a sweep is one
+   row of the matrix, column by column. RowsSideBySide: the lanes are LANES rows of one pair, each one column behind the
+   row above it, so that a vector is a piece of an anti-diagonal; a sweep is these rows, from left to right.
+
+   Between sweeps a row of states is carried, forwards of the row above, backwards what the row below hands up. Memory
+   is bounded by checkpoints: the first pass keeps the carried row of every block of rows, the second goes through
+   the blocks from the last to the first, computes each again with the records of its cells, and then backwards. */
+
+#ifndef SWEEP_H
+#define SWEEP_H
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "cell.h"
+
+namespace alignment {
+
+/* The pair of each lane, as the caller has it. Lanes without a pair have no rows. */
+struct Lanes {
+  const Real *similarity[LANES], *t_similarity[LANES];
+  Real *d_similarity[LANES];  // or its tangent
+  Int rows[LANES], cols[LANES];
+  Vec scale_high, scale_low;   // log2(e) / T in two parts
+  Vec limit;                   // beyond it a similarity counts as the limit; a forbidden one is -limit
+  Vec forbidden;               // from here down
+  Vec inverse_t, t_ratio;      // 1 / T, (tangent of T) / T
+  Value costs[COSTS];          // all but match
+  Vec gap_tangent;             // of the border
+  Vec gap_whole, gap_part;     // exponent and log2(fraction) of the border's gap
+};
+
+/* Aligned memory that is freed by itself. */
+class Buffer {
+ public:
+  explicit Buffer(size_t vectors)
+      : data_(static_cast<Vec *>(std::aligned_alloc(VECTOR_BYTES, (vectors ? vectors : 1) * sizeof(Vec)))) {
+    if (!data_) throw std::bad_alloc();
+  }
+  ~Buffer() { std::free(data_); }
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+  Vec *data() const { return data_; }
+
+ private:
+  Vec *data_;
+};
+
+template <class Kind, Pass pass>
+struct PairsSideBySide {
+  using Cell = Vec;  // of a carried row
+  static constexpr bool rows_in_lanes = false;
+  static constexpr int rows = 1;  // of a sweep
+  static constexpr Int steps(Int cols) { return cols; }
+};
+
+template <class Kind, Pass pass>
+struct RowsSideBySide {
+  using Cell = Real;
+  static constexpr bool rows_in_lanes = true;
+  static constexpr int rows = LANES;
+  static constexpr Int steps(Int cols) { return cols + LANES - 1; }
+};
+
+INLINE Vec as_vector(Vec cell) { return cell; }
+INLINE Vec as_vector(Real cell) { return all(cell); }
+
+/* Where the lanes of a sweep begin and end, in steps. */
+struct Extent {
+  Mask first, last;          // cells: first <= step < last
+  Mask end_first, end_last;  // cells where an alignment may end
+};
+
+template <class Kind, bool rows_in_lanes>
+INLINE Extent extent(const Lanes &lanes, Int row) {
+  Extent x{};
+  for (int l = 0; l < LANES; ++l) {
+    Int i = rows_in_lanes ? row + l : row, delay = rows_in_lanes ? l : 0;
+    bool exists = i < lanes.rows[l];
+    x.first[l] = delay;
+    x.last[l] = exists ? delay + lanes.cols[l] : delay;
+    x.end_first[l] = x.first[l];
+    x.end_last[l] = x.last[l];
+    if (Kind::end == End::after_match) {
+      x.end_first[l] += 1;
+      if (i == 0) x.end_last[l] = x.first[l];
+    }
+    if (Kind::end == End::last) {
+      x.end_first[l] = i == lanes.rows[l] - 1 ? x.last[l] - 1 : x.last[l];
+    }
+  }
+  return x;
+}
+
+/* LANES vectors, of which number i holds LANES steps of lane i, turned into those that hold all lanes of a step, and
+   back again. */
+template <int width, int... k>
+INLINE void exchange(Vec &a, Vec &b, std::integer_sequence<int, k...>) {
+  Vec low = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k - width : k)...>{});
+  b = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k : k + width)...>{});
+  a = low;
+}
+INLINE void transpose(Vec (&v)[LANES]) {
+  auto stage = [&](auto w) {
+    constexpr int width = w;
+    if constexpr (width < LANES) {
+      unrolled<LANES>([&](auto i) {
+        if constexpr (!(i & width)) exchange<width>(v[i], v[i + width], EveryLane{});
+      });
+    }
+  };
+  stage(std::integral_constant<int, 1>{});
+  stage(std::integral_constant<int, 2>{});
+  stage(std::integral_constant<int, 4>{});
+  stage(std::integral_constant<int, 8>{});
+}
+
+/* The steps of a sweep from the rows of a matrix: 0 where a lane has no cell. row[l] + step is the address. */
+inline void gather(const Real *const (&row)[LANES], const Extent &extent, Int steps, Vec *to) {
+  for (Int t0 = 0; t0 < steps; t0 += LANES) {
+    Vec block[LANES] = {};
+    Int count = steps - t0 < LANES ? steps - t0 : LANES;
+    for (int l = 0; l < LANES; ++l) {
+      Int first = extent.first[l] - t0, last = extent.last[l] - t0;
+      if (first <= 0 && last >= LANES) {
+        block[l] = load(row[l] + t0);
+      } else {
+        Real part[LANES] = {};
+        for (Int t = first > 0 ? first : 0; t < (last < LANES ? last : LANES); ++t) part[t] = row[l][t0 + t];
+        block[l] = load(part);
+      }
+    }
+    transpose(block);
+    for (Int t = 0; t < count; ++t) to[t0 + t] = block[t];
+  }
+}
+
+inline void scatter(const Vec *from, const Extent &extent, Int steps, Real *const (&row)[LANES]) {
+  for (Int t0 = 0; t0 < steps; t0 += LANES) {
+    Vec block[LANES] = {};
+    Int count = steps - t0 < LANES ? steps - t0 : LANES;
+    for (Int t = 0; t < count; ++t) block[t] = from[t0 + t];
+    transpose(block);
+    for (int l = 0; l < LANES; ++l) {
+      Int first = extent.first[l] - t0, last = extent.last[l] - t0;
+      if (first <= 0 && last >= LANES) {
+        store(row[l] + t0, block[l]);
+      } else {
+        Real part[LANES];
+        store(part, block[l]);
+        for (Int t = first > 0 ? first : 0; t < (last < LANES ? last : LANES); ++t) row[l][t0 + t] = part[t];
+      }
+    }
+  }
+}
+
+/* Similarities made safe: forbidden ones and those beyond the limit become the limit; NaN and +inf are remembered. */
+INLINE Vec clean(const Lanes &lanes, Vec s, Mask &bad) {
+  constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
+  bad |= ~(s <= LARGEST);
+  s = s > lanes.forbidden ? s : -lanes.limit;
+  return s < lanes.limit ? s : lanes.limit;
+}
+
+/* Odds of a match. */
+template <Pass pass>
+INLINE Value match_odds(const Lanes &lanes, Vec s, Vec t_s) {
+  Vec whole = rounded(s * lanes.scale_high);
+  Vec part = (s * lanes.scale_high - whole) + s * lanes.scale_low;
+  part = smaller(greater(part, all(-1)), all(1));
+  Value x{power_of_fraction(part), whole, all(0)};
+  if constexpr (pass == Pass::gradients) x.x = part;
+  if constexpr (pass == Pass::tangents) {
+    x.x = s > -lanes.limit ? t_s * lanes.inverse_t - (s * lanes.inverse_t) * lanes.t_ratio : all(0);
+  }
+  return x;
+}
+
+/* The states outside a global alignment, `gaps` gap positions from the corner; outside a local one is nothing. */
+template <class Kind, Pass pass>
+INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
+  States<Kind> states;
+  if constexpr (Kind::local) {
+    for (auto &state : states.of) state = nothing();
+  } else {
+    Vec whole = rounded(gaps * lanes.gap_part);
+    Vec part = gaps * lanes.gap_part - whole;
+    part = smaller(greater(part, all(-1)), all(1));
+    Value &h = states.of[0];
+    h = {power_of_fraction(part), gaps * lanes.gap_whole + whole, all(0)};
+    if constexpr (pass == Pass::gradients) h.x = part;
+    if constexpr (pass == Pass::tangents) h.x = gaps * lanes.gap_tangent;
+    // a fraction between 1 and 2, as a cell's
+    Vec shift = exponent_of(h.m);
+    h.m = fraction_of(h.m);
+    h.e += shift;
+    if constexpr (pass == Pass::gradients) h.x -= shift;
+  }
+  return states;
+}
+
+/* Rows that are carried from sweep to sweep: of column c (-1 is outside) the numbers of its states in turn. */
+template <Pass pass>
+constexpr int NUMBERS = pass == Pass::gradients || pass == Pass::tangents ? 3 : 2;
+
+template <class Kind, Pass pass, class Cell>
+INLINE Cell *place(Cell *row, Int col) {
+  return row + (col + 1) * (Kind::states * NUMBERS<pass>);
+}
+
+/* Add the odds of an ending, where it is one, to a sum of odds. */
+INLINE void add(Ending &sum, Ending more, Mask where) {
+  more.e = where ? more.e : all(NOTHING);
+  Vec top = greater(sum.e, more.e), a = power_of_two(sum.e - top), b = power_of_two(more.e - top);
+  sum.m = sum.m * a + more.m * b;
+  sum.mt = sum.mt * a + more.mt * b;
+  sum.e = top;
+}
+
+/* One sweep forwards. row: the states of the row above it, replaced by those of its last row. */
+template <class Kind, Pass pass, bool recording, template <class, Pass> class Layout>
+inline void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Extent &extent, const Vec *staged,
+                          const Vec *t_staged, typename Layout<Kind, pass>::Cell *row, Vec *records,
+                          const Total *total, Ending &ending, Vec &entropy) {
+  using L = Layout<Kind, pass>;
+  constexpr int numbers = NUMBERS<pass>;
+  const Int steps = L::steps(cols);
+  const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
+  const States<Kind> outside = border<Kind, pass>(lanes, row_numbers + Real(1));
+  States<Kind> left = outside, diagonal;
+  Value costs[COSTS];
+  for (int c = 0; c < COSTS; ++c) costs[c] = lanes.costs[c];
+
+  auto above = [&](const States<Kind> &last, Int col) {
+    States<Kind> up;
+    auto *from = place<Kind, pass>(row, col);
+    unrolled<Kind::states>([&](auto k) {
+      Value &value = up.of[k];
+      if constexpr (L::rows_in_lanes) {
+        value.m = shift_up(last.of[k].m, from[k * numbers]);
+        value.e = shift_up(last.of[k].e, from[k * numbers + 1]);
+        if constexpr (numbers > 2) value.x = shift_up(last.of[k].x, from[k * numbers + 2]);
+      } else {
+        value.m = from[k * numbers];
+        value.e = from[k * numbers + 1];
+        if constexpr (numbers > 2) value.x = from[k * numbers + 2];
+      }
+    });
+    return up;
+  };
+  auto keep = [&](const States<Kind> &states, Int col) {
+    auto *to = place<Kind, pass>(row, col);
+    unrolled<Kind::states>([&](auto k) {
+      const Value &value = states.of[k];
+      if constexpr (L::rows_in_lanes) {
+        to[k * numbers] = value.m[LANES - 1];
+        to[k * numbers + 1] = value.e[LANES - 1];
+        if constexpr (numbers > 2) to[k * numbers + 2] = value.x[LANES - 1];
+      } else {
+        to[k * numbers] = value.m;
+        to[k * numbers + 1] = value.e;
+        if constexpr (numbers > 2) to[k * numbers + 2] = value.x;
+      }
+    });
+  };
+
+  diagonal = above(left, -1);
+  keep(outside, -1);
+  Ending own{all(0), all(NOTHING), all(0)};
+  Vec own_entropy = all(0);
+  for (Int t = 0; t < steps; ++t) {
+    // beyond the last column the first lanes have no cell, and any number will do
+    States<Kind> up = above(left, t < cols ? t : cols - 1), out;
+    Mask ends_here = (extent.end_first <= all_int(t)) & (extent.end_last > all_int(t));
+    costs[int(Cost::match)] = match_odds<pass>(lanes, staged[t], pass == Pass::tangents ? t_staged[t] : all(0));
+    Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
+                                                 recording ? records + t * Record<Kind, pass>::size : nullptr, total,
+                                                 ends_here, &own_entropy);
+    if (L::rows_in_lanes && t < LANES - 1) {  // lanes that have not begun are outside
+      Mask begun = extent.first <= all_int(t);
+      unrolled<Kind::states>([&](auto k) {
+        out.of[k].m = begun ? out.of[k].m : outside.of[k].m;
+        out.of[k].e = begun ? out.of[k].e : outside.of[k].e;
+        if constexpr (numbers > 2) out.of[k].x = begun ? out.of[k].x : outside.of[k].x;
+      });
+    }
+    if constexpr (!recording) {
+      if constexpr (Kind::end == End::last) {
+        own.m = ends_here ? here.m : own.m;
+        own.e = ends_here ? here.e : own.e;
+        own.mt = ends_here ? here.mt : own.mt;
+      } else {
+        add(own, here, ends_here);
+      }
+    }
+    diagonal = up;
+    left = out;
+    if (!L::rows_in_lanes || t >= LANES - 1) keep(out, L::rows_in_lanes ? t - (LANES - 1) : t);
+  }
+  if constexpr (!recording) add(ending, own, all_int(-1));
+  entropy += own_entropy;
+}
+
+/* Sums over all sweeps, of each lane, in double. */
+struct Gathered {
+  double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES], border[LANES], border_tangent[LANES];
+};
+
+/* One sweep backwards. below: what the row below hands up, replaced by what its first row does. matched: the
+   similarity's derivative in steps, in place of the similarity in `staged`, and its tangent in place of t_staged. */
+template <class Kind, Pass pass, template <class, Pass> class Layout>
+inline void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records, Vec *staged,
+                           Vec *t_staged, const Lanes &lanes, typename Layout<Kind, pass>::Cell *below,
+                           Gathered &gathered) {
+  using L = Layout<Kind, pass>;
+  constexpr bool tangents = pass == Pass::tangents;
+  constexpr int numbers = tangents ? 2 : 1, width = Kind::states * numbers;
+  const Int steps = L::steps(cols);
+  const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
+  Flows<Kind> from_right{}, diagonal_before{}, up_before{};
+  Sums sums{};
+  Vec at_border = all(0), t_at_border = all(0);
+
+  // what a cell gets: from its right neighbour, and from the two below, which in steps are one and two later
+  auto incoming = [&](Int col) {
+    Flows<Kind> v = from_right;
+    const bool exists = col >= -1 && col < cols;
+    auto *from = below + (exists ? (col + 1) * width : 0);
+    unrolled<Kind::states>([&](auto k) {
+      if constexpr (L::rows_in_lanes) {
+        v.of[k].v += shift_down(up_before.of[k].v, exists ? from[k * numbers] : Real(0));
+        if constexpr (tangents) v.of[k].t += shift_down(up_before.of[k].t, exists ? from[k * numbers + 1] : Real(0));
+      } else {
+        v.of[k].v += from[k * numbers];
+        if constexpr (tangents) v.of[k].t += from[k * numbers + 1];
+      }
+    });
+    return v;
+  };
+  auto hand_up = [&](const Flows<Kind> &message, Int col) {
+    auto *to = below + (col + 1) * width;
+    unrolled<Kind::states>([&](auto k) {
+      if constexpr (L::rows_in_lanes) {
+        to[k * numbers] = message.of[k].v[0];
+        if constexpr (tangents) to[k * numbers + 1] = message.of[k].t[0];
+      } else {
+        to[k * numbers] = message.of[k].v;
+        if constexpr (tangents) to[k * numbers + 1] = message.of[k].t;
+      }
+    });
+  };
+
+  for (Int t = steps - 1; t >= 0; --t) {
+    Flows<Kind> v = incoming(L::rows_in_lanes ? t - (LANES - 1) : t), diagonal, left, up;
+    if (L::rows_in_lanes && t < LANES - 1) {  // lanes that stand outside: on the border or before it
+      Mask on_border = extent.first == all_int(t + 1), inside = extent.first <= all_int(t);
+      if constexpr (!Kind::local) {
+        at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : all(0);
+        if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : all(0);
+      }
+      unrolled<Kind::states>([&](auto k) {
+        v.of[k].v = inside ? v.of[k].v : all(0);
+        if constexpr (tangents) v.of[k].t = inside ? v.of[k].t : all(0);
+      });
+    }
+    Flow matched;
+    backward<Kind, pass>(records + t * Record<Kind, pass>::size, v, diagonal, left, up, matched, sums);
+    if constexpr (tangents) {
+      sums.entropy += matched.t * (staged[t] > -lanes.limit ? staged[t] * lanes.inverse_t : all(0));
+      t_staged[t] = matched.t;
+    }
+    staged[t] = matched.v;
+    Flows<Kind> message = up;
+    unrolled<Kind::states>([&](auto k) {
+      message.of[k].v += diagonal_before.of[k].v;
+      if constexpr (tangents) message.of[k].t += diagonal_before.of[k].t;
+    });
+    if (t < cols) hand_up(message, t);
+    up_before = message;
+    diagonal_before = diagonal;
+    from_right = left;
+  }
+  // the column outside, for the lanes whose first step was 0; the others have been there
+  Flows<Kind> v = from_right;
+  {
+    auto *from = below;
+    unrolled<Kind::states>([&](auto k) {
+      if constexpr (L::rows_in_lanes) {
+        v.of[k].v += shift_down(up_before.of[k].v, Real(0));
+        if constexpr (tangents) v.of[k].t += shift_down(up_before.of[k].t, Real(0));
+      } else {
+        v.of[k].v += from[k * numbers];
+        if constexpr (tangents) v.of[k].t += from[k * numbers + 1];
+      }
+    });
+  }
+  if constexpr (!Kind::local) {
+    Mask on_border = extent.first == all_int(0);
+    at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : all(0);
+    if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : all(0);
+  }
+  hand_up(diagonal_before, -1);
+
+  for (int l = 0; l < LANES; ++l) {
+    for (int c = 0; c < COSTS; ++c) {
+      gathered.cost[c][l] += sums.cost[c][l];
+      if constexpr (tangents) gathered.cost_tangent[c][l] += sums.cost_tangent[c][l];
+    }
+    gathered.entropy[l] += sums.entropy[l];
+    gathered.border[l] += at_border[l];
+    if constexpr (tangents) gathered.border_tangent[l] += t_at_border[l];
+  }
+}
+
+}  // namespace alignment
+
+#endif

@@ -1,0 +1,155 @@
+/* A vector of numbers that are worked on side by side, as wide as the CPU has it, and the few functions of it that the
+   kernels need. GCC's and Clang's vector extension: arithmetic, comparisons (all bits set where true) and the
+   conditional operator work element by element. */
+
+#ifndef VECTOR_H
+#define VECTOR_H
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+#include "alignment.h"
+
+#define INLINE inline __attribute__((always_inline))
+
+namespace alignment {
+
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64;
+#elif defined(__AVX__)
+constexpr int VECTOR_BYTES = 32;
+#else
+constexpr int VECTOR_BYTES = 16;
+#endif
+
+using Real = REAL;
+using Int = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
+constexpr int LANES = VECTOR_BYTES / sizeof(Real);
+
+typedef Real Vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef Int Mask __attribute__((vector_size(VECTOR_BYTES)));
+
+constexpr bool IS_FLOAT = sizeof(Real) == 4;
+constexpr int FRACTION_BITS = IS_FLOAT ? 23 : 52;
+constexpr int BIAS = IS_FLOAT ? 127 : 1023;
+constexpr Int ONE_BITS = Int(BIAS) << FRACTION_BITS;
+constexpr Int FRACTION_MASK = (Int(1) << FRACTION_BITS) - 1;
+constexpr Real SHIFTER = IS_FLOAT ? Real(8388608.0) : Real(4503599627370496.0);  // 2^FRACTION_BITS
+constexpr Int SHIFTER_BITS = Int(FRACTION_BITS + BIAS) << FRACTION_BITS;
+
+INLINE Vec all(Real x) { return x - Vec{}; }
+INLINE Mask all_int(Int x) { return x - Mask{}; }
+INLINE Vec greater(Vec a, Vec b) { return a > b ? a : b; }
+INLINE Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
+
+INLINE Vec load(const Real *from) {
+  Vec v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+
+INLINE void store(Real *to, Vec v) { __builtin_memcpy(to, &v, sizeof v); }
+
+/* Call f with std::integral_constant 0, 1, ..., N-1: a loop whose counter is a constant. */
+template <class F, int... k>
+INLINE void unrolled(F &&f, std::integer_sequence<int, k...>) {
+  (f(std::integral_constant<int, k>{}), ...);
+}
+template <int N, class F>
+INLINE void unrolled(F &&f) {
+  unrolled(f, std::make_integer_sequence<int, N>{});
+}
+
+/* Elements of a and b by number: 0 to LANES-1 are a's, the rest b's. */
+template <int... index>
+INLINE Vec pick(Vec a, Vec b, std::integer_sequence<int, index...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, index...);
+#else
+  return __builtin_shuffle(a, b, Mask{index...});
+#endif
+}
+
+template <int... lane>
+INLINE Vec shift_up(Vec v, Vec first, std::integer_sequence<int, lane...>) {
+  return pick(v, first, std::integer_sequence<int, (lane == 0 ? LANES : lane - 1)...>{});
+}
+
+template <int... lane>
+INLINE Vec shift_down(Vec v, Vec last, std::integer_sequence<int, lane...>) {
+  return pick(v, last, std::integer_sequence<int, (lane == LANES - 1 ? LANES : lane + 1)...>{});
+}
+
+using EveryLane = std::make_integer_sequence<int, LANES>;
+
+/* Each lane gets what the lane before it has, the first lane gets `first`. */
+INLINE Vec shift_up(Vec v, Real first) { return shift_up(v, all(first), EveryLane{}); }
+
+/* Each lane gets what the lane after it has, the last lane gets `last`. */
+INLINE Vec shift_down(Vec v, Real last) { return shift_down(v, all(last), EveryLane{}); }
+
+/* 0, 1, 2, ... */
+template <int... lane>
+INLINE Mask lane_numbers(std::integer_sequence<int, lane...>) {
+  return Mask{lane...};
+}
+INLINE Mask lane_numbers() { return lane_numbers(EveryLane{}); }
+
+/* 2^d for whole d <= 0; 0 from -BIAS down. The sum puts d + BIAS into the last bits of a float, the shift makes them
+   its exponent. */
+INLINE Vec power_of_two(Vec d) {
+  Vec in_last_bits = greater(d, all(-BIAS)) + (SHIFTER + BIAS);
+  return (Vec)((Mask)in_last_bits << FRACTION_BITS);
+}
+
+/* The exponent of x >= the smallest normal number, as a whole number. */
+INLINE Vec exponent_of(Vec x) {
+  return (Vec)(((Mask)x >> FRACTION_BITS) | SHIFTER_BITS) - (SHIFTER + BIAS);
+}
+
+/* x without its exponent: between 1 and 2. */
+INLINE Vec fraction_of(Vec x) { return (Vec)(((Mask)x & FRACTION_MASK) | ONE_BITS); }
+
+/* The nearest whole number; of large numbers, one that is near. */
+INLINE Vec rounded(Vec x) { return (x + SHIFTER * Real(1.5)) - SHIFTER * Real(1.5); }
+
+/* 2^f for f between -1/2 and 1/2: interpolated in Chebyshev nodes; relative error 2.5e-9, for double 4.2e-18. */
+INLINE Vec power_of_fraction(Vec f) {
+  if constexpr (IS_FLOAT) {
+    Vec p = all(Real(0.00015461444697569129083));
+    p = p * f + Real(0.001340042817761583794);
+    p = p * f + Real(0.0096180566785246380754);
+    p = p * f + Real(0.055503272266703020589);
+    p = p * f + Real(0.24022650922288758071);
+    p = p * f + Real(0.69314720670283259577);
+    return p * f + Real(1);
+  } else {
+    Vec p = all(Real(4.455817908336064493e-10));
+    p = p * f + Real(7.0741942972885210056e-9);
+    p = p * f + Real(1.0178057087733941105e-7);
+    p = p * f + Real(1.3215432535912376166e-6);
+    p = p * f + Real(0.000015252733841556772589);
+    p = p * f + Real(0.00015403530463724354209);
+    p = p * f + Real(0.0013333558146406470697);
+    p = p * f + Real(0.0096181291075872566681);
+    p = p * f + Real(0.055504108664821627039);
+    p = p * f + Real(0.24022650695910159567);
+    p = p * f + Real(0.69314718055994530925);
+    return p * f + Real(1);
+  }
+}
+
+/* log2 of m between 1 and 2, by the series of the inverse hyperbolic tangent around sqrt(2), where |z| <= 0.172. */
+INLINE Vec log2_of(Vec m) {
+  constexpr double ROOT = 1.4142135623730950488, TWO_OVER_LN2 = 2.8853900817779268147;
+  Vec z = (m - Real(ROOT)) / (m + Real(ROOT)), y = z * z;
+  constexpr int TERMS = IS_FLOAT ? 5 : 11;
+  Vec series = all(0);
+  unrolled<TERMS>([&](auto k) { series = series * y + Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)); });
+  return Real(0.5) + z * series;
+}
+
+}  // namespace alignment
+
+#endif
