@@ -194,8 +194,28 @@ void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad,
   }
 }
 
+// A carried row of fractions and exponents with the fractions' logarithms: `count` states.
+void with_logarithms(const Vec *from, Vec *to, Int count) {
+  for (Int k = 0; k < count; ++k) to[3 * k] = from[2 * k], to[3 * k + 1] = from[2 * k + 1], to[3 * k + 2] = log2_of(from[2 * k]);
+}
+
+void with_logarithms(const Real *from, Real *to, Int count) {
+  for (Int k0 = 0; k0 < count; k0 += LANES) {
+    Vec m = all(1);
+    const int some = int(std::min<Int>(LANES, count - k0));
+    for (int k = 0; k < some; ++k) m[k] = from[2 * (k0 + k)];
+    const Vec x = log2_of(m);
+    for (int k = 0; k < some; ++k) {
+      to[3 * (k0 + k)] = from[2 * (k0 + k)], to[3 * (k0 + k) + 1] = from[2 * (k0 + k) + 1], to[3 * (k0 + k) + 2] = x[k];
+    }
+  }
+}
+
 // Vectors of records that a block may have in PairsSideBySide: with its states they should fit a level of cache.
-constexpr Int BLOCK_VECTORS = 6144;
+#ifndef BV
+#define BV 6144
+#endif
+constexpr Int BLOCK_VECTORS = BV;
 
 // Lanes that belong to one task: pairs side by side, or one pair whose rows are.
 template <class Kind, Pass pass, template <class, Pass> class Layout>
@@ -223,9 +243,12 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     lanes.costs[int(Cost::back)] = nothing();
   }
 
+  // Sums over the cells of row i of a pair are kept in slot i % LANES, which in RowsSideBySide is the row's lane, and
+  // the slots are added up in one order: so both layouts give the same result to the last bit.
+  constexpr int slots = L::rows_in_lanes ? 1 : LANES;
   Worth worth[LANES] = {};
   bool bad[LANES] = {};
-  Gathered gathered{};
+  Gathered gathered[slots] = {};
   if (rows > 0) {
     const Int steps = L::steps(cols);
     constexpr int record = Record<Kind, pass>::size;
@@ -242,6 +265,8 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     Vec *staged = staged_memory.data(), *t_staged = t_staged_memory.data();
     auto kept = [&](Int block) { return reinterpret_cast<Cell *>(kept_memory.data() + vectors(first_cells) * block); };
 
+    Buffer end_entropy_memory(sweeps);
+    Vec *end_entropy = end_entropy_memory.data();
     Mask bad_lanes{};
     auto stage = [&](Int i, const Extent &where, Vec *to, Vec *t_to) {
       const Real *from[LANES], *t_from[LANES];
@@ -250,9 +275,11 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         from[l] = lanes.similarity[l] + offset;
         t_from[l] = tangents ? lanes.t_similarity[l] + offset : nullptr;
       }
-      gather(from, where, steps, to);
-      for (Int t = 0; t < steps; ++t) to[t] = clean(lanes, to[t], bad_lanes);
-      if constexpr (tangents) gather(t_from, where, steps, t_to);
+      const int64_t size = job.call.rows * job.call.cols;
+      gather(lanes.similarity, size, from, where, steps, to, [&](Vec s) { return clean(lanes, s, bad_lanes); });
+      if constexpr (tangents) {
+        gather(lanes.t_similarity, size, t_from, where, steps, t_to, [](Vec t_s) { return t_s; });
+      }
     };
 
     // forwards: the score, and the checkpoints
@@ -270,31 +297,30 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         }
       }
     }
-    Ending ending{all(0), all(NOTHING), all(0)};
-    Vec entropy = all(0);
+    Ending ending[slots];
+    std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0)});
     for (Int i = 0; i < rows; i += L::rows) {
       if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
       Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
       stage(i, where, staged, t_staged);
       forward_sweep<Kind, first_pass, false, Layout>(lanes, i, cols, where, staged, t_staged, row, nullptr, nullptr,
-                                                     ending, entropy);
+                                                     ending[i % slots], end_entropy[0]);
     }
     Total total;
-    if constexpr (L::rows_in_lanes) {
+    for (int p = 0; p < (L::rows_in_lanes ? 1 : LANES); ++p) {
       double m = 0, e = double(NOTHING), mt = 0;
-      for (int l = 0; l < LANES; ++l) e = std::max(e, double(ending.e[l]));
-      for (int l = 0; l < LANES; ++l) {
-        m += double(ending.m[l]) * std::exp2(double(ending.e[l]) - e);
-        mt += double(ending.mt[l]) * std::exp2(double(ending.e[l]) - e);
-        bad[0] = bad[0] || bad_lanes[l];
+      for (int s = 0; s < LANES; ++s) e = std::max(e, double(L::rows_in_lanes ? ending[0].e[s] : ending[s % slots].e[p]));
+      for (int s = 0; s < LANES; ++s) {
+        const Ending &part = ending[s % slots];
+        const int lane = L::rows_in_lanes ? s : p;
+        double scale = std::exp2(double(part.e[lane]) - e);
+        m += double(part.m[lane]) * scale;
+        mt += double(part.mt[lane]) * scale;
+        if (L::rows_in_lanes || s == p) bad[p] = bad[p] || bad_lanes[s];
       }
-      worth[0] = worth_of(m, e, mt);
-      for (int l = 0; l < LANES; ++l) set_total(total, l, worth[0]);
-    } else {
+      worth[p] = worth_of(m, e, mt);
       for (int l = 0; l < LANES; ++l) {
-        worth[l] = worth_of(double(ending.m[l]), double(ending.e[l]), double(ending.mt[l]));
-        bad[l] = bad_lanes[l];
-        set_total(total, l, worth[l]);
+        if (L::rows_in_lanes || l == p) set_total(total, l, worth[p]);
       }
     }
 
@@ -306,19 +332,10 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       for (Int block = blocks - 1; block >= 0; --block) {
         const Int first = block * block_rows, last = std::min(first + block_rows, rows);
         const Cell *from = kept(block);
-        for (Int c = 0; c <= cols; ++c) {
-          for (int k = 0; k < Kind::states; ++k) {
-            const Cell *source = from + (c * Kind::states + k) * NUMBERS<first_pass>;
-            Cell *to = row + (c * Kind::states + k) * NUMBERS<pass>;
-            for (int n = 0; n < NUMBERS<first_pass>; ++n) to[n] = source[n];
-            if constexpr (pass == Pass::gradients) {
-              if constexpr (L::rows_in_lanes) {
-                to[2] = std::log2(to[0]);
-              } else {
-                to[2] = log2_of(to[0]);
-              }
-            }
-          }
+        if constexpr (pass == first_pass || pass == Pass::marginals) {
+          std::copy(from, from + row_cells, row);
+        } else {
+          with_logarithms(from, row, (cols + 1) * Kind::states);
         }
         for (Int i = first; i < last; i += L::rows) {
           const size_t offset = size_t(i - first) / L::rows * steps;
@@ -327,19 +344,20 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
           Ending unused{};
           forward_sweep<Kind, pass, true, Layout>(lanes, i, cols, where, staged + offset,
                                                   t_staged + (tangents ? offset : 0), row,
-                                                  record_memory.data() + offset * record, &total, unused, entropy);
+                                                  record_memory.data() + offset * record, &total, unused,
+                                                  end_entropy[(i - first) / L::rows]);
         }
         for (Int i = first + (last - first - 1) / L::rows * L::rows; i >= first; i -= L::rows) {
           const size_t offset = size_t(i - first) / L::rows * steps;
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
           Vec *t_own = t_staged + (tangents ? offset : 0);
           backward_sweep<Kind, pass, Layout>(i, cols, where, record_memory.data() + offset * record, staged + offset,
-                                             t_own, lanes, below, gathered);
+                                             t_own, lanes, below, end_entropy[(i - first) / L::rows], gathered[i % slots]);
           Real *to[LANES];
           for (int l = 0; l < LANES; ++l) {
             to[l] = lanes.d_similarity[l] + (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
           }
-          scatter(tangents ? t_own : staged + offset, where, steps, to);
+          scatter(tangents ? t_own : staged + offset, lanes.d_similarity, job.call.rows * job.call.cols, to, where, steps);
         }
       }
       // what reached the row outside: gaps along it
@@ -347,26 +365,26 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         for (Int c = 0; c < cols; ++c) {
           const Cell *flow = below + (c + 1) * flow_width;
           for (int l = 0; l < (L::rows_in_lanes ? 1 : LANES); ++l) {
-            gathered.border[l] += double(as_vector(flow[0])[l]) * double(c + 1);
-            if (tangents) gathered.border_tangent[l] += double(as_vector(flow[flow_width - 1])[l]) * double(c + 1);
+            gathered[0].border[l] += double(as_vector(flow[0])[l]) * double(c + 1);
+            if (tangents) gathered[0].border_tangent[l] += double(as_vector(flow[flow_width - 1])[l]) * double(c + 1);
           }
         }
       }
-      for (int l = 0; l < LANES; ++l) gathered.entropy[l] += double(entropy[l]);
     }
   }
 
   for (int p = 0; p < pair_count; ++p) {
     Summed sums{};
-    for (int l = 0; l < LANES; ++l) {
-      if (!L::rows_in_lanes && l != p) continue;
+    for (int s = 0; s < LANES; ++s) {
+      const Gathered &part = gathered[s % slots];
+      const int lane = L::rows_in_lanes ? s : p;
       for (int c = 0; c < COSTS; ++c) {
-        sums.cost[c] += gathered.cost[c][l];
-        sums.cost_tangent[c] += gathered.cost_tangent[c][l];
+        sums.cost[c] += part.cost[c][lane];
+        sums.cost_tangent[c] += part.cost_tangent[c][lane];
       }
-      sums.entropy += gathered.entropy[l];
-      sums.border += gathered.border[l];
-      sums.border_tangent += gathered.border_tangent[l];
+      sums.entropy += part.entropy[lane];
+      sums.border += part.border[lane];
+      sums.border_tangent += part.border_tangent[lane];
     }
     finish_pair(job, pass, pairs[p], worth[p], bad[p], sums);
   }
@@ -393,7 +411,6 @@ int32_t run(const Job &job) {
     return ALIGNMENT_BAD_CALL;
   }
   try {
-    const bool wide = call.layout == ALIGNMENT_PAIRS || (call.layout == ALIGNMENT_CHOOSE && call.pairs >= 2 * LANES);
     // large pairs first: what is alike shares a vector, and the last tasks are short
     std::vector<int64_t> order(call.pairs);
     std::iota(order.begin(), order.end(), 0);
@@ -407,18 +424,21 @@ int32_t run(const Job &job) {
       const Size &x = sizes[a], &y = sizes[b];
       return std::make_tuple(-x.rows, -x.cols, a) < std::make_tuple(-y.rows, -y.cols, b);
     });
-    const int64_t per_task = wide ? LANES : 1, tasks = (call.pairs + per_task - 1) / per_task;
+    // full groups side by side; a rest that would leave most lanes empty, and few pairs, each by its rows
+    int64_t rest = call.layout == ALIGNMENT_PAIRS ? 0 : call.layout == ALIGNMENT_ROWS ? call.pairs : call.pairs % LANES;
+    if (call.layout == ALIGNMENT_CHOOSE && rest > LANES / 2 + LANES / 8) rest = 0;
+    const int64_t groups = (call.pairs - rest + LANES - 1) / LANES, tasks = groups + rest;
     std::atomic<int64_t> next{0};
     std::atomic<bool> out_of_memory{false};
     auto work = [&] {
       for (int64_t task; (task = next.fetch_add(1)) < tasks;) {
-        int64_t first = task * per_task;
-        int count = int(std::min(per_task, call.pairs - first));
         try {
-          if (wide) {
+          if (task < groups) {
+            int64_t first = task * LANES;
+            int count = int(std::min<int64_t>(LANES, call.pairs - rest - first));
             solve_kind<pass, PairsSideBySide>(job, order.data() + first, count);
           } else {
-            solve_kind<pass, RowsSideBySide>(job, order.data() + first, count);
+            solve_kind<pass, RowsSideBySide>(job, order.data() + (call.pairs - rest) + (task - groups), 1);
           }
         } catch (const std::bad_alloc &) {
           out_of_memory = true;

@@ -94,15 +94,15 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     if constexpr (apart > 0) {
       unrolled<apart - 1>([&](auto c) { part_top = greater(part_top, e[c + 1]); });
       unrolled<apart>([&](auto c) {
-        if constexpr (apart > 1) m[c] *= power_of_two(e[c] - part_top);
+        if constexpr (apart > 1) m[c] = scaled(m[c], e[c] - part_top);
         part += m[c];
-        if constexpr (tangents) part_tangent += m[c] * (has_common ? x[c] + common.x : x[c]);
+        if constexpr (tangents) part_tangent = fused(m[c], has_common ? x[c] + common.x : x[c], part_tangent);
       });
       ending.m = has_common ? part * common.m : part;
       ending.e = has_common ? part_top + common.e : part_top;
       ending.mt = has_common ? part_tangent * common.m : part_tangent;
       if constexpr (recording) {
-        Vec scale = power_of_two(smaller(ending.e - total->e, all(0))) * total->inverse_m;
+        Vec scale = scaled(total->inverse_m, smaller(ending.e - total->e, all(0)));
         if constexpr (has_common) scale *= common.m;
         scale = inside ? scale : all(0);
         unrolled<apart>([&](auto c) {
@@ -110,7 +110,8 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
           record[R::end(c)] = share;
           if constexpr (tangents) record[R::end_tangent(c)] = share * (own - total->tangent);
           if constexpr (gradients) {
-            *entropy -= share * (((has_common ? e[c] + common.e : e[c]) - total->e) + (own - total->log2_m));
+            Vec bits = ((has_common ? e[c] + common.e : e[c]) - total->e) + (own - total->log2_m);
+            *entropy = fused(-share, bits, *entropy);
           }
         });
       }
@@ -119,9 +120,9 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     unrolled<count>([&](auto c) {
       if constexpr (c >= apart) top = greater(top, e[c]);
     });
-    Vec sum = all(0), part_scale = apart > 0 ? power_of_two(part_top - top) : all(0);
+    Vec sum = all(0);
     unrolled<count>([&](auto c) {
-      m[c] *= c < apart ? part_scale : power_of_two(e[c] - top);
+      m[c] = scaled(m[c], (c < apart ? part_top : e[c]) - top);
       sum += m[c];
     });
 
@@ -133,7 +134,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       if constexpr (recording) unrolled<count>([&](auto c) { record[R::share(k, c)] = share[c]; });
       if constexpr (tangents) {
         Vec mean = all(0);
-        unrolled<count>([&](auto c) { mean += share[c] * x[c]; });
+        unrolled<count>([&](auto c) { mean = fused(share[c], x[c], mean); });
         if constexpr (recording) {
           unrolled<count>([&](auto c) { record[R::share_tangent(k, c)] = share[c] * (x[c] - mean); });
         }
@@ -145,20 +146,23 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     result.e = has_common ? top + common.e + shift : top + shift;
     result.m = fraction_of(whole);
     if constexpr (gradients) {
-      Vec bits = exponent_of(sum) + log2_of(fraction_of(sum));  // of the sum, relative to 2^top
-      result.x = has_common ? bits + common.x - shift : bits - shift;
-      unrolled<count>([&](auto c) { bits -= record[R::share(k, c)] * ((e[c] - top) + x[c]); });
+      Vec log2_sum = log2_of(fraction_of(sum)), bits = exponent_of(sum) + log2_sum;  // of the sum, relative to 2^top
+      // log2 of m as it is, so that it can also be had from m alone, where a block begins
+      result.x = has_common ? log2_of(result.m) : log2_sum;
+      unrolled<count>([&](auto c) { bits = fused(-record[R::share(k, c)], (e[c] - top) + x[c], bits); });
       record[R::entropy(k)] = bits;
     }
 
     if constexpr (k == 0 && apart == 0) {
       ending = {result.m, result.e, result.m * result.x};
       if constexpr (recording) {
-        Vec scale = power_of_two(smaller(result.e - total->e, all(0))) * total->inverse_m;
+        Vec scale = scaled(total->inverse_m, smaller(result.e - total->e, all(0)));
         Vec share = inside ? result.m * scale : all(0);
         record[R::end(0)] = share;
         if constexpr (tangents) record[R::end_tangent(0)] = share * (result.x - total->tangent);
-        if constexpr (gradients) *entropy -= share * ((result.e - total->e) + (result.x - total->log2_m));
+        if constexpr (gradients) {
+          *entropy = fused(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
+        }
       }
     }
   });
@@ -199,14 +203,14 @@ INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Fl
   unrolled<Kind::states>([&](auto state) {
     constexpr int k = state;
     const Flow own = v.of[k];
-    if constexpr (pass == Pass::gradients) sums.entropy += own.v * record[R::entropy(k)];
+    if constexpr (pass == Pass::gradients) sums.entropy = fused(own.v, record[R::entropy(k)], sums.entropy);
     unrolled<Kind::counts[k]>([&](auto choice) {
       constexpr int c = choice;
       constexpr Choice what = Kind::choices[k][c];
       Vec share = record[R::share(k, c)];
       Flow part;
       part.v = own.v * share;
-      if constexpr (tangents) part.t = own.t * share + own.v * record[R::share_tangent(k, c)];
+      if constexpr (tangents) part.t = fused(own.t, share, own.v * record[R::share_tangent(k, c)]);
       if constexpr (k == 0 && Kind::end == End::after_match && c < ends<Kind>()) {
         part.v += record[R::end(c)];
         if constexpr (tangents) part.t += record[R::end_tangent(c)];

@@ -73,6 +73,7 @@ INLINE Vec as_vector(Real cell) { return all(cell); }
 struct Extent {
   Mask first, last;          // cells: first <= step < last
   Mask end_first, end_last;  // cells where an alignment may end
+  Int all_first, all_last;   // steps where every lane has a cell
 };
 
 template <class Kind, bool rows_in_lanes>
@@ -93,6 +94,9 @@ INLINE Extent extent(const Lanes &lanes, Int row) {
       x.end_first[l] = i == lanes.rows[l] - 1 ? x.last[l] - 1 : x.last[l];
     }
   }
+  x.all_first = x.first[LANES - 1];
+  x.all_last = x.last[0];
+  for (int l = 1; l < LANES; ++l) x.all_last = x.last[l] < x.all_last ? x.last[l] : x.all_last;
   return x;
 }
 
@@ -119,40 +123,77 @@ INLINE void transpose(Vec (&v)[LANES]) {
   stage(std::integral_constant<int, 8>{});
 }
 
-/* The steps of a sweep from the rows of a matrix: 0 where a lane has no cell. row[l] + step is the address. */
-inline void gather(const Real *const (&row)[LANES], const Extent &extent, Int steps, Vec *to) {
+/* LANES numbers of a matrix from `at` on, of which only those first <= number < last are wanted. */
+struct Piece {
+  bool whole, empty, readable;  // all wanted; none; all inside the matrix, wanted or not
+  Mask wanted;
+  int first, last;
+
+  INLINE Piece(const Real *at, const Real *begin, const Real *end, Int from, Int to) {
+    first = int(from > 0 ? (from < LANES ? from : LANES) : 0);
+    last = int(to < LANES ? (to > first ? to : first) : LANES);
+    whole = first == 0 && last == LANES;
+    empty = first == last;
+    readable = at >= begin && at + LANES <= end;
+    wanted = (lane_numbers() >= all_int(first)) & (lane_numbers() < all_int(last));
+  }
+};
+
+/* The steps of a sweep from the rows of the lanes' matrices, which are `size` large: 0 where a lane has no cell.
+   row[l] + step is the address. */
+template <class Clean>
+INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real *const (&row)[LANES],
+                   const Extent &extent, Int steps, Vec *to, Clean clean) {
   for (Int t0 = 0; t0 < steps; t0 += LANES) {
-    Vec block[LANES] = {};
-    Int count = steps - t0 < LANES ? steps - t0 : LANES;
+    Vec block[LANES];
+    if (extent.all_first <= t0 && t0 + LANES <= extent.all_last) {
+      unrolled<LANES>([&](auto l) { block[l] = load(row[l] + t0); });
+      transpose(block);
+      unrolled<LANES>([&](auto t) { to[t0 + t] = clean(block[t]); });
+      continue;
+    }
     for (int l = 0; l < LANES; ++l) {
-      Int first = extent.first[l] - t0, last = extent.last[l] - t0;
-      if (first <= 0 && last >= LANES) {
-        block[l] = load(row[l] + t0);
+      const Real *at = row[l] + t0;
+      Piece piece(at, matrix[l], matrix[l] + size, extent.first[l] - t0, extent.last[l] - t0);
+      if (piece.whole) {
+        block[l] = load(at);
+      } else if (piece.empty) {
+        block[l] = all(0);
+      } else if (piece.readable) {
+        block[l] = piece.wanted ? load(at) : all(0);
       } else {
         Real part[LANES] = {};
-        for (Int t = first > 0 ? first : 0; t < (last < LANES ? last : LANES); ++t) part[t] = row[l][t0 + t];
+        for (int t = piece.first; t < piece.last; ++t) part[t] = at[t];
         block[l] = load(part);
       }
     }
     transpose(block);
-    for (Int t = 0; t < count; ++t) to[t0 + t] = block[t];
+    for (Int t = 0; t < LANES && t0 + t < steps; ++t) to[t0 + t] = clean(block[t]);
   }
 }
 
-inline void scatter(const Vec *from, const Extent &extent, Int steps, Real *const (&row)[LANES]) {
+/* The other way: the cells of the lanes, and nothing else, are written. */
+inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *const (&row)[LANES],
+                    const Extent &extent, Int steps) {
   for (Int t0 = 0; t0 < steps; t0 += LANES) {
-    Vec block[LANES] = {};
-    Int count = steps - t0 < LANES ? steps - t0 : LANES;
-    for (Int t = 0; t < count; ++t) block[t] = from[t0 + t];
+    Vec block[LANES];
+    if (extent.all_first <= t0 && t0 + LANES <= extent.all_last) {
+      unrolled<LANES>([&](auto t) { block[t] = from[t0 + t]; });
+      transpose(block);
+      unrolled<LANES>([&](auto l) { store(row[l] + t0, block[l]); });
+      continue;
+    }
+    for (Int t = 0; t < LANES; ++t) block[t] = t0 + t < steps ? from[t0 + t] : all(0);
     transpose(block);
     for (int l = 0; l < LANES; ++l) {
-      Int first = extent.first[l] - t0, last = extent.last[l] - t0;
-      if (first <= 0 && last >= LANES) {
-        store(row[l] + t0, block[l]);
+      Real *at = row[l] + t0;
+      Piece piece(at, matrix[l], matrix[l] + size, extent.first[l] - t0, extent.last[l] - t0);
+      if (piece.whole) {
+        store(at, block[l]);
+      } else if (!piece.empty && piece.readable) {  // the pair is this thread's: what is between may be put back
+        store(at, piece.wanted ? block[l] : load(at));
       } else {
-        Real part[LANES];
-        store(part, block[l]);
-        for (Int t = first > 0 ? first : 0; t < (last < LANES ? last : LANES); ++t) row[l][t0 + t] = part[t];
+        for (int t = piece.first; t < piece.last; ++t) at[t] = block[l][t];
       }
     }
   }
@@ -169,13 +210,14 @@ INLINE Vec clean(const Lanes &lanes, Vec s, Mask &bad) {
 /* Odds of a match. */
 template <Pass pass>
 INLINE Value match_odds(const Lanes &lanes, Vec s, Vec t_s) {
-  Vec whole = rounded(s * lanes.scale_high);
-  Vec part = (s * lanes.scale_high - whole) + s * lanes.scale_low;
+  Vec whole = rounded_product(s, lanes.scale_high);
+  Vec part = fused(s, lanes.scale_low, fused(s, lanes.scale_high, -whole));
   part = smaller(greater(part, all(-1)), all(1));
   Value x{power_of_fraction(part), whole, all(0)};
   if constexpr (pass == Pass::gradients) x.x = part;
   if constexpr (pass == Pass::tangents) {
-    x.x = s > -lanes.limit ? t_s * lanes.inverse_t - (s * lanes.inverse_t) * lanes.t_ratio : all(0);
+    Vec tangent = fused(t_s, lanes.inverse_t, -(s * lanes.inverse_t) * lanes.t_ratio);
+    x.x = s > -lanes.limit ? tangent : all(0);
   }
   return x;
 }
@@ -187,11 +229,11 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
   if constexpr (Kind::local) {
     for (auto &state : states.of) state = nothing();
   } else {
-    Vec whole = rounded(gaps * lanes.gap_part);
-    Vec part = gaps * lanes.gap_part - whole;
+    Vec whole = rounded_product(gaps, lanes.gap_part);
+    Vec part = fused(gaps, lanes.gap_part, -whole);
     part = smaller(greater(part, all(-1)), all(1));
     Value &h = states.of[0];
-    h = {power_of_fraction(part), gaps * lanes.gap_whole + whole, all(0)};
+    h = {power_of_fraction(part), fused(gaps, lanes.gap_whole, whole), all(0)};
     if constexpr (pass == Pass::gradients) h.x = part;
     if constexpr (pass == Pass::tangents) h.x = gaps * lanes.gap_tangent;
     // a fraction between 1 and 2, as a cell's
@@ -213,19 +255,29 @@ INLINE Cell *place(Cell *row, Int col) {
 }
 
 /* Add the odds of an ending, where it is one, to a sum of odds. */
+template <Pass pass>
 INLINE void add(Ending &sum, Ending more, Mask where) {
   more.e = where ? more.e : all(NOTHING);
-  Vec top = greater(sum.e, more.e), a = power_of_two(sum.e - top), b = power_of_two(more.e - top);
-  sum.m = sum.m * a + more.m * b;
-  sum.mt = sum.mt * a + more.mt * b;
+  Vec top = greater(sum.e, more.e), d = sum.e - top, more_d = more.e - top;
+  sum.m = scaled(sum.m, d) + scaled(more.m, more_d);
+  if constexpr (pass == Pass::tangents) sum.mt = scaled(sum.mt, d) + scaled(more.mt, more_d);
   sum.e = top;
+}
+
+/* Sums over sweeps, of each lane, in double: a long sum of floats would lose what is small. */
+struct Gathered {
+  double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES], border[LANES], border_tangent[LANES];
+};
+
+INLINE void gather_sum(double (&total)[LANES], Vec sum) {
+  for (int l = 0; l < LANES; ++l) total[l] += double(sum[l]);
 }
 
 /* One sweep forwards. row: the states of the row above it, replaced by those of its last row. */
 template <class Kind, Pass pass, bool recording, template <class, Pass> class Layout>
-inline void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Extent &extent, const Vec *staged,
+__attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Extent &extent, const Vec *staged,
                           const Vec *t_staged, typename Layout<Kind, pass>::Cell *row, Vec *records,
-                          const Total *total, Ending &ending, Vec &entropy) {
+                          const Total *total, Ending &ending, Vec &end_entropy) {
   using L = Layout<Kind, pass>;
   constexpr int numbers = NUMBERS<pass>;
   const Int steps = L::steps(cols);
@@ -294,28 +346,23 @@ inline void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Ext
         own.e = ends_here ? here.e : own.e;
         own.mt = ends_here ? here.mt : own.mt;
       } else {
-        add(own, here, ends_here);
+        add<pass>(own, here, ends_here);
       }
     }
     diagonal = up;
     left = out;
     if (!L::rows_in_lanes || t >= LANES - 1) keep(out, L::rows_in_lanes ? t - (LANES - 1) : t);
   }
-  if constexpr (!recording) add(ending, own, all_int(-1));
-  entropy += own_entropy;
+  if constexpr (!recording) add<pass>(ending, own, all_int(-1));
+  end_entropy = own_entropy;
 }
-
-/* Sums over all sweeps, of each lane, in double. */
-struct Gathered {
-  double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES], border[LANES], border_tangent[LANES];
-};
 
 /* One sweep backwards. below: what the row below hands up, replaced by what its first row does. matched: the
    similarity's derivative in steps, in place of the similarity in `staged`, and its tangent in place of t_staged. */
 template <class Kind, Pass pass, template <class, Pass> class Layout>
-inline void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records, Vec *staged,
+__attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records, Vec *staged,
                            Vec *t_staged, const Lanes &lanes, typename Layout<Kind, pass>::Cell *below,
-                           Gathered &gathered) {
+                           Vec end_entropy, Gathered &gathered) {
   using L = Layout<Kind, pass>;
   constexpr bool tangents = pass == Pass::tangents;
   constexpr int numbers = tangents ? 2 : 1, width = Kind::states * numbers;
@@ -323,6 +370,7 @@ inline void backward_sweep(Int first_row, Int cols, const Extent &extent, const 
   const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
   Flows<Kind> from_right{}, diagonal_before{}, up_before{};
   Sums sums{};
+  sums.entropy = end_entropy;
   Vec at_border = all(0), t_at_border = all(0);
 
   // what a cell gets: from its right neighbour, and from the two below, which in steps are one and two later
@@ -370,7 +418,8 @@ inline void backward_sweep(Int first_row, Int cols, const Extent &extent, const 
     Flow matched;
     backward<Kind, pass>(records + t * Record<Kind, pass>::size, v, diagonal, left, up, matched, sums);
     if constexpr (tangents) {
-      sums.entropy += matched.t * (staged[t] > -lanes.limit ? staged[t] * lanes.inverse_t : all(0));
+      Vec similarity = staged[t] > -lanes.limit ? staged[t] * lanes.inverse_t : all(0);
+      sums.entropy = fused(matched.t, similarity, sums.entropy);
       t_staged[t] = matched.t;
     }
     staged[t] = matched.v;
@@ -405,14 +454,14 @@ inline void backward_sweep(Int first_row, Int cols, const Extent &extent, const 
   }
   hand_up(diagonal_before, -1);
 
-  for (int l = 0; l < LANES; ++l) {
-    for (int c = 0; c < COSTS; ++c) {
-      gathered.cost[c][l] += sums.cost[c][l];
-      if constexpr (tangents) gathered.cost_tangent[c][l] += sums.cost_tangent[c][l];
-    }
-    gathered.entropy[l] += sums.entropy[l];
-    gathered.border[l] += at_border[l];
-    if constexpr (tangents) gathered.border_tangent[l] += t_at_border[l];
+  for (int c = int(Cost::open); c < COSTS; ++c) {
+    gather_sum(gathered.cost[c], sums.cost[c]);
+    if constexpr (tangents) gather_sum(gathered.cost_tangent[c], sums.cost_tangent[c]);
+  }
+  if constexpr (pass != Pass::marginals) gather_sum(gathered.entropy, sums.entropy);
+  if constexpr (!Kind::local) {
+    gather_sum(gathered.border, at_border);
+    if constexpr (tangents) gather_sum(gathered.border_tangent, t_at_border);
   }
 }
 

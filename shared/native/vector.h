@@ -6,6 +6,11 @@
 #define VECTOR_H
 
 #include <cstdint>
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 #include <type_traits>
 #include <utility>
 
@@ -96,47 +101,74 @@ INLINE Mask lane_numbers(std::integer_sequence<int, lane...>) {
 }
 INLINE Mask lane_numbers() { return lane_numbers(EveryLane{}); }
 
-/* 2^d for whole d <= 0; 0 from -BIAS down. The sum puts d + BIAS into the last bits of a float, the shift makes them
-   its exponent. */
-INLINE Vec power_of_two(Vec d) {
+/* a * b + c. The kernels are compiled without contraction of their own, which the compiler would do now so and now so:
+   what is rounded once is written here, and the same cell gives the same bits wherever it is computed. */
+INLINE Vec fused(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#elif defined(__AVX__) && defined(__FMA__)
+  if constexpr (IS_FLOAT) return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+  if constexpr (!IS_FLOAT) return (Vec)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined(__aarch64__)
+  if constexpr (IS_FLOAT) return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+  if constexpr (!IS_FLOAT) return (Vec)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+#endif
+  return a * b + c;
+}
+
+/* m * 2^d for whole d <= 0; 0 for d far below. In general the sum puts d + BIAS into the last bits of a float, and the
+   shift makes them its exponent; AVX-512 has an instruction for it, and for the two functions after it. */
+INLINE Vec scaled(Vec m, Vec d) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_scalef_ps(__mmask16(-1), (__m512)m, (__m512)d);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_scalef_pd(__mmask8(-1), (__m512d)m, (__m512d)d);
+#endif
   Vec in_last_bits = greater(d, all(-BIAS)) + (SHIFTER + BIAS);
-  return (Vec)((Mask)in_last_bits << FRACTION_BITS);
+  return m * (Vec)((Mask)in_last_bits << FRACTION_BITS);
 }
 
 /* The exponent of x >= the smallest normal number, as a whole number. */
 INLINE Vec exponent_of(Vec x) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_getexp_ps(__mmask16(-1), (__m512)x);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_getexp_pd(__mmask8(-1), (__m512d)x);
+#endif
   return (Vec)(((Mask)x >> FRACTION_BITS) | SHIFTER_BITS) - (SHIFTER + BIAS);
 }
 
 /* x without its exponent: between 1 and 2. */
 INLINE Vec fraction_of(Vec x) { return (Vec)(((Mask)x & FRACTION_MASK) | ONE_BITS); }
 
-/* The nearest whole number; of large numbers, one that is near. */
-INLINE Vec rounded(Vec x) { return (x + SHIFTER * Real(1.5)) - SHIFTER * Real(1.5); }
+/* The nearest whole number to a * b; of large products, one that is near. */
+INLINE Vec rounded_product(Vec a, Vec b) {
+  constexpr Real CENTER = SHIFTER * Real(1.5);
+  return fused(a, b, all(CENTER)) - CENTER;
+}
 
 /* 2^f for f between -1/2 and 1/2: interpolated in Chebyshev nodes; relative error 2.5e-9, for double 4.2e-18. */
 INLINE Vec power_of_fraction(Vec f) {
   if constexpr (IS_FLOAT) {
     Vec p = all(Real(0.00015461444697569129083));
-    p = p * f + Real(0.001340042817761583794);
-    p = p * f + Real(0.0096180566785246380754);
-    p = p * f + Real(0.055503272266703020589);
-    p = p * f + Real(0.24022650922288758071);
-    p = p * f + Real(0.69314720670283259577);
-    return p * f + Real(1);
+    p = fused(p, f, all(Real(0.001340042817761583794)));
+    p = fused(p, f, all(Real(0.0096180566785246380754)));
+    p = fused(p, f, all(Real(0.055503272266703020589)));
+    p = fused(p, f, all(Real(0.24022650922288758071)));
+    p = fused(p, f, all(Real(0.69314720670283259577)));
+    return fused(p, f, all(1));
   } else {
     Vec p = all(Real(4.455817908336064493e-10));
-    p = p * f + Real(7.0741942972885210056e-9);
-    p = p * f + Real(1.0178057087733941105e-7);
-    p = p * f + Real(1.3215432535912376166e-6);
-    p = p * f + Real(0.000015252733841556772589);
-    p = p * f + Real(0.00015403530463724354209);
-    p = p * f + Real(0.0013333558146406470697);
-    p = p * f + Real(0.0096181291075872566681);
-    p = p * f + Real(0.055504108664821627039);
-    p = p * f + Real(0.24022650695910159567);
-    p = p * f + Real(0.69314718055994530925);
-    return p * f + Real(1);
+    p = fused(p, f, all(Real(7.0741942972885210056e-9)));
+    p = fused(p, f, all(Real(1.0178057087733941105e-7)));
+    p = fused(p, f, all(Real(1.3215432535912376166e-6)));
+    p = fused(p, f, all(Real(0.000015252733841556772589)));
+    p = fused(p, f, all(Real(0.00015403530463724354209)));
+    p = fused(p, f, all(Real(0.0013333558146406470697)));
+    p = fused(p, f, all(Real(0.0096181291075872566681)));
+    p = fused(p, f, all(Real(0.055504108664821627039)));
+    p = fused(p, f, all(Real(0.24022650695910159567)));
+    p = fused(p, f, all(Real(0.69314718055994530925)));
+    return fused(p, f, all(1));
   }
 }
 
@@ -146,8 +178,8 @@ INLINE Vec log2_of(Vec m) {
   Vec z = (m - Real(ROOT)) / (m + Real(ROOT)), y = z * z;
   constexpr int TERMS = IS_FLOAT ? 5 : 11;
   Vec series = all(0);
-  unrolled<TERMS>([&](auto k) { series = series * y + Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)); });
-  return Real(0.5) + z * series;
+  unrolled<TERMS>([&](auto k) { series = fused(series, y, all(Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)))); });
+  return fused(z, series, all(Real(0.5)));
 }
 
 }  // namespace alignment
