@@ -212,10 +212,9 @@ void with_logarithms(const Real *from, Real *to, Int count) {
 }
 
 // Vectors of records that a block may have in PairsSideBySide: with its states they should fit a level of cache.
-#ifndef BV
-#define BV 6144
-#endif
-constexpr Int BLOCK_VECTORS = BV;
+constexpr Int BLOCK_VECTORS = 6144;
+// The same of what is staged once for both passes.
+constexpr size_t STAGED_VECTORS = 32768;
 
 // Lanes that belong to one task: pairs side by side, or one pair whose rows are.
 template <class Kind, Pass pass, template <class, Pass> class Layout>
@@ -257,10 +256,14 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     const Int block_rows = sweeps * L::rows, blocks = (rows + block_rows - 1) / block_rows;
     const size_t row_cells = size_t(cols + 1) * width, first_cells = size_t(cols + 1) * first_width;
     const size_t sweep_vectors = size_t(steps) * sweeps;
+    // what is staged for the first pass is kept for the second if it is small
+    const size_t all_vectors = size_t(steps) * sweeps * blocks;
+    const bool staged_once = recording && all_vectors * (tangents ? 2 : 1) <= STAGED_VECTORS;
+    const size_t staged_vectors = staged_once ? all_vectors : sweep_vectors;
 
     Buffer row_memory(vectors(row_cells));
     Buffer kept_memory(recording ? vectors(first_cells) * blocks : 0);
-    Buffer staged_memory(sweep_vectors), t_staged_memory(tangents ? sweep_vectors : 0);
+    Buffer staged_memory(staged_vectors), t_staged_memory(tangents ? staged_vectors : 0);
     Cell *row = reinterpret_cast<Cell *>(row_memory.data());
     Vec *staged = staged_memory.data(), *t_staged = t_staged_memory.data();
     auto kept = [&](Int block) { return reinterpret_cast<Cell *>(kept_memory.data() + vectors(first_cells) * block); };
@@ -301,9 +304,10 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0)});
     for (Int i = 0; i < rows; i += L::rows) {
       if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
+      const size_t offset = staged_once ? size_t(i) / L::rows * steps : 0, t_offset = tangents ? offset : 0;
       Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
-      stage(i, where, staged, t_staged);
-      forward_sweep<Kind, first_pass, false, Layout>(lanes, i, cols, where, staged, t_staged, row, nullptr, nullptr,
+      stage(i, where, staged + offset, t_staged + t_offset);
+      forward_sweep<Kind, first_pass, false, Layout>(lanes, i, cols, where, staged + offset, t_staged + t_offset, row, nullptr, nullptr,
                                                      ending[i % slots], end_entropy[0]);
     }
     Total total;
@@ -337,27 +341,27 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         } else {
           with_logarithms(from, row, (cols + 1) * Kind::states);
         }
+        auto place_of = [&](Int i) { return size_t(i - first) / L::rows; };
+        auto staged_at = [&](Int i) { return (staged_once ? size_t(i) / L::rows : place_of(i)) * steps; };
         for (Int i = first; i < last; i += L::rows) {
-          const size_t offset = size_t(i - first) / L::rows * steps;
+          Vec *own = staged + staged_at(i), *t_own = t_staged + (tangents ? staged_at(i) : 0);
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
-          stage(i, where, staged + offset, t_staged + (tangents ? offset : 0));
+          if (!staged_once) stage(i, where, own, t_own);
           Ending unused{};
-          forward_sweep<Kind, pass, true, Layout>(lanes, i, cols, where, staged + offset,
-                                                  t_staged + (tangents ? offset : 0), row,
-                                                  record_memory.data() + offset * record, &total, unused,
-                                                  end_entropy[(i - first) / L::rows]);
+          forward_sweep<Kind, pass, true, Layout>(lanes, i, cols, where, own, t_own, row,
+                                                  record_memory.data() + place_of(i) * steps * record, &total, unused,
+                                                  end_entropy[place_of(i)]);
         }
         for (Int i = first + (last - first - 1) / L::rows * L::rows; i >= first; i -= L::rows) {
-          const size_t offset = size_t(i - first) / L::rows * steps;
+          Vec *own = staged + staged_at(i), *t_own = t_staged + (tangents ? staged_at(i) : 0);
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
-          Vec *t_own = t_staged + (tangents ? offset : 0);
-          backward_sweep<Kind, pass, Layout>(i, cols, where, record_memory.data() + offset * record, staged + offset,
-                                             t_own, lanes, below, end_entropy[(i - first) / L::rows], gathered[i % slots]);
+          backward_sweep<Kind, pass, Layout>(i, cols, where, record_memory.data() + place_of(i) * steps * record, own,
+                                             t_own, lanes, below, end_entropy[place_of(i)], gathered[i % slots]);
           Real *to[LANES];
           for (int l = 0; l < LANES; ++l) {
             to[l] = lanes.d_similarity[l] + (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
           }
-          scatter(tangents ? t_own : staged + offset, lanes.d_similarity, job.call.rows * job.call.cols, to, where, steps);
+          scatter(tangents ? t_own : own, lanes.d_similarity, job.call.rows * job.call.cols, to, where, steps);
         }
       }
       // what reached the row outside: gaps along it

@@ -128,7 +128,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
 
     Value &result = out.of[k];
     if constexpr (recording || tangents) {
-      Vec inverse = Real(1) / sum;
+      Vec inverse = inverse_of(sum);
       Vec share[count];
       unrolled<count>([&](auto c) { share[c] = m[c] * inverse; });
       if constexpr (recording) unrolled<count>([&](auto c) { record[R::share(k, c)] = share[c]; });

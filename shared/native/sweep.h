@@ -254,14 +254,21 @@ INLINE Cell *place(Cell *row, Int col) {
   return row + (col + 1) * (Kind::states * NUMBERS<pass>);
 }
 
-/* Add the odds of an ending, where it is one, to a sum of odds. */
+/* Add the odds of an ending, where it is one, to a sum of odds, whose exponent follows when they outgrow it. */
 template <Pass pass>
-INLINE void add(Ending &sum, Ending more, Mask where) {
-  more.e = where ? more.e : all(NOTHING);
-  Vec top = greater(sum.e, more.e), d = sum.e - top, more_d = more.e - top;
-  sum.m = scaled(sum.m, d) + scaled(more.m, more_d);
-  if constexpr (pass == Pass::tangents) sum.mt = scaled(sum.mt, d) + scaled(more.mt, more_d);
-  sum.e = top;
+INLINE void add(Ending &sum, const Ending &more, Mask where) {
+  constexpr Real ROOM = IS_FLOAT ? 64 : 512;
+  Vec d = where ? more.e - sum.e : all(NOTHING);
+  Mask outgrown = d > ROOM;
+  if (any(outgrown)) {
+    Vec old = sum.e;
+    sum.e = outgrown ? more.e : old;
+    sum.m = scaled(sum.m, old - sum.e);
+    if constexpr (pass == Pass::tangents) sum.mt = scaled(sum.mt, old - sum.e);
+    d = outgrown ? all(0) : d;
+  }
+  sum.m += scaled(more.m, d);
+  if constexpr (pass == Pass::tangents) sum.mt += scaled(more.mt, d);
 }
 
 /* Sums over sweeps, of each lane, in double: a long sum of floats would lose what is small. */

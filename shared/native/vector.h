@@ -66,6 +66,20 @@ INLINE void unrolled(F &&f) {
   unrolled(f, std::make_integer_sequence<int, N>{});
 }
 
+/* Whether it is so in any lane. */
+INLINE bool any(Mask mask) {
+#if defined(__AVX512DQ__)
+  if constexpr (IS_FLOAT) return _mm512_movepi32_mask((__m512i)mask) != 0;
+  if constexpr (!IS_FLOAT) return _mm512_movepi64_mask((__m512i)mask) != 0;
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return _mm256_movemask_ps((__m256)mask) != 0;
+  if constexpr (!IS_FLOAT) return _mm256_movemask_pd((__m256d)mask) != 0;
+#endif
+  Int found = 0;
+  for (int l = 0; l < LANES; ++l) found |= mask[l];
+  return found != 0;
+}
+
 /* Elements of a and b by number: 0 to LANES-1 are a's, the rest b's. */
 template <int... index>
 INLINE Vec pick(Vec a, Vec b, std::integer_sequence<int, index...>) {
@@ -117,8 +131,8 @@ INLINE Vec fused(Vec a, Vec b, Vec c) {
   return a * b + c;
 }
 
-/* m * 2^d for whole d <= 0; 0 for d far below. In general the sum puts d + BIAS into the last bits of a float, and the
-   shift makes them its exponent; AVX-512 has an instruction for it, and for the two functions after it. */
+/* m * 2^d for whole d below BIAS; 0 for d far below. In general the sum puts d + BIAS into the last bits of a float,
+   and the shift makes them its exponent; AVX-512 has an instruction for it, and for the next function. */
 INLINE Vec scaled(Vec m, Vec d) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_scalef_ps(__mmask16(-1), (__m512)m, (__m512)d);
@@ -139,6 +153,18 @@ INLINE Vec exponent_of(Vec x) {
 
 /* x without its exponent: between 1 and 2. */
 INLINE Vec fraction_of(Vec x) { return (Vec)(((Mask)x & FRACTION_MASK) | ONE_BITS); }
+
+/* 1 / x, of x that is neither 0 nor far from 1; where there is an estimate, one step of Newton makes it as good as a
+   division and three times as fast. */
+INLINE Vec inverse_of(Vec x) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) {
+    Vec estimate = (Vec)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)x);
+    return fused(estimate, fused(-x, estimate, all(1)), estimate);
+  }
+#endif
+  return Real(1) / x;
+}
 
 /* The nearest whole number to a * b; of large products, one that is near. */
 INLINE Vec rounded_product(Vec a, Vec b) {
