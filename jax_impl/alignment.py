@@ -2,15 +2,23 @@
 
 from typing import Any
 
-from jax_impl.arguments import prepare
+import jax.numpy as jnp
+
+from jax_impl.arguments import prepare, see
+from jax_impl.kernels.fused import fused, why_not
 from jax_impl.recurrences import RECURRENCES, Array
 from jax_impl.sweeps import SCANNING, SWEEPS
-from shared.variants import choose_variant
+from jax_impl.wavefront import wavefront
+from shared import checks, native
+from shared.variants import choose_variant, fastest_variant, usable_variants
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}
-# the fastest rung so far, for a single pair and for a batch, on every device; right to every order
-AUTO = "vmap"
+_no_kernels = native.why_absent()
+if _no_kernels:
+    ABSENT["fused"] = _no_kernels
+# what "auto" picks on a CPU
+AUTO = fastest_variant(ABSENT)
 
 
 def align(
@@ -27,12 +35,35 @@ def align(
     parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
     the compiler's loop, for the variants that have one.
     """
-    chosen = choose_variant(function_name, variant, ABSENT, AUTO)
+    chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
+    if chosen == "fused":
+        return _fused(function_name, options, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
     steps = {"unroll": unroll} if unroll and chosen in SCANNING else {}
     recurrence = RECURRENCES[function_name](**options)
-    scores = SWEEPS[chosen](recurrence, arguments.parameters, s, arguments.lengths, **steps)
+    sweep = wavefront if chosen == "wavefront" else SWEEPS[chosen]
+    scores = sweep(recurrence, arguments.parameters, s, arguments.lengths, **steps)
     return (scores * arguments.valid).astype(arguments.result_dtype)
+
+
+def _why_not(name: str, similarity: Any, asked: str) -> str | None:
+    """Why a variant that is not absent cannot take this similarity; None if it can."""
+    if name != "fused":
+        return None
+    reason = why_not(similarity, warn=asked == "auto")
+    if reason and native.why_absent():  # not only for this one
+        ABSENT[name] = reason
+    return reason
+
+
+def _fused(function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any) -> Array:
+    """The native kernels, which mask what lies outside lengths, and clamp, by themselves."""
+    checks.check_alignment(see, similarity, lengths, parameters)
+    s = jnp.asarray(similarity)
+    alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name != "fused")
+    text = checks.third_order_text("fused", alternatives)
+    wide = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    return fused(function_name, options, wide, lengths, parameters, text).astype(s.dtype)

@@ -31,7 +31,7 @@ from shared.numerics import LOWEST
 
 def cell_loop(recurrence: Any, parameters: Parameters, s: Array, lengths: Array) -> Array:
     """The recurrence as written: every cell in turn, put into the table by functional update."""
-    s, lengths = _batch_last(s, lengths)
+    s, lengths = batch_last(s, lengths)
     rows, cols, *batch = s.shape
     tables = tuple(jnp.full((rows + 1, cols + 1, *batch), 0.0, s.dtype) for _ in recurrence.border(parameters, -2))
     endings = jnp.zeros_like(s)
@@ -46,12 +46,12 @@ def cell_loop(recurrence: Any, parameters: Parameters, s: Array, lengths: Array)
             endings = endings.at[i, j].set(ending)
         tables = tuple(table.at[i + 1, j + 1].set(state) for table, state in zip(tables, states, strict=True))
     i, j = jnp.indices((rows, cols))
-    return _score(recurrence, parameters, endings, i, j, lengths)
+    return score_of_endings(recurrence, parameters, endings, i, j, lengths)
 
 
 def diagonal_loop(recurrence: Any, parameters: Parameters, s: Array, lengths: Array) -> Array:
     """One Python step per anti-diagonal; the shift's direction is known when the loop is written out."""
-    s, lengths = _batch_last(s, lengths)
+    s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = _rotate(s)
     before, last = _initial(recurrence, parameters, rotated)
     endings = []
@@ -61,7 +61,7 @@ def diagonal_loop(recurrence: Any, parameters: Parameters, s: Array, lengths: Ar
         states, ending = recurrence.step(parameters, rotated[d], before, left, up)
         before, last = last, _bordered(states, inside[d], recurrence.border(parameters, d))
         endings.append(ending)
-    return _score(recurrence, parameters, jnp.stack(endings), i, j, lengths)
+    return score_of_endings(recurrence, parameters, jnp.stack(endings), i, j, lengths)
 
 
 def scan_cond(recurrence: Any, parameters: Parameters, s: Array, lengths: Array, *, unroll: int = 1) -> Array:
@@ -125,7 +125,7 @@ def _compiled_single(recurrence: Any, unroll: int) -> Callable[..., Array]:
 
 
 def _scan(pick: Callable, recurrence: Any, parameters: Parameters, s: Array, lengths: Array, unroll: int) -> Array:
-    s, lengths = _batch_last(s, lengths)
+    s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = _rotate(s)
 
     def step(carry: tuple[States, States], row: tuple[Array, Array, Array]) -> tuple[tuple[States, States], Array]:
@@ -137,10 +137,10 @@ def _scan(pick: Callable, recurrence: Any, parameters: Parameters, s: Array, len
 
     rows = (rotated, inside, jnp.arange(len(rotated)))
     _, endings = jax.lax.scan(step, _initial(recurrence, parameters, rotated), rows, unroll=unroll)
-    return _score(recurrence, parameters, endings, i, j, lengths)
+    return score_of_endings(recurrence, parameters, endings, i, j, lengths)
 
 
-def _batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:
+def batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:
     """(rows, cols, *batch) and (2, *batch): a per-pair parameter then broadcasts by itself."""
     return jnp.moveaxis(s, (-2, -1), (0, 1)), jnp.moveaxis(lengths, -1, 0)
 
@@ -189,7 +189,9 @@ def _up_keeps(last: States, border: tuple) -> tuple[States, States]:
     return tuple(left), last
 
 
-def _score(recurrence: Any, parameters: Parameters, endings: Array, i: Array, j: Array, lengths: Array) -> Array:
+def score_of_endings(
+    recurrence: Any, parameters: Parameters, endings: Array, i: Array, j: Array, lengths: Array
+) -> Array:
     """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
     i, j = _trailing(i, endings), _trailing(j, endings)
     may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)

@@ -163,6 +163,12 @@ def second_order_text(variant: str, usable: tuple[str, ...]) -> str:
     return f"variant {variant!r} is right to first order only; for second derivatives use {alternatives} or 'auto'"
 
 
+def third_order_text(variant: str, usable: tuple[str, ...]) -> str:
+    """The error for a third derivative through a variant whose derivatives are written by hand."""
+    alternatives = ", ".join(repr(name) for name in usable)
+    return f"variant {variant!r} is right to second order only; for third derivatives use {alternatives}"
+
+
 def transform_text(variant: str, done: str, usable: tuple[str, ...]) -> str:
     """The error for a variant that a transform of functions cannot pass through. done: "differentiated" or "mapped"."""
     alternatives = ", ".join(repr(name) for name in usable)

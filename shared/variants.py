@@ -50,6 +50,11 @@ ALIGNMENT_VARIANTS = (
     Variant("fused", "one native kernel for the whole matrix, the same machine code in both frameworks"),
 )
 
+# what "auto" picks: the first of these that can run; all are right to second order
+FASTEST = ("fused", "wavefront")
+# why the last one cannot run on an accelerator
+CPU_ONLY = "it runs on the CPU only, there is no CUDA kernel yet"
+
 # the rungs walk any recurrence
 VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS)
 
@@ -65,13 +70,33 @@ def usable_variants(function_name: str, absent: Mapping[str, str]) -> tuple[str,
     return tuple(name for name in variant_names(function_name) if name not in absent)
 
 
-def choose_variant(function_name: str, variant: str, absent: Mapping[str, str], auto: str) -> str:
-    """The variant to run: the one named, or a framework's `auto`. Raises ValueError if it is absent or unknown."""
+def absent_on(device: str, absent: Mapping[str, str]) -> dict[str, str]:
+    """What is absent on "cpu" or "cuda", given what is absent on the CPU."""
+    return dict(absent) if device == "cpu" else {**absent, "fused": CPU_ONLY}
+
+
+def fastest_variant(absent: Mapping[str, str]) -> str:
+    """What "auto" picks, given what is absent (variant -> reason)."""
+    return next(name for name in FASTEST if name not in absent)
+
+
+def choose_variant(
+    function_name: str, variant: str, absent: Mapping[str, str], why_not: Callable[[str], str | None]
+) -> str:
+    """The variant to run: the one named, or for "auto" the fastest one. Raises ValueError if it is absent or unknown.
+
+    why_not: why a variant that is not absent still cannot take these very arguments; None if it can.
+    """
     usable = usable_variants(function_name, absent)
     if isinstance(variant, str) and variant in absent:
         raise ValueError(absent_variant_text(variant, absent[variant], usable))
     check_choice("variant", variant, (*usable, "auto"))
-    return auto if variant == "auto" else variant
+    if variant == "auto":
+        return next(name for name in FASTEST if name not in absent and why_not(name) is None)
+    reason = why_not(variant)
+    if reason:
+        raise ValueError(absent_variant_text(variant, reason, tuple(name for name in usable if name != variant)))
+    return variant
 
 
 def keyword_defaults(function: Callable[..., Any]) -> dict[str, Any]:

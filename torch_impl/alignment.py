@@ -1,19 +1,33 @@
 """From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
+from collections.abc import Callable
 from typing import Any
 
-from shared import checks
-from shared.variants import choose_variant, usable_variants
-from torch_impl.arguments import prepare
+import torch
+
+from shared import checks, native
+from shared.numerics import LARGEST_GAP, LOWEST
+from shared.variants import choose_variant, fastest_variant, usable_variants
+from torch_impl import wavefront
+from torch_impl.arguments import _tensor, from_numpy, prepare, see
+from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order import first_order
+from torch_impl.kernels.fused import fused, why_not
 from torch_impl.recurrences import RECURRENCES, Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS
 from torch_impl.transforms import under_derivative_transform, under_transform
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}
-# the fastest rung that is right to second order
-AUTO = "diagonal_loop"
+_no_kernels = native.why_absent()
+if _no_kernels:
+    ABSENT["fused"] = _no_kernels
+# what "auto" picks on a CPU
+AUTO = fastest_variant(ABSENT)
+# variant -> (function name, options) -> what computes scores, gradients and their tangents
+ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {"wavefront": wavefront.engine}
+# the rungs that autograd differentiates by itself
+TO_ANY_ORDER = tuple(name for name in SWEEPS if name not in SCANNING)
 
 
 def align(
@@ -30,7 +44,13 @@ def align(
     parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
     the compiler's loop, for the variants that have one.
     """
-    chosen = choose_variant(function_name, variant, ABSENT, AUTO)
+    chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
+    if chosen == "fused":
+        return _fused(function_name, options, similarity, lengths, parameters)
+    if chosen in ENGINES:
+        alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
+        text = checks.third_order_text(chosen, alternatives)
+        return _by_engine(ENGINES[chosen](function_name, options), text, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
     recurrence = RECURRENCES[function_name](**options)
@@ -55,3 +75,54 @@ def align(
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
     connected = 0.0 * (sum(values) + s[..., 0, 0])
     return (scores * arguments.valid + connected).to(arguments.result_dtype)
+
+
+def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Tensor:
+    """Scores by an engine, which takes the similarity as it is and masks what lies outside lengths by itself."""
+    checks.check_alignment(see, similarity, lengths, parameters)
+    s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
+    result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
+    s = s.to(torch.promote_types(s.dtype, torch.float32))
+    sizes = torch.tensor([rows, cols], device=s.device)
+    sizes = (sizes if lengths is None else _tensor(lengths, torch.int64, s.device)).expand(*batch, 2)
+    # an empty matrix becomes one cell that lies outside lengths
+    s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows))) if not (rows and cols) else s
+    own = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
+    temperature = own["temperature"]
+    # what a gap is beyond the limits counts as the limit
+    own = {name: value.clamp(LOWEST, LARGEST_GAP) for name, value in own.items()}
+    own["temperature"] = torch.where(temperature > 0, temperature, 1.0)
+    values = torch.stack(list(own.values()), dim=-1)
+    if not batch:
+        scores = scores_of(engine, text, s[None], sizes[None], values[None])[0]
+    elif batch[0]:
+        scores = scores_of(engine, text, s, sizes, values)
+    else:
+        scores = s.sum(dim=(1, 2)) + values.sum(dim=1)
+    return torch.where(temperature > 0, scores, torch.nan).to(result_dtype)
+
+
+def _why_not(name: str, similarity: Any, asked: str) -> str | None:
+    """Why a variant that is not absent cannot take this similarity; None if it can."""
+    if name != "fused":
+        return None
+    reason = why_not(similarity, warn=asked == "auto")
+    if reason and native.why_absent():  # not only for this one
+        ABSENT[name] = reason
+    return reason
+
+
+def _fused(function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any) -> Tensor:
+    """The native kernels, which mask what lies outside lengths, and clamp, by themselves."""
+    checks.check_alignment(see, similarity, lengths, parameters)
+    s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
+    result_dtype = s.dtype
+    if result_dtype not in (torch.float32, torch.float64):
+        s = s.float()
+
+    def text() -> str:
+        alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
+        return checks.third_order_text("fused", alternatives)
+
+    scores = fused(function_name, options, s, lengths, parameters, text)
+    return scores if scores.dtype == result_dtype else scores.to(result_dtype)

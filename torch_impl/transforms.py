@@ -3,6 +3,7 @@
 import torch
 from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
 
 
 def in_transform() -> bool:
@@ -18,8 +19,27 @@ def under_transform() -> bool:
 @torch.compiler.assume_constant_result  # while compiling it is asked once, when this call is traced
 def under_derivative_transform() -> bool:
     """Whether this call runs inside torch.func.grad, jvp or what is made of them."""
-    derivatives = (_functorch.TransformType.Grad, _functorch.TransformType.Jvp)
-    return any(level.key() in derivatives for level in _functorch.get_interpreter_stack() or ())
+    return bool(levels_of("grad") or levels_of("jvp"))
+
+
+@torch.compiler.assume_constant_result
+def under_forward_mode() -> bool:
+    """Whether this call runs inside torch.func.jvp, or inside torch.autograd.forward_ad.dual_level."""
+    return bool(levels_of("jvp")) or forward_ad._current_level >= 0
+
+
+@torch.compiler.assume_constant_result
+def levels_of(transform: str) -> tuple[int, ...]:
+    """The levels of the transforms of torch.func around this call: of "vmap", "grad" or "jvp", from the outermost."""
+    kind = getattr(_functorch.TransformType, transform.capitalize())
+    return tuple(level.level() for level in _functorch.get_interpreter_stack() or () if level.key() == kind)
+
+
+def is_recorded(tensor: torch.Tensor) -> bool:
+    """Whether autograd records what is done with the tensor, also under torch.func.vmap; not for the compiler."""
+    while _functorch.is_functorch_wrapped_tensor(tensor) and not tensor.requires_grad:
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor.requires_grad
 
 
 def is_traced(tensor: torch.Tensor) -> bool:

@@ -50,10 +50,8 @@ void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
   }
 }
 
-// Similarities from here down forbid a match, and gaps are clamped to the limits that the frameworks have too.
-constexpr double FORBIDDEN = -5e19, LOWEST = -1e20, LARGEST_GAP = 1e18;
-// Odds with larger exponents cannot be told apart; a path may be long, and its sum must stay far from overflow.
-constexpr double LARGEST_EXPONENT = 1e29;
+// Gaps are clamped to the limits that the frameworks have too.
+constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18;
 
 struct Size {
   int64_t rows, cols;
@@ -65,8 +63,12 @@ Size size_of(const AlignmentCall &call, int64_t pair) {
   return {inside(call.lengths[2 * pair], call.rows), inside(call.lengths[2 * pair + 1], call.cols)};
 }
 
+double bits_of(double amount, double temperature) {
+  return std::min(std::max(amount * (LOG2_E / temperature), -double(LARGEST_EXPONENT)), double(LARGEST_EXPONENT));
+}
+
 void set_cost(Value &value, int lane, double amount, double t_amount, Pass pass, double temperature, double t_ratio) {
-  double bits = std::min(std::max(amount * (LOG2_E / temperature), -LARGEST_EXPONENT), LARGEST_EXPONENT);
+  double bits = bits_of(amount, temperature);
   double whole = std::nearbyint(bits), part = bits - whole;
   double m = std::exp2(part);
   if (m < 1) m *= 2, whole -= 1, part += 1;
@@ -98,9 +100,6 @@ void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass pass) {
   double high = std::min(scale, largest);
   lanes.scale_high[lane] = Real(high);
   lanes.scale_low[lane] = Real(high - double(Real(high)));
-  double limit = std::min(LARGEST_EXPONENT / scale, largest / 2);
-  lanes.limit[lane] = Real(limit);
-  lanes.forbidden[lane] = Real(std::max(FORBIDDEN, -limit));
   lanes.inverse_t[lane] = Real(std::min(1 / p.temperature, largest));
   lanes.t_ratio[lane] = Real(ratio);
 
@@ -113,28 +112,32 @@ void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass pass) {
   set(Cost::turn, turn_is_open ? p.open : p.extend, turn_is_open ? t.open : t.extend);
   lanes.costs[int(Cost::back)] = lanes.costs[int(Cost::turn)];
   lanes.gap_tangent[lane] = Real(t.open / p.temperature - (p.open / p.temperature) * ratio);
-  double bits = std::min(std::max(p.open * scale, -LARGEST_EXPONENT), LARGEST_EXPONENT);
+  double bits = bits_of(p.open, p.temperature);
   lanes.gap_whole[lane] = Real(std::nearbyint(bits));
   lanes.gap_part[lane] = Real(bits - std::nearbyint(bits));
 }
 
-// What a finished lane (or all lanes of a pair together) is worth.
+// What a finished lane (or all lanes of a pair together) is worth: m * 2^e, with e from a float.
 struct Worth {
-  double log2_z, tangent;
+  double m, e, tangent;
   bool exists;
+  double log2() const { return std::log2(m) + e; }
 };
 
 Worth worth_of(double m, double e, double mt) {
-  bool exists = m > 0 && e > double(NOTHING) / 4;
-  return exists ? Worth{std::log2(m) + e, mt / m, true} : Worth{0, 0, false};
+  // an alignment with a forbidden match is worth less than any without
+  bool exists = m > 0 && e > -double(LARGEST_EXPONENT) / 2;
+  return exists ? Worth{m, e, mt / m, true} : Worth{1, 0, 0, false};
 }
 
 void set_total(Total &total, int lane, const Worth &worth) {
-  double whole = std::floor(worth.log2_z), part = worth.log2_z - whole;
-  total.inverse_m[lane] = Real(4 * std::exp2(-part));
+  // m as a fraction, if the exponent is then still one that a float holds exactly: of a large one, only m changes
+  double shift = std::floor(std::log2(worth.m)), e = worth.e + shift, m = worth.m * std::exp2(-shift);
+  if (double(Real(e)) != e) e = worth.e, m = worth.m;
+  total.inverse_m[lane] = Real(1 / m);
   // a pair without an alignment: every share of its ends becomes 0
-  total.e[lane] = worth.exists ? Real(whole + 2) : -NOTHING;
-  total.log2_m[lane] = Real(part - 2);
+  total.e[lane] = worth.exists ? Real(e) : -NOTHING;
+  total.log2_m[lane] = Real(std::log2(m));
   total.tangent[lane] = Real(worth.tangent);
 }
 
@@ -172,7 +175,7 @@ void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad,
     d.open = tangents ? 0 : gaps;
     invalid = !is_valid(p.temperature);
   } else if (worth.exists) {
-    double value = worth.log2_z * LN_2;
+    double value = worth.log2() * LN_2;
     score = p.temperature * value;
     t_score = p.temperature * worth.tangent + t.temperature * value;
     double turns = cost[int(Cost::turn)] + cost[int(Cost::back)];
@@ -279,7 +282,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         t_from[l] = tangents ? lanes.t_similarity[l] + offset : nullptr;
       }
       const int64_t size = job.call.rows * job.call.cols;
-      gather(lanes.similarity, size, from, where, steps, to, [&](Vec s) { return clean(lanes, s, bad_lanes); });
+      gather(lanes.similarity, size, from, where, steps, to, [&](Vec s) { return clean(s, bad_lanes); });
       if constexpr (tangents) {
         gather(lanes.t_similarity, size, t_from, where, steps, t_to, [](Vec t_s) { return t_s; });
       }

@@ -48,11 +48,13 @@ struct Record {
   static constexpr int size = choices * (1 + tangents) + ends<Kind>() * (1 + tangents) + entropies;
 };
 
-/* The whole score of each lane's pair, for the shares of the ends: 4 / fraction, exponent + 2 (an end that is not
-   normalised may have a larger exponent than the total), log2(fraction) - 2, and the tangent. */
+/* The whole score of each lane's pair, m * 2^e, for the shares of the ends; and its tangent. */
 struct Total {
   Vec inverse_m, e, log2_m, tangent;
 };
+
+/* An end is at most the total, but its exponent need not be, where m is no fraction. */
+constexpr Real MOST_ABOVE_TOTAL = IS_FLOAT ? 100 : 900;
 
 INLINE Value nothing() { return {all(1), all(NOTHING), all(0)}; }
 
@@ -102,7 +104,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       ending.e = has_common ? part_top + common.e : part_top;
       ending.mt = has_common ? part_tangent * common.m : part_tangent;
       if constexpr (recording) {
-        Vec scale = scaled(total->inverse_m, smaller(ending.e - total->e, all(0)));
+        Vec scale = scaled(total->inverse_m, smaller(ending.e - total->e, all(MOST_ABOVE_TOTAL)));
         if constexpr (has_common) scale *= common.m;
         scale = inside ? scale : all(0);
         unrolled<apart>([&](auto c) {
@@ -156,7 +158,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     if constexpr (k == 0 && apart == 0) {
       ending = {result.m, result.e, result.m * result.x};
       if constexpr (recording) {
-        Vec scale = scaled(total->inverse_m, smaller(result.e - total->e, all(0)));
+        Vec scale = scaled(total->inverse_m, smaller(result.e - total->e, all(MOST_ABOVE_TOTAL)));
         Vec share = inside ? result.m * scale : all(0);
         record[R::end(0)] = share;
         if constexpr (tangents) record[R::end_tangent(0)] = share * (result.x - total->tangent);

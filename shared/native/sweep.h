@@ -26,8 +26,6 @@ struct Lanes {
   Real *d_similarity[LANES];  // or its tangent
   Int rows[LANES], cols[LANES];
   Vec scale_high, scale_low;   // log2(e) / T in two parts
-  Vec limit;                   // beyond it a similarity counts as the limit; a forbidden one is -limit
-  Vec forbidden;               // from here down
   Vec inverse_t, t_ratio;      // 1 / T, (tangent of T) / T
   Value costs[COSTS];          // all but match
   Vec gap_tangent;             // of the border
@@ -199,25 +197,30 @@ inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size,
   }
 }
 
-/* Similarities made safe: forbidden ones and those beyond the limit become the limit; NaN and +inf are remembered. */
-INLINE Vec clean(const Lanes &lanes, Vec s, Mask &bad) {
+/* From here down a similarity forbids the match: it becomes -infinity. */
+constexpr Real FORBIDDEN = Real(-5e19);
+/* Odds with larger exponents cannot be told apart. A path may be long: its sum must stay far from overflow. */
+constexpr Real LARGEST_EXPONENT = Real(1e29);
+
+/* Similarities made safe; NaN and +infinity are remembered. */
+INLINE Vec clean(Vec s, Mask &bad) {
   constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
   bad |= ~(s <= LARGEST);
-  s = s > lanes.forbidden ? s : -lanes.limit;
-  return s < lanes.limit ? s : lanes.limit;
+  return s > FORBIDDEN ? s : all(-__builtin_inff());
 }
 
-/* Odds of a match. */
+/* Odds of a match; those of a forbidden one are nearly 0. */
 template <Pass pass>
 INLINE Value match_odds(const Lanes &lanes, Vec s, Vec t_s) {
   Vec whole = rounded_product(s, lanes.scale_high);
   Vec part = fused(s, lanes.scale_low, fused(s, lanes.scale_high, -whole));
-  part = smaller(greater(part, all(-1)), all(1));
+  part = smaller(greater(part, all(-1)), all(1));  // NaN, of a forbidden one, becomes -1
+  whole = smaller(greater(whole, all(-LARGEST_EXPONENT)), all(LARGEST_EXPONENT));
   Value x{power_of_fraction(part), whole, all(0)};
   if constexpr (pass == Pass::gradients) x.x = part;
   if constexpr (pass == Pass::tangents) {
     Vec tangent = fused(t_s, lanes.inverse_t, -(s * lanes.inverse_t) * lanes.t_ratio);
-    x.x = s > -lanes.limit ? tangent : all(0);
+    x.x = s > FORBIDDEN ? tangent : all(0);
   }
   return x;
 }
@@ -425,7 +428,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     Flow matched;
     backward<Kind, pass>(records + t * Record<Kind, pass>::size, v, diagonal, left, up, matched, sums);
     if constexpr (tangents) {
-      Vec similarity = staged[t] > -lanes.limit ? staged[t] * lanes.inverse_t : all(0);
+      Vec similarity = staged[t] > FORBIDDEN ? staged[t] * lanes.inverse_t : all(0);
       sums.entropy = fused(matched.t, similarity, sums.entropy);
       t_staged[t] = matched.t;
     }

@@ -1,0 +1,205 @@
+/* The native kernels as calls that XLA makes: buffers become pointers, nothing is copied but the parameters.
+
+   Compiled once per dtype, with REAL as the kernels have it. Matrices are (*batch, rows, cols), lengths (*batch, 2),
+   scores and each parameter (*batch), with any number of batch axes; the parameters come, and their derivatives go,
+   one buffer each, in the order of alignment.h. The kernels themselves are handed in as pointers by use_kernels. */
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+#include "alignment.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+decltype(&alignment_score) score_kernel;
+decltype(&alignment_gradients) gradients_kernel;
+decltype(&alignment_tangents) tangents_kernel;
+
+using In = ffi::AnyBuffer;
+using Out = ffi::Result<ffi::AnyBuffer>;
+
+constexpr ffi::DataType DTYPE = sizeof(REAL) == sizeof(float) ? ffi::DataType::F32 : ffi::DataType::F64;
+
+bool is_real(const In &buffer, int64_t elements) {
+  return buffer.element_type() == DTYPE && int64_t(buffer.element_count()) == elements;
+}
+
+const REAL *reals(const In &buffer) { return static_cast<const REAL *>(buffer.untyped_data()); }
+REAL *reals(Out &buffer) { return static_cast<REAL *>(buffer->untyped_data()); }
+
+// Of the cores that this process may use, which can be fewer than the machine has.
+int32_t usable_cores() {
+#ifdef __linux__
+  cpu_set_t own;
+  if (sched_getaffinity(0, sizeof own, &own) == 0) return std::max(1, CPU_COUNT(&own));
+#endif
+  return std::max(1, int32_t(std::thread::hardware_concurrency()));
+}
+
+// The pairs' parameters side by side, as the kernels want them.
+class Parameters {
+ public:
+  Parameters(int64_t pairs, int64_t count) : pairs(pairs), count(count), values(pairs * count) {}
+
+  REAL *data() { return values.data(); }
+
+  void take(int64_t index, const In &from) {
+    for (int64_t pair = 0; pair < pairs; ++pair) values[pair * count + index] = reals(from)[pair];
+  }
+
+  void give(int64_t index, Out &to) const {
+    for (int64_t pair = 0; pair < pairs; ++pair) reals(to)[pair] = values[pair * count + index];
+  }
+
+ private:
+  int64_t pairs, count;
+  std::vector<REAL> values;
+};
+
+// A call as alignment.h wants it, and why it cannot be made.
+struct Call {
+  AlignmentCall call{};
+  Parameters parameters;
+  ffi::Error error = ffi::Error::Success();
+
+  Call(int32_t kind, int32_t options, const In &similarity, const In &lengths, ffi::RemainingArgs rest, int64_t first,
+       int64_t count)
+      : parameters(pairs_of(similarity), count) {
+    auto shape = similarity.dimensions();
+    call.kind = kind;
+    call.options = options;
+    call.layout = ALIGNMENT_CHOOSE;
+    call.threads = usable_cores();
+    call.pairs = pairs_of(similarity);
+    call.rows = shape[shape.size() - 2];
+    call.cols = shape[shape.size() - 1];
+    call.pair_stride = call.rows * call.cols;
+    call.similarity = reals(similarity);
+    call.lengths = static_cast<const int32_t *>(lengths.untyped_data());
+    if (!is_real(similarity, call.pairs * call.pair_stride)) refuse("similarity");
+    if (lengths.element_type() != ffi::DataType::S32 || int64_t(lengths.element_count()) != 2 * call.pairs) {
+      refuse("lengths");
+    }
+    put(parameters, rest, first, count);
+    call.parameters = parameters.data();
+  }
+
+  void put(Parameters &to, ffi::RemainingArgs rest, int64_t first, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      auto buffer = rest.get<In>(first + i);
+      if (!buffer.has_value() || !is_real(*buffer, call.pairs)) return refuse("a parameter");
+      to.take(i, *buffer);
+    }
+  }
+
+  ffi::Error result(int32_t status) const {
+    if (status == ALIGNMENT_OK) return ffi::Error::Success();
+    if (status == ALIGNMENT_OUT_OF_MEMORY) return ffi::Error(ffi::ErrorCode::kResourceExhausted, "out of memory");
+    return ffi::Error::InvalidArgument("the alignment kernel does not know this call");
+  }
+
+  void refuse(const char *what) {
+    error = ffi::Error::InvalidArgument(std::string("the alignment kernel cannot take ") + what);
+  }
+
+ private:
+  static int64_t pairs_of(const In &similarity) {
+    auto shape = similarity.dimensions();
+    int64_t pairs = 1;
+    for (size_t axis = 0; axis + 2 < shape.size(); ++axis) pairs *= shape[axis];
+    return pairs;
+  }
+};
+
+ffi::Error give(const Parameters &parameters, ffi::RemainingRets rest) {
+  for (size_t i = 0; i < rest.size(); ++i) {
+    auto buffer = rest.get<ffi::AnyBuffer>(i);
+    if (!buffer.has_value()) return buffer.error();
+    parameters.give(int64_t(i), *buffer);
+  }
+  return ffi::Error::Success();
+}
+
+ffi::Error score(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores) {
+  Call own(kind, options, similarity, lengths, rest, 0, int64_t(rest.size()));
+  if (own.error.failure()) return own.error;
+  return own.result(score_kernel(&own.call, reals(scores)));
+}
+
+ffi::Error gradients(int32_t kind, int32_t options, int32_t d_temperature, In similarity, In lengths,
+                     ffi::RemainingArgs rest, Out scores, Out d_similarity, ffi::RemainingRets d_rest) {
+  const int64_t count = int64_t(rest.size());
+  Call own(kind, options, similarity, lengths, rest, 0, count);
+  if (own.error.failure()) return own.error;
+  Parameters d_parameters(own.call.pairs, count);
+  ffi::Error error = own.result(
+      gradients_kernel(&own.call, d_temperature, reals(scores), reals(d_similarity), d_parameters.data()));
+  return error.failure() ? error : give(d_parameters, d_rest);
+}
+
+ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,
+                    Out t_scores, Out t_d_similarity, ffi::RemainingRets t_d_rest) {
+  const int64_t count = int64_t(rest.size()) / 2;
+  Call own(kind, options, similarity, lengths, rest, 0, count);
+  Parameters t_parameters(own.call.pairs, count), t_d_parameters(own.call.pairs, count);
+  own.put(t_parameters, rest, count, count);
+  if (!is_real(t_similarity, int64_t(similarity.element_count()))) own.refuse("a tangent");
+  if (own.error.failure()) return own.error;
+  ffi::Error error = own.result(tangents_kernel(&own.call, reals(t_similarity), own.call.pair_stride,
+                                                t_parameters.data(), reals(t_scores), reals(t_d_similarity),
+                                                t_d_parameters.data()));
+  return error.failure() ? error : give(t_d_parameters, t_d_rest);
+}
+
+}  // namespace
+
+extern "C" int32_t use_kernels(decltype(score_kernel) score, decltype(gradients_kernel) gradients,
+                               decltype(tangents_kernel) tangents) {
+  score_kernel = score;
+  gradients_kernel = gradients;
+  tangents_kernel = tangents;
+  return ALIGNMENT_OK;
+}
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_score, score,
+                              ffi::Ffi::Bind()
+                                  .Attr<int32_t>("kind")
+                                  .Attr<int32_t>("options")
+                                  .Arg<In>()
+                                  .Arg<In>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_gradients, gradients,
+                              ffi::Ffi::Bind()
+                                  .Attr<int32_t>("kind")
+                                  .Attr<int32_t>("options")
+                                  .Attr<int32_t>("d_temperature")
+                                  .Arg<In>()
+                                  .Arg<In>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .RemainingRets());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_tangents, tangents,
+                              ffi::Ffi::Bind()
+                                  .Attr<int32_t>("kind")
+                                  .Attr<int32_t>("options")
+                                  .Arg<In>()
+                                  .Arg<In>()
+                                  .Arg<In>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .RemainingRets());

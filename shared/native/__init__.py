@@ -1,0 +1,39 @@
+"""The native kernels: C++ behind a plain C interface (alignment.h), compiled on first use by the user's own compiler.
+
+Importing this compiles nothing. Two environment variables:
+
+    ALIGNMENT_NATIVE=0        turns the native kernels off, for machines where nothing should be compiled
+    ALIGNMENT_CACHE=folder    where what was compiled is kept, instead of the user's cache folder
+
+and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
+"""
+
+from shared.native.build import Absent, Target, compiled
+from shared.native.library import (
+    OUT_OF_MEMORY,
+    Call,
+    Kernel,
+    call_of,
+    kernel,
+    load,
+    pack_call,
+    target,
+    warn,
+    why_absent,
+)
+
+__all__ = [
+    "OUT_OF_MEMORY",
+    "Absent",
+    "Call",
+    "Kernel",
+    "Target",
+    "call_of",
+    "compiled",
+    "kernel",
+    "load",
+    "pack_call",
+    "target",
+    "warn",
+    "why_absent",
+]

@@ -1,0 +1,147 @@
+"""The compiled kernels as functions: one library per dtype, built and loaded when it is first asked for."""
+
+import ctypes
+import os
+import struct
+import threading
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from shared.native.build import Absent, Target, compiled, forget, why_no_compiler
+
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "alignment.cpp",)
+HEADERS = tuple(sorted(FOLDER.glob("*.h")))
+REALS = {"float32": "float", "float64": "double"}
+
+# (function name, its `end`) -> kind, in alignment.h
+KINDS = {
+    ("smith_waterman", "any"): 0,
+    ("smith_waterman", "match"): 1,
+    ("smith_waterman_affine", None): 2,
+    ("needleman_wunsch", None): 3,
+    ("free_gap", None): 4,
+}
+RESTRICT_TURNS, PENALIZE_TURNS = 1, 2
+OUT_OF_MEMORY = 1
+
+
+class Call(NamedTuple):
+    """What alignment.h calls kind and options: a public function with its options."""
+
+    kind: int
+    options: int
+
+
+class Kernel(NamedTuple):
+    """The functions of alignment.h for one dtype. Each takes a packed AlignmentCall and pointers, as integers."""
+
+    library: ctypes.CDLL
+    score: Any  # (call, scores) -> status
+    gradients: Any  # (call, d_temperature, scores, d_similarity, d_parameters) -> status
+    tangents: Any  # (call, t_similarity, its stride, t_parameters, t_scores, t_d_similarity, t_d_parameters) -> status
+
+
+_POINTER = ctypes.c_void_p
+FUNCTIONS = {
+    "alignment_score": (ctypes.c_char_p, _POINTER),
+    "alignment_gradients": (ctypes.c_char_p, ctypes.c_int32, *[_POINTER] * 3),
+    "alignment_tangents": (ctypes.c_char_p, _POINTER, ctypes.c_int64, *[_POINTER] * 4),
+}
+
+# AlignmentCall, field by field: kind, options, threads, layout; pairs, rows, cols; similarity, its stride; lengths;
+# parameters. Packing bytes takes a fraction of the time that filling a ctypes structure does.
+pack_call = struct.Struct("@4i3qPqPP").pack
+
+_kernels: dict[str, Kernel] = {}
+_failure: str | None = None
+_building = threading.RLock()
+_warned = False
+
+
+def call_of(function_name: str, options: dict[str, Any]) -> Call:
+    """The kernel's numbers for a public function's name and options."""
+    kind = KINDS[function_name, options.get("end")]
+    turns = (RESTRICT_TURNS, options.get("restrict_turns")), (PENALIZE_TURNS, options.get("penalize_turns"))
+    return Call(kind, sum(flag for flag, is_set in turns if is_set))
+
+
+def why_absent() -> str | None:
+    """None if the native kernels seem usable; else why not, in one line. Cheap: it compiles and runs nothing.
+
+    Once a build has failed, its reason.
+    """
+    if os.environ.get("ALIGNMENT_NATIVE", "1").strip().lower() in ("0", "no", "off", "false"):
+        return "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
+    return _failure or why_no_compiler()
+
+
+def warn(reason: str) -> None:
+    """Say once that a build has failed, to those who would not see it otherwise."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(f"the native kernels are not used, slower code is: {reason}", RuntimeWarning, stacklevel=3)
+
+
+def target(dtype: str, flags: tuple[str, ...] = ()) -> Target:
+    """The kernels for "float32" or "float64", as something to build."""
+    return Target(f"alignment-{dtype}", SOURCES, HEADERS, (f"-DREAL={REALS[dtype]}", *flags))
+
+
+def kernel(dtype: str) -> Kernel:
+    """The kernels for "float32" or "float64". Compiles on first use; raises Absent with the reason."""
+    found = _kernels.get(dtype)
+    if found:
+        return found
+    with _building:
+        if dtype not in _kernels:
+            _kernels[dtype] = _functions(load(target(dtype), FUNCTIONS))
+        return _kernels[dtype]
+
+
+def load(wanted: Target, functions: Mapping[str, Any] = MappingProxyType({})) -> ctypes.CDLL:
+    """Build, from the cache if possible, and load. functions: name -> types of the arguments; all return a status.
+
+    Raises Absent, and why_absent then says the reason too.
+    """
+    global _failure
+    with _building:
+        reason = why_absent()
+        if reason:
+            raise Absent(reason)
+        try:
+            return _typed(_opened(wanted), functions)
+        except Absent as error:
+            _failure = str(error)
+            raise
+
+
+def _opened(wanted: Target) -> ctypes.CDLL:
+    path = compiled(wanted)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # complete, but not for this system, such as one in a container with another C library
+        forget(path)
+        path = compiled(wanted)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Absent(f"what was compiled cannot be loaded: {error}") from error
+
+
+def _typed(library: ctypes.CDLL, functions: Mapping[str, Any]) -> ctypes.CDLL:
+    for name, types in functions.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError as error:
+            raise Absent(f"what was compiled lacks a function: {error}") from error
+        function.argtypes, function.restype = types, ctypes.c_int32
+    return library
+
+
+def _functions(library: ctypes.CDLL) -> Kernel:
+    return Kernel(library, library.alignment_score, library.alignment_gradients, library.alignment_tangents)

@@ -1,0 +1,249 @@
+"""The native kernels by themselves: what no framework shows. Values and derivatives are proved with all other variants."""
+
+import ctypes
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from frameworks import PROBLEMS, ragged
+
+import torch_impl
+from shared import native, reference
+from shared.alignments import ALIGNMENTS
+
+pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
+
+CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
+PAIRS, ROWS = 1, 2  # layouts
+SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+
+
+class Given:
+    """One call of the kernels on NumPy arrays."""
+
+    def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1):
+        options = ALIGNMENTS[problem].options | (options or {})
+        self.kernel = native.kernel(str(similarity.dtype))
+        self.similarity = np.ascontiguousarray(similarity)
+        self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
+        pairs = len(similarity)
+        own = [np.broadcast_to(np.asarray(parameters[name], similarity.dtype), pairs) for name in ALIGNMENTS[problem].parameters]
+        self.values = np.ascontiguousarray(np.stack(own, axis=1))
+        numbers = *native.call_of(problem, options), threads, layout, *similarity.shape
+        stride = similarity.shape[1] * similarity.shape[2]
+        pointers = (
+            self.similarity.ctypes.data,
+            stride,
+            0 if self.lengths is None else self.lengths.ctypes.data,
+            self.values.ctypes.data,
+        )
+        self.call = native.pack_call(*numbers, *pointers)
+
+    def results(self):
+        """(scores), (scores, d_similarity, d_values), and the tangents of these in a random direction."""
+        dtype, shape = self.similarity.dtype, self.similarity.shape
+        new = lambda: [np.empty(shape[:1], dtype), np.empty(shape, dtype), np.empty(self.values.shape, dtype)]  # noqa: E731
+        random = np.random.default_rng(1)
+        t_similarity = random.normal(size=shape).astype(dtype)
+        t_values = random.normal(size=self.values.shape).astype(dtype)
+        (scores, *_), gradients, tangents = new(), new(), new()
+        assert self.kernel.score(self.call, scores.ctypes.data) == 0
+        assert self.kernel.gradients(self.call, 1, *(array.ctypes.data for array in gradients)) == 0
+        direction = t_similarity.ctypes.data, shape[1] * shape[2], t_values.ctypes.data
+        assert self.kernel.tangents(self.call, *direction, *(array.ctypes.data for array in tangents)) == 0
+        return [scores, *gradients, *tangents]
+
+
+def assert_same_bits(some, others):
+    for a, b in zip(some, others, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 53):
+    random = np.random.default_rng(5)
+    similarity = (random.normal(size=(pairs, rows, cols)) * 2).astype(dtype)
+    lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2))
+    limits = PROBLEMS[problem].parameters
+    return similarity, lengths, {name: random.uniform(*limits[name], size=pairs).astype(dtype) for name in limits}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("problem", "options"), CASES)
+def test_layouts_and_threads_give_the_same_bits(problem, options, dtype):
+    inputs = many(problem, dtype)
+    by_pairs = Given(problem, *inputs, options, layout=PAIRS).results()
+    assert_same_bits(by_pairs, Given(problem, *inputs, options, layout=ROWS).results())
+    assert_same_bits(by_pairs, Given(problem, *inputs, options, threads=2).results())
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_pair_does_not_see_the_others(problem):
+    similarity, lengths, parameters = many(problem, "float32")
+    together = Given(problem, similarity, lengths, parameters).results()
+    for pair in (0, 20, 36):
+        one = slice(pair, pair + 1)
+        own = {name: value[one] for name, value in parameters.items()}
+        # the direction is drawn by shape: scores and gradients suffice
+        alone = Given(problem, similarity[one], lengths[one], own).results()[:4]
+        assert_same_bits([array[one] for array in together[:4]], alone)
+
+
+def test_threads_of_pytorch_change_no_bit():
+    similarity = torch.randn(100, 60, 70, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    found = []
+    for threads in (1, 2):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            scores = torch_impl.smith_waterman(similarity, variant="fused")
+            found.append([scores.detach().numpy(), torch.autograd.grad(scores.sum(), similarity)[0].numpy()])
+        finally:
+            torch.set_num_threads(before)
+    assert_same_bits(*found)
+
+
+@pytest.mark.parametrize("layout", [PAIRS, ROWS])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.nan])
+def test_a_bad_similarity_spoils_its_own_pair_alone(bad, layout):
+    inputs = ragged(17, 9)
+    similarity = inputs.similarity.astype(np.float32)
+    clean = Given("smith_waterman", similarity, inputs.lengths, inputs.parameters, layout=layout).results()
+    similarity[0, 16, 8] = bad
+    spoiled = Given("smith_waterman", similarity, inputs.lengths, inputs.parameters, layout=layout).results()
+    for before, after in zip(clean, spoiled, strict=True):
+        assert np.isnan(after[0]).all()
+        assert before[1:].tobytes() == after[1:].tobytes()
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_temperature_that_is_none_gives_nan_in_its_own_pair_and_zeros_in_the_padding(problem, temperature):
+    inputs = ragged(7, 5, problem=problem)
+    temperatures = np.ones(6)
+    temperatures[4] = temperature
+    parameters = inputs.parameters | {"temperature": temperatures}
+    rows, cols = inputs.lengths[4]
+    scores, again, d_similarity, d_values, *_ = Given(
+        problem, inputs.similarity.astype(np.float32), inputs.lengths, parameters
+    ).results()
+    assert np.isnan(scores[4])
+    assert np.isnan(again[4])
+    assert np.isnan(d_values[4]).all()
+    assert np.isnan(d_similarity[4, :rows, :cols]).all()
+    assert not d_similarity[4, rows:].any()
+    assert not d_similarity[4, :, cols:].any()
+    for array in (scores, d_similarity, d_values):
+        assert np.isfinite(np.delete(array, 4, axis=0)).all()
+
+
+@pytest.mark.parametrize("layout", [PAIRS, ROWS])
+@pytest.mark.parametrize("temperature", [1e-10, 1e-3, 1.0, 1e3, 1e30])
+@pytest.mark.parametrize(("problem", "options"), CASES)
+def test_no_temperature_and_no_similarity_makes_a_result_that_is_not_finite(problem, options, temperature, layout):
+    random = np.random.default_rng(3)
+    similarity = (random.normal(size=(8, 19, 23)) * np.logspace(-6, 6, 8)[:, None, None]).astype(np.float32)
+    similarity[:, ::3, ::2] = -np.inf
+    similarity[0] = -np.inf  # nothing may be matched
+    parameters = {"gap": -1.0, "gap_open": -3.0, "gap_extend": -1e30, "temperature": temperature}
+    given = Given(problem, similarity, None, parameters, options, layout)
+    scores, again, d_similarity, d_values, *_ = given.results()
+    assert np.isfinite(scores).all()
+    assert scores.tobytes() == again.tobytes()
+    assert np.isfinite(d_similarity).all()
+    assert np.isfinite(d_values).all()
+    assert (d_similarity >= 0).all()
+    assert not d_similarity[np.isneginf(similarity)].any()
+
+
+def test_many_more_matches_than_a_float_counts():
+    # a sum of floats that each add 1 stops at 2 ** 24
+    similarity = np.full((1, 6000, 6000), 50.0, np.float32)
+    values = np.array([[-1.0, 1.0]], np.float32)
+    _, _, d_values = gradients_of(similarity, values)
+    assert d_values[0, 0] == pytest.approx(0.0, abs=0.05)
+
+
+def gradients_of(similarity: np.ndarray, values: np.ndarray):
+    numbers = *native.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
+    call = native.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data)
+    results = [np.empty(len(values), np.float32), np.empty_like(similarity), np.empty_like(values)]
+    assert native.kernel("float32").gradients(call, 0, *(array.ctypes.data for array in results)) == 0
+    return results
+
+
+MEMORY = """
+import resource, sys
+import numpy as np
+from shared import native
+size = 6000
+similarity = np.random.default_rng(0).random((1, size, size), dtype=np.float32)
+values, score, d_values = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), np.empty((1, 2), np.float32)
+d_similarity = np.zeros_like(similarity)
+d_similarity += 1  # its pages exist
+call = native.pack_call(0, 0, 2, 0, 1, size, size, similarity.ctypes.data, size * size, 0, values.ctypes.data)
+kernel = native.kernel("float32")
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+before = peak()
+assert kernel.score(call, score.ctypes.data) == 0
+after_score = peak()
+assert kernel.gradients(call, 1, score.ctypes.data, d_similarity.ctypes.data, d_values.ctypes.data) == 0
+print((after_score - before) / (2 * size * 4), (peak() - after_score) / similarity.nbytes)
+"""
+
+
+def test_memory_is_streamed_and_checkpointed():
+    ran = subprocess.run(["python", "-c", MEMORY], capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    score, marginals = map(float, ran.stdout.split())
+    # of the numbers in a row and a column: fractions and exponents of a row, the sweep's steps, and page sizes
+    assert score < 100, ran.stderr
+    # of the similarity
+    assert marginals < 0.5, ran.stderr
+
+
+@pytest.fixture(scope="module")
+def sanitized() -> dict[str, Path]:
+    """The driver with the kernels compiled in, watched by the address and undefined-behaviour sanitizers."""
+    tests = Path(__file__).parent
+
+    def build(dtype: str) -> Path:
+        wanted = native.target(dtype, (*SANITIZERS, f"-I{Path(native.__file__).parent}"))
+        sources = (tests / "native_sanitized.cpp", *wanted.sources)
+        return native.compiled(wanted._replace(name=f"sanitized-{dtype}", sources=sources, program=True))
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(("float32", "float64"), pool.map(build, ("float32", "float64")), strict=True))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_sanitizers_find_nothing(sanitized, dtype):
+    ran = subprocess.run([sanitized[dtype]], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.endswith("0 failed\n")
+
+
+def test_the_sanitizers_see_a_read_past_the_end(sanitized, tmp_path):
+    source = tmp_path / "faulty.cpp"
+    source.write_text("int main(int n, char **) { int *x = new int[n]; int y = x[n]; delete[] x; return y == 7; }")
+    built = native.compiled(native.Target("faulty", (source,), flags=SANITIZERS, program=True))
+    ran = subprocess.run([built], capture_output=True, text=True)
+    assert ran.returncode != 0
+    assert "heap-buffer-overflow" in ran.stderr
+
+
+def test_unknown_calls_are_refused():
+    kernel, score = native.kernel("float32"), ctypes.c_float()
+    call = native.pack_call(9, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0)
+    assert kernel.score(call, ctypes.addressof(score)) != 0
+
+
+def test_the_reference_agrees_on_a_large_single_pair():
+    similarity = np.random.default_rng(2).normal(size=(1, 200, 300))
+    given = Given("smith_waterman", similarity, None, {"gap": -1.0, "temperature": 1.0})
+    scores, _, d_similarity, *_ = given.results()
+    assert scores[0] == pytest.approx(float(reference.smith_waterman(similarity[0])), rel=1e-12)
+    expected = reference.gradients("smith_waterman", similarity[0])["similarity"]
+    np.testing.assert_allclose(d_similarity[0], expected, atol=1e-10)

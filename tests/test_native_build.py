@@ -1,0 +1,275 @@
+"""The native kernels are compiled once, on first use, and where that is impossible the reason is said."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shared import native
+from shared.native import build as building
+from shared.native import library
+
+ROOT = Path(__file__).parent.parent
+ANSWER = 'extern "C" int answer() { return NUMBER; }\n'
+
+pytestmark = pytest.mark.skipif(building.why_no_compiler() is not None, reason="there is no C++ compiler")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("ALIGNMENT_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def source(tmp_path) -> Path:
+    path = tmp_path / "answer.cpp"
+    path.write_text(ANSWER)
+    return path
+
+
+@pytest.fixture
+def compilations(tmp_path, monkeypatch) -> "Compilations":
+    return Compilations(tmp_path, monkeypatch)
+
+
+class Compilations:
+    """A compiler that is slow and writes a line for each library that it makes."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines, program = folder / "compilations", folder / "compiler"
+        command = " ".join(building.find_compiler())
+        program.write_text(
+            f'#!/bin/sh\ncase "$*" in *-shared*) echo x >> {self.lines}; sleep 0.5;; esac\nexec {command} "$@"\n'
+        )
+        program.chmod(0o755)
+        monkeypatch.setenv("CXX", str(program))
+
+    def count(self) -> int:
+        return len(self.lines.read_text().splitlines()) if self.lines.exists() else 0
+
+
+def target(source: Path, number: int = 42, *flags: str) -> native.Target:
+    return native.Target("answer", (source,), (), (f"-DNUMBER={number}", *flags))
+
+
+def answer(path: Path) -> int:
+    return ctypes.CDLL(str(path)).answer()
+
+
+def run_python(code: str, **environment: str) -> str:
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout + result.stderr
+
+
+def test_the_second_build_comes_from_the_cache(source, cache, compilations):
+    first = native.compiled(target(source))
+    assert (answer(first), first.parent) == (42, cache)
+    assert native.compiled(target(source)) == first
+    assert compilations.count() == 1
+    assert not list(cache.glob(".*"))  # nothing unfinished
+
+
+def test_a_change_of_source_header_flags_or_compiler_is_another_library(source, tmp_path, monkeypatch, compilations):
+    header = tmp_path / "answer.h"
+    header.write_text("")
+    wanted = target(source)._replace(headers=(header,))
+    paths = [native.compiled(wanted)]
+    header.write_text("// changed")
+    paths.append(native.compiled(wanted))
+    source.write_text(ANSWER.replace("NUMBER", "NUMBER + 1"))
+    paths.append(native.compiled(wanted))
+    paths.append(native.compiled(target(source, 5)))
+    assert [answer(path) for path in paths] == [42, 42, 43, 6]
+    monkeypatch.delenv("CXX")
+    paths.append(native.compiled(target(source, 5)))
+    assert len(set(paths)) == 5
+    assert compilations.count() == 4
+
+
+def test_another_cpu_is_another_library(source, monkeypatch):
+    first = native.compiled(target(source))
+    cpu = building._cpu()
+    monkeypatch.setattr(building, "_cpu", lambda: f"{cpu} and more")
+    assert native.compiled(target(source)) != first
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_builds_at_the_same_time_compile_once(source, compilations, processes):
+    build = native.compiled
+    if processes:
+        code = f"from test_native_build import *; print(native.compiled(target(Path({str(source)!r}))))"
+
+        def build(target: native.Target) -> Path:
+            return Path(run_python(code, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}").strip())
+
+    with ThreadPoolExecutor(3) as pool:
+        paths = set(pool.map(build, [target(source)] * 3))
+    assert len(paths) == compilations.count() == 1
+    assert answer(paths.pop()) == 42
+
+
+@pytest.mark.parametrize("damage", ["cut", "emptied", "altered"])
+def test_a_damaged_library_is_compiled_again(source, compilations, damage):
+    path = native.compiled(target(source))
+    content = path.read_bytes()
+    path.write_bytes({"cut": content[:1000], "emptied": b"", "altered": content[:-1] + b"!"}[damage])
+    assert answer(native.compiled(target(source))) == 42
+    assert compilations.count() == 2
+
+
+def test_a_library_that_cannot_be_loaded_is_compiled_again(source, cache, compilations):
+    path = native.compiled(target(source))
+    content = b"complete, but not for this system"
+    path.unlink()
+    key = path.stem.rpartition("-")[0]
+    (cache / f"{key}-{building._digest(content)}.so").write_bytes(content)
+    assert native.load(target(source)).answer() == 42
+    assert compilations.count() == 2
+
+
+def test_what_a_killed_build_left_is_removed_and_blocks_nothing(source, cache):
+    cache.mkdir()
+    for name in ("lock", ".answer-0123-abc.unfinished"):
+        (cache / name).write_text("left")
+    assert answer(native.compiled(target(source))) == 42
+    assert not list(cache.glob(".*"))
+
+
+def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_path, monkeypatch):
+    hanging = tmp_path / "hanging"
+    script = 'case "$*" in *-shared*) for last; do :; done; echo half > "$last"; exec sleep 9;; esac'
+    hanging.write_text(f"#!/bin/sh\n{script}\n")
+    hanging.chmod(0o755)
+    code = f"from test_native_build import *; native.compiled(target(Path({str(source)!r})))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CXX": str(hanging)},
+        stderr=subprocess.DEVNULL,
+    )
+    while not any(path.stat().st_size for path in cache.glob(".*.unfinished")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    assert answer(native.compiled(target(source))) == 42
+    assert not list(cache.glob(".*"))
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(source, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ALIGNMENT_CACHE", str(tmp_path / "file" / "folder"))
+    path = native.compiled(target(source))
+    assert answer(path) == 42
+    assert tmp_path not in path.parents
+    assert native.compiled(target(source)) == path
+
+
+def test_a_source_that_does_not_compile_gives_the_compilers_first_error(tmp_path, cache):
+    source = tmp_path / "wrong.cpp"
+    source.write_text("int answer() { return wrong; }\n")
+    with pytest.raises(native.Absent, match=r"^\S+ cannot compile answer: .*wrong\.cpp:1:.*error:.*wrong") as caught:
+        native.compiled(target(source))
+    assert "\n" not in str(caught.value)
+    assert not [path for path in cache.iterdir() if path.name != "lock"]
+
+
+def test_a_missing_header_and_a_missing_source_are_reasons(source, tmp_path):
+    source.write_text("#include <no_such_header.h>\n")
+    with pytest.raises(native.Absent, match=r"no_such_header\.h"):
+        native.compiled(target(source))
+    with pytest.raises(native.Absent, match=r"a source is missing: .*gone\.cpp"):
+        native.compiled(target(tmp_path / "gone.cpp"))
+
+
+def test_after_a_failed_build_the_reason_is_known(source, monkeypatch):
+    monkeypatch.setattr(library, "_failure", None)
+    assert native.why_absent() is None
+    source.write_text("#error no\n")
+    with pytest.raises(native.Absent) as caught:
+        native.load(target(source))
+    assert native.why_absent() == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("PATH", "/nowhere", "no C++ compiler: none of c++, g++, clang++ on the PATH"),
+        ("CXX", "no-such-compiler", "'no-such-compiler', which is no program"),
+        ("ALIGNMENT_NATIVE", "0", "ALIGNMENT_NATIVE turns the native kernels off"),
+    ],
+)
+def test_why_absent_says_what_is_missing(name, value, reason, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    assert native.why_absent() is None
+    monkeypatch.setenv(name, value)
+    assert reason in (native.why_absent() or "")
+
+
+def test_a_program_can_be_built_too(tmp_path):
+    source = tmp_path / "program.cpp"
+    source.write_text('#include "alignment.h"\nint main() { return sizeof(REAL); }\n')
+    wanted = native.target("float64", ("-O0", f"-I{library.FOLDER}"))
+    path = native.compiled(wanted._replace(name="program", sources=(source,), program=True))
+    assert subprocess.run([path]).returncode == 8
+
+
+def test_importing_compiles_nothing(cache):
+    run_python("import jax_impl, torch_impl, jax_impl.backend, torch_impl.backend", CXX="false")
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
+def test_without_a_compiler_auto_still_works(package):
+    code = f"""
+        import numpy as np, {package} as package
+        assert "fused" not in package.variants("smith_waterman")
+        print(float(package.smith_waterman(np.ones((2, 2), np.float32), variant="auto")))
+        try:
+            package.smith_waterman(np.ones((2, 2), np.float32), variant="fused")
+        except ValueError as error:
+            print(error)
+    """
+    said = run_python(code, PATH="/nowhere", CXX="")
+    assert "variant 'fused' is absent here: no C++ compiler" in said
+    assert "Warning" not in said
+
+
+@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
+def test_a_compiler_that_fails_is_said_once_and_auto_still_works(package):
+    code = f"""
+        import numpy as np, {package} as package
+        for _ in range(2):
+            print(float(package.smith_waterman(np.ones((2, 2), np.float32))))
+        try:
+            package.smith_waterman(np.ones((2, 2), np.float32), variant="fused")
+        except ValueError as error:
+            print(error)
+        assert "fused" not in package.variants("smith_waterman")
+    """
+    said = run_python(code, CXX="false")
+    assert said.count("RuntimeWarning: the native kernels are not used") == 1
+    assert "variant 'fused' is absent here: " in said
+
+
+def test_the_sources_are_packaged():
+    for file in (*library.SOURCES, *library.HEADERS, ROOT / "jax_impl/kernels/xla.cc"):
+        assert file.is_file()
+    text = (ROOT / "pyproject.toml").read_text()
+    assert '"shared.native" = ["*.h", "*.cpp"]' in text
+    assert '"jax_impl.kernels" = ["*.cc"]' in text

@@ -1,0 +1,237 @@
+"""Derivatives around an engine: autograd, torch.func and torch.compile, for whatever computes the numbers.
+
+An engine has three operators on plain tensors, always of a batch. With S(x) a pair's score, x its similarity and its
+parameters, and t a direction:
+
+    score       S
+    gradients   S, dS/dx
+    tangents    <dS/dx, t>, (d2S/dx2) t
+
+The gradients are one differentiable function, whose outputs are S and g = dS/dx. For cotangents a of S and A of g,
+its backward is a g + H A: H is symmetric, so the backward is again a tangent.
+
+Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
+shared.alignments.ALIGNMENTS. Every mask is the engine's own business.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch.autograd import forward_ad
+
+from shared.checks import CannotDifferentiate
+from torch_impl.transforms import is_recorded, levels_of, under_derivative_transform, under_forward_mode
+
+Tensor = torch.Tensor
+Triple = tuple[Tensor, Tensor, Tensor]
+
+
+class Engine(NamedTuple):
+    """What computes the numbers; with the fake versions that torch.compile needs, and without derivatives."""
+
+    score: Callable[..., Tensor]  # (s, lengths, values) -> (batch,)
+    # (s, lengths, values, with_values=) -> scores (batch,), d_s (batch, rows, cols), d_values (batch, P);
+    # without values, d_values may be anything of that shape
+    gradients: Callable[..., Triple]
+    # (s, lengths, values, t_s, t_values) -> the tangents of all three
+    tangents: Callable[..., Triple]
+
+
+def scores_of(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+    """The engine's scores, which can be differentiated twice; a third time raises CannotDifferentiate(text)."""
+    if torch.compiler.is_compiling():
+        return _compiled(engine, text, s, lengths, values)
+    forward_mode = under_forward_mode()
+    recorded = torch.is_grad_enabled() and (is_recorded(s) or is_recorded(values))
+    if not recorded and not levels_of("grad"):
+        return (_ScoreForward if forward_mode else _Score).apply(engine, text, s, lengths, values)
+    # what a transform differentiates does not show on the tensors
+    with_values = under_derivative_transform() or is_recorded(values)
+    functions = _GradientsForward if forward_mode else _Gradients
+    return functions.apply(engine, text, with_values, s, lengths, values)[0]
+
+
+def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+    """The same for the compiler, for which a Function has a first derivative only, and neither vmap nor jvp.
+
+    It would leave out a second derivative without a word. So of torch.func.grad's levels the last sees a linear
+    function, whose coefficients are the gradients at the level below; the Function has to be differentiated there.
+    """
+    mapped, levels = levels_of("vmap"), levels_of("grad")
+    if under_forward_mode():
+        raise CannotDifferentiate("forward mode does not work inside torch.compile here; use it outside")
+    lower = [s, values]
+    for level in reversed(levels):
+        lower = [_functorch._unwrap_for_grad(tensor, level) for tensor in lower]
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in lower)
+    if mapped and (levels or recorded):
+        raise CannotDifferentiate("a gradient cannot be mapped inside torch.compile here; use torch.func.vmap outside")
+    if len(levels) + recorded > 2:
+        raise CannotDifferentiate(text)
+    if not levels and not recorded:
+        return engine.score(s, lengths, values)
+    if not levels:
+        return _Gradients.apply(engine, text, values.requires_grad, s, lengths, values)[0]
+    below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in (s, values)]
+    scores, d_s, d_values = _Gradients.apply(engine, text, True, below[0], lengths, below[1])
+    # each change is 0, and has a derivative; in the padding it would be NaN
+    t_s, t_values = (tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip((s, values), below, strict=True))
+    return scores + _slope(d_s, d_values, t_s, t_values)
+
+
+class _Score(torch.autograd.Function):
+    """The score alone, where nothing is differentiated."""
+
+    @staticmethod
+    def forward(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+        return engine.score(s, lengths, values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> tuple[Tensor, int]:
+        return _unfolded(_Score.apply(engine, text, *_folded(info, in_dims[2:], tensors)), info), 0
+
+
+class _Gradients(torch.autograd.Function):
+    """Scores and their gradients."""
+
+    @staticmethod
+    def forward(engine: Engine, text: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor) -> Triple:
+        return engine.gradients(s, lengths, values, with_values=with_values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Triple) -> None:
+        ctx.engine, ctx.text, ctx.with_values, *tensors = inputs
+        ctx.save_for_backward(*tensors, *output[1:])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        s, lengths, values, d_s, d_values = ctx.saved_tensors
+        of_scores, *of_gradients = cotangents
+        to_s = to_values = None
+        if of_scores is not None:
+            to_s = of_scores[:, None, None] * d_s
+            to_values = of_scores[:, None] * d_values if ctx.with_values else None
+        if any(cotangent is not None for cotangent in of_gradients):
+            direction = (
+                zero if given is None else given for given, zero in zip(of_gradients, _zeros(s, values), strict=True)
+            )
+            tangents = _TangentsForward if under_forward_mode() else _Tangents
+            _, more_s, more_values = tangents.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
+            to_s = more_s if to_s is None else to_s + more_s
+            to_values = more_values if to_values is None else to_values + more_values
+        return None, None, None, to_s, None, to_values
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
+        results = _Gradients.apply(engine, text, with_values, *_folded(info, in_dims[3:], tensors))
+        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+
+
+class _Tangents(torch.autograd.Function):
+    """The gradients' tangents, which cannot be differentiated."""
+
+    @staticmethod
+    def forward(
+        engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor
+    ) -> Triple:
+        return engine.tangents(s, lengths, values, t_s, t_values)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Triple) -> None:
+        ctx.text = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> None:
+        raise CannotDifferentiate(ctx.text)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
+        results = _Tangents.apply(engine, text, *_folded(info, in_dims[2:], tensors))
+        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+
+
+# Forward mode: the same, with what the compiler does not bear.
+
+
+class _ScoreForward(_Score):
+    """Where nothing but forward mode is at work."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
+        ctx.engine, ctx.text, *tensors = inputs
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def jvp(ctx: Any, *directions: Any) -> Tensor:
+        with forward_ad._set_fwd_grad_enabled(True):
+            saved = [forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors]
+            _, d_s, d_values = _GradientsForward.apply(ctx.engine, ctx.text, True, *saved)
+            return _slope(d_s, d_values, *directions[2::2])
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> tuple[Tensor, int]:
+        return _unfolded(_ScoreForward.apply(engine, text, *_folded(info, in_dims[2:], tensors)), info), 0
+
+
+class _GradientsForward(_Gradients):
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: Triple) -> None:
+        _Gradients.setup_context(ctx, inputs, output)
+        ctx.save_for_forward(*inputs[3:], *output[1:])
+
+    @staticmethod
+    def jvp(ctx: Any, *directions: Any) -> Triple:
+        s, lengths, values, d_s, d_values = ctx.saved_tensors
+        direction = [
+            zero if given is None else given for given, zero in zip(directions[3::2], _zeros(s, values), strict=True)
+        ]
+        _, t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
+        # not that of the tangents, which cannot be differentiated
+        return _slope(d_s, d_values, *direction), t_s, t_values
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
+        results = _GradientsForward.apply(engine, text, with_values, *_folded(info, in_dims[3:], tensors))
+        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+
+
+class _TangentsForward(_Tangents):
+    @staticmethod
+    def jvp(ctx: Any, *directions: Any) -> Triple:
+        raise CannotDifferentiate(ctx.text)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
+        results = _TangentsForward.apply(engine, text, *_folded(info, in_dims[2:], tensors))
+        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+
+
+def _slope(d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
+    """The scores' tangent."""
+    parts = [] if t_s is None else [(d_s * t_s).sum((1, 2))]
+    parts += [] if t_values is None else [(d_values * t_values).sum(1)]
+    return torch.stack(parts).sum(0)
+
+
+def _zeros(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.zeros_like(s), torch.zeros_like(values)
+
+
+def _folded(info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """(mapped, batch, ...) as (mapped * batch, ...); what is not mapped is repeated."""
+    moved = (
+        tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+        for tensor, dim in zip(tensors, in_dims, strict=True)
+    )
+    return [tensor.flatten(0, 1) for tensor in moved]
+
+
+def _unfolded(result: Tensor, info: Any) -> Tensor:
+    return result.unflatten(0, (info.batch_size, -1))
