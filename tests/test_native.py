@@ -30,7 +30,10 @@ class Given:
         self.similarity = np.ascontiguousarray(similarity)
         self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
         pairs = len(similarity)
-        own = [np.broadcast_to(np.asarray(parameters[name], similarity.dtype), pairs) for name in ALIGNMENTS[problem].parameters]
+        own = [
+            np.broadcast_to(np.asarray(parameters[name], similarity.dtype), pairs)
+            for name in ALIGNMENTS[problem].parameters
+        ]
         self.values = np.ascontiguousarray(np.stack(own, axis=1))
         numbers = *native.call_of(problem, options), threads, layout, *similarity.shape
         stride = similarity.shape[1] * similarity.shape[2]

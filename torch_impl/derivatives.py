@@ -14,7 +14,7 @@ Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P)
 shared.alignments.ALIGNMENTS. Every mask is the engine's own business.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +22,7 @@ from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 
 from shared.checks import CannotDifferentiate
-from torch_impl.transforms import is_recorded, levels_of, under_derivative_transform, under_forward_mode
+from torch_impl.transforms import is_recorded, is_traced, levels_of, under_derivative_transform, under_forward_mode
 
 Tensor = torch.Tensor
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -116,12 +116,12 @@ class _Gradients(torch.autograd.Function):
         of_scores, *of_gradients = cotangents
         to_s = to_values = None
         if of_scores is not None:
-            to_s = of_scores[:, None, None] * d_s
+            to_s = d_s if _are_ones(of_scores) else of_scores[:, None, None] * d_s
+            # what is saved of an output knows its graph, which nobody asked for
+            to_s = to_s if torch.is_grad_enabled() else to_s.detach()
             to_values = of_scores[:, None] * d_values if ctx.with_values else None
         if any(cotangent is not None for cotangent in of_gradients):
-            direction = (
-                zero if given is None else given for given, zero in zip(of_gradients, _zeros(s, values), strict=True)
-            )
+            direction = _direction(of_gradients, s, values)
             tangents = _TangentsForward if under_forward_mode() else _Tangents
             _, more_s, more_values = tangents.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
             to_s = more_s if to_s is None else to_s + more_s
@@ -189,9 +189,7 @@ class _GradientsForward(_Gradients):
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Triple:
         s, lengths, values, d_s, d_values = ctx.saved_tensors
-        direction = [
-            zero if given is None else given for given, zero in zip(directions[3::2], _zeros(s, values), strict=True)
-        ]
+        direction = _direction(directions[3::2], s, values)
         _, t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
         # not that of the tangents, which cannot be differentiated
         return _slope(d_s, d_values, *direction), t_s, t_values
@@ -220,8 +218,16 @@ def _slope(d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor |
     return torch.stack(parts).sum(0)
 
 
-def _zeros(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.zeros_like(s), torch.zeros_like(values)
+def _direction(given: Sequence[Tensor | None], s: Tensor, values: Tensor) -> list[Tensor]:
+    """Zeros for what is not given."""
+    return [torch.zeros_like(of) if own is None else own for own, of in zip(given, (s, values), strict=True)]
+
+
+def _are_ones(cotangent: Tensor) -> bool:
+    """Whether this says, at little cost, that all are 1, as below a sum: a pass over the matrices is then saved."""
+    if cotangent.device.type != "cpu" or cotangent.requires_grad or is_traced(cotangent):
+        return False
+    return bool((cotangent == 1).all())
 
 
 def _folded(info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> list[Tensor]:

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <numeric>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "sweep.h"
@@ -28,6 +29,11 @@ struct Parameters {
   double open, extend, temperature;
 };
 
+constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18;
+
+// Gaps are clamped to the limits that the frameworks have too; NaN stays NaN.
+double clamped(double gap) { return gap < LOWEST ? LOWEST : gap > LARGEST_GAP ? LARGEST_GAP : gap; }
+
 int parameter_count(int kind) {
   return kind == ALIGNMENT_AFFINE ? 3 : kind == ALIGNMENT_FREE_GAP ? 1 : 2;
 }
@@ -37,6 +43,11 @@ Parameters parameters_of(int kind, const Real *values, int64_t pair) {
   if (kind == ALIGNMENT_AFFINE) return {own[0], own[1], own[2]};
   if (kind == ALIGNMENT_FREE_GAP) return {0, 0, own[0]};
   return {own[0], own[0], own[1]};
+}
+
+Parameters clamped_parameters_of(int kind, const Real *values, int64_t pair) {
+  Parameters p = parameters_of(kind, values, pair);
+  return {clamped(p.open), clamped(p.extend), p.temperature};
 }
 
 void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
@@ -50,8 +61,6 @@ void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
   }
 }
 
-// Gaps are clamped to the limits that the frameworks have too.
-constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18;
 
 struct Size {
   int64_t rows, cols;
@@ -77,17 +86,17 @@ void set_cost(Value &value, int lane, double amount, double t_amount, Pass pass,
   value.x[lane] = pass == Pass::tangents ? Real(t_amount / temperature - (amount / temperature) * t_ratio) : Real(part);
 }
 
-bool is_valid(double temperature) { return temperature > 0 && temperature <= double(__DBL_MAX__); }
+bool is_valid(const Parameters &p) {
+  return p.temperature > 0 && p.temperature <= double(__DBL_MAX__) && p.open == p.open && p.extend == p.extend;
+}
 
 // One lane of the kernels' constants.
 void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass pass) {
   const AlignmentCall &call = job.call;
-  Parameters p = parameters_of(call.kind, call.parameters, pair), t{};
+  Parameters p = clamped_parameters_of(call.kind, call.parameters, pair), t{};
   if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
   Size size = size_of(call, pair);
-  if (!is_valid(p.temperature)) p.temperature = 1;
-  auto clamped = [](double gap) { return std::min(std::max(gap, LOWEST), LARGEST_GAP); };
-  p.open = clamped(p.open), p.extend = clamped(p.extend);
+  if (!is_valid(p)) p = {0, 0, 1};  // its results become NaN
 
   lanes.rows[lane] = Int(size.rows);
   lanes.cols[lane] = Int(size.cols);
@@ -157,7 +166,7 @@ struct Summed {
 void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad, const Summed &sums) {
   const AlignmentCall &call = job.call;
   const Real *values = call.parameters;
-  Parameters p = parameters_of(call.kind, values, pair), t{};
+  Parameters p = clamped_parameters_of(call.kind, values, pair), t{};
   if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
   Size size = size_of(call, pair);
   const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP;
@@ -165,15 +174,17 @@ void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad,
   const bool tangents = pass == Pass::tangents;
   const double (&cost)[COSTS] = tangents ? sums.cost_tangent : sums.cost;
   const double border = tangents ? sums.border_tangent : sums.border;
-  bool invalid = bad || !is_valid(p.temperature);
+  bool invalid = bad || !is_valid(p);
   double score = 0, t_score = 0;
   Parameters d{};
 
   if (size.rows == 0 || size.cols == 0) {  // no cell, so nothing that could be bad: a global alignment is all gaps
-    double gaps = global ? double(size.rows + size.cols) : 0;
-    score = gaps * p.open, t_score = gaps * t.open;
-    d.open = tangents ? 0 : gaps;
-    invalid = !is_valid(p.temperature);
+    if (global) {
+      double gaps = double(size.rows + size.cols);
+      score = gaps * p.open, t_score = gaps * t.open;
+      d.open = tangents ? 0 : gaps;
+    }
+    invalid = !is_valid(p);
   } else if (worth.exists) {
     double value = worth.log2() * LN_2;
     score = p.temperature * value;

@@ -18,6 +18,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 /* kind, and the differentiable parameters of a pair in the order in which `parameters` holds them */
 enum {
   ALIGNMENT_LOCAL_ANY = 0,   /* smith_waterman, end "any": gap, temperature */
@@ -59,6 +61,8 @@ int32_t alignment_gradients(const AlignmentCall *call, int32_t d_temperature, RE
    product of gradient and direction, the others that of the (symmetric) matrix of second derivatives with it. */
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 FOLDER = "jax-torch-alignment"
 COMPILERS = ("c++", "g++", "clang++")
-FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread")
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 # What the kernels allow the compiler: they test for NaN, so it must know NaN and infinities, but no call of theirs
 # looks at errno, at floating-point flags or at the sign of a zero.
 MATHEMATICS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")

@@ -58,12 +58,12 @@ constexpr Real MOST_ABOVE_TOTAL = IS_FLOAT ? 100 : 900;
 
 INLINE Value nothing() { return {all(1), all(NOTHING), all(0)}; }
 
-/* The states of cells (and, with `record`, what the backward recurrence needs) from those of their neighbours.
+/* The states of cells (and, when recording, what the backward recurrence needs) from those of their neighbours.
    inside: where an alignment may end; entropy: of the ends, added up. */
 template <class Kind, Pass pass, bool recording>
 INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal, const States<Kind> &left,
-                      const States<Kind> &up, States<Kind> &out, Vec *record, const Total *total, Mask inside,
-                      Vec *entropy) {
+                      const States<Kind> &up, States<Kind> &out, Vec *record, const Total *total,
+                      Mask inside, Vec *entropy) {
   using R = Record<Kind, pass>;
   constexpr bool gradients = pass == Pass::gradients, tangents = pass == Pass::tangents;
   Ending ending{};
@@ -144,8 +144,8 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       }
     }
     Vec whole = has_common ? sum * common.m : sum;
-    Vec shift = exponent_of(whole);
-    result.e = has_common ? top + common.e + shift : top + shift;
+    Vec whole_top = has_common ? top + common.e : top;
+    result.e = whole_top + exponent_of(whole);
     result.m = fraction_of(whole);
     if constexpr (gradients) {
       Vec log2_sum = log2_of(fraction_of(sum)), bits = exponent_of(sum) + log2_sum;  // of the sum, relative to 2^top
@@ -154,6 +154,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       unrolled<count>([&](auto c) { bits = fused(-record[R::share(k, c)], (e[c] - top) + x[c], bits); });
       record[R::entropy(k)] = bits;
     }
+
 
     if constexpr (k == 0 && apart == 0) {
       ending = {result.m, result.e, result.m * result.x};

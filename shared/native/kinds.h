@@ -19,15 +19,19 @@ struct Choice {
   Cost cost;
 };
 
+/* The order of a state's choices is that in which they are known: those from the diagonal first (what an end consists
+   of is found there), the left neighbour, which was computed one step before, last. The next step waits for no more
+   than what is done with it. */
+
 /* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap, s ) */
 template <End ends>
 struct LocalLinear {
   static constexpr int states = 1;
   static constexpr int counts[] = {4};
   static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::match},
-                                           {From::left, 0, Cost::open},
+                                           {From::start, 0, Cost::match},
                                            {From::up, 0, Cost::open},
-                                           {From::start, 0, Cost::match}}};
+                                           {From::left, 0, Cost::open}}};
   static constexpr Cost common[] = {Cost::none};  // what all choices of a state have in common
   static constexpr End end = ends;
   static constexpr bool local = true;
@@ -54,13 +58,17 @@ struct LocalAffine {
   static constexpr bool local = true;
 };
 
+/* The order of a state's choices is that in which they are known: those from the diagonal first (what an end consists
+   of is found there), the left neighbour, which was computed one step before, last. The next step waits for no more
+   than what is done with it. */
+
 /* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap ), gaps from the corner on outside */
 struct GlobalLinear {
   static constexpr int states = 1;
   static constexpr int counts[] = {3};
   static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::match},
-                                           {From::left, 0, Cost::open},
                                            {From::up, 0, Cost::open},
+                                           {From::left, 0, Cost::open},
                                            {From::start, 0, Cost::none}}};
   static constexpr Cost common[] = {Cost::none};
   static constexpr End end = End::last;

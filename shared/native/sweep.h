@@ -72,6 +72,7 @@ struct Extent {
   Mask first, last;          // cells: first <= step < last
   Mask end_first, end_last;  // cells where an alignment may end
   Int all_first, all_last;   // steps where every lane has a cell
+  Int all_end_first, all_end_last;
 };
 
 template <class Kind, bool rows_in_lanes>
@@ -94,7 +95,13 @@ INLINE Extent extent(const Lanes &lanes, Int row) {
   }
   x.all_first = x.first[LANES - 1];
   x.all_last = x.last[0];
-  for (int l = 1; l < LANES; ++l) x.all_last = x.last[l] < x.all_last ? x.last[l] : x.all_last;
+  x.all_end_first = x.end_first[0];
+  x.all_end_last = x.end_last[0];
+  for (int l = 1; l < LANES; ++l) {
+    if (x.last[l] < x.all_last) x.all_last = x.last[l];
+    if (x.end_first[l] > x.all_end_first) x.all_end_first = x.end_first[l];
+    if (x.end_last[l] < x.all_end_last) x.all_end_last = x.end_last[l];
+  }
   return x;
 }
 
@@ -257,14 +264,14 @@ INLINE Cell *place(Cell *row, Int col) {
   return row + (col + 1) * (Kind::states * NUMBERS<pass>);
 }
 
-/* Add the odds of an ending, where it is one, to a sum of odds, whose exponent follows when they outgrow it. */
+/* Add the odds of an ending to a sum of odds, whose exponent follows when they outgrow it. */
 template <Pass pass>
-INLINE void add(Ending &sum, const Ending &more, Mask where) {
+INLINE void add(Ending &sum, const Ending &more) {
   constexpr Real ROOM = IS_FLOAT ? 64 : 512;
-  Vec d = where ? more.e - sum.e : all(NOTHING);
-  Mask outgrown = d > ROOM;
-  if (any(outgrown)) {
-    Vec old = sum.e;
+  Vec d = more.e - sum.e;
+  if (any_greater(d, all(ROOM))) {
+    const Mask outgrown = d > ROOM;
+    const Vec old = sum.e;
     sum.e = outgrown ? more.e : old;
     sum.m = scaled(sum.m, old - sum.e);
     if constexpr (pass == Pass::tangents) sum.mt = scaled(sum.mt, old - sum.e);
@@ -342,7 +349,8 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
     Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
                                                  recording ? records + t * Record<Kind, pass>::size : nullptr, total,
                                                  ends_here, &own_entropy);
-    if (L::rows_in_lanes && t < LANES - 1) {  // lanes that have not begun are outside
+    const bool begun_all = !L::rows_in_lanes || t >= LANES - 1;
+    if (!begun_all) {  // lanes that have not begun are outside
       Mask begun = extent.first <= all_int(t);
       unrolled<Kind::states>([&](auto k) {
         out.of[k].m = begun ? out.of[k].m : outside.of[k].m;
@@ -356,14 +364,16 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
         own.e = ends_here ? here.e : own.e;
         own.mt = ends_here ? here.mt : own.mt;
       } else {
-        add<pass>(own, here, ends_here);
+        const bool everywhere = extent.all_end_first <= t && t < extent.all_end_last;
+        if (!everywhere) here.e = ends_here ? here.e : all(2 * NOTHING);
+        add<pass>(own, here);
       }
     }
     diagonal = up;
     left = out;
-    if (!L::rows_in_lanes || t >= LANES - 1) keep(out, L::rows_in_lanes ? t - (LANES - 1) : t);
+    if (begun_all) keep(out, L::rows_in_lanes ? t - (LANES - 1) : t);
   }
-  if constexpr (!recording) add<pass>(ending, own, all_int(-1));
+  if constexpr (!recording) add<pass>(ending, own);
   end_entropy = own_entropy;
 }
 

@@ -45,8 +45,30 @@ constexpr Int SHIFTER_BITS = Int(FRACTION_BITS + BIAS) << FRACTION_BITS;
 
 INLINE Vec all(Real x) { return x - Vec{}; }
 INLINE Mask all_int(Int x) { return x - Mask{}; }
-INLINE Vec greater(Vec a, Vec b) { return a > b ? a : b; }
-INLINE Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
+
+/* The greater, and the smaller, of two; b where one is not a number. As instructions of their own where the compiler
+   makes a comparison and a selection of them. */
+INLINE Vec greater(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_max_ps(__mmask16(-1), (__m512)a, (__m512)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_max_pd(__mmask8(-1), (__m512d)a, (__m512d)b);
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm256_max_pd((__m256d)a, (__m256d)b);
+#endif
+  return a > b ? a : b;
+}
+
+INLINE Vec smaller(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_min_ps(__mmask16(-1), (__m512)a, (__m512)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_min_pd(__mmask8(-1), (__m512d)a, (__m512d)b);
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return (Vec)_mm256_min_ps((__m256)a, (__m256)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm256_min_pd((__m256d)a, (__m256d)b);
+#endif
+  return a < b ? a : b;
+}
 
 INLINE Vec load(const Real *from) {
   Vec v;
@@ -66,17 +88,18 @@ INLINE void unrolled(F &&f) {
   unrolled(f, std::make_integer_sequence<int, N>{});
 }
 
-/* Whether it is so in any lane. */
-INLINE bool any(Mask mask) {
-#if defined(__AVX512DQ__)
-  if constexpr (IS_FLOAT) return _mm512_movepi32_mask((__m512i)mask) != 0;
-  if constexpr (!IS_FLOAT) return _mm512_movepi64_mask((__m512i)mask) != 0;
+/* Whether a number is greater in any lane. */
+INLINE bool any_greater(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ) != 0;
+  if constexpr (!IS_FLOAT) return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ) != 0;
 #elif defined(__AVX__)
-  if constexpr (IS_FLOAT) return _mm256_movemask_ps((__m256)mask) != 0;
-  if constexpr (!IS_FLOAT) return _mm256_movemask_pd((__m256d)mask) != 0;
+  if constexpr (IS_FLOAT) return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GT_OQ)) != 0;
+  if constexpr (!IS_FLOAT) return _mm256_movemask_pd(_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_GT_OQ)) != 0;
 #endif
+  Mask is_greater = a > b;
   Int found = 0;
-  for (int l = 0; l < LANES; ++l) found |= mask[l];
+  for (int l = 0; l < LANES; ++l) found |= is_greater[l];
   return found != 0;
 }
 
