@@ -44,8 +44,11 @@ def align(
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
     steps = {"unroll": unroll} if unroll and chosen in SCANNING else {}
     recurrence = RECURRENCES[function_name](**options)
-    sweep = wavefront if chosen == "wavefront" else SWEEPS[chosen]
-    scores = sweep(recurrence, arguments.parameters, s, arguments.lengths, **steps)
+    given = recurrence, arguments.parameters, s, arguments.lengths
+    if chosen == "wavefront":
+        scores = wavefront(*given, text=_third_order_text(function_name, chosen))
+    else:
+        scores = SWEEPS[chosen](*given, **steps)
     return (scores * arguments.valid).astype(arguments.result_dtype)
 
 
@@ -63,7 +66,12 @@ def _fused(function_name: str, options: dict[str, Any], similarity: Any, lengths
     """The native kernels, which mask what lies outside lengths, and clamp, by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     s = jnp.asarray(similarity)
-    alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name != "fused")
-    text = checks.third_order_text("fused", alternatives)
+    text = _third_order_text(function_name, "fused")
     wide = s.astype(jnp.promote_types(s.dtype, jnp.float32))
     return fused(function_name, options, wide, lengths, parameters, text).astype(s.dtype)
+
+
+def _third_order_text(function_name: str, variant: str) -> str:
+    """The error for a third derivative. The variants that have one are those that JAX differentiates by itself."""
+    alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in SWEEPS)
+    return checks.third_order_text(variant, alternatives)

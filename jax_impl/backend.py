@@ -15,6 +15,7 @@ import numpy as np
 import jax_impl
 from jax_impl import sweeps
 from jax_impl.alignment import ABSENT, AUTO, align
+from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
 from shared.variants import keyword_defaults
 
@@ -25,6 +26,8 @@ auto = AUTO
 # every variant is right to every order, compiled or not
 first_order: dict[str, str] = {}
 uncompiled: dict[str, str] = {}
+# every variant gains by jax.jit
+ready: tuple[str, ...] = ()
 
 
 def device_problem(device: str) -> str | None:
@@ -103,6 +106,12 @@ def wait(value: Any) -> Any:
 def start_compiler(device: str) -> None:
     """Compile and run a trivial function, so that no case pays for the compiler's own start."""
     wait(jax.jit(lambda x: x + 1)(to_device(np.zeros(3, np.float32), device)))
+
+
+def build(variant: str, dtype: str) -> None:
+    """Do what a variant needs once for a machine, not for each shape: the native kernels are compiled and kept."""
+    if variant == "fused":
+        register(dtype)
 
 
 @contextlib.contextmanager

@@ -1,197 +1,299 @@
 """The fast sweep in JAX: all pairs abreast, anti-diagonal after anti-diagonal, with derivatives written by hand.
 
-The states h of a cell follow from the choices c_k of the recurrence, and so do the weights, which are probabilities:
+Similarity and gaps are divided by T ln 2, T the temperature, so that every smooth maximum is a log2 of powers of 2.
+With c the choices of a state h, and a dot for a tangent (divided by T, as are those of similarity and gaps):
 
-    h = T log sum_k exp(c_k / T),    w_k = exp(c_k / T) / sum_l exp(c_l / T).
+    fill    h = log2 sum 2^c                                    the states, forward
+    shares  e = 2^(c - h),  r = 1 / sum e,  w = r e             r is 1 but for the rounding of h
+    pull    u = r d score / d h = r ([end] + sum over successors u e)        the marginals are sums of u e, backward
+    push    h. = sum w (c. - T. ln w)                           the tangents of the states, forward
+    pull.   u. = r ([end]. + sum over successors e (u. + u (c. - h. - T. ln w)))     Hessian times direction, backward
 
-The choices are linear in the parameters, the similarity and the neighbours' states, so the tangents of the states obey
-a linear recurrence of the same shape,
+Rounded states give shares whose sum is not quite 1. Without r that would add up over a long path, and where |h| / T is
+so large that a tie's shares are 1 and 1, it would grow like a power of 2.
 
-    dh = sum_k w_k c_k(tangents of parameters, similarity and neighbours) - dT sum_k w_k log w_k,
-
-whose transposition, from the last anti-diagonal to the first, gives every gradient. The weights are plain functions of
-the states, and these have the rule above, so second and higher derivatives follow by themselves.
-
-Shapes: D = rows + cols - 1 anti-diagonals, P = min(rows, cols) positions, which are the indices along the shorter
-side; similarity is (D, P, batch), and tables of states are (2 + D, 1 + P, batch): two anti-diagonals before the first
-and one position before the first hold the border. The neighbour at the same position keeps its place; the two others
-stand one position before, whatever the anti-diagonal.
+The compiler computes everything anew for every array that a step writes. So a step of pull gathers from the successors
+of a cell what one state's slope is made of; to scatter what is known in one cell would compute each share three times.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
-from jax.experimental.layout import Layout, with_layout_constraint
 
-from jax_impl.recurrences import Array, Parameters, States
-from jax_impl.sweeps import batch_last, score_of_endings
+from jax_impl.batches import of_any_batch
+from jax_impl.derivatives import scores_of
+from jax_impl.recurrences import Array, Parameters
+from jax_impl.walk import LN2, SIMILARITY, Choice, Walk, exp2, sum_of_powers
 from shared.numerics import LOWEST
 
+Arrays = tuple[Array, ...]
 
-def wavefront(recurrence: Any, parameters: Parameters, s: Array, lengths: Array) -> Array:
-    """Scores (*batch) of similarity (*batch, rows, cols), batch one axis or none; see the module for how."""
-    if s.ndim == 2:
-        return wavefront(recurrence, {k: v[None] for k, v in parameters.items()}, s[None], lengths[None])[0]
-    s, lengths = batch_last(s, lengths)
-    walk = _Walk(recurrence, s.shape[0], s.shape[1])
-    skewed = walk.skew(s)
-    states = _fill(walk, parameters, skewed)
-    choices = walk.choices(parameters, skewed, *_before_and_last(states))
-    endings = recurrence.endings(choices, tuple(state[2:, 1:] for state in states))
-    ending = endings[0] if len(endings) == 1 else _smooth_maximum(endings, parameters["temperature"])
-    i, j = walk.cells()
-    return score_of_endings(recurrence, parameters, ending, i, j, lengths)
+
+def wavefront(recurrence: Any, parameters: Parameters, s: Array, lengths: Array, *, text: str) -> Array:
+    """Scores (*batch) of similarity (*batch, rows, cols), batch one axis or none, and zeros outside lengths.
+
+    A third derivative raises CannotDifferentiate(text).
+    """
+    return _scores(Wavefront(recurrence, tuple(parameters)), text, s, lengths, tuple(parameters.values()))
+
+
+_scores = jax.jit(scores_of, static_argnums=(0, 1))
+
+
+def fill(walk: Walk) -> list[Array]:
+    """The states, in units of T ln 2, as tables."""
+
+    def step(d: Array, tables: list[Array]) -> list[Array]:
+        inside, border = walk.inside(d), walk.recurrence.border(walk.scaled, d)
+        states = []
+        for choices, outside in zip(walk.plan.states, border, strict=True):
+            largest, total = sum_of_powers([walk.choice(choice, tables, walk.terms, d) for choice in choices])
+            states.append(jnp.where(inside, largest + jnp.log2(total), outside))
+        return states
+
+    return walk.forward(step, walk.border(walk.recurrence.border, walk.scaled))
+
+
+class Ends:
+    """Where alignments end: the scores, and what is needed to differentiate them."""
+
+    def __init__(self, walk: Walk, states: list[Array]) -> None:
+        self.walk, self.states, endings = walk, states, walk.plan.endings
+
+        def worths(d: Array) -> list[Array]:
+            may_end = walk.may_end(d)
+            return [jnp.where(may_end, walk.choice(end, states, walk.terms, d), LOWEST) for end in endings]
+
+        lowest = jnp.full(walk.limit.shape, LOWEST, walk.s.dtype)
+        best = walk.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), lowest)
+        largest = best.reshape(walk.positions, walk.batch).max(0)
+        self.largest = walk.tiled(largest)
+        odds = walk.collect(lambda sums, d: sum((exp2(x - self.largest) for x in worths(d)), sums), 0 * lowest)
+        unit = walk.temperature * LN2
+        # as low as LOWEST in the units of the walk, or in those of the similarity
+        best = jnp.where(largest <= LOWEST / 2, LOWEST, largest * unit)
+        self.empty = walk.recurrence.is_empty(best, walk.lengths)
+        log = jnp.log2(jnp.where(self.empty, 1.0, walk.total(odds)))
+        self.scores = self.unless_empty(unit * (largest + log), walk.parameters)
+        self.log = walk.tiled(jnp.where(self.empty, -LOWEST, log))
+
+    def unless_empty(self, values: Array, parameters: Any) -> Array:
+        """The values (batch,), but where there is no alignment what it counts by these parameters. Linear."""
+        return jnp.where(self.empty, self.walk.recurrence.empty_score(parameters, self.walk.lengths), values)
+
+    def logs(self, end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+        """log2 of the probability that the alignment ends in this way in the cells."""
+        logs = self.walk.choice(end, self.states, self.walk.terms, d, at) - self.largest - self.log
+        return jnp.where(self.walk.may_end(d, at), logs, LOWEST)
+
+
+class Shares:
+    """How much each choice counts in its state."""
+
+    def __init__(self, walk: Walk, states: list[Array]) -> None:
+        self.walk, self.states = walk, states
+        inside = walk.inside(None)
+        totals = [sum(exp2(self.logs(k, c, None)) for c in cs) for k, cs in enumerate(walk.plan.states)]
+        self.inverse = [jnp.where(inside, 1 / total, 0.0) for total in totals]  # each (D, P * batch)
+
+    def logs(self, k: int, choice: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+        """log2 of the shares of a choice of state k, before they are multiplied by the inverse of their sum."""
+        return self.walk.choice(choice, self.states, self.walk.terms, d, at) - self.walk.read(self.states[k], d, at)
+
+    def successors(self, k: int) -> list[tuple[int, Choice, tuple[int, int]]]:
+        """The choices that read state k: of which state, which, and where that cell stands."""
+        return [
+            (number, choice, self.walk.offset(choice))
+            for number, choices in enumerate(self.walk.plan.states)
+            for choice in choices
+            if choice.neighbour and choice.state == k
+        ]
+
+
+def pull(walk: Walk, shares: Shares, ends: Ends) -> list[Array]:
+    """The derivatives of the scores for the states, times the inverse of the sum of these states' shares; tables."""
+
+    def step(d: Array, tables: list[Array]) -> list[Array]:
+        slopes = []
+        for k, inverse in enumerate(shares.inverse):
+            parts = [exp2(ends.logs(e, d, walk.offset(e))) for e in walk.plan.endings if e.state == k]
+            for number, choice, at in shares.successors(k):
+                parts.append(exp2(shares.logs(number, choice, d, at)) * walk.read(tables[number], d, at))
+            slopes.append(sum(parts) * walk.row(inverse, d))
+        return slopes
+
+    return walk.backward(step, [jnp.zeros_like(state) for state in shares.states])
+
+
+def gradients(walk: Walk, wanted: tuple[bool, ...]) -> tuple[Array, Array, Arrays]:
+    """Scores (batch,), and their derivatives for similarity and for each wanted parameter; 0 for the others."""
+    states = fill(walk)
+    ends, shares = Ends(walk, states), Shares(walk, states)
+    slopes = pull(walk, shares, ends)
+
+    def change(k: int, choice: Choice, d: Any) -> Array:
+        return exp2(shares.logs(k, choice, d)) * walk.read(slopes[k], d)
+
+    def ending(end: Choice, d: Any) -> Array:
+        return exp2(ends.logs(end, d))
+
+    def uncertainty(d: Array) -> Array:
+        parts = [exp2(log) * log for log in (ends.logs(end, d) for end in walk.plan.endings)]
+        for k, choices in enumerate(walk.plan.states):
+            inverse = _log_inverse(walk.row(shares.inverse[k], d))
+            parts += [change(k, choice, d) * (shares.logs(k, choice, d) + inverse) for choice in choices]
+        return sum(parts[1:], parts[0]) * -LN2
+
+    d_similarity = walk.unskew(_of_term(walk, SIMILARITY, change, ending))
+    return ends.scores, d_similarity, _of_parameters(walk, wanted, change, ending, uncertainty, ends)
+
+
+def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array, Arrays]:
+    """What the derivatives for similarity and for each parameter change by in a direction."""
+    states = fill(walk)
+    ends, shares = Ends(walk, states), Shares(walk, states)
+    slopes, inverses = pull(walk, shares, ends), [walk.table(_log_inverse(r)) for r in shares.inverse]
+    by_temperature = {name: value / walk.temperature for name, value in t_parameters.items()}
+    warming = walk.tiled(by_temperature["temperature"]) * LN2
+    t_scaled = {name: walk.tiled(by_temperature[name]) for name in walk.names}
+    t_terms = {SIMILARITY: walk.skew(t_similarity / walk.temperature[:, None, None]), **t_scaled}
+
+    def push(d: Array, tables: list[Array]) -> list[Array]:
+        inside, border = walk.inside(d), walk.recurrence.border_tangent(t_scaled, d)
+        new = []
+        for k, (choices, outside) in enumerate(zip(walk.plan.states, border, strict=True)):
+            parts = []
+            for choice in choices:
+                log, inverse = shares.logs(k, choice, d), walk.read(inverses[k], d)
+                parts.append(exp2(log) * (walk.choice(choice, tables, t_terms, d) - warming * (log + inverse)))
+            new.append(jnp.where(inside, sum(parts) * walk.row(shares.inverse[k], d), outside))
+        return new
+
+    t_states = walk.forward(push, walk.border(walk.recurrence.border_tangent, t_scaled))
+
+    def worth(end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> tuple[Array, Array]:
+        """The probability of an ending, and what its worth and its rarity change by."""
+        log = ends.logs(end, d, at)
+        return exp2(log), walk.choice(end, t_states, t_terms, d, at) - warming * log
+
+    parts = lambda d: (probability * t for probability, t in (worth(end, d) for end in walk.plan.endings))  # noqa: E731
+    t_scores = walk.collect(lambda sums, d: sum(parts(d), sums), jnp.zeros_like(warming))
+    t_scores = walk.tiled(walk.total(t_scores))
+
+    def ending(end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+        probability, t_worth = worth(end, d, at)
+        return probability * (t_worth - t_scores)
+
+    def share(k: int, choice: Choice, t_slopes: list[Array], d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+        log = shares.logs(k, choice, d, at)
+        t_choice = walk.choice(choice, t_states, t_terms, d, at) - walk.read(t_states[k], d, at)
+        t_log = t_choice - warming * (log + walk.read(inverses[k], d, at))
+        return exp2(log) * (walk.read(t_slopes[k], d, at) + walk.read(slopes[k], d, at) * t_log)
+
+    def step(d: Array, tables: list[Array]) -> list[Array]:
+        new = []
+        for k, inverse in enumerate(shares.inverse):
+            parts = [ending(e, d, walk.offset(e)) for e in walk.plan.endings if e.state == k]
+            parts += [share(number, choice, tables, d, at) for number, choice, at in shares.successors(k)]
+            new.append(sum(parts) * walk.row(inverse, d))
+        return new
+
+    t_slopes = walk.backward(step, [jnp.zeros_like(state) for state in states])
+
+    def change(k: int, choice: Choice, d: Any) -> Array:
+        return share(k, choice, t_slopes, d)
+
+    def uncertainty(d: Array) -> Array:
+        parts = [ending(end, d) * ends.logs(end, d) for end in walk.plan.endings]
+        for k, choices in enumerate(walk.plan.states):
+            inverse = walk.read(inverses[k], d)
+            parts += [change(k, choice, d) * (shares.logs(k, choice, d) + inverse) for choice in choices]
+        return sum(parts[1:], parts[0]) * -LN2
+
+    wanted = (True,) * len(t_parameters)
+    d_similarity = walk.unskew(_of_term(walk, SIMILARITY, change, ending))
+    return d_similarity, _of_parameters(walk, wanted, change, ending, uncertainty, None)
+
+
+def _log_inverse(inverse: Array) -> Array:
+    """log2 of the inverse of the sum of the shares; 0 outside lengths."""
+    return jnp.log2(jnp.where(inverse > 0, inverse, 1.0))
+
+
+def _of_term(walk: Walk, name: str, change: Callable, ending: Callable, d: Any = None) -> Array:
+    """The derivatives for a term in the cells. change, ending: the derivatives for choices and for endings there."""
+    parts = [ending(end, d) for end in walk.plan.endings if name in end.terms]
+    for k, choices in enumerate(walk.plan.states):
+        for choice in choices:
+            counts = walk.count(choice, name, d)
+            if not isinstance(counts, float) or counts:
+                parts.append(change(k, choice, d) * counts)
+    return sum(parts[1:], parts[0])
+
+
+def _of_parameters(
+    walk: Walk, wanted: tuple[bool, ...], change: Callable, ending: Callable, uncertainty: Callable, ends: Ends | None
+) -> Arrays:
+    """The derivatives for the parameters, each (batch,). ends: where those of an empty pair come from."""
+    results = []
+    for name, is_wanted in zip(walk.parameters, wanted, strict=True):
+        zero = jnp.zeros(walk.limit.shape, walk.s.dtype)
+        if not is_wanted:
+            results.append(zero[: walk.batch])
+            continue
+        of_cells = uncertainty if name == "temperature" else functools.partial(_of_term, walk, name, change, ending)
+        value = walk.total(walk.collect(lambda sums, d, own=of_cells: sums + own(d=d), zero))
+        if ends and name != "temperature":
+            value = ends.unless_empty(value, {n: jnp.full_like(value, n == name) for n in walk.names})
+        results.append(value)
+    return tuple(results)
 
 
 @dataclass(frozen=True)
-class _Walk:
-    """A recurrence on a matrix of rows x cols, and which of its neighbours stands where."""
+class Wavefront:
+    """The engine of a recurrence, for jax_impl.derivatives. Arrays are those of a batch, or of a single pair."""
 
     recurrence: Any
-    rows: int
-    cols: int
+    names: tuple[str, ...]  # of its parameters
 
-    @property
-    def turned(self) -> bool:
-        """Whether positions are columns: they are the shorter side."""
-        return self.cols < self.rows
+    def score(self, s: Array, lengths: Array, parameters: Arrays) -> Array:
+        """Scores (*batch)."""
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Diagonals and positions."""
-        return self.rows + self.cols - 1, min(self.rows, self.cols)
+        def function(s: Array, lengths: Array, *parameters: Array) -> tuple[Array, ...]:
+            walk = self._walk(s, lengths, parameters)
+            return (Ends(walk, fill(walk)).scores,)
 
-    def skew(self, s: Array) -> Array:
-        """(rows, cols, batch) -> (D, P, batch): padded to D + 1 and cut after every D, each row starts one later."""
-        s = jnp.swapaxes(s, 0, 1) if self.turned else s
-        diagonals, positions = self.shape
-        padded = jnp.pad(_pin(s), ((0, 0), (0, positions), (0, 0)))
-        flat = padded.reshape(positions * (diagonals + 1), -1)[: positions * diagonals]
-        return _pin(jnp.swapaxes(flat.reshape(positions, diagonals, -1), 0, 1))
+        return of_any_batch(function)(s, lengths, *parameters)[0]
 
-    def cells(self) -> tuple[Array, Array]:
-        """i and j of every place, each (D, P); outside the matrix where negative or too large."""
-        d, p = jnp.indices(self.shape)
-        return (d - p, p) if self.turned else (p, d - p)
+    def gradients(
+        self, wanted: tuple[bool, ...], s: Array, lengths: Array, parameters: Arrays
+    ) -> tuple[Array, Array, Arrays]:
+        """Scores, and their derivatives for similarity and for each wanted parameter; 0 for the others."""
 
-    def inside(self, diagonal: Any) -> Array:
-        """Which places of anti-diagonals are in the matrix. diagonal: () -> (P, 1), or (D, 1, 1) -> (D, P, 1)."""
-        across = diagonal - jnp.arange(self.shape[1])[:, None]
-        return (across >= 0) & (across < max(self.rows, self.cols))
+        def function(s: Array, lengths: Array, *parameters: Array) -> tuple[Array, ...]:
+            scores, d_similarity, rest = gradients(self._walk(s, lengths, parameters), wanted)
+            return scores, d_similarity, *rest
 
-    def choices(self, parameters: Any, s: Any, before: States, last: States) -> tuple[States, ...]:
-        """The choices of (..., P, batch) cells, from states (..., 1 + P, batch) two and one anti-diagonals before."""
-        diagonal, comes = (tuple(state[..., :-1, :] for state in states) for states in (before, last))
-        keeps = tuple(state[..., 1:, :] for state in last)
-        left, up = (comes, keeps) if self.turned else (keeps, comes)
-        return self.recurrence.choices(parameters, s, diagonal, left, up)
+        scores, d_similarity, *rest = of_any_batch(function)(s, lengths, *parameters)
+        return scores, d_similarity, tuple(rest)
 
+    def tangents(
+        self, s: Array, lengths: Array, parameters: Arrays, t_s: Array, t_parameters: Arrays
+    ) -> tuple[Array, Arrays]:
+        """What the derivatives change by in a direction."""
+        count = len(self.names)
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _fill(walk: _Walk, parameters: Parameters, s: Array) -> States:
-    """The states of all cells, each (2 + D, 1 + P, batch), from the skewed similarity (D, P, batch)."""
-    diagonals, positions, batch = s.shape
-    recurrence, temperature = walk.recurrence, parameters["temperature"]
-    borders = recurrence.border(parameters, jnp.arange(-2, diagonals)[:, None, None])
-    shape = (2 + diagonals, 1 + positions, batch)
-    tables = tuple(_pin(jnp.broadcast_to(jnp.asarray(border, s.dtype), shape)) for border in borders)
+        def function(s: Array, lengths: Array, t_s: Array, *values: Array) -> tuple[Array, ...]:
+            walk = self._walk(s, lengths, values[:count])
+            d_similarity, rest = tangents(walk, t_s, dict(zip(self.names, values[count:], strict=True)))
+            return d_similarity, *rest
 
-    def step(d: Array, tables: States) -> States:
-        choices = walk.choices(parameters, s[d], tuple(t[d] for t in tables), tuple(t[d + 1] for t in tables))
-        inside, borders = walk.inside(d), recurrence.border(parameters, d)
-        states = [
-            jnp.where(inside, _smooth_maximum(own, temperature), border)
-            for own, border in zip(choices, borders, strict=True)
-        ]
-        return tuple(
-            jax.lax.dynamic_update_slice(table, state[None], (d + 2, 1, 0))
-            for table, state in zip(tables, states, strict=True)
-        )
+        d_similarity, *rest = of_any_batch(function)(s, lengths, t_s, *parameters, *t_parameters)
+        return d_similarity, tuple(rest)
 
-    return tuple(_pin(table) for table in jax.lax.fori_loop(0, diagonals, step, tables))
-
-
-@functools.partial(_fill.defjvp, symbolic_zeros=True)
-def _fill_jvp(walk: _Walk, primals: tuple, tangents: tuple) -> tuple[States, States]:
-    """The tangents of the tables, by a linear scan. What is not differentiated has a tangent of 0.0: it costs nothing.
-
-    Each step computes its weights anew where JAX would store them: memory costs more than exponentials.
-    """
-    parameters, s = primals
-    d_parameters, ds = jax.tree.map(_plain, tangents, is_leaf=lambda leaf: isinstance(leaf, SymbolicZero))
-    tables = _fill(walk, parameters, s)
-    recurrence, diagonals = walk.recurrence, len(s)
-
-    @functools.partial(jax.checkpoint, prevent_cse=False)
-    def tangent(d: Array, s: Array, ds: Any, around: tuple[States, ...], before: States, last: States) -> States:
-        # tangents that are 0.0 are closed over: as arguments they would become arrays
-        choices = walk.choices(parameters, s, *around[:2])
-        changes = walk.choices(d_parameters, 0.0 if ds is None else ds, before, last)
-        inside, ys = walk.inside(d), []
-        borders = recurrence.border_tangent(d_parameters, d)
-        for own, state, change, border in zip(choices, around[2], changes, borders, strict=True):
-            weights, entropy = _weights(own, state[1:], parameters["temperature"], inside)
-            y = sum((w * c for w, c in zip(weights, change, strict=True) if not _is_zero(c)), jnp.zeros_like(s))
-            y = y if _is_zero(d_parameters["temperature"]) else y + entropy * d_parameters["temperature"]
-            y = jnp.where(inside, y, border) if not _is_zero(border) else y
-            ys.append(jnp.concatenate([jnp.broadcast_to(border, y[:1].shape).astype(y.dtype), y]))
-        return tuple(ys)
-
-    def step(carry: tuple[States, States], row: tuple) -> tuple[tuple[States, States], States]:
-        ys = tangent(*row, *carry)
-        return (carry[1], ys), ys
-
-    def edge(d: int) -> States:
-        return tuple(
-            jnp.broadcast_to(jnp.asarray(border, s.dtype), tables[0].shape[1:])
-            for border in recurrence.border_tangent(d_parameters, d)
-        )
-
-    around = (*_before_and_last(tables), tuple(table[2:] for table in tables))
-    rows = (jnp.arange(diagonals), s, None if _is_zero(ds) else _pin(ds), around)
-    first = edge(-2), edge(-1)
-    _, ys = jax.lax.scan(step, first, rows)
-    return tables, tuple(
-        _pin(jnp.concatenate([jnp.stack([a, b]), _pin(y)])) for a, b, y in zip(*first, ys, strict=True)
-    )
-
-
-def _weights(choices: States, state: Array, temperature: Array, inside: Array) -> tuple[States, Array]:
-    """The probability of each choice, and their entropy; 0 outside the matrix."""
-    # only the choices count for a derivative: what is taken off from all of them does not change the weights
-    state = jax.lax.stop_gradient(state)
-    logits = [jnp.where(inside, choice - state, LOWEST) / temperature for choice in choices]
-    odds = [jnp.exp(logit) for logit in logits]
-    # the state is rounded, so that they do not sum to quite 1, which would add up over a long path
-    total = jnp.where(inside, sum(odds), 1.0)
-    weights = tuple(o / total for o in odds)
-    return weights, jnp.log(total) - sum(w * logit for w, logit in zip(weights, logits, strict=True))
-
-
-def _smooth_maximum(choices: States, temperature: Array) -> Array:
-    """The smooth maximum of arrays of one shape. Never stacked: the compiler then keeps it in one loop over cells."""
-    largest = jax.lax.stop_gradient(functools.reduce(jnp.maximum, choices))
-    # the largest is taken off before the division: see recurrences.smooth_maximum
-    return largest + temperature * jnp.log(sum(jnp.exp((choice - largest) / temperature) for choice in choices))
-
-
-def _before_and_last(states: States) -> tuple[States, States]:
-    """For all anti-diagonals of the matrix: the states two and one anti-diagonals before."""
-    return tuple(state[:-2] for state in states), tuple(state[1:-1] for state in states)
-
-
-def _plain(tangent: Any) -> Any:
-    return 0.0 if isinstance(tangent, SymbolicZero) else tangent
-
-
-def _is_zero(tangent: Any) -> bool:
-    return isinstance(tangent, float) and tangent == 0
-
-
-def _pin(x: Array) -> Array:
-    """The batch innermost in memory too: XLA:CPU would otherwise take the layout of what the caller gave."""
-    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+    def _walk(self, s: Array, lengths: Array, parameters: Arrays) -> Walk:
+        return Walk(self.recurrence, s, lengths, dict(zip(self.names, parameters, strict=True)))

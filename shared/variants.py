@@ -25,6 +25,7 @@ class Abilities(NamedTuple):
     absent: Mapping[str, str]  # variant -> why it cannot run
     first_order: Mapping[str, str]  # variant -> why it has no second derivatives, which the pass hvp needs
     uncompiled: Mapping[str, str]  # pass -> why it runs only without the compiler
+    ready: tuple[str, ...] = ()  # variants that gain nothing from the framework's compiler around them
 
     def why_not(self, variant: str, pass_name: str, compiled: bool) -> str | None:
         """Why this cannot be measured; None if it can."""

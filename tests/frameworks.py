@@ -75,6 +75,8 @@ PROBLEMS = {
 }
 AWKWARD_SIZES = ((1, 1), (1, 7), (7, 1), (5, 8), (8, 5), (17, 9), (63, 17))
 DTYPES = ("float32", "float64")
+# the variants whose derivatives are written by hand: the first two, and no more
+BY_HAND = ("wavefront", "fused")
 
 # how far a result was from the reference at worst, in the units of the tolerances: (dtype, what) -> error
 worst_errors: dict[tuple[str, str], float] = {}

@@ -124,7 +124,7 @@ def bad_parameter(name: str) -> dict[str, Bad]:
     }
 
 
-LADDER = "'cell_loop', 'diagonal_loop', 'scan_cond', 'scan_select', 'batch_loop', 'vmap'"
+LADDER = "'cell_loop', 'diagonal_loop', 'scan_cond', 'scan_select', 'batch_loop', 'vmap', 'wavefront', 'fused'"
 VARIANT = f"variant must be one of {LADDER}, 'auto', got "
 # option -> value -> error
 OPTIONS: dict[str, dict[Any, tuple[type[Exception], str]]] = {

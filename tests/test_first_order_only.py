@@ -28,6 +28,10 @@ EACH_ONCE = [("scan_cond", "smith_waterman", "similarity"), ("batch_loop", "smit
 EACH_ONCE += [(variant, problem, wanted) for variant, (problem, wanted) in OTHERS.items()]
 COMPILED = [
     ("diagonal_loop", "smith_waterman_affine", "similarity"),
+    ("wavefront", "smith_waterman", "similarity"),
+    ("wavefront", "free_gap", "temperature"),
+    ("fused", "needleman_wunsch", "similarity"),
+    ("fused", "smith_waterman_affine", "gap_open"),
     ("scan_cond", "free_gap", "similarity"),
     ("scan_select", "smith_waterman", "gap"),
     ("batch_loop", "needleman_wunsch", "similarity"),
@@ -39,6 +43,8 @@ PARAMETERS = {
     "free_gap": {"temperature": 1.0},
     "needleman_wunsch": {"gap": -1.0, "temperature": 1.0},
 }
+# how an error ends
+USE = "use 'cell_loop', 'diagonal_loop', 'wavefront', 'fused' or 'auto'"
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +71,7 @@ def first_derivative(score: Callable[..., torch.Tensor], problem: str, wanted: s
 
 
 def text_of(variant: str) -> str:
-    return f"variant '{variant}' is right to first order only; for second derivatives use 'cell_loop', 'diagonal_loop'"
+    return f"variant '{variant}' is right to first order only; for second derivatives {USE}"
 
 
 @pytest.mark.parametrize(("variant", "problem", "wanted"), EACH_ONCE)
@@ -95,7 +101,7 @@ def test_torch_compiled_functions_raise_on_a_double_backward(variant, problem, w
 @pytest.mark.parametrize("variant", ["scan_select", "vmap"])
 def test_torch_marginals_of_a_scan_inside_a_compiled_function_raise(variant):
     function = compiled(lambda matrix: torch_impl.marginals(torch_impl.smith_waterman, matrix, variant=variant))
-    text = f"variant '{variant}' cannot be differentiated by torch.func; use 'cell_loop', 'diagonal_loop' or 'auto'"
+    text = f"variant '{variant}' cannot be differentiated by torch.func; {USE}"
     with pytest.raises(CannotDifferentiate, match=text):
         function(torch.ones(2, 2, 3))
 
@@ -104,7 +110,7 @@ def test_torch_marginals_of_a_scan_inside_a_compiled_function_raise(variant):
 @pytest.mark.parametrize("variant", SCANNING)
 def test_torch_func_derivatives_of_a_scan_raise(variant, problem):
     score = score_of(variant, problem)
-    text = f"variant '{variant}' cannot be differentiated by torch.func; use 'cell_loop', 'diagonal_loop' or 'auto'"
+    text = f"variant '{variant}' cannot be differentiated by torch.func; {USE}"
     with pytest.raises(RuntimeError, match=text):
         torch.func.grad(score)(torch.ones(2, 2))
     with pytest.raises(RuntimeError, match=text):

@@ -1,14 +1,16 @@
-"""Each variant is what its name says: seen in JAX's jaxpr, in the graph that PyTorch compiles, and by spies."""
+"""Each variant is what its name says: seen in JAX's jaxpr, in the graph that PyTorch compiles, and by spies.
 
-import functools
-from collections.abc import Callable, Iterator
+The last two rungs, which are no sweeps, have test_ladder_by_hand.py; what both files look with is in graphs.py.
+"""
+
+from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
+from graphs import captured, equations, inner_jaxprs, matrix, named, nodes, traced
 
 import jax_impl.recurrences
 import jax_impl.sweeps
@@ -16,9 +18,8 @@ import torch_impl.recurrences
 import torch_impl.sweeps
 from shared import reference
 from shared.variants import variant_names
-from torch_impl.compiler import compiled
 
-LADDER = variant_names("smith_waterman")
+LADDER = tuple(name for name in variant_names("smith_waterman") if name not in BY_HAND)
 UNROLLED = ("cell_loop", "diagonal_loop")
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 SWEEPS = {"jax": jax_impl.sweeps, "torch": torch_impl.sweeps}
@@ -31,34 +32,7 @@ PAIRS, ROWS, COLS = 5, 2, 3  # three different numbers: an axis is known by its 
 POSITIONS = (ROWS + COLS + 1) // 2
 
 
-def matrix(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
-
-
 # JAX: the jaxpr
-
-
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """Every equation of a jaxpr and of the jaxprs inside it."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in inner_jaxprs(equation):
-            yield from equations(inner)
-
-
-def inner_jaxprs(equation: Any) -> Iterator[Any]:
-    for value in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
-        if hasattr(value, "eqns"):
-            yield getattr(value, "jaxpr", value)
-
-
-def traced(variant: str, *shape: int, problem: str = "smith_waterman", unroll: int | None = None) -> Any:
-    function = FRAMEWORKS["jax"].backend.function(problem, variant, unroll=unroll)
-    return jax.make_jaxpr(function)(matrix(*shape)).jaxpr
-
-
-def named(name: str, jaxpr: Any) -> list[Any]:
-    return [equation for equation in equations(jaxpr) if equation.primitive.name == name]
 
 
 @EVERY
@@ -129,39 +103,10 @@ def test_jax_unrolls_as_asked(variant):
 # PyTorch: the graph that Dynamo hands to the compiler
 
 
-@functools.cache
-def captured(
-    variant: str, *shape: int, problem: str = "smith_waterman", unroll: int | None = None
-) -> torch.fx.GraphModule:
-    """The one graph of a variant, without compiling it."""
-    graphs = []
-
-    def keep(module: torch.fx.GraphModule, _: Any) -> Callable[..., Any]:
-        graphs.append(module)
-        return module.forward
-
-    function = FRAMEWORKS["torch"].backend.function(problem, variant, unroll=unroll)
-    # a string in the signature, but a callable serves as well
-    compiled(function, backend=keep)(torch.from_numpy(matrix(*shape)))  # pyright: ignore[reportArgumentType]
-    (graph,) = graphs
-    return graph
-
-
 def graph_of(variant: str, problem: str, unroll: int | None = None) -> torch.fx.GraphModule:
     """The graph that most tests look at: of a batch, unless the variant takes its pairs one by one."""
     shape = (ROWS, COLS) if variant == "batch_loop" else (PAIRS, ROWS, COLS)
     return captured(variant, *shape, problem=problem, unroll=unroll)
-
-
-def nodes(graph: torch.fx.GraphModule, operator: str) -> list[torch.fx.Node]:
-    """The calls of a higher-order operator ("scan", "cond") or of a function by its name, inner graphs included."""
-    modules = [module for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
-    every = [node for module in modules for node in module.graph.nodes]
-    return [node for node in every if node.op in ("call_function", "call_method") and name_of(node) == operator]
-
-
-def name_of(node: torch.fx.Node) -> str:
-    return node.target if isinstance(node.target, str) else getattr(node.target, "__name__", str(node.target))
 
 
 def step_of(graph: torch.fx.GraphModule, scan: torch.fx.Node) -> torch.fx.GraphModule:
@@ -194,6 +139,7 @@ def test_torch_traces_one_step(variant, problem):
     assert scan.target is torch.ops.higher_order.scan
     assert len(nodes(step_of(graph, scan), "log")) == LOGS[problem]
     assert len(nodes(graph, "log")) == LOGS[problem] + 1
+    assert "smooth_alignment" not in graph.print_readable(print_output=False)
 
 
 @EVERY
@@ -289,7 +235,7 @@ def test_no_rung_calls_another(framework, variant, monkeypatch):
 @EVERY
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framework, problem, monkeypatch):
-    package, backend = FRAMEWORKS[framework]
+    package = FRAMEWORKS[framework].package
     called = []
     for name in LADDER:
 
@@ -300,10 +246,9 @@ def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framewo
         monkeypatch.setitem(SWEEPS[framework].SWEEPS, name, spy)
     expected = []
     for options in PROBLEMS[problem].options:
-        for variant in ("auto", *LADDER):
+        for variant in LADDER:
             getattr(package, problem)(matrix(1, 2), variant=variant, **options)
-            chosen = backend.auto if variant == "auto" else variant
-            expected.append((chosen, RECURRENCES[framework][problem](**options), list(PROBLEMS[problem].parameters)))
+            expected.append((variant, RECURRENCES[framework][problem](**options), list(PROBLEMS[problem].parameters)))
     assert called == expected
 
 
@@ -312,7 +257,7 @@ def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framewo
 def test_an_absent_variant_is_an_error_with_its_reason(framework, problem, monkeypatch):
     package, backend = FRAMEWORKS[framework]
     monkeypatch.setitem(backend.absent, "scan_cond", "it has no branches")
-    usable = tuple(name for name in LADDER if name != "scan_cond")
+    usable = tuple(name for name in variant_names(problem) if name not in ("scan_cond", *backend.absent))
     assert package.variants(problem) == usable
     text = f"variant 'scan_cond' is absent here: it has no branches; usable: {', '.join(usable)}"
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is compared

@@ -1,4 +1,4 @@
-"""The native kernels by themselves: what no framework shows. Values and derivatives are proved with all other variants."""
+"""The native kernels by themselves: what no framework shows. Their values are proved with those of all variants."""
 
 import ctypes
 import subprocess

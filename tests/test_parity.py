@@ -2,24 +2,28 @@
 
 SIZES says which sizes each rung is shown, by problem, framework and dtype; each problem's options take turns over them.
 smith_waterman climbs the ladder in breadth. The other problems run through the same sweeps, so for them every rung has
-a size or two per dtype, and all sizes where they are cheap: JAX's scan_select and PyTorch's diagonal_loop.
+a size or two per dtype, and all sizes where they are cheap: JAX's scan_select and PyTorch's diagonal_loop. The variants
+whose derivatives are written by hand are shown all sizes with every problem, and fused every option at each of them.
 
 A size is a ragged batch with poisoned padding and parameters per pair; single pairs, shared parameters, the bundled
 globins and PyTorch's compiler, which each rung meets with one problem, have tests of their own. JAX's float64 cases are
-compiled with little optimisation, its float32 cases of smith_waterman and of scan_select as users compile them; PyTorch
-runs eagerly. PyTorch's batch_loop compiles its single pair, a scan_select, through inductor by itself: that is done for
-one shape, and its other cases run inside a compile that only traces, on three pairs.
+compiled with little optimisation, its float32 cases of smith_waterman, scan_select and fused as users compile them;
+PyTorch, and JAX's fused in float64, run eagerly. PyTorch's batch_loop compiles its single pair, a scan_select, through
+inductor by itself: that is done for one shape, and its other cases run inside a compile that only traces, on three
+pairs.
 
 Run with -s to see the worst errors, which stand beside the tolerances in shared/numerics.py.
 """
 
 import functools
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
 from frameworks import (
     AWKWARD_SIZES,
+    BY_HAND,
     DTYPES,
     FRAMEWORKS,
     PROBLEMS,
@@ -57,6 +61,8 @@ SMITH_WATERMAN: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
         "scan_select": (AWKWARD_SIZES, TWO),
         "batch_loop": (FOUR[:-1], ONE),
         "vmap": (FOUR, ONE),
+        "wavefront": (AWKWARD_SIZES, TWO),
+        "fused": (AWKWARD_SIZES, AWKWARD_SIZES),
     },
     "torch": {
         "cell_loop": (AWKWARD_SIZES, AWKWARD_SIZES),
@@ -65,6 +71,8 @@ SMITH_WATERMAN: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
         "scan_select": (TRACED, TWO),
         "batch_loop": (((17, 9),), ONE),
         "vmap": (TRACED, ONE),
+        "wavefront": (AWKWARD_SIZES, AWKWARD_SIZES),
+        "fused": (AWKWARD_SIZES, AWKWARD_SIZES),
     },
 }
 OTHERS: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
@@ -75,6 +83,8 @@ OTHERS: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
         "scan_select": (AWKWARD_SIZES, ONE),
         "batch_loop": (FEW, FEW),
         "vmap": (ONE, ONE),
+        "wavefront": (AWKWARD_SIZES, ONE),
+        "fused": (AWKWARD_SIZES, AWKWARD_SIZES),
     },
     "torch": {
         "cell_loop": (ONE, ONE),
@@ -83,6 +93,8 @@ OTHERS: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
         "scan_select": (FEW, FEW),
         "batch_loop": (FEW, FEW),
         "vmap": (FEW, FEW),
+        "wavefront": (AWKWARD_SIZES, AWKWARD_SIZES),
+        "fused": (AWKWARD_SIZES, AWKWARD_SIZES),
     },
 }
 AFFINE = OTHERS | {"jax": OTHERS["jax"] | {"vmap": (FOUR_TURNS, ONE)}}
@@ -91,8 +103,8 @@ SIZES = dict.fromkeys(PROBLEMS, OTHERS) | {"smith_waterman": SMITH_WATERMAN, "sm
 
 def how_to_run(framework: str, variant: str, dtype: str, problem: str = "smith_waterman") -> str:
     """The cheapest way that is still the variant itself."""
-    if framework == "jax":
-        optimised = dtype == "float32" and (problem == "smith_waterman" or variant == "scan_select")
+    if framework == "jax" and (variant, dtype) != ("fused", "float64"):
+        optimised = dtype == "float32" and (problem == "smith_waterman" or variant in ("scan_select", "fused"))
         return "compiled" if optimised else "quick"
     return "quick" if variant == "batch_loop" else "eager"
 
@@ -106,7 +118,8 @@ def cases() -> Iterator[tuple[str, str, str, tuple[int, int], str, dict]]:
                     for number, size in enumerate(sizes, first):
                         # some options need two rows and columns, and find nothing in less
                         turn = number % len(options) if min(size) > 1 else 0
-                        yield framework, problem, variant, size, dtype, options[turn]
+                        for chosen in options if variant == "fused" else [options[turn]]:
+                            yield framework, problem, variant, size, dtype, chosen
 
 
 def of_pairs(inputs: Inputs, chosen: Sequence[int]) -> Inputs:
@@ -142,7 +155,8 @@ def test_the_cases_cover_every_rung_and_every_option(problem):
     for framework in FRAMEWORKS:
         rungs = {(variant, dtype) for where, _, variant, _, dtype, _ in own if where == framework}
         assert rungs == {(variant, dtype) for variant in variant_names(problem) for dtype in DTYPES}
-    for framework, variant in (("jax", "scan_select"), ("jax", "vmap"), ("torch", "diagonal_loop")):
+    by_hand = [(framework, variant) for framework in FRAMEWORKS for variant in BY_HAND]
+    for framework, variant in (("jax", "scan_select"), ("jax", "vmap"), ("torch", "diagonal_loop"), *by_hand):
         seen = [case for case in own if (case[0], case[2]) == (framework, variant)]
         assert all(options in [case[5] for case in seen] for options in PROBLEMS[problem].options)
         if variant != "vmap":
@@ -152,7 +166,10 @@ def test_the_cases_cover_every_rung_and_every_option(problem):
 SINGLE = [
     *((framework, variant, "smith_waterman") for framework in FRAMEWORKS for variant in SCANNING),
     *(("jax", "vmap", problem) for problem in PROBLEMS if problem != "smith_waterman"),
+    *(("jax", "wavefront", problem) for problem in PROBLEMS),
 ]
+# where a size costs nothing but its cells
+ANY_SIZE = [("jax", "fused"), *(("torch", variant) for variant in ("cell_loop", "diagonal_loop", *BY_HAND))]
 
 
 @pytest.mark.parametrize(("framework", "variant", "problem"), SINGLE)
@@ -162,32 +179,35 @@ def test_a_single_pair_equals_the_reference(framework, variant, problem):
     assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
 
 
-@pytest.mark.parametrize("variant", ["auto", "cell_loop"])
+@pytest.mark.parametrize(("framework", "variant"), ANY_SIZE)
 @pytest.mark.parametrize("size", AWKWARD_SIZES)
-def test_a_single_pair_equals_the_reference_in_torch(size, variant):
+def test_a_single_pair_of_any_size_equals_the_reference(size, framework, variant):
     for problem, (_, every) in PROBLEMS.items():
         # a long loop over cells shows nothing that a short one does not
-        for options in every if variant == "auto" or max(size) < 9 else every[:1]:
+        for options in every if variant != "cell_loop" or max(size) < 9 else every[:1]:
             inputs = single(*size, problem=problem)
-            result = run("torch", inputs, "float64", variant, problem=problem, **options)
+            result = run(framework, inputs, "float64", variant, problem=problem, **options)
             expected = reference_result(inputs, problem, **options)
             assert_parity(result, expected, "float64", inputs.parameters["temperature"])
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("variant", BY_HAND)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_parameters_shared_by_a_batch_equal_the_reference(framework, problem):
+def test_parameters_shared_by_a_batch_equal_the_reference(framework, variant, problem):
     inputs, options = ragged(5, 8, problem=problem, per_pair=False), PROBLEMS[problem].options[-1]
-    result = run(framework, inputs, "float64", "auto", how_to_run(framework, "auto", "float64"), problem, **options)
+    result = run(framework, inputs, "float64", variant, how_to_run(framework, variant, "float64"), problem, **options)
     assert all(result.gradients[name].shape == () for name in inputs.parameters)
     assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_parameters_shared_by_a_batch_equal_the_reference_in_a_scan(framework):
+@pytest.mark.parametrize(
+    ("framework", "variant"), [("jax", "scan_select"), ("torch", "scan_select"), ("torch", "diagonal_loop")]
+)
+def test_parameters_shared_by_a_batch_equal_the_reference_in_a_sweep(framework, variant):
     inputs = ragged(5, 8, per_pair=False)
-    how = how_to_run(framework, "scan_select", "float64")
-    result = run(framework, inputs, "float64", "scan_select", how, end="any")
+    how = how_to_run(framework, variant, "float64")
+    result = run(framework, inputs, "float64", variant, how, end="any")
     assert_parity(result, reference_result(inputs, end="any"), "float64", inputs.parameters["temperature"])
 
 
@@ -199,6 +219,8 @@ def test_parameters_shared_by_a_batch_equal_the_reference_in_a_scan(framework):
         ("scan_cond", "smith_waterman", (3, 4)),
         ("batch_loop", "needleman_wunsch", (3, 4)),
         ("vmap", "smith_waterman_affine", (3, 4)),
+        ("wavefront", "smith_waterman_affine", (3, 4)),
+        ("fused", "smith_waterman_affine", (3, 4)),
     ],
 )
 def test_a_variant_compiled_by_inductor_equals_the_reference(variant, problem, size):
@@ -210,11 +232,22 @@ def test_a_variant_compiled_by_inductor_equals_the_reference(variant, problem, s
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_globins_equal_the_reference(framework, problem):
+@pytest.mark.parametrize("variant", BY_HAND)
+def test_what_torch_captures_of_a_variant_by_hand_equals_the_reference(variant, problem):
+    inputs, options = ragged(5, 8, problem=problem), PROBLEMS[problem].options[-1]
+    result = run("torch", inputs, "float64", variant, "quick", problem, **options)
+    assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
+
+
+ON_GLOBINS = [("jax", "vmap"), ("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize(("framework", "variant"), ON_GLOBINS)
+def test_globins_equal_the_reference(framework, variant, problem):
     inputs, expected = globins(problem)
     how = "compiled" if framework == "jax" else "eager"
-    result = run(framework, inputs, "float32", "auto", how, problem, **PROBLEMS[problem].options[0])
+    result = run(framework, inputs, "float32", variant, how, problem, **PROBLEMS[problem].options[0])
     assert_parity(result, expected, "float32", 1.0)
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch._dynamo
 import torch._functorch.config as functorch_config
-from frameworks import FRAMEWORKS, PROBLEMS, ragged, run, single
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run, single
 
 import jax_impl
 import torch_impl
@@ -33,6 +33,9 @@ S = batch(3, 4, 5)
 LENGTHS = np.array([(4, 5), (2, 3), (0, 4)], dtype=np.int32)
 SCORES = reference.smith_waterman(S, LENGTHS)
 MARGINALS = reference.gradients("smith_waterman", S, LENGTHS)["similarity"]
+# those by hand, and of the sweeps the one that is nearest to the user: in JAX, in PyTorch
+VARIANTS = ("vmap", *BY_HAND)
+TORCH_VARIANTS = ("diagonal_loop", *BY_HAND)
 
 
 def close(got: Any, wanted: np.ndarray) -> None:
@@ -88,8 +91,9 @@ def test_jax_marginals_under_jit():
     [
         ("smith_waterman", "batch_loop"),
         ("smith_waterman_affine", "scan_cond"),
-        ("free_gap", "auto"),
+        ("free_gap", "vmap"),
         ("needleman_wunsch", "diagonal_loop"),
+        *((problem, variant) for problem in PROBLEMS for variant in BY_HAND),
     ],
 )
 def test_jax_vmap_over_an_outer_axis(problem, variant):
@@ -98,29 +102,33 @@ def test_jax_vmap_over_an_outer_axis(problem, variant):
     close(jax.jit(jax.vmap(score))(outer, lengths), outer_scores(problem, outer, lengths))
 
 
-def test_jax_grad_of_vmap_equals_the_sum_of_grads():
-    total = lambda s: jax.vmap(jax_impl.smith_waterman)(s, LENGTHS).sum()  # noqa: E731
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_jax_grad_of_vmap_equals_the_sum_of_grads(variant):
+    score = functools.partial(jax_impl.smith_waterman, variant=variant)
+    total = lambda s: jax.vmap(score)(s, LENGTHS).sum()  # noqa: E731
     close(jax.jit(jax.grad(total))(S), MARGINALS)
 
 
-def test_jax_clamps_traced_lengths_to_the_matrix():
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_jax_clamps_traced_lengths_to_the_matrix(variant):
+    score = functools.partial(jax_impl.smith_waterman, variant=variant)
     wild = np.array([(99, 5), (-3, 3), (2**31 - 1, -(2**31))], dtype=np.int32)
     clamped = np.clip(wild, 0, (4, 5))
-    close(jax.jit(jax_impl.smith_waterman)(S, wild), reference.smith_waterman(S, clamped))
-    marginals = jax.jit(functools.partial(jax_impl.marginals, jax_impl.smith_waterman))(S, wild)
+    close(jax.jit(score)(S, wild), reference.smith_waterman(S, clamped))
+    marginals = jax.jit(functools.partial(jax_impl.marginals, score))(S, wild)
     close(marginals, reference.gradients("smith_waterman", S, clamped)["similarity"])
 
 
-@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan])
-def test_jax_traced_temperature_that_is_not_positive_gives_nan_for_its_pair_only(bad):
-    temperature = jnp.array([1.0, bad, 1.0])
-    scores = np.asarray(jax.jit(jax_impl.smith_waterman)(S, LENGTHS, temperature=temperature))
-    assert np.isnan(scores).tolist() == [False, True, False]
-    close(scores[[0, 2]], SCORES[[0, 2]])
-    marginals = jax.jit(functools.partial(jax_impl.marginals, jax_impl.smith_waterman))(
-        S, LENGTHS, temperature=temperature
-    )
-    close(marginals[0], MARGINALS[0])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_jax_traced_temperature_that_is_not_positive_gives_nan_for_its_pair_only(variant):
+    score = functools.partial(jax_impl.smith_waterman, variant=variant)
+    scores, marginals = jax.jit(score), jax.jit(functools.partial(jax_impl.marginals, score))
+    for bad in (0.0, -1.0, np.nan):
+        temperature = jnp.array([1.0, bad, 1.0])
+        got = np.asarray(scores(S, LENGTHS, temperature=temperature))
+        assert np.isnan(got).tolist() == [False, True, False]
+        close(got[[0, 2]], SCORES[[0, 2]])
+        close(marginals(S, LENGTHS, temperature=temperature)[0], MARGINALS[0])
 
 
 # PyTorch
@@ -130,7 +138,7 @@ def tensors() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(S), torch.from_numpy(LENGTHS)
 
 
-@pytest.mark.parametrize("variant", ["auto", "cell_loop"])
+@pytest.mark.parametrize("variant", ["cell_loop", "diagonal_loop", *BY_HAND])
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_torch_func_vmap_over_an_outer_axis(problem, variant):
     outer, lengths = np.stack([S, -S]), np.stack([LENGTHS, LENGTHS[::-1]])
@@ -143,38 +151,44 @@ def test_torch_func_vmap_over_scan_cond_is_right():
     close(torch.func.vmap(functools.partial(torch_impl.smith_waterman, variant="scan_cond"))(*tensors()), SCORES)
 
 
-def test_torch_func_vmap_clamps_lengths_and_gives_nan_for_a_bad_temperature():
+@pytest.mark.parametrize("variant", TORCH_VARIANTS)
+def test_torch_func_vmap_clamps_lengths_and_gives_nan_for_a_bad_temperature(variant):
+    function = functools.partial(torch_impl.smith_waterman, variant=variant)
     wild = torch.tensor([(99, 5), (-3, 3), (4, -(2**40))])
     clamped = wild.numpy().clip(0, (4, 5))
-    close(torch.func.vmap(torch_impl.smith_waterman)(tensors()[0], wild), reference.smith_waterman(S, clamped))
-    score = lambda s, temperature: torch_impl.smith_waterman(s, temperature=temperature)  # noqa: E731
+    close(torch.func.vmap(function)(tensors()[0], wild), reference.smith_waterman(S, clamped))
+    score = lambda s, temperature: function(s, temperature=temperature)  # noqa: E731
     scores = torch.func.vmap(score)(tensors()[0], torch.tensor([1.0, 0.0, -2.0]))
     assert scores.isnan().tolist() == [False, True, True]
 
 
-def test_torch_marginals_inside_no_grad_require_no_grad():
+@pytest.mark.parametrize("variant", TORCH_VARIANTS)
+def test_torch_marginals_inside_no_grad_require_no_grad(variant):
     similarity, lengths = tensors()
     for matrix in (similarity, similarity.clone().requires_grad_()):
         with torch.no_grad():
-            marginals = torch_impl.marginals(torch_impl.smith_waterman, matrix, lengths)
+            marginals = torch_impl.marginals(torch_impl.smith_waterman, matrix, lengths, variant=variant)
         assert not marginals.requires_grad
         close(marginals, MARGINALS)
 
 
-def test_torch_marginals_require_grad_when_an_argument_does():
+@pytest.mark.parametrize("variant", TORCH_VARIANTS)
+def test_torch_marginals_require_grad_when_an_argument_does(variant):
     similarity, lengths = tensors()
+    score = functools.partial(torch_impl.smith_waterman, variant=variant)
     gap = torch.tensor(-1.0, requires_grad=True)
-    assert not torch_impl.marginals(torch_impl.smith_waterman, similarity, lengths).requires_grad
-    marginals = torch_impl.marginals(torch_impl.smith_waterman, similarity, lengths, gap=gap)
+    assert not torch_impl.marginals(score, similarity, lengths).requires_grad
+    marginals = torch_impl.marginals(score, similarity, lengths, gap=gap)
     (slope,) = torch.autograd.grad(marginals.sum(), gap)
     step = 1e-4
     sums = [reference.gradients("smith_waterman", S, LENGTHS, gap=-1 + d)["similarity"].sum() for d in (step, -step)]
     assert float(slope) == pytest.approx((sums[0] - sums[1]) / (2 * step), rel=1e-3)
 
 
+@pytest.mark.parametrize("variant", TORCH_VARIANTS)
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_torch_marginals_inside_vmap(problem):
-    marginals = functools.partial(torch_impl.marginals, getattr(torch_impl, problem))
+def test_torch_marginals_inside_vmap(problem, variant):
+    marginals = functools.partial(torch_impl.marginals, getattr(torch_impl, problem), variant=variant)
     close(torch.func.vmap(marginals)(*tensors()), reference.gradients(problem, S, LENGTHS)["similarity"])
 
 
@@ -191,6 +205,7 @@ def test_torch_marginals_leave_no_gradient_behind():
         ("smith_waterman", "scan_select"),
         ("smith_waterman_affine", "diagonal_loop"),
         ("needleman_wunsch", "vmap"),
+        *((problem, variant) for problem in PROBLEMS for variant in BY_HAND),
     ],
 )
 def test_torch_marginals_of_a_compiled_function(problem, variant):
@@ -198,16 +213,19 @@ def test_torch_marginals_of_a_compiled_function(problem, variant):
     close(torch_impl.marginals(function, *tensors()), reference.gradients(problem, S, LENGTHS)["similarity"])
 
 
-def test_torch_marginals_inside_a_compiled_function():
+@pytest.mark.parametrize("variant", TORCH_VARIANTS)
+def test_torch_marginals_inside_a_compiled_function(variant):
     similarity, lengths = tensors()
-    marginals = functools.partial(torch_impl.marginals, torch_impl.smith_waterman)
+    marginals = functools.partial(torch_impl.marginals, torch_impl.smith_waterman, variant=variant)
     close(torch.compile(marginals, backend="aot_eager")(similarity, lengths), MARGINALS)
 
 
-def test_torch_compiled_by_its_user_is_right():
+@pytest.mark.parametrize("variant", TORCH_VARIANTS)
+def test_torch_compiled_by_its_user_is_right(variant):
     similarity, lengths = tensors()
     matrix = similarity.clone().requires_grad_()
-    function = torch.compile(torch_impl.smith_waterman, backend="aot_eager", fullgraph=True)
+    score = functools.partial(torch_impl.smith_waterman, variant=variant)
+    function = torch.compile(score, backend="aot_eager", fullgraph=True)
     scores = function(matrix, lengths)
     close(scores.detach(), SCORES)
     close(torch.autograd.grad(scores.sum(), matrix)[0], MARGINALS)
@@ -244,10 +262,11 @@ def test_cuda_scores_equal_the_reference(framework):
 # both
 
 
+@pytest.mark.parametrize("variant", BY_HAND)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_arguments_are_left_as_they_were(framework):
+def test_arguments_are_left_as_they_were(framework, variant):
     inputs = ragged(4, 5)
-    run(framework, inputs, "float64", how="quick" if framework == "jax" else "eager")
+    run(framework, inputs, "float64", variant, how="quick" if framework == "jax" else "eager")
     for array, untouched in zip(inputs[:2], ragged(4, 5)[:2], strict=True):
         np.testing.assert_array_equal(array, untouched)
 
@@ -262,10 +281,11 @@ def test_read_only_numpy_arguments_raise_no_warning(framework):
     close(backend.to_numpy(package.smith_waterman(*arrays)), SCORES)
 
 
+@pytest.mark.parametrize("variant", BY_HAND)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_same_call_gives_the_same_bits(framework):
+def test_the_same_call_gives_the_same_bits(framework, variant):
     how = {"jax": "quick", "torch": "eager"}[framework]
-    first, second = (run(framework, single(5, 8), "float32", how=how) for _ in range(2))
+    first, second = (run(framework, single(5, 8), "float32", variant, how) for _ in range(2))
     assert first.score == second.score
     np.testing.assert_array_equal(first.gradients["similarity"], second.gradients["similarity"])
 

@@ -49,7 +49,8 @@ def test_torch_marginals_work_in_inference_mode(problem: str):
 
 @EVERY
 def test_torch_names_the_variants_that_can_be_mapped(problem: str):
-    with pytest.raises(RuntimeError, match=r"variant 'batch_loop' .* use 'cell_loop', 'diagonal_loop' or 'auto'"):
+    usable = "'cell_loop', 'diagonal_loop', 'wavefront', 'fused' or 'auto'"
+    with pytest.raises(RuntimeError, match=f"variant 'batch_loop' .* use {usable}"):
         torch.func.vmap(lambda s: getattr(torch_impl, problem)(s, variant="batch_loop"))(torch.ones(2, 3, 3))
 
 

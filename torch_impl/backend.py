@@ -13,6 +13,7 @@ import torch
 import torch._dynamo
 
 import torch_impl
+from shared import native
 from shared.alignments import ALIGNMENTS
 from shared.variants import keyword_defaults
 from torch_impl import sweeps
@@ -25,6 +26,8 @@ absent = ABSENT
 auto = AUTO
 first_order = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
 uncompiled = {"hvp": "torch.compile has no second derivatives"}
+# these have no use for torch.compile around them: what they do is one operator
+ready: tuple[str, ...] = ("wavefront", "fused")
 
 
 def device_problem(device: str) -> str | None:
@@ -103,6 +106,12 @@ def start_compiler(device: str) -> None:
     """Compile and run a trivial function with its backward, so that no case pays for the compiler's own start."""
     x = torch.zeros(3, device=device, requires_grad=True)
     wait(torch.autograd.grad(compile_function(lambda x: (x + 1).sum())(x), x))
+
+
+def build(variant: str, dtype: str) -> None:
+    """Do what a variant needs once for a machine, not for each shape: the native kernels are compiled and kept."""
+    if variant == "fused":
+        native.kernel(dtype)
 
 
 @contextlib.contextmanager

@@ -163,6 +163,8 @@ ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In
 
 }  // namespace
 
+#pragma GCC visibility push(default)
+
 extern "C" int32_t use_kernels(decltype(score_kernel) score, decltype(gradients_kernel) gradients,
                                decltype(tangents_kernel) tangents) {
   score_kernel = score;
@@ -203,3 +205,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_tangents, tangents,
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>()
                                   .RemainingRets());
+
+#pragma GCC visibility pop

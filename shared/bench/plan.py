@@ -10,7 +10,7 @@ FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
 PASSES = tuple(dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.passes))
 
 # The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
-_DEFAULT_VARIANTS = ("scan_select", "vmap")
+_DEFAULT_VARIANTS = ("scan_select", "vmap", "wavefront")
 # Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
 _BATCH_RUNGS = ("batch_loop", "vmap")
@@ -111,19 +111,19 @@ def _wanted(settings: Settings, abilities: dict[str, Abilities]) -> list[Case]:
         for pass_name in settings.passes
         for asked in variant_names(settings.problem)
         for framework in abilities
-        for variant, compiled, single in _ways(settings, asked, abilities[framework].auto)
+        for variant, compiled, single in _ways(settings, asked, abilities[framework])
     ]
 
 
-def _ways(settings: Settings, variant: str, auto: str) -> list[tuple[str, bool, bool]]:
+def _ways(settings: Settings, variant: str, abilities: Abilities) -> list[tuple[str, bool, bool]]:
     """(variant, compiled, single): how a run measures a variant on a framework; empty if it does not."""
-    asked = settings.variants
+    asked, auto = settings.variants, abilities.auto
     if settings.ladder:
         single = variant not in _BATCH_RUNGS
         wanted = asked is None or _is_asked(variant, asked, auto)
         return [(variant, compiled, single) for compiled in (False, True)] if wanted else []
     wanted = _is_asked(variant, (*_DEFAULT_VARIANTS, "auto") if asked is None else asked, auto)
-    return [(variant, variant not in _RUN_UNCOMPILED, False)] if wanted else []
+    return [(variant, variant not in (*_RUN_UNCOMPILED, *abilities.ready), False)] if wanted else []
 
 
 def _is_asked(variant: str, asked: tuple[str, ...], auto: str) -> bool:

@@ -21,7 +21,7 @@ from shared.bench.measure import steady_state, timed
 from shared.bench.memory import MemoryMeter
 from shared.bench.plan import FRAMEWORKS, PASSES
 from shared.problems import Inputs
-from shared.variants import Abilities
+from shared.variants import Abilities, absent_on, fastest_variant
 
 
 def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int, folder: str) -> None:
@@ -43,9 +43,12 @@ def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int
     used = backend.set_threads(threads)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     start, _ = timed(lambda: backend.start_compiler(device))
+    absent = absent_on(device, backend.absent)
     send(
         event="hello",
-        abilities=Abilities(backend.auto, backend.absent, backend.first_order, backend.uncompiled)._asdict(),
+        abilities=Abilities(
+            fastest_variant(absent), absent, backend.first_order, backend.uncompiled, backend.ready
+        )._asdict(),
         environment=backend.environment(device) | {"threads": used, "cores": cores, "compiler_start_seconds": start},
     )
     runner = _Runner(backend, device, dtype, Path(folder), send)
@@ -84,6 +87,7 @@ class _Runner:
     def __init__(self, backend: Any, device: str, dtype: str, folder: Path, send: Any) -> None:
         self.backend, self.device, self.dtype, self.send = backend, device, dtype, send
         self.folder = folder
+        self.auto = fastest_variant(absent_on(device, backend.absent))
         self.witnesses: dict[bool, Answer] = {}
 
     @functools.cache  # noqa: B019 - one runner lives as long as its process
@@ -99,6 +103,8 @@ class _Runner:
         with backend.precision(self.dtype):
             score = backend.function(case["problem"], case["variant"], inputs.options, case["unroll"])
             function = backend.pass_function(case["pass_name"], score, case["compiled"])
+            # once for a machine, not for a process or a shape: shown by itself
+            built, _ = timed(lambda: backend.build(case["variant"], self.dtype))
             call = self._call(function, case["pass_name"], inputs)
             first, result = timed(call)
             self.send(event="first_call", seconds=first)
@@ -119,6 +125,7 @@ class _Runner:
             event="done",
             status="ok",
             gate=gate,
+            build_seconds=built,
             first_seconds=first,
             steady_seconds=steady.seconds,
             peak_bytes=steady.peak_bytes,
@@ -140,7 +147,7 @@ class _Runner:
             return answer, "NumPy"
         if single not in self.witnesses:
             self.witnesses[single] = self._witness(case["problem"], answer, self.inputs(single))
-        return self.witnesses[single], f"float64 {self.backend.auto}, itself gated by NumPy on cut pairs"
+        return self.witnesses[single], f"float64 {self.auto}, itself gated by NumPy on cut pairs"
 
     def _witness(self, problem: str, answer: Answer, inputs: Inputs) -> Answer:
         batch = replace(inputs, similarity=answers.batched(inputs.similarity)[answer.pairs].astype(np.float64))
@@ -163,7 +170,7 @@ class _Runner:
     def _float64(self, problem: str, pass_name: str, inputs: Inputs, weights: np.ndarray | None) -> np.ndarray:
         backend = self.backend
         with backend.precision("float64"):
-            score = backend.function(problem, backend.auto, inputs.options)
+            score = backend.function(problem, self.auto, inputs.options)
             function = backend.pass_function(pass_name, score, compiled=False)
             given = (inputs.similarity, inputs.lengths, *([weights] if pass_name == "hvp" else []))
             arguments = (backend.to_device(array, self.device) for array in given)

@@ -1,6 +1,6 @@
 """What a person reads: the head, the table, the verdict in words; and the ladder's two tables."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tabulate import tabulate
 
@@ -59,13 +59,14 @@ def _head(record: Record) -> Iterable[str]:
 
 def _table(record: Record) -> str:
     headers = ("pass", "framework", "variant", "compiled", "first call", "median", "quartiles", "GCUPS", "memory")
-    rows = [_row(result) for result in record.results]
+    rows = [_row(result, record.auto) for result in record.results]
     return tabulate(rows, headers=headers, disable_numparse=True, colalign=("left",) * 4 + ("right",) * 5)
 
 
-def _row(result: Result) -> tuple[str, ...]:
+def _row(result: Result, auto: Mapping[str, str]) -> tuple[str, ...]:
     case, outcome = result.case, result.outcome
-    names = (case.pass_name, FRAMEWORKS[case.framework], case.variant, "yes" if case.compiled else "no")
+    variant = f"{case.variant} (auto)" if auto.get(case.framework) == case.variant else case.variant
+    names = (case.pass_name, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no")
     if outcome.status != "ok":
         mark = {"wrong": "WRONG", "failed": "FAILED", "limit": outcome.reason or ""}[outcome.status]
         return (*names, mark, "", "", "", "")
@@ -168,6 +169,9 @@ def _notes(record: Record) -> Iterable[str]:
         )
         worst = max(r.outcome.details["gate"]["error_of_allowed"] for r in passed)
         yield f"every time above passed the parity gate on {pairs} pairs; worst error {worst:.0%} of what is allowed"
+    built = max((r.outcome.details.get("build_seconds", 0.0) for r in passed), default=0.0)
+    if built > 1:
+        yield f"fused: its kernels were compiled first, once for this machine: {duration(built)}, not counted above"
     for absence in record.absent:
         yield f"absent: {absence.case}: {absence.reason}"
     for framework, reason in record.missing.items():

@@ -1,0 +1,60 @@
+"""Functions of one batch, for a single pair, for what jax.vmap adds, and for batches too large for a CPU's cache."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from jax_impl.recurrences import Array
+
+Arrays = tuple[Array, ...]
+# on a CPU, of one array of numbers for every cell of some pairs: 20 pairs of 100 x 150 in float32
+TABLE_BYTES = 2**21
+
+
+def of_any_batch(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
+    """A function of arrays with one batch axis, the first of them (batch, rows, cols), for none, one, or more by vmap.
+
+    What vmap adds goes into the batch, where it costs least; a loop whose length it maps would copy its tables.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def folded(*arrays: Array) -> Arrays:
+        if arrays[0].ndim == 2:
+            return tuple(result[0] for result in function(*(array[None] for array in arrays)))
+        chunked = functools.partial(_in_chunks, function)
+        return jax.lax.platform_dependent(*arrays, cpu=chunked, default=function)
+
+    @folded.def_vmap
+    def _(size: int, mapped: list[bool], *arrays: Array) -> tuple[Arrays, tuple[bool, ...]]:
+        whole = [
+            a if is_mapped else jnp.broadcast_to(a, (size, *a.shape))
+            for a, is_mapped in zip(arrays, mapped, strict=True)
+        ]
+        if whole[0].ndim == 3:
+            results = folded(*whole)
+        else:
+            flat = folded(*(array.reshape(-1, *array.shape[2:]) for array in whole))
+            results = tuple(result.reshape(size, -1, *result.shape[1:]) for result in flat)
+        return results, (True,) * len(results)
+
+    return folded
+
+
+def _in_chunks(function: Callable[..., Arrays], *arrays: Array) -> Arrays:
+    """The function of some pairs at a time, whose tables stay in the cache, and in memory that is used again.
+
+    Large arrays are new memory in every call, and the first write to each of its pages costs more than the passes.
+    """
+    batch, rows, cols = arrays[0].shape
+    of_pair = (rows + cols) * min(rows, cols) * arrays[0].dtype.itemsize
+    chunks = -(-batch // max(1, TABLE_BYTES // of_pair))
+    size = -(-batch // chunks)
+    if chunks == 1:
+        return function(*arrays)
+    missing = chunks * size - batch  # the last pair stands in for what is not there
+    padded = [jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1), mode="edge") for a in arrays]
+    split = tuple(array.reshape(chunks, size, *array.shape[1:]) for array in padded)
+    results = jax.lax.map(lambda own: function(*own), split)
+    return tuple(result.reshape(-1, *result.shape[2:])[:batch] for result in results)

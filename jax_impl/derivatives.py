@@ -1,0 +1,131 @@
+"""Derivatives around an engine: every transform of JAX, for whatever computes the numbers.
+
+With S(x) a pair's score, x its similarity and its parameters, and t a direction, an engine computes S, dS/dx and H t,
+where H is the symmetric matrix of second derivatives. Two rules make of them what every transform needs:
+
+    S      has the tangent <dS/dx, t>, and S and dS/dx come from the same call
+    dS/dx  has the tangent H t, which is its own transposition
+
+Shapes: similarity (*batch, rows, cols), lengths (*batch, 2) of integers, parameters a tuple of (*batch), in the order
+of shared.alignments.ALIGNMENTS; batch is one axis or none.
+"""
+
+import functools
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from jax_impl.linear import Linear
+
+Array = jax.Array
+Arrays = tuple[Array, ...]
+
+
+class Engine(Protocol):
+    """What computes the numbers, without derivatives; by vmap for more axes. Hashable: JAX has to know it again."""
+
+    def score(self, similarity: Array, lengths: Array, parameters: Arrays, /) -> Array:
+        """Scores (*batch)."""
+        ...
+
+    def gradients(
+        self, wanted: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays, /
+    ) -> tuple[Array, Array, Arrays]:
+        """Scores, and their derivatives for similarity and parameters; anything finite for what is not wanted."""
+        ...
+
+    def tangents(
+        self, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array, t_parameters: Arrays, /
+    ) -> tuple[Array, Arrays]:
+        """What these derivatives change by in a direction."""
+        ...
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def scores_of(engine: Engine, text: str, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
+    """The engine's scores, which can be differentiated twice; a third time raises CannotDifferentiate(text)."""
+    return engine.score(similarity, lengths, parameters)
+
+
+@functools.partial(scores_of.defjvp, symbolic_zeros=True)
+def _score_tangent(engine: Engine, text: str, primals: Any, tangents: Any) -> tuple[Array, Array]:
+    t_similarity, _, t_parameters = tangents
+    wanted = tuple(not _is_zero(tangent) for tangent in t_parameters)
+    scores, d_similarity, d_parameters = _gradients(engine, text, wanted, *primals)
+    return scores, _slope(primals[1], d_similarity, d_parameters, t_similarity, t_parameters)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def _gradients(
+    engine: Engine, text: str, wanted: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
+) -> tuple[Array, Array, Arrays]:
+    return engine.gradients(wanted, similarity, lengths, parameters)
+
+
+@functools.partial(_gradients.defjvp, symbolic_zeros=True)
+def _gradients_tangent(engine: Engine, text: str, wanted: tuple[bool, ...], primals: Any, tangents: Any) -> Any:
+    similarity, lengths, parameters = primals
+    t_similarity, _, t_parameters = tangents
+    wanted = tuple(before or not _is_zero(t) for before, t in zip(wanted, t_parameters, strict=True))
+    results = _gradients(engine, text, wanted, similarity, lengths, parameters)
+    given = [_instantiated(tangent) for tangent in (t_similarity, *t_parameters)]
+    t_d_similarity, *rest = _Product(engine, text)((similarity, lengths, *parameters), given)
+    slope = _slope(lengths, results[1], results[2], t_similarity, t_parameters)
+    return results, (slope, t_d_similarity, tuple(rest))
+
+
+@dataclass(frozen=True)
+class _Product:
+    """H t, the second derivatives times a direction: H is symmetric, so this is its own transposition."""
+
+    engine: Engine
+    text: str
+
+    def __call__(self, at: Sequence[Array], direction: Sequence[Array]) -> list[Array]:
+        return Linear(_Tangents(self.engine), self, self.text)(at, direction)
+
+
+@dataclass(frozen=True)
+class _Tangents:
+    engine: Engine
+
+    def __call__(self, at: Sequence[Array], direction: Sequence[Array]) -> list[Array]:
+        similarity, lengths, *parameters = at
+        t_similarity, *t_parameters = direction
+        product, rest = self.engine.tangents(similarity, lengths, tuple(parameters), t_similarity, tuple(t_parameters))
+        return [product, *rest]
+
+
+def _slope(lengths: Array, d_similarity: Array, d_parameters: Arrays, t_similarity: Any, t_parameters: Any) -> Array:
+    """The scores' tangent, by their derivatives."""
+    terms = [d * t for d, t in zip(d_parameters, t_parameters, strict=True) if not _is_zero(t)]
+    if not _is_zero(t_similarity):
+        # the derivatives are 0 outside of lengths, but a tangent may be anything there
+        (inside,) = Linear(_inside, _unchanged, "")((lengths,), (t_similarity,))
+        terms.append((d_similarity * inside).sum(axis=(-2, -1)))
+    return functools.reduce(operator.add, terms)
+
+
+def _inside(fixed: Sequence[Array], arguments: Sequence[Array]) -> list[Array]:
+    (lengths,), (matrix,) = fixed, arguments
+    rows, cols = matrix.shape[-2:]
+    sizes = lengths[..., None, None, :]
+    return [jnp.where((jnp.arange(rows)[:, None] < sizes[..., 0]) & (jnp.arange(cols) < sizes[..., 1]), matrix, 0)]
+
+
+def _unchanged(_: Sequence[Array], cotangents: Sequence[Array]) -> list[Array]:
+    """The transposition of _inside, for cotangents that are 0 outside, as those here are: no pass over the matrix."""
+    return list(cotangents)
+
+
+def _is_zero(tangent: Any) -> bool:
+    return isinstance(tangent, SymbolicZero)
+
+
+def _instantiated(tangent: Any) -> Array:
+    return jnp.zeros(tangent.shape, tangent.dtype) if _is_zero(tangent) else tangent

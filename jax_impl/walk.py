@@ -1,0 +1,249 @@
+"""How a batch is walked by the wavefront: anti-diagonal after anti-diagonal, all pairs abreast.
+
+D = rows + cols - 1 anti-diagonals have P = min(rows, cols) positions, which are indices along the shorter side; an
+anti-diagonal is one axis (P * batch), the batch innermost, for which the compiler makes better loops than for two.
+Tables are (2 + D + 2, (1 + P + 1) * batch): what is around is the border. The neighbour at the same position keeps its
+place; the two others stand one position before, whatever the anti-diagonal.
+
+What is a choice of what is read from the recurrence itself, by handing it symbols.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
+
+from jax_impl.recurrences import Array, Parameters
+from shared.numerics import LOWEST
+
+SIMILARITY = "similarity"
+LN2 = math.log(2)
+# of x, x^2, ...: 2^x for |x| <= 1/2 with a relative error up to 2e-9, fitted by least squares with weights
+_POWERS = (0.693147203, 0.240226479, 0.055503324, 0.00961843628, 0.00133988956, 0.000153536758)
+
+
+class Choice(NamedTuple):
+    """One choice of a smooth maximum: a neighbour's state plus some terms."""
+
+    neighbour: str | None  # None: an alignment begins here
+    state: int
+    terms: tuple[str, ...]  # SIMILARITY, or a parameter
+
+
+class Plan(NamedTuple):
+    """A recurrence as data."""
+
+    states: tuple[tuple[Choice, ...], ...]
+    endings: tuple[Choice, ...]
+
+
+class _Symbols(frozenset):
+    """A sum of symbols."""
+
+    def __add__(self, other: Any) -> "_Symbols":
+        return self if isinstance(other, float) else _Symbols(self | other)
+
+    def choice(self) -> Choice:
+        source = [symbol for symbol in self if not isinstance(symbol, str)]
+        neighbour, state = source[0] if source else (None, 0)
+        return Choice(neighbour, state, tuple(symbol for symbol in self if isinstance(symbol, str)))
+
+
+@functools.cache
+def plan_of(recurrence: Any, names: tuple[str, ...]) -> Plan:
+    """What a recurrence is made of. names: of its parameters, the temperature apart."""
+    symbols: Any = {name: _Symbols([name]) for name in names}
+    count = len(recurrence.border(dict.fromkeys(names, 0.0), 0))
+    diagonal, left, up, own = (
+        tuple(_Symbols([(name, k)]) for k in range(count)) for name in ("diagonal", "left", "up", "cell")
+    )
+    choices = recurrence.choices(symbols, _Symbols([SIMILARITY]), diagonal, left, up)
+    states = tuple(tuple(choice.choice() for choice in of_state) for of_state in choices)
+    return Plan(states, tuple(choice.choice() for choice in recurrence.endings(choices, own)))
+
+
+class Walk:
+    """A batch on its way. d is everywhere an anti-diagonal, giving (P * batch), or None for all, (D, P * batch)."""
+
+    def __init__(self, recurrence: Any, s: Array, lengths: Array, parameters: Parameters) -> None:
+        self.recurrence = recurrence
+        self.temperature = parameters["temperature"]
+        self.names = tuple(name for name in parameters if name != "temperature")
+        self.plan = plan_of(recurrence, self.names)
+        self.batch, self.rows, self.cols = s.shape
+        self.diagonals, self.positions = self.rows + self.cols - 1, min(self.rows, self.cols)
+        self.turned = self.cols < self.rows  # positions are columns: they are the shorter side
+        self.neighbours = {
+            "diagonal": (2, 1),
+            "left": (1, int(self.turned)),
+            "up": (1, int(not self.turned)),
+            "cell": (0, 0),
+        }
+        self.parameters = parameters
+        unit = self.temperature * LN2
+        self.s = self.skew(jnp.maximum(s / unit[:, None, None], LOWEST))
+        self.scaled = {name: self.tiled(jnp.clip(parameters[name] / unit, LOWEST, -LOWEST)) for name in self.names}
+        self.terms = {SIMILARITY: self.s, **self.scaled}
+        self.lengths = lengths.T  # (2, batch)
+        self._sizes = jnp.stack([self.tiled(lengths[:, 0]), self.tiled(lengths[:, 1])])
+        self.position = jnp.arange(self.positions * self.batch, dtype=lengths.dtype) // self.batch
+        along, across = (self._sizes[1], self._sizes[0]) if self.turned else (self._sizes[0], self._sizes[1])
+        self.limit = jnp.where(self.position < along, across, 0)
+        self.walked = jnp.max(lengths.sum(1)) - 1  # behind it no cell is inside lengths
+
+    def tiled(self, values: Array) -> Array:
+        """One value of each pair, (batch) -> (P * batch)."""
+        return jnp.tile(values, self.positions)
+
+    def total(self, values: Array) -> Array:
+        """(P * batch) -> (batch)."""
+        return values.reshape(self.positions, self.batch).sum(0)
+
+    def skew(self, s: Array) -> Array:
+        """(batch, rows, cols) -> a table: padded to one more than its diagonals, cut without, each row starts later."""
+        s = _pin(jnp.transpose(s, (2, 1, 0) if self.turned else (1, 2, 0)))
+        height, width = self.positions + 2, self.diagonals + 4
+        padded = jnp.pad(s, ((1, 1), (1, width - s.shape[1]), (0, 0)))
+        flat = padded.reshape(height * (width + 1), self.batch)[: height * width]
+        table = _pin(jnp.swapaxes(flat.reshape(height, width, self.batch), 0, 1))
+        return _pin(table.reshape(width, height * self.batch))
+
+    def unskew(self, cells: Array) -> Array:
+        """(D, P * batch) -> (batch, rows, cols), position after position: the compiler makes a slow loop of it all."""
+        longer, axes = max(self.rows, self.cols), (2, 0, 1) if self.turned else (2, 1, 0)
+        cells = _pin(_pin(cells).reshape(self.diagonals, self.positions, self.batch))
+
+        def write(p: Array, s: Array) -> Array:
+            line = jax.lax.dynamic_slice(cells, (p, p, jnp.zeros_like(p)), (longer, 1, self.batch))
+            begin = (0, 0, p) if self.turned else (0, p, 0)
+            return jax.lax.dynamic_update_slice(s, jnp.transpose(line, axes), begin)
+
+        s = jnp.zeros((self.batch, self.rows, self.cols), cells.dtype)
+        return _pin(jax.lax.fori_loop(0, self.positions, write, _pin(s)))
+
+    def across(self, d: Any) -> Array:
+        return (jnp.arange(self.diagonals, dtype=self.position.dtype)[:, None] if d is None else d) - self.position
+
+    def inside(self, d: Any) -> Array:
+        """Which places are cells inside lengths."""
+        across = self.across(d)
+        return (across >= 0) & (across < self.limit)
+
+    def may_end(self, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+        """Where an alignment may end, of cells `at` so many anti-diagonals and positions before those of d."""
+        position = self.position - at[1]
+        across = self.across(d) - at[0] + at[1]
+        i, j = (across, position) if self.turned else (position, across)
+        return (i >= 0) & (j >= 0) & self.recurrence.may_end(i, j, self._sizes)
+
+    def read(self, table: Array, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+        """What a table holds `at` so many anti-diagonals and positions before the cells."""
+        row, begin = 2 - at[0], (1 - at[1]) * self.batch
+        size = self.positions * self.batch
+        if d is None:
+            return jax.lax.slice(table, (row, begin), (row + self.diagonals, begin + size))
+        return jax.lax.dynamic_slice(table, (row + d, jnp.array(begin, d.dtype)), (1, size))[0]
+
+    def border(self, function: Callable[..., Any], parameters: Any) -> list[Any]:
+        """Tables filled with what lies outside the matrix."""
+        d = jnp.arange(-2, self.diagonals + 2)[:, None]
+        wide = {
+            name: v if isinstance(v, float) else jnp.tile(v[: self.batch], self.positions + 2)
+            for name, v in parameters.items()
+        }
+        shape = self.s.shape
+        return [jnp.broadcast_to(jnp.asarray(value, self.s.dtype), shape) for value in function(wide, d)]
+
+    def choice(self, choice: Choice, tables: Any, terms: Any, d: Any, at: tuple[int, int] = (0, 0)) -> Any:
+        """The worth of one choice. Linear, so it maps tangents too."""
+        parts = [self.read(terms[n], d, at) if n == SIMILARITY else terms[n] for n in choice.terms]
+        if choice.neighbour:
+            back, shift = self.neighbours[choice.neighbour]
+            parts.append(self.read(tables[choice.state], d, (at[0] + back, at[1] + shift)))
+        return sum(parts[1:], parts[0])
+
+    def offset(self, choice: Choice) -> tuple[int, int]:
+        """Where, as seen from the cell that a choice reads, the choosing cell stands."""
+        back, shift = self.neighbours[choice.neighbour or "cell"]
+        return -back, -shift
+
+    def count(self, choice: Choice, name: str, d: Any) -> Any:
+        """How often a term counts in a choice in the cells: of its own, and in what it reads of the border."""
+        own = float(name in choice.terms)
+        if name == SIMILARITY or not choice.neighbour:
+            return own
+        back, shift = self.neighbours[choice.neighbour]
+        behind = (jnp.arange(self.diagonals)[:, None] if d is None else d) - back
+        units = {other: float(other == name) for other in self.names}
+        border = self.recurrence.border_tangent(units, behind)[choice.state]
+        if isinstance(border, float):
+            return own + border
+        outside = (self.position < shift) | (self.across(d) < back - shift)
+        return own + jnp.where(outside, border, 0.0).astype(self.s.dtype)
+
+    def row(self, cells: Array, d: Array) -> Array:
+        """That of d of an array (D, P * batch)."""
+        return jax.lax.dynamic_index_in_dim(cells, d, keepdims=False)
+
+    def table(self, cells: Array) -> Array:
+        """(D, P * batch) as a table whose border is 0."""
+        return _pin(jnp.pad(cells, ((2, 2), (self.batch, self.batch))))
+
+    def forward(self, step: Callable[[Any, Any], Sequence[Array]], tables: Sequence[Array]) -> list[Array]:
+        """Tables written by anti-diagonal after anti-diagonal: step(d, tables) gives that of d."""
+        return self._loop(lambda number: number, step, tables)
+
+    def backward(self, step: Callable[[Any, Any], Sequence[Array]], tables: Sequence[Array]) -> list[Array]:
+        return self._loop(lambda number: self.walked - 1 - number, step, tables)
+
+    def _loop(self, diagonal: Callable, step: Callable, tables: Sequence[Array]) -> list[Array]:
+        def write(number: Array, tables: list[Array]) -> list[Array]:
+            d = diagonal(number)
+            rows = step(d, tables)
+            begin = (d + 2, jnp.array(self.batch, d.dtype))
+            return [jax.lax.dynamic_update_slice(t, row[None], begin) for t, row in zip(tables, rows, strict=True)]
+
+        zero = jnp.zeros_like(self.walked)
+        return [_pin(t) for t in jax.lax.fori_loop(zero, self.walked, write, [_pin(t) for t in tables])]
+
+    def collect(self, merge: Callable[[Array, Any], Array], first: Array) -> Array:
+        """(P * batch): merge(collected, d), over all anti-diagonals. A fused reduction would not be vectorised."""
+        zero = jnp.zeros_like(self.walked)
+        return jax.lax.fori_loop(zero, self.walked, lambda d, collected: merge(collected, d), first)
+
+
+def exp2(x: Array) -> Array:
+    """2^x for x <= 0; what is above counts as 0."""
+    if x.dtype != jnp.float32:
+        return jnp.exp2(jnp.minimum(x, 0.0))
+    # cheaper than the compiler's, which must do for all x: at -127 the bits of the exponent are 0, and so is the result
+    x = jnp.clip(x, -127.0, 0.0)
+    whole = jnp.round(x)
+    part, power = x - whole, jnp.full_like(x, _POWERS[-1])
+    for coefficient in (*_POWERS[-2::-1], 1.0):
+        power = power * part + coefficient
+    return power * jax.lax.bitcast_convert_type((whole.astype(jnp.int32) + 127) << 23, jnp.float32)
+
+
+def sum_of_powers(values: Sequence[Array]) -> tuple[Array, Array]:
+    """The largest of some arrays, and the sum of 2^(value - largest), with one power for each value but one."""
+    pairs = [(value, jnp.ones_like(value)) for value in values]
+    while len(pairs) > 1:
+        merged = [_merged(*pair) for pair in zip(pairs[::2], pairs[1::2], strict=False)]
+        pairs = merged + pairs[2 * len(merged) :]
+    return pairs[0]
+
+
+def _merged(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
+    odds, first = exp2(-jnp.abs(a[0] - b[0])), a[0] > b[0]
+    total = jnp.where(first, a[1], b[1]) + odds * jnp.where(first, b[1], a[1])
+    return jnp.maximum(a[0], b[0]), total
+
+
+def _pin(x: Array) -> Array:
+    """The batch innermost in memory too: XLA:CPU would otherwise take the layout of what the caller gave."""
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
