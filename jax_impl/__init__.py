@@ -54,7 +54,8 @@ def smith_waterman(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
-        Differentiable to any order for similarity, and for gap and temperature when an array.
+        Differentiable twice for similarity, and for gap and temperature when an array; a third time by the
+        variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -101,7 +102,8 @@ def smith_waterman_affine(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
-        Differentiable to any order for similarity, and for the gaps and temperature when an array.
+        Differentiable twice for similarity, and for the gaps and temperature when an array; a third time by the
+        variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -138,7 +140,8 @@ def free_gap(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 for a pair without rows or columns.
-        Differentiable to any order for similarity, and for temperature when an array.
+        Differentiable twice for similarity, and for temperature when an array; a third time by the variants that are
+        loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -173,7 +176,8 @@ def needleman_wunsch(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; gap times the other length where one is 0.
-        Differentiable to any order for similarity, and for gap and temperature when an array.
+        Differentiable twice for similarity, and for gap and temperature when an array; a third time by the
+        variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another

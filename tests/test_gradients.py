@@ -1,8 +1,9 @@
-"""Second derivatives and forward mode, through variant="auto", against differences of the reference's exact gradients.
+"""Second derivatives and forward mode against differences of the reference's exact gradients.
 
 What people differentiate twice is a loss on the marginals. Its gradients for similarity and every parameter come by
-three ways: JAX's grad of grad, PyTorch's autograd (create_graph) and torch.func.grad of grad. All must be equal, and
-equal to the reference, in float64.
+three ways: JAX's grad of grad, PyTorch's autograd (create_graph) and torch.func.grad of grad; each through the variants
+whose derivatives are written by hand, and in PyTorch through a loop that autograd differentiates by itself. All must be
+equal, and equal to the reference, in float64.
 """
 
 import functools
@@ -15,11 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import PROBLEMS, QUICK, Inputs, ragged, single
+from frameworks import BY_HAND, PROBLEMS, QUICK, Inputs, ragged, single
 
 import jax_impl
 import jax_impl.backend
 import torch_impl
+from jax_impl.sweeps import SWEEPS
 from shared import reference
 
 EVERY = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
@@ -106,7 +108,21 @@ def by_torch_func(problem: str, inputs: Inputs, options: dict, loss: str) -> dic
     return {name: gradient.numpy() for name, gradient in {"similarity": to_similarity, **to_parameters}.items()}
 
 
-WAYS = {"jax": by_jax, "autograd": by_autograd, "torch.func": by_torch_func}
+def _by_variant(
+    function: Callable[..., dict[str, np.ndarray]], variant: str, problem: str, inputs: Inputs, options: dict, loss: str
+) -> dict[str, np.ndarray]:
+    return function(problem, inputs, {**options, "variant": variant}, loss)
+
+
+# "way, variant" -> how
+WAYS: dict[str, Callable[[str, Inputs, dict, str], dict[str, np.ndarray]]] = {}
+for _way, _function, _variants in (
+    ("jax", by_jax, BY_HAND),
+    ("autograd", by_autograd, ("diagonal_loop", *BY_HAND)),
+    ("torch.func", by_torch_func, ("diagonal_loop", *BY_HAND)),
+):
+    for _variant in _variants:
+        WAYS[f"{_way}, {_variant}"] = functools.partial(_by_variant, _function, _variant)
 
 
 def assert_near(got: np.ndarray, wanted: np.ndarray, relative: float, what: str) -> None:
@@ -124,7 +140,8 @@ def test_gradients_of_a_loss_on_the_marginals_are_right_in_every_way(problem, op
         for way, result in results.items():
             assert result[argument].shape == value.shape
             assert_near(result[argument], value, 1e-8, f"{way} {argument}")
-            assert_near(result[argument], results["autograd"][argument], 1e-12, f"{way} and autograd, {argument}")
+            by_loop = results["autograd, diagonal_loop"][argument]
+            assert_near(result[argument], by_loop, 1e-12, f"{way} and autograd of a loop, {argument}")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -166,63 +183,77 @@ def hessian_by_differences(problem: str, options: dict) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def jax_hessian(problem: str, options: dict) -> np.ndarray:
+def jax_hessian(problem: str, options: dict, variant: str) -> np.ndarray:
     vector, apart = flat(problem)
 
     def score(vector: jax.Array) -> jax.Array:
         similarity, parameters = apart(vector)
-        return getattr(jax_impl, problem)(similarity, **parameters, **options)
+        return getattr(jax_impl, problem)(similarity, **parameters, **options, variant=variant)
 
     with jax_impl.backend.precision("float64"):
-        return np.asarray(jax.jit(jax.jacrev(jax.jacrev(score)), compiler_options=QUICK)(jnp.asarray(vector)))
+        # forward over reverse, and reverse over reverse
+        both = jax.jit(lambda at: (jax.hessian(score)(at), jax.jacrev(jax.jacrev(score))(at)), compiler_options=QUICK)
+        forward, reverse = map(np.asarray, both(jnp.asarray(vector)))
+    assert_near(forward, reverse, 1e-13, "forward and reverse")
+    return reverse
 
 
-def torch_hessian(problem: str, options: dict) -> np.ndarray:
+def torch_hessian(problem: str, options: dict, variant: str) -> np.ndarray:
     vector, apart = flat(problem)
 
     def score(vector: torch.Tensor) -> torch.Tensor:
         similarity, parameters = apart(vector)
-        return getattr(torch_impl, problem)(similarity, **parameters, **options)
+        return getattr(torch_impl, problem)(similarity, **parameters, **options, variant=variant)
 
-    return torch.func.jacrev(torch.func.jacrev(score))(torch.tensor(vector)).numpy()
+    reverse = torch.func.jacrev(torch.func.jacrev(score))(torch.tensor(vector)).numpy()
+    assert_near(torch.func.hessian(score)(torch.tensor(vector)).numpy(), reverse, 1e-13, "forward and reverse")
+    return reverse
 
 
+@pytest.mark.parametrize("variant", ["diagonal_loop", *BY_HAND])
 @pytest.mark.parametrize(("problem", "options"), EVERY, ids=str)
-def test_the_hessian_is_symmetric_and_right_in_torch(problem, options):
-    hessian = torch_hessian(problem, options)
+def test_the_hessian_is_symmetric_and_right_in_torch(problem, options, variant):
+    hessian = torch_hessian(problem, options, variant)
     expected = hessian_by_differences(problem, options)
     assert np.abs(expected).max() > 0.1
     assert_near(hessian, hessian.T, 1e-13, "transposed")
     assert_near(hessian, expected, 1e-8, "differences")
 
 
-# in torch every option was right: in JAX, which compiles each, one of each problem must be the same
-@pytest.mark.parametrize(("problem", "options"), [(name, every[-1]) for name, (_, every) in PROBLEMS.items()], ids=str)
-def test_the_hessian_is_symmetric_in_jax_and_equal_to_that_of_torch(problem, options):
-    hessian = jax_hessian(problem, options)
+# in torch every option was right: in JAX, which compiles wavefront for each, one of each problem must be the same
+HESSIANS = [(problem, options, "fused") for problem, options in EVERY]
+HESSIANS += [(problem, every[-1], "wavefront") for problem, (_, every) in PROBLEMS.items()]
+
+
+@pytest.mark.parametrize(("problem", "options", "variant"), HESSIANS, ids=str)
+def test_the_hessian_is_symmetric_in_jax_and_equal_to_that_of_torch(problem, options, variant):
+    hessian = jax_hessian(problem, options, variant)
     assert_near(hessian, hessian.T, 1e-13, "transposed")
-    assert_near(hessian, torch_hessian(problem, options), 1e-13, "torch")
+    assert_near(hessian, torch_hessian(problem, options, "diagonal_loop"), 1e-13, "torch")
 
 
+@pytest.mark.parametrize("variant", ["diagonal_loop", *BY_HAND])
 @pytest.mark.parametrize(("problem", "options"), EVERY, ids=str)
-def test_torch_passes_gradcheck_to_second_order(problem, options):
+def test_torch_passes_gradcheck_to_second_order(problem, options, variant):
     similarity, _, parameters, _ = single(2, 2, problem=problem)
     leaves = [torch.tensor(value, requires_grad=True) for value in (similarity, *parameters.values())]
 
     def score(matrix: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
-        return getattr(torch_impl, problem)(matrix, **dict(zip(parameters, values, strict=True)), **options)
+        keywords = dict(zip(parameters, values, strict=True))
+        return getattr(torch_impl, problem)(matrix, **keywords, **options, variant=variant)
 
-    assert torch.autograd.gradcheck(score, leaves)
+    assert torch.autograd.gradcheck(score, leaves, check_forward_ad=True, check_batched_grad=True)
     assert torch.autograd.gradgradcheck(score, leaves)
 
 
-# auto is vmap; most of the others with the most states, and two with a border that hangs on the gap
+# most with the most states, and two with a border that hangs on the gap
 JAX_VARIANTS = {
     "cell_loop": ("needleman_wunsch", {}),
     "diagonal_loop": ("smith_waterman_affine", {"restrict_turns": False}),
     "scan_cond": ("smith_waterman_affine", {"restrict_turns": False}),
     "scan_select": ("smith_waterman_affine", {"penalize_turns": False}),
     "batch_loop": ("needleman_wunsch", {}),
+    "vmap": ("smith_waterman_affine", {"restrict_turns": False}),
 }
 
 
@@ -251,11 +282,12 @@ def directions_of(inputs: Inputs) -> dict[str, np.ndarray]:
     return {name: random_like(array, seed) for seed, (name, array) in enumerate(arrays.items())}
 
 
-# all variants take turns
+# all variants take turns, but fused, which is cheap
 JAX_FORWARD = [
     (problem, options, variant)
-    for (problem, options), variant in zip(EVERY, itertools.cycle(jax_impl.variants("smith_waterman")), strict=False)
+    for (problem, options), variant in zip(EVERY, itertools.cycle((*SWEEPS, "wavefront")), strict=False)
 ]
+JAX_FORWARD += [(problem, options, "fused") for problem, options in EVERY]
 
 
 @pytest.mark.parametrize(("problem", "options", "variant"), JAX_FORWARD, ids=str)
@@ -285,7 +317,7 @@ def torch_forward_ad(score: Callable[..., Any], names: list[str], at: list, alon
 
 
 @pytest.mark.parametrize("forward", [torch_func_jvp, torch_forward_ad])
-@pytest.mark.parametrize("variant", ["cell_loop", "diagonal_loop"])
+@pytest.mark.parametrize("variant", ["cell_loop", "diagonal_loop", *BY_HAND])
 @pytest.mark.parametrize(("problem", "options"), EVERY, ids=str)
 def test_torch_forward_mode_is_right(problem, options, variant, forward):
     inputs = ragged(2, 3, problem=problem)

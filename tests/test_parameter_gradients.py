@@ -1,4 +1,6 @@
-"""Gradients for the gaps and the temperature by variant="auto", however they are given, against the reference.
+"""Gradients for the gaps and the temperature, however they are given, against the reference.
+
+By the variants whose derivatives are written by hand; in PyTorch also by the loop that autograd differentiates.
 
 A parameter is a Python number, which has no gradient; an array of shape (), whose gradient is the sum over the pairs,
 each weighted by its cotangent; or an array of shape (batch,), a value and a gradient for each pair. The inputs are a
@@ -15,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import (
+    BY_HAND,
     FRAMEWORKS,
     PROBLEMS,
     QUICK,
@@ -27,6 +30,9 @@ from frameworks import (
 )
 
 HOW = {"jax": "quick", "torch": "eager"}
+EACH = pytest.mark.parametrize(
+    ("framework", "variant"), [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
+)
 
 
 def kinds_of(problem: str) -> list[dict[str, str]]:
@@ -53,13 +59,13 @@ def given(inputs: Inputs, kinds: dict[str, str]) -> Inputs:
     return inputs._replace(parameters={name: np.asarray(value) for name, value in values.items()})
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@EACH
 @pytest.mark.parametrize(("problem", "kinds", "options"), EVERY_WAY, ids=str)
-def test_gradients_are_right_however_the_parameters_are_given(framework, problem, kinds, options):
+def test_gradients_are_right_however_the_parameters_are_given(framework, variant, problem, kinds, options):
     inputs = given(ragged(3, 4, problem=problem), kinds)
     numbers = {name: float(value) for name, value in inputs.parameters.items() if kinds[name] == "number"}
     arrays = {name: value for name, value in inputs.parameters.items() if kinds[name] != "number"}
-    score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), **numbers, **options)
+    score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), **numbers, **options, variant=variant)
     result = run_function(framework, score, inputs._replace(parameters=arrays), "float64", HOW[framework])
 
     expected = reference_result(inputs, problem, **options)
@@ -69,11 +75,12 @@ def test_gradients_are_right_however_the_parameters_are_given(framework, problem
     assert_parity(result, expected._replace(gradients=differentiable), "float64", temperature)
 
 
+@pytest.mark.parametrize("variant", ["diagonal_loop", *BY_HAND])
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_torch_numbers_leave_nothing_to_differentiate(problem):
+def test_torch_numbers_leave_nothing_to_differentiate(problem, variant):
     inputs = given(ragged(3, 4, problem=problem), dict.fromkeys(PROBLEMS[problem].parameters, "number"))
     similarity, lengths = torch.tensor(inputs.similarity), torch.tensor(inputs.lengths)
-    function = getattr(FRAMEWORKS["torch"].package, problem)
+    function = functools.partial(getattr(FRAMEWORKS["torch"].package, problem), variant=variant)
     numbers = function(similarity, lengths, **{name: float(value) for name, value in inputs.parameters.items()})
     leaves = {name: torch.tensor(value, requires_grad=True) for name, value in inputs.parameters.items()}
     tensors = function(similarity, lengths, **leaves)
@@ -108,12 +115,12 @@ def mapped(framework: str, score: Callable[..., Any], inputs: Inputs, axes: Axes
     return Result(scores, {"similarity": to_similarity, **to_parameters}, np.ones(scores.shape))
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@EACH
 @pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_mapped_gradient_gives_each_pair_its_own(framework, problem):
+def test_a_mapped_gradient_gives_each_pair_its_own(framework, variant, problem):
     inputs = ragged(3, 4, problem=problem)
     inputs = inputs._replace(cotangent=np.ones_like(inputs.cotangent))
-    score = getattr(FRAMEWORKS[framework].package, problem)
+    score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
     result = mapped(framework, score, inputs, (0, dict.fromkeys(inputs.parameters, 0), 0))
     assert_parity(result, reference_result(inputs, problem), "float64", inputs.parameters["temperature"])
 
@@ -121,14 +128,14 @@ def test_a_mapped_gradient_gives_each_pair_its_own(framework, problem):
 ALONE = [(problem, name) for problem, (names, _) in PROBLEMS.items() for name in names]
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@EACH
 @pytest.mark.parametrize(("problem", "name"), ALONE)
-def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, problem, name):
+def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, variant, problem, name):
     every = ragged(3, 4, problem=problem)
     matrix, count = every.similarity[0], len(every.similarity)
     alone = {other: v if other == name else np.asarray(v[0]) for other, v in every.parameters.items()}
     axes: Axes = (None, dict.fromkeys(alone) | {name: 0}, None)
-    score = getattr(FRAMEWORKS[framework].package, problem)
+    score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
     result = mapped(framework, score, Inputs(matrix, None, alone, np.ones(())), axes)
 
     repeated = {other: np.broadcast_to(value, (count,)) for other, value in alone.items()}

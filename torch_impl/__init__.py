@@ -4,10 +4,11 @@
     scores = smith_waterman(similarity, lengths, gap=-1.0, temperature=1.0)   # (batch,)
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
 
-With variant="auto" every function works under autograd, torch.func.grad and torch.func.vmap. The variants with the
-scan operator work under autograd, to first order.
+With variant="auto" every function works under autograd, torch.func.grad, torch.func.jvp and torch.func.vmap, and can be
+differentiated twice. The variants with the scan operator work under autograd, to first order.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,9 @@ import torch
 
 from shared.checks import ENDS, check_choice, check_flag, check_function, check_similarity
 from shared.variants import usable_variants
-from torch_impl.alignment import ABSENT, align
+from torch_impl.alignment import ABSENT, align, wanted
 from torch_impl.arguments import from_numpy, see
-from torch_impl.transforms import depends_on_others, in_transform, is_traced
+from torch_impl.transforms import depends_on_others, in_transform, is_traced, under_forward_mode
 
 __all__ = [
     "free_gap",
@@ -55,8 +56,8 @@ def smith_waterman(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; 0 where no alignment exists.
-        Differentiable for similarity, and for gap and temperature when a tensor: to any order with "auto",
-        to first order with the variants that scan, which raise RuntimeError on a double backward.
+        Differentiable for similarity, and for gap and temperature when a tensor: twice with "auto", to any order
+        with the loops, and once with the variants that scan, which raise RuntimeError on a double backward.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -103,8 +104,8 @@ def smith_waterman_affine(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; 0 where no alignment exists.
-        Differentiable for similarity, and for the gaps and temperature when a tensor: to any order with "auto",
-        to first order with the variants that scan, which raise RuntimeError on a double backward.
+        Differentiable for similarity, and for the gaps and temperature when a tensor: twice with "auto", to any order
+        with the loops, and once with the variants that scan, which raise RuntimeError on a double backward.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -141,8 +142,8 @@ def free_gap(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; 0 for a pair without rows or columns.
-        Differentiable for similarity, and for temperature when a tensor: to any order with "auto",
-        to first order with the variants that scan, which raise RuntimeError on a double backward.
+        Differentiable for similarity, and for temperature when a tensor: twice with "auto", to any order
+        with the loops, and once with the variants that scan, which raise RuntimeError on a double backward.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -178,8 +179,8 @@ def needleman_wunsch(
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; gap times the other length where one
         is 0.
-        Differentiable for similarity, and for gap and temperature when a tensor: to any order with "auto",
-        to first order with the variants that scan, which raise RuntimeError on a double backward.
+        Differentiable for similarity, and for gap and temperature when a tensor: twice with "auto", to any order
+        with the loops, and once with the variants that scan, which raise RuntimeError on a double backward.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -220,6 +221,17 @@ def marginals(
         return torch.func.grad(total)(similarity)
     # outside of torch.func, autograd does the same and also goes through compiled functions
     differentiable = torch.is_grad_enabled()
+    inputs = (similarity, *parameters.values())
+    recorded = differentiable and any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
+    if not recorded and not under_forward_mode() and _is_public(function):
+        # where nothing is differentiated again the graph would only cost time
+        wanted.marginals = True
+        try:
+            result = function(similarity, lengths, **parameters)
+        finally:
+            wanted.marginals = False
+        if result is not None:
+            return result
     with torch.inference_mode(False), torch.enable_grad():
         if differentiable and similarity.requires_grad:
             leaf = similarity.view_as(similarity)
@@ -230,6 +242,16 @@ def marginals(
         again = differentiable and depends_on_others(score, leaf)
         (result,) = torch.autograd.grad(score, leaf, create_graph=again)
     return result
+
+
+def _is_public(function: Callable[..., torch.Tensor]) -> bool:
+    """Whether it is a function of this package, or one with some keyword arguments already given."""
+    recorded = False
+    while isinstance(function, functools.partial) and not function.args:
+        values = function.keywords.values()
+        recorded |= any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+        function = function.func
+    return function in (smith_waterman, smith_waterman_affine, free_gap, needleman_wunsch) and not recorded
 
 
 def variants(function_name: str) -> tuple[str, ...]:

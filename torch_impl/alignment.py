@@ -1,5 +1,6 @@
 """From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,15 @@ ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {"wavefront": wave
 TO_ANY_ORDER = tuple(name for name in SWEEPS if name not in SCANNING)
 
 
+class _Wanted(threading.local):
+    """What alignments of this thread give: marginals instead of scores, or None where a variant cannot."""
+
+    marginals = False
+
+
+wanted = _Wanted()
+
+
 def align(
     function_name: str,
     similarity: Any,
@@ -45,8 +55,12 @@ def align(
     the compiler's loop, for the variants that have one.
     """
     chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
+    # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
+    marginals = not torch.compiler.is_compiling() and wanted.marginals
     if chosen == "fused":
-        return _fused(function_name, options, similarity, lengths, parameters)
+        return _fused(function_name, options, similarity, lengths, parameters, marginals)
+    if marginals:
+        return None  # pyright: ignore[reportReturnType]
     if chosen in ENGINES:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         text = checks.third_order_text(chosen, alternatives)
@@ -112,7 +126,9 @@ def _why_not(name: str, similarity: Any, asked: str) -> str | None:
     return reason
 
 
-def _fused(function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any) -> Tensor:
+def _fused(
+    function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any, marginals: bool
+) -> Tensor:
     """The native kernels, which mask what lies outside lengths, and clamp, by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
@@ -124,5 +140,5 @@ def _fused(function_name: str, options: dict[str, Any], similarity: Any, lengths
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         return checks.third_order_text("fused", alternatives)
 
-    scores = fused(function_name, options, s, lengths, parameters, text)
-    return scores if scores.dtype == result_dtype else scores.to(result_dtype)
+    result = fused(function_name, options, s, lengths, parameters, text, marginals)
+    return result if result.dtype == result_dtype else result.to(result_dtype)
