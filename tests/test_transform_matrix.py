@@ -1,7 +1,8 @@
 """Which transforms work: every entry of the README's table, for all four problems, tried and checked by the reference.
 
 OUTCOMES is the table as data: "yes", with the variants excepted, or "raises: " and what the RuntimeError says. JAX is
-always called under jax.jit, where a scan is compiled once.
+always called under jax.jit, where a scan is compiled once. What is said of `auto` holds for fused, which it is on a
+CPU, and for wavefront, which it is elsewhere.
 """
 
 import functools
@@ -14,7 +15,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import PROBLEMS, QUICK, ragged
+from frameworks import BY_HAND, PROBLEMS, QUICK, ragged
 
 import jax_impl
 import jax_impl.backend
@@ -31,9 +32,11 @@ GRAD_OF_GRAD = "gradient of a gradient: `jax.grad`; autograd with `create_graph=
 FUNCTIONAL_GRAD_OF_GRAD = "gradient of a gradient: `jax.grad`; `torch.func.grad`"
 VMAP_OF_GRAD = "`jax.vmap` of `jax.grad`; `torch.func.vmap` of `torch.func.grad`"
 JVP = "`jax.jvp`; `torch.func.jvp`"
+JVP_OF_GRAD = "`jax.jvp` of `jax.grad`; `torch.func.jvp` of `torch.func.grad`"
+THIRD = "a third derivative: `jax.grad`; autograd with `create_graph=True`"
 
 COLUMNS = {
-    ("jax", "auto"): "JAX",
+    ("jax", "auto"): "JAX, `auto`",
     ("torch", "auto"): "PyTorch, `auto`",
     ("torch", "scans"): "PyTorch, variants that scan",
 }
@@ -47,12 +50,15 @@ SCANS = {
     FUNCTIONAL_GRAD_OF_GRAD: NO_TORCH_FUNC,
     VMAP_OF_GRAD: NO_TORCH_FUNC,
     JVP: NO_TORCH_FUNC,
+    JVP_OF_GRAD: NO_TORCH_FUNC,
+    THIRD: "raises: is right to first order only",
 }
+AUTO = dict.fromkeys(SCANS, "yes") | {THIRD: "raises: is right to second order only"}
 # (framework, "auto" or "scans", transform) -> what happens
 OUTCOMES = {
-    (framework, variants, transform): outcome if variants == "scans" else "yes"
+    (framework, variants, transform): outcome
     for framework, variants in COLUMNS
-    for transform, outcome in SCANS.items()
+    for transform, outcome in (SCANS if variants == "scans" else AUTO).items()
 }
 # a scan is traced for seconds: each problem by one of these variants
 SCANNING = {
@@ -72,6 +78,7 @@ class Case(NamedTuple):
     marginals: np.ndarray
     slopes: np.ndarray  # of the scores along the direction
     second: np.ndarray  # gradient of sum(marginals^2)
+    products: np.ndarray  # of the marginals' derivative with the direction
 
 
 @functools.cache
@@ -83,7 +90,8 @@ def case(problem: str) -> Case:
     marginals = reference.gradients(problem, similarity, lengths, **parameters)["similarity"]
     second = reference.hessian_vector_product(problem, similarity, 2 * marginals, lengths, **parameters)["similarity"]
     slopes = (marginals * direction).sum(axis=(1, 2))
-    return Case((similarity, lengths, parameters), direction, scores, marginals, slopes, second)
+    products = reference.hessian_vector_product(problem, similarity, direction, lengths, **parameters)["similarity"]
+    return Case((similarity, lengths, parameters), direction, scores, marginals, slopes, second, products)
 
 
 # transform -> what of a Case it should give
@@ -96,6 +104,7 @@ GIVES = {
     FUNCTIONAL_GRAD_OF_GRAD: "second",
     VMAP_OF_GRAD: "marginals",
     JVP: "slopes",
+    JVP_OF_GRAD: "products",
 }
 
 
@@ -105,15 +114,19 @@ def squares_of(gradient: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @functools.cache
-def by_jax(transform: str, problem: str) -> np.ndarray:
+def by_jax(transform: str, problem: str, variant: str) -> np.ndarray:
     def score(matrix: Any, lengths: Any, parameters: dict[str, Any]) -> jax.Array:
-        return getattr(jax_impl, problem)(matrix, lengths, **parameters)
+        return getattr(jax_impl, problem)(matrix, lengths, **parameters, variant=variant)
 
     def total(*arguments: Any) -> jax.Array:
         return score(*arguments).sum()
 
     def pushed(matrix: Any, *others: Any) -> jax.Array:
         return jax.jvp(lambda own: score(own, *others), (matrix,), (case(problem).direction,))[1]
+
+    def pushed_gradient(matrix: Any, *others: Any) -> jax.Array:
+        gradient = lambda own: jax.grad(total)(own, *others)  # noqa: E731
+        return jax.jvp(gradient, (matrix,), (case(problem).direction,))[1]
 
     transformed = {
         COMPILE: score,
@@ -122,6 +135,8 @@ def by_jax(transform: str, problem: str) -> np.ndarray:
         GRAD_OF_GRAD: jax.grad(squares_of(jax.grad(total))),
         VMAP_OF_GRAD: jax.vmap(jax.grad(score)),
         JVP: pushed,
+        JVP_OF_GRAD: pushed_gradient,
+        THIRD: jax.grad(squares_of(jax.grad(squares_of(jax.grad(total))))),
     }[transform]
     with jax_impl.backend.precision("float64"):
         return np.asarray(jax.jit(transformed, compiler_options=QUICK)(*case(problem).arguments))
@@ -143,23 +158,31 @@ def by_torch(transform: str, problem: str, variant: str) -> np.ndarray:
         leaf = matrix.requires_grad_()
         return torch.autograd.grad(total(leaf, *others), leaf)[0]
 
-    def autograd_twice(matrix: torch.Tensor, *others: Any) -> torch.Tensor:
+    def autograd_again(times: int, matrix: torch.Tensor, *others: Any) -> torch.Tensor:
         leaf = matrix.requires_grad_()
         (gradient,) = torch.autograd.grad(total(leaf, *others), leaf, create_graph=True)
-        return torch.autograd.grad((gradient**2).sum(), leaf)[0]
+        for _ in range(times):
+            (gradient,) = torch.autograd.grad((gradient**2).sum(), leaf, create_graph=True)
+        return gradient
 
     def pushed(matrix: torch.Tensor, *others: Any) -> torch.Tensor:
         return torch.func.jvp(lambda own: score(own, *others), (matrix,), (torch.tensor(case(problem).direction),))[1]
+
+    def pushed_gradient(matrix: torch.Tensor, *others: Any) -> torch.Tensor:
+        gradient = lambda own: torch.func.grad(total)(own, *others)  # noqa: E731
+        return torch.func.jvp(gradient, (matrix,), (torch.tensor(case(problem).direction),))[1]
 
     transformed = {
         COMPILE: compiled(score, backend="eager"),
         GRAD: autograd,
         FUNCTIONAL_GRAD: torch.func.grad(total),
         VMAP: torch.func.vmap(score),
-        GRAD_OF_GRAD: autograd_twice,
+        GRAD_OF_GRAD: functools.partial(autograd_again, 1),
         FUNCTIONAL_GRAD_OF_GRAD: torch.func.grad(squares_of(torch.func.grad(total))),
         VMAP_OF_GRAD: torch.func.vmap(torch.func.grad(score)),
         JVP: pushed,
+        JVP_OF_GRAD: pushed_gradient,
+        THIRD: functools.partial(autograd_again, 2),
     }[transform]
     return transformed(*arguments).detach().numpy()
 
@@ -168,7 +191,7 @@ def assert_right(got: np.ndarray, transform: str, problem: str) -> None:
     wanted = getattr(case(problem), GIVES[transform])
     assert np.abs(wanted).max() > 1e-3  # so that zeros are no answer
     # second derivatives are differences of the reference's first ones
-    tolerance = 1e-8 if GIVES[transform] == "second" else 1e-12
+    tolerance = 1e-8 if GIVES[transform] in ("second", "products") else 1e-12
     np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
 
@@ -176,17 +199,16 @@ def assert_right(got: np.ndarray, transform: str, problem: str) -> None:
 @pytest.mark.parametrize(("framework", "variants", "transform"), OUTCOMES)
 def test_every_entry_is_what_happens(framework, variants, transform, problem):
     outcome = OUTCOMES[framework, variants, transform]
-    variant = SCANNING[problem] if variants == "scans" else variants
-    if framework == "jax":
-        # JAX has one gradient
-        same = {FUNCTIONAL_GRAD: GRAD, FUNCTIONAL_GRAD_OF_GRAD: GRAD_OF_GRAD}.get(transform, transform)
-        assert outcome == "yes"
-        assert_right(by_jax(same, problem), transform, problem)
-    elif outcome.startswith("yes"):
-        assert_right(by_torch(transform, problem, variant), transform, problem)
-    else:
-        with pytest.raises(RuntimeError, match=f"variant '{variant}' {outcome.removeprefix('raises: ')}"):
-            by_torch(transform, problem, variant)
+    # JAX has one gradient
+    same = {FUNCTIONAL_GRAD: GRAD, FUNCTIONAL_GRAD_OF_GRAD: GRAD_OF_GRAD} if framework == "jax" else {}
+    compute = {"jax": by_jax, "torch": by_torch}[framework]
+    for variant in [SCANNING[problem]] if variants == "scans" else BY_HAND:
+        given = same.get(transform, transform), problem, variant
+        if outcome.startswith("yes"):
+            assert_right(compute(*given), transform, problem)
+        else:
+            with pytest.raises(RuntimeError, match=f"variant '{variant}' {outcome.removeprefix('raises: ')}"):
+                compute(*given)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

@@ -116,9 +116,10 @@ class _Gradients(torch.autograd.Function):
         of_scores, *of_gradients = cotangents
         to_s = to_values = None
         if of_scores is not None:
-            to_s = d_s if _are_ones(of_scores) else of_scores[:, None, None] * d_s
-            # what is saved of an output knows its graph, which nobody asked for
-            to_s = to_s if torch.is_grad_enabled() else to_s.detach()
+            if not _are_ones(of_scores):
+                to_s = of_scores[:, None, None] * d_s
+            else:  # what is saved of an output knows its graph, which nobody may have asked for
+                to_s = d_s if torch.is_grad_enabled() else d_s.detach()
             to_values = of_scores[:, None] * d_values if ctx.with_values else None
         if any(cotangent is not None for cotangent in of_gradients):
             direction = _direction(of_gradients, s, values)
@@ -227,7 +228,10 @@ def _are_ones(cotangent: Tensor) -> bool:
     """Whether this says, at little cost, that all are 1, as below a sum: a pass over the matrices is then saved."""
     if cotangent.device.type != "cpu" or cotangent.requires_grad or is_traced(cotangent):
         return False
-    return bool((cotangent == 1).all())
+    try:
+        return bool((cotangent == 1).all())
+    except RuntimeError:  # inside a mapped backward it has no single answer
+        return False
 
 
 def _folded(info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> list[Tensor]:

@@ -1,0 +1,241 @@
+"""What the variants whose derivatives are written by hand promise beyond parity, and what happens without the kernels.
+
+A third derivative raises and names variants that have it; PyTorch's operators are what its compiler expects; a batch
+has the very bits of its pairs; without native kernels everything still works, by wavefront.
+"""
+
+import functools
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+import torch
+from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, QUICK, Inputs, ragged, run
+
+import jax_impl
+import torch_impl
+import torch_impl.alignment
+from shared import native
+from shared.checks import CannotDifferentiate
+from shared.variants import variant_names
+from torch_impl.kernels import calls
+
+ROOT = Path(__file__).parents[1]
+BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+EVERY = pytest.mark.parametrize("problem", PROBLEMS)
+VARIANT = pytest.mark.parametrize("variant", BY_HAND)
+OPTIONS = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
+MATRIX = np.random.default_rng(0).normal(size=(2, 3))
+
+
+# a third derivative
+
+
+def jax_derivative(order: int, problem: str, variant: str) -> float:
+    """A derivative for the temperature."""
+    function: Callable[..., Any] = lambda t: getattr(jax_impl, problem)(MATRIX, temperature=t, variant=variant)  # noqa: E731
+    for _ in range(order):
+        function = jax.grad(function)
+    with jax_impl.backend.precision("float64"):
+        return float(jax.jit(function, compiler_options=QUICK)(1.0))
+
+
+def torch_derivative(order: int, problem: str, variant: str) -> float:
+    temperature = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    value = getattr(torch_impl, problem)(torch.tensor(MATRIX), temperature=temperature, variant=variant)
+    for _ in range(order):
+        (value,) = torch.autograd.grad(value, temperature, create_graph=True)
+    return float(value)
+
+
+def torch_func_derivative(order: int, problem: str, variant: str) -> float:
+    matrix = torch.tensor(MATRIX)
+    function: Callable[..., Any] = lambda t: getattr(torch_impl, problem)(matrix, temperature=t, variant=variant)  # noqa: E731
+    for _ in range(order):
+        function = torch.func.grad(function)
+    return float(function(torch.tensor(1.0, dtype=torch.float64)))
+
+
+DERIVATIVES = {"jax": jax_derivative, "autograd": torch_derivative, "torch.func": torch_func_derivative}
+
+
+@EVERY
+@VARIANT
+@pytest.mark.parametrize("way", DERIVATIVES)
+def test_a_third_derivative_raises_and_names_variants_that_have_it(way, variant, problem):
+    derivative = DERIVATIVES[way]
+    assert np.isfinite(derivative(2, problem, variant))
+    with pytest.raises(CannotDifferentiate) as caught:
+        derivative(3, problem, variant)
+    text = str(caught.value)
+    assert text.startswith(
+        f"variant '{variant}' is right to second order only; for third derivatives use 'cell_loop', "
+    )
+    named = re.findall(r"'(\w+)'", text.partition(" use ")[2])
+    assert not {*BY_HAND, "auto"} & set(named)
+    # JAX compiles each of them: two of its own kinds will do
+    tried = named[:1] + named[-1:] if way == "jax" else named
+    values = [derivative(3, problem, name) for name in tried]
+    assert values[0] != 0
+    assert values == pytest.approx([values[0]] * len(values), rel=1e-9)
+
+
+# PyTorch's operators
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("problem", "options"), OPTIONS, ids=str)
+@VARIANT
+def test_the_operators_are_what_pytorch_expects(variant, problem, options, dtype):
+    inputs = ragged(3, 4, problem=problem)
+    s = torch.tensor(np.nan_to_num(inputs.similarity, posinf=0, neginf=0)).to(getattr(torch, dtype))
+    values = torch.tensor(np.stack(list(inputs.parameters.values()), axis=1)).to(s.dtype)
+    lengths = torch.from_numpy(inputs.lengths)
+    if variant == "fused":
+        operators = calls.score, calls.gradients, calls.tangents
+        last = tuple(native.call_of(problem, options))
+        flags = ((True,), (False,))
+    else:
+        package = torch.ops.smooth_alignment
+        operators = (
+            package.wavefront_score.default,
+            package.wavefront_gradients.default,
+            package.wavefront_tangents.default,
+        )
+        last = problem, ",".join(f"{name}={value}" for name, value in options.items())
+        flags = ((True,),)
+    score, gradients, tangents = operators
+    cases = [(score, (s, lengths, values, *last)), (tangents, (s, lengths, values, s, values, *last))]
+    cases += [(gradients, (s, lengths, values, *last, *flag)) for flag in flags]
+    for operator, arguments in cases:
+        assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
+
+
+# a batch and its pairs
+
+
+def pair_of(inputs: Inputs, number: int) -> Inputs:
+    assert inputs.lengths is not None
+    parameters = {name: value[number] for name, value in inputs.parameters.items()}
+    return Inputs(inputs.similarity[number], inputs.lengths[number], parameters, inputs.cotangent[number])
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("problem", "options"), OPTIONS, ids=str)
+def test_a_batch_has_the_bits_of_its_pairs_by_fused(problem, options, dtype, framework):
+    six = ragged(9, 14, problem=problem)
+    # more pairs than any machine computes abreast, in an order that puts different ones beside each other
+    order = np.random.default_rng(3).integers(0, 6, size=37)
+    parameters = {name: value[order] for name, value in six.parameters.items()}
+    batch = Inputs(six.similarity[order], six.lengths[order], parameters, six.cotangent[order])
+    together = run(framework, batch, dtype, "fused", problem=problem, **options)
+    for number in range(6):
+        alone = run(framework, pair_of(six, number), dtype, "fused", problem=problem, **options)
+        for place in np.flatnonzero(order == number):
+            np.testing.assert_array_equal(together.score[place], alone.score)
+            for name, gradient in alone.gradients.items():
+                np.testing.assert_array_equal(together.gradients[name][place], gradient, err_msg=name)
+
+
+@pytest.mark.parametrize(("problem", "options"), OPTIONS, ids=str)
+def test_both_frameworks_have_the_same_bits_by_fused(problem, options):
+    inputs = ragged(9, 14, problem=problem)
+    results = [run(framework, inputs, "float32", "fused", problem=problem, **options) for framework in FRAMEWORKS]
+    np.testing.assert_array_equal(results[0].score, results[1].score)
+    for name, gradient in results[0].gradients.items():
+        np.testing.assert_array_equal(gradient, results[1].gradients[name], err_msg=name)
+
+
+# without the kernels
+
+
+@EVERY
+@BOTH
+def test_where_fused_is_absent_auto_is_wavefront(framework, problem, monkeypatch):
+    package, backend = FRAMEWORKS[framework]
+    function = functools.partial(getattr(package, problem), backend.to_device(MATRIX.astype(np.float32), "cpu"))
+    expected = float(function(variant="wavefront"))
+    monkeypatch.setitem(backend.absent, "fused", "it is Sunday")
+    monkeypatch.setattr(native, "kernel", lambda dtype: pytest.fail("a kernel was asked for"))
+    usable = tuple(name for name in variant_names(problem) if name != "fused")
+    assert package.variants(problem) == usable
+    assert float(function()) == expected
+    with pytest.raises(
+        ValueError, match=f"^variant 'fused' is absent here: it is Sunday; usable: {', '.join(usable)}$"
+    ):
+        function(variant="fused")
+
+
+WITHOUT = """
+import json, warnings
+warnings.simplefilter("error")
+import numpy as np
+import PACKAGE as package
+from PACKAGE import backend
+from shared import reference
+similarity, lengths = np.ones((2, 3, 4), np.float32), np.array([[3, 4], [2, 0]])
+texts, close = [], []
+for problem in PROBLEMS:
+    function = getattr(package, problem)
+    try:
+        function(similarity, variant="fused")
+    except ValueError as error:
+        texts.append(str(error))
+    results = function(similarity, lengths), package.marginals(function, similarity, lengths)
+    expected = getattr(reference, problem)(similarity, lengths), reference.gradients(problem, similarity, lengths)["similarity"]
+    close += [bool(np.allclose(backend.to_numpy(got), wanted, atol=1e-5)) for got, wanted in zip(results, expected)]
+print(json.dumps([backend.auto, [package.variants(problem) for problem in PROBLEMS], texts, close]))
+"""
+
+
+@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
+def test_with_the_kernels_turned_off_everything_works_without_them(package):
+    program = WITHOUT.replace("PACKAGE", package).replace("PROBLEMS", repr(list(PROBLEMS)))
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=os.environ | {"ALIGNMENT_NATIVE": "0"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    auto, variants, texts, close = json.loads(done.stdout)
+    usable = [name for name in variant_names("smith_waterman") if name != "fused"]
+    reason = "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
+    assert auto == "wavefront"
+    assert variants == [usable] * len(PROBLEMS)
+    assert texts == [f"variant 'fused' is absent here: {reason}; usable: {', '.join(usable)}"] * len(PROBLEMS)
+    assert close == [True] * 2 * len(PROBLEMS)
+
+
+# PyTorch's compiler
+
+
+@EVERY
+@VARIANT
+def test_what_torch_cannot_compile_raises(variant, problem):
+    def mapped(matrices: torch.Tensor) -> torch.Tensor:
+        return torch.func.vmap(torch.func.grad(functools.partial(getattr(torch_impl, problem), variant=variant)))(
+            matrices
+        )
+
+    def pushed(matrices: torch.Tensor) -> torch.Tensor:
+        score = functools.partial(getattr(torch_impl, problem), variant=variant)
+        return torch.func.jvp(score, (matrices,), (torch.ones_like(matrices),))[1]
+
+    for function, text in itertools.product((mapped, pushed), ("inside torch.compile here",)):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=text):
+            torch.compile(function, backend="eager", fullgraph=True)(torch.ones(2, 3, 3))

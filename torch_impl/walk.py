@@ -1,0 +1,325 @@
+"""How the wavefront walks a batch of matrices: cells packed by anti-diagonal, batch innermost, neighbours as slices.
+
+Cells (i, j) are packed by (i + j, i), each a row of one value per pair. Arrays of states have a border slot at either
+end of each anti-diagonal, for the cells outside. So the neighbours of an anti-diagonal's cells are slices: their
+states stand in the order of the cells, and no shift or select is needed. What is a choice of what is read from the
+recurrence itself, by handing it symbols.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+
+from shared.alignments import ALIGNMENTS
+from shared.numerics import LOWEST
+from torch_impl.recurrences import RECURRENCES, Parameters, Tensor
+
+SIMILARITY = "similarity"
+# numbers that are worked on at once: on a CPU they should stay in its cache
+IN_CACHE, IN_MEMORY = 100_000, 2**26
+# bytes of memory that is kept from call to call
+MOST_KEPT = 2**26
+# where a choice comes from: the offsets of the row and the column
+NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
+
+
+class Choice(NamedTuple):
+    """One choice of a smooth maximum: a neighbour's state plus some terms."""
+
+    neighbour: str | None  # None: an alignment begins here
+    state: int
+    terms: tuple[str, ...]  # SIMILARITY, or a parameter
+
+
+class Plan(NamedTuple):
+    """A recurrence as data."""
+
+    recurrence: Any
+    names: tuple[str, ...]  # of the parameters that are added; the temperature apart
+    states: tuple[tuple[Choice, ...], ...]
+    endings: tuple[Choice, ...]
+
+
+class _Symbols(frozenset):
+    """A sum of symbols."""
+
+    def __add__(self, other: Any) -> "_Symbols":
+        return self if isinstance(other, float) else _Symbols(self | other)
+
+    def choice(self) -> Choice:
+        source = [symbol for symbol in self if not isinstance(symbol, str)]
+        neighbour, state = source[0] if source else (None, 0)
+        return Choice(neighbour, state, tuple(symbol for symbol in self if isinstance(symbol, str)))
+
+
+@functools.cache
+def plan_of(problem: str, options: str) -> Plan:
+    """What the recurrence of a problem is made of. options: "name=value,..."."""
+    given = dict(option.split("=") for option in options.split(",") if option)
+    chosen = {name: {str(value): value for value in (True, False)}.get(value, value) for name, value in given.items()}
+    recurrence = RECURRENCES[problem](**chosen)
+    names = tuple(name for name in ALIGNMENTS[problem].parameters if name != "temperature")
+    symbols: Any = {name: _Symbols([name]) for name in names}
+    count = len(recurrence.border(dict.fromkeys(names, 0.0), 0))
+    near, own = (
+        [tuple(_Symbols([(name, k)]) for k in range(count)) for name in names]
+        for names in (("diagonal", "left", "up"), ("cell",))
+    )
+    choices = recurrence.choices(symbols, _Symbols([SIMILARITY]), *near)
+    states = tuple(tuple(choice.choice() for choice in of_state) for of_state in choices)
+    return Plan(recurrence, names, states, tuple(choice.choice() for choice in recurrence.endings(choices, *own)))
+
+
+class Layout(NamedTuple):
+    """Where the cells of the first rows x cols of a matrix with `width` columns and `area` cells are packed."""
+
+    i: Tensor  # (cells,)
+    j: Tensor
+    order: Tensor  # (cells,): the place of each cell in the matrix
+    back: Tensor  # (area,): the cell of each place of the matrix; beyond rows x cols, one that does not exist
+    sizes: list[int]  # cells of each anti-diagonal
+    slots: int
+    border: Tensor  # the slots outside the matrix
+    border_diagonal: Tensor  # (border slots, 1): i + j of each
+    places: dict[str, Tensor]  # neighbour -> (cells,): the slot of each cell's neighbour
+    splits: dict[str, list[int]]  # neighbour -> sizes for split; every second piece is the slots of a diagonal
+
+    def views(self, states: Tensor, neighbour: str) -> tuple[Tensor, ...]:
+        """For each anti-diagonal the states (slots, batch) of its cells' neighbours."""
+        return states.split(self.splits[neighbour])[1::2]
+
+
+@functools.lru_cache(maxsize=16)
+def layout_of(rows: int, cols: int, height: int, width: int, device: torch.device) -> Layout:
+    """The layout of the first rows x cols of a height x width matrix."""
+    first = [max(0, d - cols + 1) for d in range(-2, rows + cols - 1)]  # the lowest row of a diagonal, from -2 on
+    sizes = [min(rows - 1, d) - low + 1 for d, low in enumerate(first, -2)]
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + size + 2)
+    slots = starts.pop()
+    low, start = torch.tensor(first), torch.tensor(starts)
+    i = torch.cat([torch.arange(low, low + size) for low, size in zip(first[2:], sizes[2:], strict=True)])
+    d = torch.arange(rows + cols - 1).repeat_interleave(torch.tensor(sizes[2:]))
+    places, splits = {}, {}
+    for name, (di, dj) in NEIGHBOURS.items():
+        at = d - di - dj + 2
+        places[name] = start[at] + i - di - low[at] + 1
+        splits[name], end = [], 0
+        for number in range(2, len(sizes)):
+            behind = number - di - dj
+            begin = starts[behind] + first[number] - di - first[behind] + 1
+            splits[name] += [begin - end, sizes[number]]
+            end = begin + sizes[number]
+        splits[name].append(slots - end)
+    outside = torch.ones(slots, dtype=torch.bool)
+    outside[places["cell"]] = False
+    border = outside.nonzero()[:, 0]
+    border_diagonal = torch.arange(-2, rows + cols - 1).repeat_interleave(torch.tensor(sizes) + 2)[border]
+    order = i * width + d - i
+    back = torch.full((height * width,), len(order)).index_copy_(0, order, torch.arange(len(order)))
+    i, j, order, back, border, border_diagonal = (
+        tensor.to(device) for tensor in (i, d - i, order, back, border, border_diagonal[:, None])
+    )
+    places = {name: place.to(device) for name, place in places.items()}
+    return Layout(i, j, order, back, sizes[2:], slots, border, border_diagonal, places, splits)
+
+
+class Chunk(NamedTuple):
+    """Some anti-diagonals."""
+
+    diagonals: range
+    sizes: list[int]
+    cells: slice
+
+
+def _chunks(sizes: list[int], limit: int) -> Iterator[Chunk]:
+    """Anti-diagonals with up to so many cells together, or a single one."""
+    begin = end = cells = 0
+    while begin < len(sizes):
+        count = 0
+        while end < len(sizes) and (end == begin or count + sizes[end] <= limit):
+            count, end = count + sizes[end], end + 1
+        yield Chunk(range(begin, end), sizes[begin:end], slice(cells, cells + count))
+        begin, cells = end, cells + count
+
+
+class Memory:
+    """Memory of large arrays on a CPU, kept from call to call.
+
+    The system hands out new memory page by page, on the first write; that cost more than a pass over the array.
+    """
+
+    _kept: list[Tensor] = []  # noqa: RUF012 - shared on purpose: each call takes one out and puts one back
+
+    def __init__(self) -> None:
+        try:
+            self.block = Memory._kept.pop()
+        except IndexError:
+            self.block = torch.empty(0, dtype=torch.uint8)
+        self.used = 0
+
+    def new(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """An array with anything in it, gone when the call ends."""
+        size = math.prod(shape) * like.element_size()
+        begin, self.used = self.used, self.used + -(-size // 64) * 64
+        if like.device.type != "cpu" or self.used > len(self.block):
+            return like.new_empty(shape)
+        return self.block[begin : begin + size].view(like.dtype).view(shape)
+
+    def give_back(self) -> None:
+        """Keep it for the next call, as large as this one would have needed."""
+        if len(self.block) < self.used <= MOST_KEPT:
+            self.block = torch.empty(self.used, dtype=torch.uint8)
+        if len(Memory._kept) < 2:
+            Memory._kept.append(self.block)
+
+
+class Walk:
+    """A batch on its way: what all passes need of it. Arrays of cells are (cells, batch), of states (slots, batch)."""
+
+    def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> None:
+        self.memory = memory
+        self.plan = plan_of(problem, options)
+        self.shape = s.shape
+        batch, rows, cols = s.shape
+        lengths = lengths.clamp(min=0).minimum(lengths.new_tensor([rows, cols]))
+        longest: list[int] = [rows, cols]
+        if s.device.type == "cpu":  # elsewhere it would mean to wait for the device
+            longest = lengths.amax(0).clamp(min=1).tolist()
+        self.layout = layout_of(*longest, rows, cols, s.device)
+        self.chunks = list(_chunks(self.layout.sizes, (IN_CACHE if s.device.type == "cpu" else IN_MEMORY) // batch))
+        self.lengths = lengths.t().contiguous()  # (2, batch)
+        *own, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
+        self.parameters: Parameters = dict(zip(self.plan.names, own, strict=True))
+        self.scaled = {n: (v / self.temperature).clamp(LOWEST, -LOWEST) for n, v in self.parameters.items()}
+        # of each row and of each column; where an alignment may end, the two never have to do with each other
+        i, j = (torch.arange(count, device=s.device)[:, None] for count in longest)
+        may_end, last = self.plan.recurrence.may_end, self.lengths - 1
+        self.inside = i < self.lengths[0], j < self.lengths[1]
+        self.may_end = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
+        self.s = self.pack(s)
+        for chunk in self.chunks:
+            self.s[chunk.cells].div_(self.temperature).clamp_(min=LOWEST)
+
+    def pack(self, matrix: Tensor) -> Tensor:
+        """(batch, rows, cols) as cells, with zeros for the padding, which may be NaN."""
+        flat, order = matrix.flatten(1).t(), self.layout.order
+        # turned first: then a cell is picked with all its pairs
+        turned = self.memory.new(flat.shape, matrix).copy_(flat)
+        cells = torch.index_select(turned, 0, order, out=self.memory.new((len(order), len(matrix)), matrix))
+        zero = cells.new_zeros(())
+        for chunk in self.chunks:
+            own = cells[chunk.cells]
+            torch.where(self.both(self.inside, chunk), own, zero, out=own)
+        return cells
+
+    def both(self, masks: tuple[Tensor, Tensor], chunk: Chunk) -> Tensor:
+        """Masks (rows, batch) and (cols, batch) of some of the cells: faster than to compare the cells' numbers."""
+        i, j = self.layout.i[chunk.cells], self.layout.j[chunk.cells]
+        return masks[0].index_select(0, i).logical_and_(masks[1].index_select(0, j))
+
+    def own(self, states: Tensor, chunk: Chunk) -> Tensor:
+        """The states of some of the cells."""
+        return states.index_select(0, self.layout.places["cell"][chunk.cells])
+
+    def unpack(self, cells: Tensor) -> Tensor:
+        """Cells, and a last row of zeros for what is not among them, as (batch, rows, cols)."""
+        back = self.layout.back
+        picked = torch.index_select(cells, 0, back, out=self.memory.new((len(back), self.shape[0]), cells))
+        # a copy in any case: what is picked is in memory that the next call uses
+        return picked.t().clone(memory_format=torch.contiguous_format).view(self.shape)
+
+    def states(self, border: Sequence[Any]) -> list[Tensor]:
+        """Arrays of states whose border has these values; the rest is to be written."""
+        states = [self.memory.new((self.layout.slots, self.shape[0]), self.s) for _ in border]
+        for state, value in zip(states, border, strict=True):
+            state[self.layout.border] = torch.as_tensor(value, dtype=state.dtype, device=state.device)
+        return states
+
+    def choices(
+        self, choices: Sequence[Choice], states: Sequence[Tensor], terms: dict[str, Tensor], chunk: Chunk
+    ) -> Tensor:
+        """The choices in some of the cells, (choices, cells, batch). Linear, so it maps tangents too."""
+        result = self.s.new_empty((len(choices), sum(chunk.sizes), self.shape[0]))
+        for value, choice in zip(result, choices, strict=True):
+            added = [terms[name][chunk.cells] if name == SIMILARITY else terms[name] for name in choice.terms]
+            if choice.neighbour:
+                places = self.layout.places[choice.neighbour][chunk.cells]
+                torch.index_select(states[choice.state], 0, places, out=value)
+            else:
+                value.copy_(added.pop())
+            for term in added:
+                value += term
+        return result
+
+
+def fill(walk: Walk) -> list[Tensor]:
+    """The states at temperature 1."""
+    plan, layout = walk.plan, walk.layout
+    states = walk.states(plan.recurrence.border(walk.scaled, layout.border_diagonal))
+    terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in walk.scaled.items()}
+    terms[SIMILARITY] = walk.s.split(layout.sizes)
+    views, own = all_views(walk, states)
+    scratch = {size: walk.s.new_empty((size, walk.shape[0])) for size in set(layout.sizes)}
+    zero = walk.s.new_zeros(())
+    steps = [_groups(choices) for choices in plan.states]
+    for d, size in enumerate(layout.sizes):
+        for k, groups in enumerate(steps):
+            result = own[k][d]
+            for number, (added, sources) in enumerate(groups):
+                target = scratch[size] if number else result
+                first, *others = [views[source][d] if source[0] else zero for source in sources]
+                for other in others:
+                    first = torch.logaddexp(first, other, out=target)
+                for name in added:
+                    first = torch.add(first, terms[name][d], out=target)
+                if number:
+                    torch.logaddexp(result, first, out=result)
+                elif first is not target:
+                    target.copy_(first)
+    return states
+
+
+def all_views(walk: Walk, states: list[Tensor]) -> tuple[dict[Any, Any], list[Any]]:
+    """For each choice's (neighbour, state) its views for each anti-diagonal; and those of the cells' own states."""
+    near = {(c.neighbour, c.state) for choices in walk.plan.states for c in choices}
+    views = {(name, k): walk.layout.views(states[k], name) for name, k in near if name}
+    return views, [walk.layout.views(state, "cell") for state in states]
+
+
+def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple[str | None, int]]]]:
+    """Choices with the same terms together, which are then added once."""
+    groups: dict[tuple[str, ...], list[tuple[str | None, int]]] = {}
+    for choice in choices:
+        groups.setdefault(choice.terms, []).append((choice.neighbour, choice.state))
+    return list(groups.items())
+
+
+def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any) -> Any:
+    """Call the function with a Memory; on a CPU in a thread of its own, with one thread for each operator.
+
+    The thread may take numbers too small for a normal float as 0: they are slow, and far from the best alignment there
+    are many. An anti-diagonal is too small for PyTorch to share among threads, and what is large is in chunks.
+    """
+    memory = Memory()
+    if tensors[0].device.type != "cpu":
+        return function(memory, *tensors, *others)
+
+    def call() -> Any:
+        torch.set_flush_denormal(True)  # of this thread
+        torch.set_num_threads(1)  # of this thread, and of those that begin to use PyTorch now
+        with torch.no_grad():
+            return function(memory, *(tensor.detach() for tensor in tensors), *others)
+
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(call).result()
+    finally:
+        torch.set_num_threads(before)
+        memory.give_back()
