@@ -117,13 +117,13 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_wrong_kernel_has_no_time_and_the_other_framework_is_still_measured(tmp_path: Path):
     path = tmp_path / "run.json"
     folder = plant(tmp_path, WRONG_JAX)
-    done = run_compare(*TINY, "--variant", "auto", "--json", str(path), folders=(folder,))
+    done = run_compare(*TINY, "--variant", "diagonal_loop", "--json", str(path), folders=(folder,))
     assert done.returncode == 1, done.stderr
     table = rows(done.stdout)
     for pass_name in ("score", "marginals"):
-        assert table[pass_name, "JAX", "vmap"] == ["yes", "WRONG"]
+        assert table[pass_name, "JAX", "diagonal_loop"] == ["no", "WRONG"]
         assert table[pass_name, "PyTorch", "diagonal_loop"][1].endswith("s")
-        assert f"\nWRONG: JAX vmap {pass_name}: {pass_name} off by " in done.stdout
+        assert f"\nWRONG: JAX diagonal_loop {pass_name}, not compiled: {pass_name} off by " in done.stdout
     assert [line.split(" (")[0] for line in verdicts(done.stdout)] == ["score: only PyTorch", "marginals: only PyTorch"]
     wrong = [case for case in json.loads(path.read_text())["cases"] if case["status"] == "wrong"]
     assert len(wrong) == 2 and not any("seconds" in name for case in wrong for name in case)

@@ -36,7 +36,7 @@ def case_of(run: Run, framework: str, variant: str, pass_name: str) -> dict[str,
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Both frameworks: JAX vmap, PyTorch diagonal_loop and, the one that is compiled there, vmap."""
+    """Both frameworks: what auto picks, which is not compiled, and vmap, which is."""
     path = tmp_path_factory.mktemp("both") / "run.json"
     arguments = (*TINY, "--framework", "torch,jax", "--variant", "auto,vmap", "--pass", "score", "--json", str(path))
     return Run(run_compare(*arguments), json.loads(path.read_text()))
@@ -54,12 +54,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_run_prints_a_table_and_a_verdict_and_ends_with_0(both: Run):
     assert both.done.returncode == 0
     assert set(rows(both.done.stdout)) == {
-        ("score", "PyTorch", "diagonal_loop"),
+        ("score", "PyTorch", "fused (auto)"),
         ("score", "PyTorch", "vmap"),
+        ("score", "JAX", "fused (auto)"),
         ("score", "JAX", "vmap"),
     }
     (verdict,) = verdicts(both.done.stdout)
-    assert " times as fast as " in verdict and "PyTorch (" in verdict and "JAX (vmap, " in verdict
+    assert " times as fast as " in verdict and "PyTorch (fused, " in verdict and "JAX (fused, " in verdict
     assert "every time above passed the parity gate on 3 of 3 pairs" in both.done.stdout
 
 
@@ -67,17 +68,18 @@ def test_progress_goes_to_standard_error(both: Run):
     lines = both.done.stderr.splitlines()
     assert lines[:2] == ["starting PyTorch", "starting JAX"]
     assert [line for line in lines if line.startswith("[")] == [
-        "[1/3] PyTorch diagonal_loop score, not compiled",
-        "[2/3] PyTorch vmap score",
-        "[3/3] JAX vmap score",
+        "[1/4] PyTorch vmap score",
+        "[2/4] JAX vmap score",
+        "[3/4] PyTorch fused score, not compiled",
+        "[4/4] JAX fused score",
     ]
-    assert "starting" not in both.done.stdout.splitlines()[0] and "[1/3]" not in both.done.stdout
+    assert "starting" not in both.done.stdout.splitlines()[0] and "[1/4]" not in both.done.stdout
 
 
 def test_a_compiled_case_is_marked(both: Run):
     table = rows(both.done.stdout)
     assert table["score", "PyTorch", "vmap"][0] == table["score", "JAX", "vmap"][0] == "yes"
-    assert table["score", "PyTorch", "diagonal_loop"][0] == "no"
+    assert table["score", "PyTorch", "fused (auto)"][0] == "no"
 
 
 def test_every_worker_is_kept_to_the_cores_that_are_asked_for(both: Run):
@@ -96,7 +98,7 @@ def test_the_json_says_where_and_what_ran(both: Run):
     assert both.json["command"].startswith("python compare.py --input random --size 6x7")
     assert both.json["settings"]["size"] == [6, 7]
     assert both.json["inputs"]["batch"]["similarity_shape"] == [3, 6, 7]
-    assert both.json["auto"] == {"torch": "diagonal_loop", "jax": "vmap"}
+    assert both.json["auto"] == {"torch": "fused", "jax": "fused"}
 
 
 def test_every_time_in_the_json_stands_behind_a_gate(both: Run):
@@ -152,7 +154,7 @@ def test_list_shows_problems_variants_and_each_framework_s_choice():
     assert lines[len(PROBLEMS)] == f"variants of {', '.join(PROBLEMS)}:"
     listed = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
     assert listed == list(variant_names("smith_waterman"))
-    assert lines[-1].startswith("JAX ") and lines[-1].endswith("auto picks vmap")
+    assert lines[-1].startswith("JAX ") and lines[-1].endswith("auto picks fused")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_a_pair_too_large_for_numpy_is_gated_by_a_float64_run():
     assert done.returncode == 0, done.stderr
     assert rows(done.stdout)["score", "JAX", "vmap"][1].endswith("s")
     assert (
-        "pairs too large for the NumPy reference were gated by float64 vmap, itself gated by NumPy on cut pairs"
+        "pairs too large for the NumPy reference were gated by float64 fused, itself gated by NumPy on cut pairs"
         in done.stdout.splitlines()
     )
 

@@ -7,7 +7,6 @@ import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 from graphs import Operators, captured, equations, matrix, name_of, named, native_calls, nodes, traced
 
-import jax_impl
 import jax_impl.sweeps
 import torch_impl
 import torch_impl.sweeps
@@ -65,8 +64,9 @@ def test_jax_wavefront_is_the_compilers_own_loop_without_a_native_call(problem):
 def test_jax_wavefront_carries_the_batch_innermost(problem):
     jaxpr = traced("wavefront", PAIRS, ROWS, COLS, problem=problem)
     carried = [variable.aval.shape for loop in LOOPS for found in named(loop, jaxpr) for variable in found.outvars]
-    assert any(PAIRS in shape for shape in carried)
-    assert all(shape.index(PAIRS) == len(shape) - 1 for shape in carried if PAIRS in shape)
+    # the last axis is the pairs', or positions times pairs
+    assert any(len(shape) > 1 for shape in carried)
+    assert all(shape[-1] % PAIRS == 0 for shape in carried if shape)
 
 
 @EVERY

@@ -25,8 +25,10 @@ ONLY_IN_TORCH = {
     "first_order.py",  # the scan operator has no second derivatives
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
-
-
+ONLY_IN_JAX = {
+    "batches.py",  # PyTorch's autograd.Function has a place for what vmap does; JAX's rules need one around them
+    "linear.py",  # a linear function whose transposition is given, which PyTorch's backward is by itself
+}
 RECURRENCES = {"jax": jax_impl.recurrences.RECURRENCES, "torch": torch_impl.recurrences.RECURRENCES}
 
 
@@ -156,4 +158,4 @@ def test_the_files_have_the_same_names():
         return {str(path.relative_to(folder)) for path in folder.rglob("*.py")}
 
     assert files(torch_impl) - files(jax_impl) == ONLY_IN_TORCH
-    assert files(jax_impl) <= files(torch_impl)
+    assert files(jax_impl) - files(torch_impl) == ONLY_IN_JAX

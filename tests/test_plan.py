@@ -13,9 +13,9 @@ LADDER = variant_names("smith_waterman")
 UNCOMPILED = {"cell_loop", "diagonal_loop", "batch_loop"}
 
 
-def abilities(auto: dict[str, str] = AUTO, **torch: dict[str, str]) -> dict[str, Abilities]:
+def abilities(auto: dict[str, str] = AUTO, **torch: Any) -> dict[str, Abilities]:
     """JAX can do everything; torch lacks what is given here, all of it for a reason."""
-    everything = {"absent": {}, "first_order": {}, "uncompiled": {}}
+    everything: dict[str, Any] = {"absent": {}, "first_order": {}, "uncompiled": {}}
     return {name: Abilities(choice, **everything | (torch if name == "torch" else {})) for name, choice in auto.items()}
 
 
@@ -38,6 +38,8 @@ def test_the_default_is_a_few_variants_and_each_framework_s_own_choice():
         ("scan_select", "torch"),
         ("vmap", "jax"),
         ("vmap", "torch"),
+        ("wavefront", "jax"),
+        ("wavefront", "torch"),
     ]
     assert names(planned()) == [(name, *rung) for name in ("score", "marginals") for rung in one_pass]
 

@@ -6,6 +6,7 @@ bounds of `shared.numerics` around the float64 reference.
 """
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS, Inputs, poison
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, poison
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,7 @@ PAIRS, ROWS, COLS = 8, 7, 9
 CASES = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
 EVERY = pytest.mark.parametrize(("problem", "options"), CASES, ids=str)
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
-BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+BOTH = pytest.mark.parametrize(("framework", "variant"), list(itertools.product(FRAMEWORKS, BY_HAND)))
 KINDS = (
     *("uniform", "mixed magnitudes", "ties", "ties with gaps", "negative", "equal", "zeros"),
     *("matches cancel gaps", "two matches cancel"),
@@ -106,11 +107,11 @@ def of_problem(inputs: Inputs, problem: str) -> dict[str, np.ndarray]:
 
 
 def derivatives(
-    framework: str, problem: str, options: dict, inputs: Inputs, dtype: str, quick: bool = False
+    framework: str, variant: str, problem: str, options: dict, inputs: Inputs, dtype: str, quick: bool = False
 ) -> Derivatives:
-    """Scores and derivatives of each pair, by variant "auto". quick: as float64, compiled with little optimisation."""
+    """Scores and derivatives of each pair, by a variant. quick: as float64, compiled with little optimisation."""
     backend = FRAMEWORKS[framework].backend
-    choice = problem, tuple(options.items())
+    choice = problem, variant, tuple(options.items())
     quick = quick or dtype == "float64"
     function = _torch_derivatives(*choice) if framework == "torch" else _jax_derivatives(*choice, quick)
     with backend.precision(dtype):
@@ -125,8 +126,8 @@ def derivatives(
 
 
 @functools.cache
-def _jax_derivatives(problem: str, options: tuple, quick: bool) -> Callable[..., Any]:
-    function = FRAMEWORKS["jax"].backend.function(problem, "auto", dict(options))
+def _jax_derivatives(problem: str, variant: str, options: tuple, quick: bool) -> Callable[..., Any]:
+    function = FRAMEWORKS["jax"].backend.function(problem, variant, dict(options))
 
     def all_of_them(similarity: Any, lengths: Any, parameters: dict[str, Any], direction: Any) -> Any:
         def total(arguments: dict[str, Any]) -> Any:
@@ -146,8 +147,8 @@ def _jax_derivatives(problem: str, options: tuple, quick: bool) -> Callable[...,
 
 
 @functools.cache
-def _torch_derivatives(problem: str, options: tuple) -> Callable[..., Any]:
-    function = FRAMEWORKS["torch"].backend.function(problem, "auto", dict(options))
+def _torch_derivatives(problem: str, variant: str, options: tuple) -> Callable[..., Any]:
+    function = FRAMEWORKS["torch"].backend.function(problem, variant, dict(options))
 
     def all_of_them(similarity: Any, lengths: Any, parameters: dict[str, Any], direction: Any) -> Any:
         inputs = {"similarity": similarity, **parameters}
@@ -230,27 +231,27 @@ HALVES = (tuple(CORNERS)[:PAIRS], tuple(CORNERS)[PAIRS:])
 @DTYPES
 @EXAMPLES
 @given(inputs=batches())
-def test_the_whole_range_is_finite_and_in_bounds(framework, problem, options, dtype, inputs):
-    assert_sound(derivatives(framework, problem, options, inputs, dtype), problem, options, inputs, dtype)
+def test_the_whole_range_is_finite_and_in_bounds(framework, variant, problem, options, dtype, inputs):
+    assert_sound(derivatives(framework, variant, problem, options, inputs, dtype), problem, options, inputs, dtype)
 
 
 @BOTH
 @EVERY
 @DTYPES
 @pytest.mark.parametrize("names", HALVES, ids=["first", "second"])
-def test_corners_are_finite_and_in_bounds(framework, problem, options, dtype, names):
+def test_corners_are_finite_and_in_bounds(framework, variant, problem, options, dtype, names):
     inputs = batch(*zip(*(CORNERS[name] for name in names), strict=True))
-    assert_sound(derivatives(framework, problem, options, inputs, dtype), problem, options, inputs, dtype)
+    assert_sound(derivatives(framework, variant, problem, options, inputs, dtype), problem, options, inputs, dtype)
 
 
 @BOTH
 @pytest.mark.parametrize(("problem", "options"), [(name, every[-1]) for name, (_, every) in PROBLEMS.items()], ids=str)
-def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, problem, options):
+def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, variant, problem, options):
     # max|h| is 4e5, where float32 has steps of 0.03: thirty times the lowest temperature
     similarity = np.array([1e4, 1e4, 1e4, -1e4])[:, None, None] * np.ones((40, 40))
     gaps, temperatures = [-1.0, -1.0, -1.0, -1e4], [1e-3, 1.0, 1e3, 1e-3]
     inputs = batch(similarity, [(40, 40)] * 4, gaps, gaps, temperatures)
-    result = derivatives(framework, problem, options, inputs, "float32", quick=True)
+    result = derivatives(framework, variant, problem, options, inputs, "float32", quick=True)
     assert_sound(result, problem, options, inputs, "float32")
 
 
@@ -259,14 +260,14 @@ def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, proble
 @DTYPES
 @EXAMPLES
 @given(inputs=batches())
-def test_second_derivatives_are_right_where_the_dtype_can_tell(framework, problem, options, dtype, inputs):
+def test_second_derivatives_are_right_where_the_dtype_can_tell(framework, variant, problem, options, dtype, inputs):
     similarity, lengths, _, direction = inputs
     parameters = of_problem(inputs, problem)
     temperature = parameters["temperature"]
     # beyond, a near-tie is lost: to float32, and to the differences of the reference
     told = reference.largest_state(problem, similarity, lengths, **parameters, **options) <= 1e4 * temperature
     exact = reference.hessian_vector_product(problem, similarity, direction, lengths, **parameters, **options)
-    second = derivatives(framework, problem, options, inputs, dtype).second
+    second = derivatives(framework, variant, problem, options, inputs, dtype).second
     tolerance = {"float32": 5e-3, "float64": 1e-5}[dtype]
     for name, wanted in exact.items():
         flat, got = wanted.reshape(PAIRS, -1), second[name].reshape(PAIRS, -1)

@@ -92,13 +92,14 @@ def test_a_row_has_first_call_median_quartiles_rate_and_memory():
 def test_memory_that_nobody_knows_is_a_question_mark():
     result = right(case("jax", "vmap"), 0.001)
     result.outcome.details["peak_bytes"] = None
-    assert row_of(lines_of(result), "score", "JAX", "vmap", "yes")[4] == "?"
+    assert row_of(lines_of(result), "score", "JAX", "vmap (auto)", "yes")[4] == "?"
 
 
 def test_rows_stand_in_the_order_of_the_run():
     variants = ("scan_select", "vmap", "cell_loop")
     lines = lines_of(*(right(case("jax", variant), 0.001) for variant in variants))
-    assert [cells(line)[2] for line in lines if cells(line)[:2] == ["score", "JAX"]] == list(variants)
+    shown = [cells(line)[2] for line in lines if cells(line)[:2] == ["score", "JAX"]]
+    assert shown == ["scan_select", "vmap (auto)", "cell_loop"]
 
 
 @BAD

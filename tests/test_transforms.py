@@ -224,9 +224,8 @@ def test_torch_marginals_inside_a_compiled_function(variant):
 def test_torch_compiled_by_its_user_is_right(variant):
     similarity, lengths = tensors()
     matrix = similarity.clone().requires_grad_()
-    score = functools.partial(torch_impl.smith_waterman, variant=variant)
-    function = torch.compile(score, backend="aot_eager", fullgraph=True)
-    scores = function(matrix, lengths)
+    function = torch.compile(torch_impl.smith_waterman, backend="aot_eager", fullgraph=True)
+    scores = function(matrix, lengths, variant=variant)
     close(scores.detach(), SCORES)
     close(torch.autograd.grad(scores.sum(), matrix)[0], MARGINALS)
 
