@@ -128,6 +128,7 @@ def test_a_temperature_that_is_none_gives_nan_in_its_own_pair_and_zeros_in_the_p
     temperatures = np.ones(6)
     temperatures[4] = temperature
     parameters = inputs.parameters | {"temperature": temperatures}
+    assert inputs.lengths is not None
     rows, cols = inputs.lengths[4]
     scores, again, d_similarity, d_values, *_ = Given(
         problem, inputs.similarity.astype(np.float32), inputs.lengths, parameters
