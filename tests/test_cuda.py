@@ -8,18 +8,19 @@ from shared.bench.answers import answer
 from shared.bench.gate import judge
 from shared.problems import PROBLEMS as BENCHMARK
 from shared.problems import Inputs
-from shared.variants import variant_names
+from shared.variants import absent_on, fastest_variant, variant_names
 from torch_impl.sweeps import SCANNING
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
+COMPILED = (*SCANNING, "wavefront")
 CASES = [
     (framework, problem, variant, pass_name)
     for framework, (package, backend) in FRAMEWORKS.items()
     for problem in PROBLEMS
     for variant in variant_names(problem)
     for pass_name in BENCHMARK[problem].passes
-    if variant in package.variants(problem) and not (pass_name == "hvp" and variant in backend.first_order)
+    if variant not in absent_on(DEVICE, backend.absent) and not (pass_name == "hvp" and variant in backend.first_order)
 ]
 
 
@@ -31,7 +32,7 @@ def test_a_gpu_gives_the_reference(framework: str, problem: str, variant: str, p
     drawn = ragged(rows, cols, problem=problem, per_pair=False)
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
     every = PROBLEMS[problem].options
-    for options in every if variant == FRAMEWORKS[framework].backend.auto else every[:1]:
+    for options in every if variant == fastest_variant(absent_on(DEVICE, {})) else every[:1]:
         inputs = Inputs("a ragged batch", drawn.similarity.astype(dtype), drawn.lengths, parameters, options)
         result = computed(framework, problem, variant, pass_name, dtype, inputs)
         verdict = judge(
@@ -50,7 +51,7 @@ def computed(framework: str, problem: str, variant: str, pass_name: str, dtype: 
     backend = FRAMEWORKS[framework].backend
     with backend.precision(dtype):
         score = backend.function(problem, variant, inputs.options)
-        function = backend.pass_function(pass_name, score, compiled=framework == "jax" and variant in SCANNING)
+        function = backend.pass_function(pass_name, score, compiled=framework == "jax" and variant in COMPILED)
         similarity = backend.to_device(inputs.similarity, DEVICE)
         weights = [backend.to_device(inputs.weights, DEVICE)] if pass_name == "hvp" else []
         return backend.to_numpy(backend.wait(function(similarity, inputs.lengths, *weights, **inputs.parameters)))

@@ -112,7 +112,8 @@ def derivatives(
     """Scores and derivatives of each pair, by a variant. quick: as float64, compiled with little optimisation."""
     backend = FRAMEWORKS[framework].backend
     choice = problem, variant, tuple(options.items())
-    quick = quick or dtype == "float64"
+    # the wavefront's three loops would take longest to compile
+    quick = quick or dtype == "float64" or variant == "wavefront"
     function = _torch_derivatives(*choice) if framework == "torch" else _jax_derivatives(*choice, quick)
     with backend.precision(dtype):
         similarity, direction, *values = (

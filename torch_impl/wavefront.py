@@ -34,14 +34,16 @@ class Ends:
         self.walk, self.states, self.lowest = walk, states, walk.s.new_tensor(LOWEST)
         largest, odds = zip(*map(self._of_chunk, walk.chunks), strict=True)
         best, odds = torch.stack(largest), torch.stack(odds)
-        highest = best.amax(0)
-        self.scaled = highest + odds.mul_((best - highest).exp_()).sum(0).log()
+        self.highest = highest = best.amax(0)
+        # kept apart from it: their sum may be too large to hold the logarithm
+        self.log_odds = odds.mul_((best - highest).exp_()).sum(0).log()
+        scaled = highest + self.log_odds
         recurrence = walk.plan.recurrence
         # as low as LOWEST in the units of the walk, or in those of the similarity
         lowest = torch.where(highest <= LOWEST / 2, LOWEST, highest * walk.temperature)
         self.empty = recurrence.is_empty(lowest, walk.lengths)
-        self.counts = torch.where(self.empty, 0.0, torch.ones_like(self.scaled))
-        self.scores = self.unless_empty(walk.temperature * self.scaled, walk.parameters)
+        self.counts = torch.where(self.empty, 0.0, torch.ones_like(scaled))
+        self.scores = self.unless_empty(walk.temperature * scaled, walk.parameters)
 
     def unless_empty(self, scores: Tensor, parameters: Parameters) -> Tensor:
         """The scores, but where there is no alignment what it counts by these parameters. Linear."""
@@ -60,7 +62,7 @@ class Ends:
 
     def weights(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
         """The probability w that the alignment ends in each of the cells, (endings, cells, batch); and w ln w."""
-        logs = self._worths(chunk).sub_(self.scaled)
+        logs = self._worths(chunk).sub_(self.highest).sub_(self.log_odds)
         weights = _exp_(logs.clone()).mul_(self.counts)
         return weights, weights * logs
 
