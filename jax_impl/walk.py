@@ -193,19 +193,30 @@ class Walk:
         """(D, P * batch) as a table whose border is 0."""
         return _pin(jnp.pad(cells, ((2, 2), (self.batch, self.batch))))
 
-    def forward(self, step: Callable[[Any, Any], Sequence[Array]], tables: Sequence[Array]) -> list[Array]:
-        """Tables written by anti-diagonal after anti-diagonal: step(d, tables) gives that of d."""
-        return self._loop(lambda number: number, step, tables)
+    def forward(self, step: Callable[[int, Any, Any], Array], tables: Sequence[Array]) -> list[Array]:
+        """Tables written by anti-diagonal after anti-diagonal: step(k, d, tables) gives that of d in table k.
 
-    def backward(self, step: Callable[[Any, Any], Sequence[Array]], tables: Sequence[Array]) -> list[Array]:
-        return self._loop(lambda number: self.walked - 1 - number, step, tables)
+        A step reads no cell of d itself in any table: some are already new there.
+        """
+        return self._loop(lambda number: number, range(len(tables)), step, tables)
 
-    def _loop(self, diagonal: Callable, step: Callable, tables: Sequence[Array]) -> list[Array]:
+    def backward(self, step: Callable[[int, Any, Any], Array], tables: Sequence[Array]) -> list[Array]:
+        return self._loop(lambda number: self.walked - 1 - number, range(len(tables))[::-1], step, tables)
+
+    def _loop(self, diagonal: Callable, order: Sequence[int], step: Callable, tables: Sequence[Array]) -> list[Array]:
+        """One table is written after the other, and what follows reads the new ones: so XLA:CPU works in place.
+
+        It copies a whole table in every step unless all that reads the old one must come before the write. Here each
+        row reads the table that was written just before: a state chooses, among others, from the state with the number
+        below. The order is that of the numbers forward, and backward, where a state is read by its choosers, reversed.
+        """
+
         def write(number: Array, tables: list[Array]) -> list[Array]:
-            d = diagonal(number)
-            rows = step(d, tables)
+            d, tables = diagonal(number), list(tables)
             begin = (d + 2, jnp.array(self.batch, d.dtype))
-            return [jax.lax.dynamic_update_slice(t, row[None], begin) for t, row in zip(tables, rows, strict=True)]
+            for k in order:
+                tables[k] = jax.lax.dynamic_update_slice(tables[k], step(k, d, tables)[None], begin)
+            return tables
 
         zero = jnp.zeros_like(self.walked)
         return [_pin(t) for t in jax.lax.fori_loop(zero, self.walked, write, [_pin(t) for t in tables])]

@@ -47,13 +47,9 @@ _scores = jax.jit(scores_of, static_argnums=(0, 1))
 def fill(walk: Walk) -> list[Array]:
     """The states, in units of T ln 2, as tables."""
 
-    def step(d: Array, tables: list[Array]) -> list[Array]:
-        inside, border = walk.inside(d), walk.recurrence.border(walk.scaled, d)
-        states = []
-        for choices, outside in zip(walk.plan.states, border, strict=True):
-            largest, total = sum_of_powers([walk.choice(choice, tables, walk.terms, d) for choice in choices])
-            states.append(jnp.where(inside, largest + jnp.log2(total), outside))
-        return states
+    def step(k: int, d: Array, tables: list[Array]) -> Array:
+        largest, total = sum_of_powers([walk.choice(choice, tables, walk.terms, d) for choice in walk.plan.states[k]])
+        return jnp.where(walk.inside(d), largest + jnp.log2(total), walk.recurrence.border(walk.scaled, d)[k])
 
     return walk.forward(step, walk.border(walk.recurrence.border, walk.scaled))
 
@@ -117,14 +113,11 @@ class Shares:
 def pull(walk: Walk, shares: Shares, ends: Ends) -> list[Array]:
     """The derivatives of the scores for the states, times the inverse of the sum of these states' shares; tables."""
 
-    def step(d: Array, tables: list[Array]) -> list[Array]:
-        slopes = []
-        for k, inverse in enumerate(shares.inverse):
-            parts = [exp2(ends.logs(e, d, walk.offset(e))) for e in walk.plan.endings if e.state == k]
-            for number, choice, at in shares.successors(k):
-                parts.append(exp2(shares.logs(number, choice, d, at)) * walk.read(tables[number], d, at))
-            slopes.append(sum(parts) * walk.row(inverse, d))
-        return slopes
+    def step(k: int, d: Array, tables: list[Array]) -> Array:
+        parts = [exp2(ends.logs(e, d, walk.offset(e))) for e in walk.plan.endings if e.state == k]
+        for number, choice, at in shares.successors(k):
+            parts.append(exp2(shares.logs(number, choice, d, at)) * walk.read(tables[number], d, at))
+        return sum(parts) * walk.row(shares.inverse[k], d)
 
     return walk.backward(step, [jnp.zeros_like(state) for state in shares.states])
 
@@ -162,16 +155,13 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
     t_scaled = {name: walk.tiled(by_temperature[name]) for name in walk.names}
     t_terms = {SIMILARITY: walk.skew(t_similarity / walk.temperature[:, None, None]), **t_scaled}
 
-    def push(d: Array, tables: list[Array]) -> list[Array]:
-        inside, border = walk.inside(d), walk.recurrence.border_tangent(t_scaled, d)
-        new = []
-        for k, (choices, outside) in enumerate(zip(walk.plan.states, border, strict=True)):
-            parts = []
-            for choice in choices:
-                log, inverse = shares.logs(k, choice, d), walk.read(inverses[k], d)
-                parts.append(exp2(log) * (walk.choice(choice, tables, t_terms, d) - warming * (log + inverse)))
-            new.append(jnp.where(inside, sum(parts) * walk.row(shares.inverse[k], d), outside))
-        return new
+    def push(k: int, d: Array, tables: list[Array]) -> Array:
+        parts = []
+        for choice in walk.plan.states[k]:
+            log, inverse = shares.logs(k, choice, d), walk.read(inverses[k], d)
+            parts.append(exp2(log) * (walk.choice(choice, tables, t_terms, d) - warming * (log + inverse)))
+        outside = walk.recurrence.border_tangent(t_scaled, d)[k]
+        return jnp.where(walk.inside(d), sum(parts) * walk.row(shares.inverse[k], d), outside)
 
     t_states = walk.forward(push, walk.border(walk.recurrence.border_tangent, t_scaled))
 
@@ -194,13 +184,10 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
         t_log = t_choice - warming * (log + walk.read(inverses[k], d, at))
         return exp2(log) * (walk.read(t_slopes[k], d, at) + walk.read(slopes[k], d, at) * t_log)
 
-    def step(d: Array, tables: list[Array]) -> list[Array]:
-        new = []
-        for k, inverse in enumerate(shares.inverse):
-            parts = [ending(e, d, walk.offset(e)) for e in walk.plan.endings if e.state == k]
-            parts += [share(number, choice, tables, d, at) for number, choice, at in shares.successors(k)]
-            new.append(sum(parts) * walk.row(inverse, d))
-        return new
+    def step(k: int, d: Array, tables: list[Array]) -> Array:
+        parts = [ending(e, d, walk.offset(e)) for e in walk.plan.endings if e.state == k]
+        parts += [share(number, choice, tables, d, at) for number, choice, at in shares.successors(k)]
+        return sum(parts) * walk.row(shares.inverse[k], d)
 
     t_slopes = walk.backward(step, [jnp.zeros_like(state) for state in states])
 
