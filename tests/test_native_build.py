@@ -16,7 +16,7 @@ from shared.native import build as building
 from shared.native import library
 
 ROOT = Path(__file__).parent.parent
-ANSWER = 'extern "C" int answer() { return NUMBER; }\n'
+ANSWER = 'extern "C" __attribute__((visibility("default"))) int answer() { return NUMBER; }\n'
 
 pytestmark = pytest.mark.skipif(building.why_no_compiler() is not None, reason="there is no C++ compiler")
 
