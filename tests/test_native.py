@@ -170,6 +170,24 @@ def test_many_more_matches_than_a_float_counts():
     assert d_values[0, 0] == pytest.approx(0.0, abs=0.05)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("step", [0.5, 5.0, 20.0, 60.0, 150.0])
+@pytest.mark.parametrize(("problem", "options"), CASES)
+def test_scores_grow_beyond_the_range_of_a_float_at_any_pace(problem, options, step, dtype):
+    # the best alignment gains `step` at each match; what ends early adds to the same total as what ends late
+    similarity = np.full((1, 70, 70), -0.5 * step)
+    np.fill_diagonal(similarity[0], step)
+    similarity[0, :, 35:] += np.arange(35) / 10
+    parameters = {"gap": -1.0, "gap_open": -3.0, "gap_extend": -1.0, "temperature": 1.0}
+    own = {name: parameters[name] for name in ALIGNMENTS[problem].parameters}
+    for layout in (PAIRS, ROWS):
+        scores, _, d_similarity, *_ = Given(problem, similarity.astype(dtype), None, own, options, layout).results()
+        expected = getattr(reference, problem)(similarity, **own, **options)
+        assert scores[0] == pytest.approx(float(expected[0]), rel=1e-5)
+        marginals = reference.gradients(problem, similarity, **own, **options)["similarity"]
+        np.testing.assert_allclose(d_similarity, marginals, atol=2e-3)
+
+
 def gradients_of(similarity: np.ndarray, values: np.ndarray):
     numbers = *native.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
     call = native.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data)

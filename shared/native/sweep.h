@@ -264,10 +264,11 @@ INLINE Cell *place(Cell *row, Int col) {
   return row + (col + 1) * (Kind::states * NUMBERS<pass>);
 }
 
-/* Add the odds of an ending to a sum of odds, whose exponent follows when they outgrow it. */
+/* Add the odds of an ending to a sum of odds, whose exponent follows when they outgrow it. Sums of sweeps are added in
+   the same way to that of the matrix, so there is room for twice this and for the number of cells. */
 template <Pass pass>
 INLINE void add(Ending &sum, const Ending &more) {
-  constexpr Real ROOM = IS_FLOAT ? 64 : 512;
+  constexpr Real ROOM = IS_FLOAT ? 24 : 192;
   Vec d = more.e - sum.e;
   if (any_greater(d, all(ROOM))) {
     const Mask outgrown = d > ROOM;
