@@ -188,6 +188,15 @@ def test_scores_grow_beyond_the_range_of_a_float_at_any_pace(problem, options, s
         np.testing.assert_allclose(d_similarity, marginals, atol=2e-3)
 
 
+@pytest.mark.parametrize("layout", [PAIRS, ROWS])
+@pytest.mark.parametrize("match", [1.4, 1.5, 1.6, 2.5, 2.8, 3.6, 4.4])
+def test_totals_of_rows_do_not_overflow_when_they_are_added(match, layout):
+    # a row's total may be as far above the matrix's as a total may be above its own exponent, both at a time
+    similarity = np.full((1, 100, 100), match, np.float32)
+    scores, *_ = Given("smith_waterman", similarity, None, {"gap": -1.0, "temperature": 1.0}, layout=layout).results()
+    assert scores[0] == pytest.approx(float(reference.smith_waterman(similarity[0])), rel=1e-5)
+
+
 def gradients_of(similarity: np.ndarray, values: np.ndarray):
     numbers = *native.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
     call = native.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data)
