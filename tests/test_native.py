@@ -7,79 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from frameworks import PROBLEMS, ragged
+from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 
-import torch_impl
 from shared import native, reference
 from shared.alignments import ALIGNMENTS
 
 pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
 
 CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
-PAIRS, ROWS = 1, 2  # layouts
 SANITIZERS = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
-
-
-class Given:
-    """One call of the kernels on NumPy arrays."""
-
-    def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1):
-        options = ALIGNMENTS[problem].options | (options or {})
-        self.kernel = native.kernel(str(similarity.dtype))
-        self.similarity = np.ascontiguousarray(similarity)
-        self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
-        pairs = len(similarity)
-        own = [
-            np.broadcast_to(np.asarray(parameters[name], similarity.dtype), pairs)
-            for name in ALIGNMENTS[problem].parameters
-        ]
-        self.values = np.ascontiguousarray(np.stack(own, axis=1))
-        numbers = *native.call_of(problem, options), threads, layout, *similarity.shape
-        stride = similarity.shape[1] * similarity.shape[2]
-        pointers = (
-            self.similarity.ctypes.data,
-            stride,
-            0 if self.lengths is None else self.lengths.ctypes.data,
-            self.values.ctypes.data,
-        )
-        self.call = native.pack_call(*numbers, *pointers)
-
-    def results(self):
-        """(scores), (scores, d_similarity, d_values), and the tangents of these in a random direction."""
-        dtype, shape = self.similarity.dtype, self.similarity.shape
-        new = lambda: [np.empty(shape[:1], dtype), np.empty(shape, dtype), np.empty(self.values.shape, dtype)]  # noqa: E731
-        random = np.random.default_rng(1)
-        t_similarity = random.normal(size=shape).astype(dtype)
-        t_values = random.normal(size=self.values.shape).astype(dtype)
-        (scores, *_), gradients, tangents = new(), new(), new()
-        assert self.kernel.score(self.call, scores.ctypes.data) == 0
-        assert self.kernel.gradients(self.call, 1, *(array.ctypes.data for array in gradients)) == 0
-        direction = t_similarity.ctypes.data, shape[1] * shape[2], t_values.ctypes.data
-        assert self.kernel.tangents(self.call, *direction, *(array.ctypes.data for array in tangents)) == 0
-        return [scores, *gradients, *tangents]
-
-
-def assert_same_bits(some, others):
-    for a, b in zip(some, others, strict=True):
-        assert a.tobytes() == b.tobytes()
-
-
-def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 53):
-    random = np.random.default_rng(5)
-    similarity = (random.normal(size=(pairs, rows, cols)) * 2).astype(dtype)
-    lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2))
-    limits = PROBLEMS[problem].parameters
-    return similarity, lengths, {name: random.uniform(*limits[name], size=pairs).astype(dtype) for name in limits}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("problem", "options"), CASES)
-def test_layouts_and_threads_give_the_same_bits(problem, options, dtype):
+def test_layouts_give_the_same_bits(problem, options, dtype):
     inputs = many(problem, dtype)
     by_pairs = Given(problem, *inputs, options, layout=PAIRS).results()
     assert_same_bits(by_pairs, Given(problem, *inputs, options, layout=ROWS).results())
-    assert_same_bits(by_pairs, Given(problem, *inputs, options, threads=2).results())
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -92,20 +37,6 @@ def test_a_pair_does_not_see_the_others(problem):
         # the direction is drawn by shape: scores and gradients suffice
         alone = Given(problem, similarity[one], lengths[one], own).results()[:4]
         assert_same_bits([array[one] for array in together[:4]], alone)
-
-
-def test_threads_of_pytorch_change_no_bit():
-    similarity = torch.randn(100, 60, 70, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found = []
-    for threads in (1, 2):
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        try:
-            scores = torch_impl.smith_waterman(similarity, variant="fused")
-            found.append([scores.detach().numpy(), torch.autograd.grad(scores.sum(), similarity)[0].numpy()])
-        finally:
-            torch.set_num_threads(before)
-    assert_same_bits(*found)
 
 
 @pytest.mark.parametrize("layout", [PAIRS, ROWS])

@@ -1,9 +1,9 @@
 /* The native kernels of the alignments: a plain C interface that knows no framework.
 
-   Built once with REAL=float and once with REAL=double. Nothing is kept between calls, and any number of threads may
-   call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number, and its
-   derivatives are written as 0. A pair whose temperature is not positive, or that has NaN or +inf inside its lengths,
-   gets NaN; a similarity from -5e19 down forbids the match. */
+   Built once with REAL=float and once with REAL=double. Nothing but idle threads is kept between calls; any number of
+   threads may call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number,
+   and its derivatives are written as 0. A pair whose temperature is not positive, or that has NaN or +inf inside its
+   lengths, gets NaN; a similarity from -5e19 down forbids the match. */
 
 #ifndef ALIGNMENT_H
 #define ALIGNMENT_H

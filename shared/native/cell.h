@@ -155,7 +155,6 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       record[R::entropy(k)] = bits;
     }
 
-
     if constexpr (k == 0 && apart == 0) {
       ending = {result.m, result.e, result.m * result.x};
       if constexpr (recording) {

@@ -58,10 +58,6 @@ struct LocalAffine {
   static constexpr bool local = true;
 };
 
-/* The order of a state's choices is that in which they are known: those from the diagonal first (what an end consists
-   of is found there), the left neighbour, which was computed one step before, last. The next step waits for no more
-   than what is done with it. */
-
 /* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap ), gaps from the corner on outside */
 struct GlobalLinear {
   static constexpr int states = 1;

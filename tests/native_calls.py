@@ -1,0 +1,61 @@
+"""Calls of the native kernels on NumPy arrays, without a framework."""
+
+import numpy as np
+from frameworks import PROBLEMS
+
+from shared import native
+from shared.alignments import ALIGNMENTS
+
+PAIRS, ROWS = 1, 2  # layouts
+
+
+class Given:
+    """One call of the kernels on NumPy arrays."""
+
+    def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1):
+        options = ALIGNMENTS[problem].options | (options or {})
+        self.kernel = native.kernel(str(similarity.dtype))
+        self.similarity = np.ascontiguousarray(similarity)
+        self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
+        pairs = len(similarity)
+        own = [
+            np.broadcast_to(np.asarray(parameters[name], similarity.dtype), pairs)
+            for name in ALIGNMENTS[problem].parameters
+        ]
+        self.values = np.ascontiguousarray(np.stack(own, axis=1))
+        numbers = *native.call_of(problem, options), threads, layout, *similarity.shape
+        stride = similarity.shape[1] * similarity.shape[2]
+        pointers = (
+            self.similarity.ctypes.data,
+            stride,
+            0 if self.lengths is None else self.lengths.ctypes.data,
+            self.values.ctypes.data,
+        )
+        self.call = native.pack_call(*numbers, *pointers)
+
+    def results(self):
+        """(scores), (scores, d_similarity, d_values), and the tangents of these in a random direction."""
+        dtype, shape = self.similarity.dtype, self.similarity.shape
+        new = lambda: [np.empty(shape[:1], dtype), np.empty(shape, dtype), np.empty(self.values.shape, dtype)]  # noqa: E731
+        random = np.random.default_rng(1)
+        t_similarity = random.normal(size=shape).astype(dtype)
+        t_values = random.normal(size=self.values.shape).astype(dtype)
+        (scores, *_), gradients, tangents = new(), new(), new()
+        assert self.kernel.score(self.call, scores.ctypes.data) == 0
+        assert self.kernel.gradients(self.call, 1, *(array.ctypes.data for array in gradients)) == 0
+        direction = t_similarity.ctypes.data, shape[1] * shape[2], t_values.ctypes.data
+        assert self.kernel.tangents(self.call, *direction, *(array.ctypes.data for array in tangents)) == 0
+        return [scores, *gradients, *tangents]
+
+
+def assert_same_bits(some, others):
+    for a, b in zip(some, others, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 53):
+    random = np.random.default_rng(5)
+    similarity = (random.normal(size=(pairs, rows, cols)) * 2).astype(dtype)
+    lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2))
+    limits = PROBLEMS[problem].parameters
+    return similarity, lengths, {name: random.uniform(*limits[name], size=pairs).astype(dtype) for name in limits}
