@@ -54,7 +54,9 @@ def _in_chunks(function: Callable[..., Arrays], *arrays: Array) -> Arrays:
     if chunks == 1:
         return function(*arrays)
     missing = chunks * size - batch  # the last pair stands in for what is not there
-    padded = [jnp.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1), mode="edge") for a in arrays]
+    padded = (
+        [jnp.concatenate([a, jnp.broadcast_to(a[-1], (missing, *a.shape[1:]))]) for a in arrays] if missing else arrays
+    )
     split = tuple(array.reshape(chunks, size, *array.shape[1:]) for array in padded)
     results = jax.lax.map(lambda own: function(*own), split)
     return tuple(result.reshape(-1, *result.shape[2:])[:batch] for result in results)

@@ -96,8 +96,11 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
         return
     rows, cols = similarity_shape[-2:]
     values = seen.values()
-    for pair in range(len(values) // 2):
-        got = tuple(values[2 * pair : 2 * pair + 2])
+    heights, widths = values[0::2], values[1::2]
+    # all at once: a look at every pair in Python takes as long as a small batch
+    if not values or (min(values) >= 0 and max(heights) <= rows and max(widths) <= cols):
+        return
+    for pair, got in enumerate(zip(heights, widths, strict=True)):
         if not (0 <= got[0] <= rows and 0 <= got[1] <= cols):
             where = f" for pair {pair}" if len(expected) == 2 else ""
             raise ValueError(f"lengths must be between 0 and (rows, cols) = ({rows}, {cols}), got {got}{where}")
@@ -117,10 +120,13 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...], dt
         )
     if seen.values is None:
         return
-    least, most = _TEMPERATURES.get(dtype, _TEMPERATURES["float32"])
-    for pair, value in enumerate(seen.values()):
-        is_temperature = name == "temperature"
-        if not _is_finite(value) or not (least <= value <= most if is_temperature else value <= LARGEST_GAP):
+    is_temperature = name == "temperature"
+    least, most = _TEMPERATURES.get(dtype, _TEMPERATURES["float32"]) if is_temperature else (-math.inf, LARGEST_GAP)
+    values = seen.values()
+    if all(map(_is_finite, values)) and least <= min(values, default=least) and max(values, default=most) <= most:
+        return
+    for pair, value in enumerate(values):
+        if not _is_finite(value) or not least <= value <= most:
             wanted = "positive and finite" if is_temperature else f"finite and at most {LARGEST_GAP:g}"
             where = f" for pair {pair}" if seen.shape else ""
             raise ValueError(f"{name} must be {wanted}, got {_shown(value)}{where}")
