@@ -7,10 +7,9 @@ from typing import Any
 import torch
 
 from shared import checks, native
-from shared.numerics import LARGEST_GAP, LOWEST
 from shared.variants import choose_variant, fastest_variant, usable_variants
 from torch_impl import wavefront
-from torch_impl.arguments import _tensor, from_numpy, prepare, see
+from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order import first_order
 from torch_impl.kernels.fused import fused, why_not
@@ -92,28 +91,17 @@ def align(
 
 
 def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Tensor:
-    """Scores by an engine, which takes the similarity as it is and masks what lies outside lengths by itself."""
-    checks.check_alignment(see, similarity, lengths, parameters)
-    s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
-    result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
-    s = s.to(torch.promote_types(s.dtype, torch.float32))
-    sizes = torch.tensor([rows, cols], device=s.device)
-    sizes = (sizes if lengths is None else _tensor(lengths, torch.int64, s.device)).expand(*batch, 2)
-    # an empty matrix becomes one cell that lies outside lengths
-    s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows))) if not (rows and cols) else s
-    own = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
-    temperature = own["temperature"]
-    # what a gap is beyond the limits counts as the limit
-    own = {name: value.clamp(LOWEST, LARGEST_GAP) for name, value in own.items()}
-    own["temperature"] = torch.where(temperature > 0, temperature, 1.0)
-    values = torch.stack(list(own.values()), dim=-1)
-    if not batch:
+    """Scores by an engine, which masks what lies outside lengths by itself."""
+    arguments = prepare(similarity, lengths, parameters, mask=False)
+    s, sizes = arguments.similarity, arguments.lengths
+    values = torch.stack(list(arguments.parameters.values()), dim=-1)
+    if s.ndim == 2:
         scores = scores_of(engine, text, s[None], sizes[None], values[None])[0]
-    elif batch[0]:
+    elif len(s):
         scores = scores_of(engine, text, s, sizes, values)
     else:
         scores = s.sum(dim=(1, 2)) + values.sum(dim=1)
-    return torch.where(temperature > 0, scores, torch.nan).to(result_dtype)
+    return (scores * arguments.valid).to(arguments.result_dtype)
 
 
 def _why_not(name: str, similarity: Any, asked: str) -> str | None:

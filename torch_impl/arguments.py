@@ -11,7 +11,7 @@ from torch_impl.transforms import is_traced
 
 
 class Arguments(NamedTuple):
-    """Checked and clean: nothing but zeros outside lengths, temperatures positive."""
+    """Checked and clean: nothing but zeros outside lengths unless that was not wanted, temperatures positive."""
 
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
@@ -53,25 +53,26 @@ def from_numpy(array: np.ndarray) -> torch.Tensor:
     return torch.tensor(np.array(array))
 
 
-def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
-    """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
+def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: bool = True) -> Arguments:
+    """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
+
+    Without `mask` the similarity outside lengths is left as it is, which may be NaN.
+    """
     checks.check_alignment(see, similarity, lengths, parameters)
-    shape = tuple(similarity.shape)
-    rows, cols = shape[-2:]
-    batch = shape[:-2]
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
-    result_dtype = s.dtype
+    result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
     s = s.to(torch.promote_types(s.dtype, torch.float32))
     full = torch.tensor([rows, cols], device=s.device)
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
     sizes = sizes.expand(*batch, 2)
 
-    i, j = torch.arange(rows, device=s.device), torch.arange(cols, device=s.device)
-    inside = (i[:, None] < sizes[..., 0, None, None]) & (j < sizes[..., 1, None, None])
-    # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
-    s = torch.where(inside, s, 0.0).maximum(s.new_tensor(LOWEST))
-    # an empty matrix becomes one cell that lies outside lengths
-    s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
+    if mask:
+        i, j = torch.arange(rows, device=s.device), torch.arange(cols, device=s.device)
+        inside = (i[:, None] < sizes[..., 0, None, None]) & (j < sizes[..., 1, None, None])
+        # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
+        s = torch.where(inside, s, 0.0).maximum(s.new_tensor(LOWEST))
+    if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
+        s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
     values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
     # what a gap is beyond the limits counts as the limit
     values = {n: v if n == "temperature" else v.clamp(LOWEST, LARGEST_GAP) for n, v in values.items()}
