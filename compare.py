@@ -19,7 +19,7 @@ from shared.bench.record import Record
 from shared.bench.run import CannotMeasure, NothingToMeasure, run, team_of
 from shared.bench.table import report
 from shared.checks import ENDS
-from shared.numerics import LARGEST_GAP
+from shared.numerics import LARGEST_GAP, TEMPERATURES
 from shared.problems import PROBLEMS
 from shared.sequences import SequenceError, matrix_names
 from shared.variants import VARIANTS, Abilities
@@ -159,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--size", type=_size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
     add("--dtype", type=_one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
     add("--repeats", type=_whole("repeats", 1), metavar="N", help="timed calls (default: 5 to 100, as fit into 2 s)")
-    add("--temperature", type=_real("temperature", positive=True), metavar="T",
+    add("--temperature", type=_real("temperature", *TEMPERATURES), metavar="T",
         help="of the smooth maximum (default 1)")  # fmt: skip
     add("--gap", type=_real("gap", most=LARGEST_GAP), metavar="G", help="added for every gap position (default -1)")
     add("--gap-open", type=_real("gap-open", most=LARGEST_GAP), metavar="G",
@@ -292,16 +292,20 @@ def _whole(what: str, least: int) -> Callable[[str], int]:
     return parse
 
 
-def _real(what: str, positive: bool = False, most: float = math.inf) -> Callable[[str], float]:
+def _real(
+    what: str, least: float = -math.inf, most: float = math.inf, positive: bool = False
+) -> Callable[[str], float]:
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or (positive and value <= 0) or value > most:
-            wanted = ("a positive finite number" if positive else "a finite number") + (
-                f" of at most {most:g}" if math.isfinite(most) else ""
-            )
+        if not math.isfinite(value) or (positive and value <= 0) or not least <= value <= most:
+            wanted = "a positive finite number" if positive else "a finite number"
+            if math.isfinite(least):
+                wanted = f"a number between {least:g} and {most:g}"
+            elif math.isfinite(most):
+                wanted += f" of at most {most:g}"
             raise argparse.ArgumentTypeError(f"{what} must be {wanted}, got {text!r}")
         return value
 

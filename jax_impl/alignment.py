@@ -5,12 +5,13 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_impl.arguments import prepare, see
+from jax_impl.kernels import calls
 from jax_impl.kernels.fused import fused, why_not
 from jax_impl.recurrences import RECURRENCES, Array
 from jax_impl.sweeps import SCANNING, SWEEPS
 from jax_impl.wavefront import wavefront
 from shared import checks, native
-from shared.variants import choose_variant, fastest_variant, usable_variants
+from shared.variants import CPU_ONLY, choose_variant, fastest_variant, usable_variants
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}
@@ -57,7 +58,7 @@ def _why_not(name: str, similarity: Any, asked: str) -> str | None:
     if name != "fused":
         return None
     reason = why_not(similarity, warn=asked == "auto")
-    if reason and native.why_absent():  # not only for this one
+    if reason not in (None, CPU_ONLY) and not calls.loaded():  # not only for this one
         ABSENT[name] = reason
     return reason
 

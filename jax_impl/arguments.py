@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from shared import checks
-from shared.numerics import LARGEST_GAP, LOWEST
+from shared.numerics import LARGEST_GAP, LOWEST, TEMPERATURES
 
 
 class Arguments(NamedTuple):
@@ -50,8 +50,9 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     s = jnp.pad(s, [(0, 0)] * len(batch) + [(0, max(0, 1 - rows)), (0, max(0, 1 - cols))])
     values = {n: jnp.broadcast_to(_parameter(n, value).astype(s.dtype), batch) for n, value in parameters.items()}
     temperature = values["temperature"]
-    valid = jnp.where(temperature > 0, 1.0, jnp.nan).astype(s.dtype)
-    values["temperature"] = jnp.where(temperature > 0, temperature, 1.0)
+    usable = (temperature > 0) & (temperature < jnp.inf)
+    valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
+    values["temperature"] = jnp.where(usable, jnp.clip(temperature, *TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
 
 

@@ -23,6 +23,8 @@ def of_any_batch(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
     def folded(*arrays: Array) -> Arrays:
         if arrays[0].ndim == 2:
             return tuple(result[0] for result in function(*(array[None] for array in arrays)))
+        if not len(arrays[0]):
+            return _of_nothing(function, *arrays)
         chunked = functools.partial(_in_chunks, function)
         return jax.lax.platform_dependent(*arrays, cpu=chunked, default=function)
 
@@ -35,11 +37,18 @@ def of_any_batch(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
         if whole[0].ndim == 3:
             results = folded(*whole)
         else:
-            flat = folded(*(array.reshape(-1, *array.shape[2:]) for array in whole))
-            results = tuple(result.reshape(size, -1, *result.shape[1:]) for result in flat)
+            pairs = whole[0].shape[1]
+            flat = folded(*(array.reshape(size * pairs, *array.shape[2:]) for array in whole))
+            results = tuple(result.reshape(size, pairs, *result.shape[1:]) for result in flat)
         return results, (True,) * len(results)
 
     return folded
+
+
+def _of_nothing(function: Callable[..., Arrays], *arrays: Array) -> Arrays:
+    """The results for an empty batch."""
+    one = (jax.ShapeDtypeStruct((1, *array.shape[1:]), array.dtype) for array in arrays)
+    return tuple(jnp.zeros((0, *result.shape[1:]), result.dtype) for result in jax.eval_shape(function, *one))
 
 
 def _in_chunks(function: Callable[..., Arrays], *arrays: Array) -> Arrays:

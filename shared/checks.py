@@ -10,12 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.numerics import LARGEST_GAP
+from shared.numerics import LARGEST_GAP, TEMPERATURES
 
 ENDS = ("any", "match")
-# what the dtype of the computation can hold without losing digits
-_TEMPERATURES = {name: (float(np.finfo(name).tiny), float(np.finfo(name).max)) for name in ("float32", "float64")}
-
 
 _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
 
@@ -62,11 +59,11 @@ def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, p
     """Check the arguments of an alignment. `see` is the framework's way to look at one."""
     seen = see(similarity)
     check_similarity(seen)
-    dtype, shape = seen.dtype, tuple(similarity.shape)
+    shape = tuple(similarity.shape)
     if lengths is not None:
         check_lengths(see(lengths), shape)
     for name, value in parameters.items():
-        check_parameter(name, see(value), shape, dtype)
+        check_parameter(name, see(value), shape)
 
 
 def check_similarity(seen: Seen) -> None:
@@ -106,8 +103,8 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
             raise ValueError(f"lengths must be between 0 and (rows, cols) = ({rows}, {cols}), got {got}{where}")
 
 
-def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...], dtype: str = "float64") -> None:
-    """Raise unless it is a real number, or a real array of shape () or (batch,); a temperature must be positive."""
+def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) -> None:
+    """Raise unless it is a real number, or a real array of shape () or (batch,), in the range of its kind."""
     if seen.shape is None:
         raise TypeError(f"{name} must be a number or an array of this framework or NumPy, got {seen.type_name}")
     if not seen.dtype.startswith(("float", "bfloat", "int", "uint")):
@@ -121,13 +118,13 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...], dt
     if seen.values is None:
         return
     is_temperature = name == "temperature"
-    least, most = _TEMPERATURES.get(dtype, _TEMPERATURES["float32"]) if is_temperature else (-math.inf, LARGEST_GAP)
+    least, most = TEMPERATURES if is_temperature else (-math.inf, LARGEST_GAP)
     values = seen.values()
     if all(map(_is_finite, values)) and least <= min(values, default=least) and max(values, default=most) <= most:
         return
     for pair, value in enumerate(values):
         if not _is_finite(value) or not least <= value <= most:
-            wanted = "positive and finite" if is_temperature else f"finite and at most {LARGEST_GAP:g}"
+            wanted = f"between {least:g} and {most:g}" if is_temperature else f"finite and at most {most:g}"
             where = f" for pair {pair}" if seen.shape else ""
             raise ValueError(f"{name} must be {wanted}, got {_shown(value)}{where}")
 

@@ -15,6 +15,10 @@ LOWEST = -1e20
 # A gap larger than this is an error: added to LOWEST it must stay far below everything an alignment can be worth.
 LARGEST_GAP = 1e18
 
+# The temperatures between which results are promised. Beyond, similarities of usual size divided by the temperature
+# would leave the range of the recurrences; scores long are the exact alignment's then, or those of pure chance.
+TEMPERATURES = 1e-15, 1e15
+
 # Of the reference's central differences for second derivatives, in units of the temperature.
 DIFFERENCE_STEP = 1e-5
 

@@ -88,12 +88,15 @@ def bad_parameter(name: str) -> dict[str, Bad]:
     not_real = f"{name} must be real, got "
     for_a_pair = f"{name} must have shape () for similarity of shape (4, 5), got "
     for_a_batch = f"{name} must have shape () or (3,) for similarity of shape (3, 4, 5), got "
-    wanted = f"{name} must be {'positive and finite' if name == 'temperature' else 'finite and at most 1e+18'}, got "
+    allowed = "between 1e-15 and 1e+15" if name == "temperature" else "finite and at most 1e+18"
+    wanted = f"{name} must be {allowed}, got "
     not_positive = {
         "0": (wanted + "0.0", S, 0),
         "negative": (wanted + "-1.0", S, -1.0),
         "minus 0": (wanted + "-0.0", S, -0.0),
+        "too small": (wanted + "9e-16", S, 9e-16),
         "too small for float32": (wanted + "1e-40", S, 1e-40),
+        "too large": (wanted + "1e+20", S, 1e20),
         "of one pair 0": (wanted + "0.0 for pair 2", BATCH, np.array([1.0, 0.5, 0.0])),
     }
     value_errors = {

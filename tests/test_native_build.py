@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -197,13 +198,28 @@ def test_a_missing_header_and_a_missing_source_are_reasons(source, tmp_path):
         native.compiled(target(tmp_path / "gone.cpp"))
 
 
-def test_after_a_failed_build_the_reason_is_known(source, monkeypatch):
-    monkeypatch.setattr(library, "_failure", None)
+def test_after_a_failed_build_the_reason_is_known_and_it_is_not_tried_again(source, monkeypatch):
+    monkeypatch.setattr(library, "_failures", {})
+    monkeypatch.setattr(library, "_kernels", {})
     assert native.why_absent() is None
     source.write_text("#error no\n")
     with pytest.raises(native.Absent) as caught:
         native.load(target(source))
     assert native.why_absent() == str(caught.value)
+    monkeypatch.setattr(library, "compiled", lambda wanted: pytest.fail("built once more"))
+    with pytest.raises(native.Absent, match=re.escape(str(caught.value))):
+        native.load(target(source))
+
+
+def test_a_failed_build_takes_nothing_from_the_kernels_that_are_there(source, monkeypatch):
+    monkeypatch.setattr(library, "_failures", {})
+    native.kernel("float32")
+    source.write_text("#error no\n")
+    with pytest.raises(native.Absent):
+        native.load(target(source))
+    assert native.why_absent() is None
+    source.write_text(ANSWER.replace("NUMBER", "42"))
+    native.load(target(source)._replace(name="another"), {"answer": []})
 
 
 @pytest.mark.parametrize(
@@ -215,6 +231,7 @@ def test_after_a_failed_build_the_reason_is_known(source, monkeypatch):
     ],
 )
 def test_why_absent_says_what_is_missing(name, value, reason, monkeypatch):
+    monkeypatch.setattr(library, "_kernels", {})
     monkeypatch.delenv("CXX", raising=False)
     assert native.why_absent() is None
     monkeypatch.setenv(name, value)

@@ -39,6 +39,15 @@ def test_nor_does_how_a_batch_is_divided_among_them(pairs):
         assert_same_bits(alone, Given("smith_waterman", similarity, lengths_of, parameters, threads=3).results())
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("problem", "options"), CASES)
+def test_nor_do_the_blocks_of_long_and_narrow_pairs(problem, options, dtype):
+    # a block of rows begins at another row in each layout; between them logarithms are not carried but taken anew
+    similarity, lengths, parameters = many(problem, dtype, 36, 230, 3)
+    together = Given(problem, similarity, lengths, parameters, options).results()
+    assert_same_bits(together, Given(problem, similarity, lengths, parameters, options, layout=ROWS).results())
+
+
 def test_threads_that_help_round_as_the_caller_does():
     if sys.platform != "linux" or platform.machine() not in UPWARD:
         pytest.skip("how to ask the C library for a rounding mode is known for Linux on two machines only")

@@ -95,13 +95,13 @@ def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, paramet
     arguments = prepare(similarity, lengths, parameters, mask=False)
     s, sizes = arguments.similarity, arguments.lengths
     values = torch.stack(list(arguments.parameters.values()), dim=-1)
-    if s.ndim == 2:
-        scores = scores_of(engine, text, s[None], sizes[None], values[None])[0]
-    elif len(s):
-        scores = scores_of(engine, text, s, sizes, values)
-    else:
-        scores = s.sum(dim=(1, 2)) + values.sum(dim=1)
-    return (scores * arguments.valid).to(arguments.result_dtype)
+    single = s.ndim == 2
+    if single:
+        s, sizes, values = s[None], sizes[None], values[None]
+    # torch.func.vmap over nothing cannot multiply numbers, but it can multiply a batch of one
+    scores = scores_of(engine, text, s, sizes, values) if len(s) else s.sum(dim=(1, 2)) + values.sum(dim=1)
+    scores = (scores * arguments.valid.view(-1)).to(arguments.result_dtype)
+    return scores[0] if single else scores
 
 
 def _why_not(name: str, similarity: Any, asked: str) -> str | None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shared import checks
-from shared.numerics import LARGEST_GAP, LOWEST
+from shared.numerics import LARGEST_GAP, LOWEST, TEMPERATURES
 from torch_impl.transforms import is_traced
 
 
@@ -26,6 +26,8 @@ def see(argument: Any) -> checks.Seen:
         argument = torch.as_tensor(argument)  # the compiler knows NumPy arrays as tensors
     if not isinstance(argument, torch.Tensor):
         return checks.see_host(argument)
+    if argument.is_nested:
+        return checks.Seen("nested torch.Tensor", None)
     if argument.layout is not torch.strided:
         return checks.Seen(f"torch.Tensor of layout {str(argument.layout).removeprefix('torch.')}", None)
     on_host = argument.device.type == "cpu" and not is_traced(argument)
@@ -74,9 +76,10 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
         s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
     values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
-    # what a gap is beyond the limits counts as the limit
+    # what a gap, or a temperature, is beyond the limits counts as the limit
     values = {n: v if n == "temperature" else v.clamp(LOWEST, LARGEST_GAP) for n, v in values.items()}
     temperature = values["temperature"]
-    valid = torch.where(temperature > 0, 1.0, torch.nan).to(s.dtype)
-    values["temperature"] = torch.where(temperature > 0, temperature, 1.0)
+    usable = (temperature > 0) & (temperature < torch.inf)
+    valid = torch.where(usable, 1.0, torch.nan).to(s.dtype)
+    values["temperature"] = torch.where(usable, temperature.clamp(*TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)

@@ -14,11 +14,12 @@ Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P)
 shared.alignments.ALIGNMENTS. Every mask is the engine's own business.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch._C import _autograd, _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 
 from shared.checks import CannotDifferentiate
@@ -78,7 +79,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     scores, d_s, d_values = _Gradients.apply(engine, text, True, below[0], lengths, below[1])
     # each change is 0, and has a derivative; in the padding it would be NaN
     t_s, t_values = (tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip((s, values), below, strict=True))
-    return scores + _slope(d_s, d_values, t_s, t_values)
+    return scores + _slope(lengths, d_s, d_values, t_s, t_values)
 
 
 class _Score(torch.autograd.Function):
@@ -93,8 +94,8 @@ class _Score(torch.autograd.Function):
         pass
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> tuple[Tensor, int]:
-        return _unfolded(_Score.apply(engine, text, *_folded(info, in_dims[2:], tensors)), info), 0
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
+        return _mapped(functools.partial(_Score.apply, engine, text), info, in_dims[2:], tensors)
 
 
 class _Gradients(torch.autograd.Function):
@@ -116,10 +117,7 @@ class _Gradients(torch.autograd.Function):
         of_scores, *of_gradients = cotangents
         to_s = to_values = None
         if of_scores is not None:
-            if not _are_ones(of_scores):
-                to_s = of_scores[:, None, None] * d_s
-            else:  # what is saved of an output knows its graph, which nobody may have asked for
-                to_s = d_s if torch.is_grad_enabled() else d_s.detach()
+            to_s = _given_away(d_s) if _are_ones(of_scores) else of_scores[:, None, None] * d_s
             to_values = of_scores[:, None] * d_values if ctx.with_values else None
         if any(cotangent is not None for cotangent in of_gradients):
             direction = _direction(of_gradients, s, values)
@@ -131,8 +129,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
-        results = _Gradients.apply(engine, text, with_values, *_folded(info, in_dims[3:], tensors))
-        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+        return _mapped(functools.partial(_Gradients.apply, engine, text, with_values), info, in_dims[3:], tensors)
 
 
 class _Tangents(torch.autograd.Function):
@@ -154,8 +151,7 @@ class _Tangents(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        results = _Tangents.apply(engine, text, *_folded(info, in_dims[2:], tensors))
-        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+        return _mapped(functools.partial(_Tangents.apply, engine, text), info, in_dims[2:], tensors)
 
 
 # Forward mode: the same, with what the compiler does not bear.
@@ -172,13 +168,13 @@ class _ScoreForward(_Score):
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Tensor:
         with forward_ad._set_fwd_grad_enabled(True):
-            saved = [forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors]
-            _, d_s, d_values = _GradientsForward.apply(ctx.engine, ctx.text, True, *saved)
-            return _slope(d_s, d_values, *directions[2::2])
+            s, lengths, values = (forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
+            _, d_s, d_values = _GradientsForward.apply(ctx.engine, ctx.text, True, s, lengths, values)
+            return _slope(lengths, d_s, d_values, *directions[2::2])
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> tuple[Tensor, int]:
-        return _unfolded(_ScoreForward.apply(engine, text, *_folded(info, in_dims[2:], tensors)), info), 0
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
+        return _mapped(functools.partial(_ScoreForward.apply, engine, text), info, in_dims[2:], tensors)
 
 
 class _GradientsForward(_Gradients):
@@ -193,12 +189,12 @@ class _GradientsForward(_Gradients):
         direction = _direction(directions[3::2], s, values)
         _, t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
         # not that of the tangents, which cannot be differentiated
-        return _slope(d_s, d_values, *direction), t_s, t_values
+        return _slope(lengths, d_s, d_values, *direction), t_s, t_values
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
-        results = _GradientsForward.apply(engine, text, with_values, *_folded(info, in_dims[3:], tensors))
-        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+        function = functools.partial(_GradientsForward.apply, engine, text, with_values)
+        return _mapped(function, info, in_dims[3:], tensors)
 
 
 class _TangentsForward(_Tangents):
@@ -208,15 +204,23 @@ class _TangentsForward(_Tangents):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        results = _TangentsForward.apply(engine, text, *_folded(info, in_dims[2:], tensors))
-        return tuple(_unfolded(result, info) for result in results), (0, 0, 0)
+        return _mapped(functools.partial(_TangentsForward.apply, engine, text), info, in_dims[2:], tensors)
 
 
-def _slope(d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
-    """The scores' tangent."""
-    parts = [] if t_s is None else [(d_s * t_s).sum((1, 2))]
+def _slope(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
+    """The scores' tangent. The derivatives are 0 outside lengths, but a tangent may be NaN there."""
+    parts = [] if t_s is None else [(d_s * _inside(lengths, t_s)).sum((1, 2))]
     parts += [] if t_values is None else [(d_values * t_values).sum(1)]
     return torch.stack(parts).sum(0)
+
+
+def _inside(lengths: Tensor, matrices: Tensor) -> Tensor:
+    """The matrices with zeros outside lengths."""
+    if not len(lengths):  # none are given
+        return matrices
+    i, j = (torch.arange(size, device=matrices.device) for size in matrices.shape[1:])
+    inside = (i[:, None] < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
+    return torch.where(inside, matrices, 0.0)
 
 
 def _direction(given: Sequence[Tensor | None], s: Tensor, values: Tensor) -> list[Tensor]:
@@ -234,14 +238,24 @@ def _are_ones(cotangent: Tensor) -> bool:
         return False
 
 
-def _folded(info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    """(mapped, batch, ...) as (mapped * batch, ...); what is not mapped is repeated."""
-    moved = (
+def _given_away(saved: Tensor) -> Tensor:
+    """A saved output as a result of the backward: itself where nobody will see it changed, or can without an error.
+
+    Where more is to be differentiated, autograd knows that the two are one tensor, and watches it.
+    """
+    if torch.is_grad_enabled():
+        return saved
+    return saved.clone() if _autograd._get_current_graph_task_keep_graph() else saved.detach()
+
+
+def _mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
+    """A function of batches, mapped: all of (mapped, batch, ...) are one batch, and what is not mapped is repeated."""
+    moved = [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
         for tensor, dim in zip(tensors, in_dims, strict=True)
-    )
-    return [tensor.flatten(0, 1) for tensor in moved]
-
-
-def _unfolded(result: Tensor, info: Any) -> Tensor:
-    return result.unflatten(0, (info.batch_size, -1))
+    ]
+    sizes = moved[0].shape[:2]
+    results = function(*(tensor.flatten(0, 1) for tensor in moved))
+    if isinstance(results, Tensor):
+        return results.unflatten(0, sizes), 0
+    return tuple(result.unflatten(0, sizes) for result in results), (0,) * len(results)

@@ -154,7 +154,7 @@ class Totals:
 @torch.library.custom_op("smooth_alignment::wavefront_score", mutates_args=())
 def score(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
     """Scores (batch,)."""
-    return alone(_score, (s, lengths, values), problem, options)
+    return alone(_score, (s, lengths, values), problem, options) if len(s) else s.new_empty(0)
 
 
 def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
@@ -172,6 +172,8 @@ def gradients(
     s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scores (batch,), and their derivatives for s (batch, rows, cols) and values (batch, parameters)."""
+    if not len(s):
+        return _new(s, values)
     return alone(_gradients, (s, lengths, values), problem, options, with_values)
 
 
@@ -203,7 +205,7 @@ def _gradients(
 def _(
     s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return s.new_empty(len(s)), s.new_empty(s.shape), values.new_empty(values.shape)
+    return _new(s, values)
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_tangents", mutates_args=())
@@ -211,6 +213,8 @@ def tangents(
     s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What scores and gradients change by when s and values change by t_s and t_values; shapes as there."""
+    if not len(s):
+        return _new(s, values)
     return alone(_tangents, (s, lengths, values, t_s, t_values), problem, options)
 
 
@@ -285,6 +289,11 @@ def _tangents(
 def _(
     s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str
 ) -> tuple[Tensor, Tensor, Tensor]:
+    return _new(s, values)
+
+
+def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the shapes of scores and gradients, with anything in them."""
     return s.new_empty(len(s)), s.new_empty(s.shape), values.new_empty(values.shape)
 
 

@@ -66,6 +66,11 @@ def register(dtype: str) -> None:
             _registered.add(dtype)
 
 
+def loaded() -> bool:
+    """Whether calls in any dtype can be made already."""
+    return bool(_registered)
+
+
 def _register(dtype: str) -> None:
     own, kernel = Path(__file__).with_name("xla.cc"), native.kernel(dtype)
     folders = (jax.ffi.include_dir(), str(Path(native.__file__).parent))

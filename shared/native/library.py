@@ -57,7 +57,7 @@ FUNCTIONS = {
 pack_call = struct.Struct("@4i3qPqPP").pack
 
 _kernels: dict[str, Kernel] = {}
-_failure: str | None = None
+_failures: dict[str, str] = {}  # what could not be built -> why
 _building = threading.RLock()
 _warned = False
 
@@ -72,11 +72,13 @@ def call_of(function_name: str, options: dict[str, Any]) -> Call:
 def why_absent() -> str | None:
     """None if the native kernels seem usable; else why not, in one line. Cheap: it compiles and runs nothing.
 
-    Once a build has failed, its reason.
+    Once a build has failed, and nothing else has been built, its reason.
     """
     if os.environ.get("ALIGNMENT_NATIVE", "1").strip().lower() in ("0", "no", "off", "false"):
         return "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
-    return _failure or why_no_compiler()
+    if _kernels:
+        return None
+    return next(iter(_failures.values()), None) or why_no_compiler()
 
 
 def warn(reason: str) -> None:
@@ -106,17 +108,16 @@ def kernel(dtype: str) -> Kernel:
 def load(wanted: Target, functions: Mapping[str, Any] = MappingProxyType({})) -> ctypes.CDLL:
     """Build, from the cache if possible, and load. functions: name -> types of the arguments; all return a status.
 
-    Raises Absent, and why_absent then says the reason too.
+    Raises Absent. What has failed once is not tried again by this process: each time would cost as long.
     """
-    global _failure
     with _building:
-        reason = why_absent()
+        reason = _failures.get(wanted.name) or why_absent()
         if reason:
             raise Absent(reason)
         try:
             return _typed(_opened(wanted), functions)
         except Absent as error:
-            _failure = str(error)
+            _failures[wanted.name] = str(error)
             raise
 
 

@@ -26,10 +26,14 @@ struct Parameters {
   double open, extend, temperature;
 };
 
-constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18;
+constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
 
-// Gaps are clamped to the limits that the frameworks have too; NaN stays NaN.
+// Gaps and temperatures are clamped to the limits that the frameworks have too; what is not valid stays so.
 inline double clamped(double gap) { return gap < LOWEST ? LOWEST : gap > LARGEST_GAP ? LARGEST_GAP : gap; }
+
+inline double clamped_temperature(double t) {
+  return t > 0 && t <= __DBL_MAX__ ? std::min(std::max(t, COLDEST), HOTTEST) : t;
+}
 
 inline int parameter_count(int kind) {
   return kind == ALIGNMENT_AFFINE ? 3 : kind == ALIGNMENT_FREE_GAP ? 1 : 2;
@@ -44,7 +48,7 @@ inline Parameters parameters_of(int kind, const Real *values, int64_t pair) {
 
 inline Parameters clamped_parameters_of(int kind, const Real *values, int64_t pair) {
   Parameters p = parameters_of(kind, values, pair);
-  return {clamped(p.open), clamped(p.extend), p.temperature};
+  return {clamped(p.open), clamped(p.extend), clamped_temperature(p.temperature)};
 }
 
 inline void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
@@ -128,7 +132,7 @@ inline Worth worth_of(double m, double e, double mt) {
 inline void set_total(Total &total, int lane, const Worth &worth) {
   // m as a fraction, if the exponent is then still one that a float holds exactly: of a large one, only m changes
   double shift = std::floor(std::log2(worth.m)), e = worth.e + shift, m = worth.m * std::exp2(-shift);
-  if (double(Real(e)) != e) e = worth.e, m = worth.m;
+  if (double(Real(e)) - worth.e != shift) e = worth.e, m = worth.m;
   total.inverse_m[lane] = Real(1 / m);
   // a pair without an alignment: every share of its ends becomes 0
   total.e[lane] = worth.exists ? Real(e) : -NOTHING;

@@ -244,13 +244,12 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
     part = smaller(greater(part, all(-1)), all(1));
     Value &h = states.of[0];
     h = {power_of_fraction(part), fused(gaps, lanes.gap_whole, whole), all(0)};
-    if constexpr (pass == Pass::gradients) h.x = part;
     if constexpr (pass == Pass::tangents) h.x = gaps * lanes.gap_tangent;
     // a fraction between 1 and 2, as a cell's
-    Vec shift = exponent_of(h.m);
+    h.e += exponent_of(h.m);
     h.m = fraction_of(h.m);
-    h.e += shift;
-    if constexpr (pass == Pass::gradients) h.x -= shift;
+    // as where a block begins: the same bits whatever the blocks are
+    if constexpr (pass == Pass::gradients) h.x = log2_of(h.m);
   }
   return states;
 }

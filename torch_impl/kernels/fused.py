@@ -61,7 +61,7 @@ def fused(
     batch = similarity.shape[:-2]
     values = _values(parameters, similarity, batch)
     if lengths is None:
-        sizes = torch.empty((0, 2), dtype=torch.int32)  # none: whole matrices
+        sizes = torch.empty((0, 2), dtype=torch.int32, device=similarity.device)  # none: whole matrices
     else:
         here = isinstance(lengths, Tensor) and lengths.device == similarity.device
         sizes = lengths if here else _tensor(lengths, torch.int64, similarity.device)
@@ -86,5 +86,5 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tens
     if any(isinstance(value, (Tensor, np.ndarray)) for value in parameters.values()):
         own = [_tensor(value, like.dtype, like.device).expand(batch) for value in parameters.values()]
         return torch.stack(own, dim=-1)
-    numbers = torch.tensor([float(value) for value in parameters.values()], dtype=like.dtype)
+    numbers = torch.tensor([float(value) for value in parameters.values()], dtype=like.dtype, device=like.device)
     return numbers.expand(*batch, -1)
