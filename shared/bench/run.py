@@ -46,7 +46,11 @@ def run(settings: Settings, record: Record, say: Say) -> None:
             _time_reference(settings, inputs, record, say)
         for number, case in enumerate(cases, 1):
             first = not any(before.variant == case.variant for before in cases[: number - 1])
-            note = ", after compiling its kernels unless they are in the cache" if first and case.variant == "fused" else ""
+            note = (
+                ", after compiling its kernels unless they are in the cache"
+                if first and case.variant == "fused"
+                else ""
+            )
             say(f"[{number}/{len(cases)}] {case.title}{note}")
             record.add(Result(case, _run_case(team, case, settings, folder)))
 
