@@ -4,14 +4,11 @@ D = rows + cols - 1 anti-diagonals have P = min(rows, cols) positions, which are
 anti-diagonal is one axis (P * batch), the batch innermost, for which the compiler makes better loops than for two.
 Tables are (2 + D + 2, (1 + P + 1) * batch): what is around is the border. The neighbour at the same position keeps its
 place; the two others stand one position before, whatever the anti-diagonal.
-
-What is a choice of what is read from the recurrence itself, by handing it symbols.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,51 +16,11 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from jax_impl.recurrences import Array, Parameters
 from shared.numerics import LOWEST
+from shared.plans import SIMILARITY, Choice, plan_of
 
-SIMILARITY = "similarity"
 LN2 = math.log(2)
 # of x, x^2, ...: 2^x for |x| <= 1/2 with a relative error up to 2e-9, fitted by least squares with weights
 _POWERS = (0.693147203, 0.240226479, 0.055503324, 0.00961843628, 0.00133988956, 0.000153536758)
-
-
-class Choice(NamedTuple):
-    """One choice of a smooth maximum: a neighbour's state plus some terms."""
-
-    neighbour: str | None  # None: an alignment begins here
-    state: int
-    terms: tuple[str, ...]  # SIMILARITY, or a parameter
-
-
-class Plan(NamedTuple):
-    """A recurrence as data."""
-
-    states: tuple[tuple[Choice, ...], ...]
-    endings: tuple[Choice, ...]
-
-
-class _Symbols(frozenset):
-    """A sum of symbols."""
-
-    def __add__(self, other: Any) -> "_Symbols":
-        return self if isinstance(other, float) else _Symbols(self | other)
-
-    def choice(self) -> Choice:
-        source = [symbol for symbol in self if not isinstance(symbol, str)]
-        neighbour, state = source[0] if source else (None, 0)
-        return Choice(neighbour, state, tuple(symbol for symbol in self if isinstance(symbol, str)))
-
-
-@functools.cache
-def plan_of(recurrence: Any, names: tuple[str, ...]) -> Plan:
-    """What a recurrence is made of. names: of its parameters, the temperature apart."""
-    symbols: Any = {name: _Symbols([name]) for name in names}
-    count = len(recurrence.border(dict.fromkeys(names, 0.0), 0))
-    diagonal, left, up, own = (
-        tuple(_Symbols([(name, k)]) for k in range(count)) for name in ("diagonal", "left", "up", "cell")
-    )
-    choices = recurrence.choices(symbols, _Symbols([SIMILARITY]), diagonal, left, up)
-    states = tuple(tuple(choice.choice() for choice in of_state) for of_state in choices)
-    return Plan(states, tuple(choice.choice() for choice in recurrence.endings(choices, own)))
 
 
 class Walk:

@@ -27,8 +27,9 @@ import jax.numpy as jnp
 from jax_impl.batches import of_any_batch
 from jax_impl.derivatives import scores_of
 from jax_impl.recurrences import Array, Parameters
-from jax_impl.walk import LN2, SIMILARITY, Choice, Walk, exp2, sum_of_powers
+from jax_impl.walk import LN2, Walk, exp2, sum_of_powers
 from shared.numerics import LOWEST
+from shared.plans import SIMILARITY, Choice
 
 Arrays = tuple[Array, ...]
 

@@ -2,8 +2,7 @@
 
 Cells (i, j) are packed by (i + j, i), each a row of one value per pair. Arrays of states have a border slot at either
 end of each anti-diagonal, for the cells outside. So the neighbours of an anti-diagonal's cells are slices: their
-states stand in the order of the cells, and no shift or select is needed. What is a choice of what is read from the
-recurrence itself, by handing it symbols.
+states stand in the order of the cells, and no shift or select is needed.
 """
 
 import functools
@@ -16,9 +15,9 @@ import torch
 
 from shared.alignments import ALIGNMENTS
 from shared.numerics import LOWEST
+from shared.plans import SIMILARITY, Choice, plan_of
 from torch_impl.recurrences import RECURRENCES, Parameters, Tensor
 
-SIMILARITY = "similarity"
 # numbers that are worked on at once: on a CPU they should stay in its cache
 IN_CACHE, IN_MEMORY = 100_000, 2**26
 # bytes of memory that is kept from call to call
@@ -27,51 +26,12 @@ MOST_KEPT = 2**26
 NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
 
 
-class Choice(NamedTuple):
-    """One choice of a smooth maximum: a neighbour's state plus some terms."""
-
-    neighbour: str | None  # None: an alignment begins here
-    state: int
-    terms: tuple[str, ...]  # SIMILARITY, or a parameter
-
-
-class Plan(NamedTuple):
-    """A recurrence as data."""
-
-    recurrence: Any
-    names: tuple[str, ...]  # of the parameters that are added; the temperature apart
-    states: tuple[tuple[Choice, ...], ...]
-    endings: tuple[Choice, ...]
-
-
-class _Symbols(frozenset):
-    """A sum of symbols."""
-
-    def __add__(self, other: Any) -> "_Symbols":
-        return self if isinstance(other, float) else _Symbols(self | other)
-
-    def choice(self) -> Choice:
-        source = [symbol for symbol in self if not isinstance(symbol, str)]
-        neighbour, state = source[0] if source else (None, 0)
-        return Choice(neighbour, state, tuple(symbol for symbol in self if isinstance(symbol, str)))
-
-
 @functools.cache
-def plan_of(problem: str, options: str) -> Plan:
-    """What the recurrence of a problem is made of. options: "name=value,..."."""
+def recurrence_of(problem: str, options: str) -> tuple[Any, tuple[str, ...]]:
+    """A problem's recurrence, and the parameters that it adds, the temperature apart. options: "name=value,..."."""
     given = dict(option.split("=") for option in options.split(",") if option)
     chosen = {name: {str(value): value for value in (True, False)}.get(value, value) for name, value in given.items()}
-    recurrence = RECURRENCES[problem](**chosen)
-    names = tuple(name for name in ALIGNMENTS[problem].parameters if name != "temperature")
-    symbols: Any = {name: _Symbols([name]) for name in names}
-    count = len(recurrence.border(dict.fromkeys(names, 0.0), 0))
-    near, own = (
-        [tuple(_Symbols([(name, k)]) for k in range(count)) for name in names]
-        for names in (("diagonal", "left", "up"), ("cell",))
-    )
-    choices = recurrence.choices(symbols, _Symbols([SIMILARITY]), *near)
-    states = tuple(tuple(choice.choice() for choice in of_state) for of_state in choices)
-    return Plan(recurrence, names, states, tuple(choice.choice() for choice in recurrence.endings(choices, *own)))
+    return RECURRENCES[problem](**chosen), tuple(n for n in ALIGNMENTS[problem].parameters if n != "temperature")
 
 
 class Layout(NamedTuple):
@@ -184,7 +144,8 @@ class Walk:
 
     def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> None:
         self.memory = memory
-        self.plan = plan_of(problem, options)
+        self.recurrence, self.names = recurrence_of(problem, options)
+        self.plan = plan_of(self.recurrence, self.names)
         self.shape = s.shape
         batch, rows, cols = s.shape
         lengths = lengths.clamp(min=0).minimum(lengths.new_tensor([rows, cols]))
@@ -195,11 +156,11 @@ class Walk:
         self.chunks = list(_chunks(self.layout.sizes, (IN_CACHE if s.device.type == "cpu" else IN_MEMORY) // batch))
         self.lengths = lengths.t().contiguous()  # (2, batch)
         *own, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
-        self.parameters: Parameters = dict(zip(self.plan.names, own, strict=True))
+        self.parameters: Parameters = dict(zip(self.names, own, strict=True))
         self.scaled = {n: (v / self.temperature).clamp(LOWEST, -LOWEST) for n, v in self.parameters.items()}
         # of each row and of each column; where an alignment may end, the two never have to do with each other
         i, j = (torch.arange(count, device=s.device)[:, None] for count in longest)
-        may_end, last = self.plan.recurrence.may_end, self.lengths - 1
+        may_end, last = self.recurrence.may_end, self.lengths - 1
         self.inside = i < self.lengths[0], j < self.lengths[1]
         self.may_end = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
         self.s = self.pack(s)
@@ -261,7 +222,7 @@ class Walk:
 def fill(walk: Walk) -> list[Tensor]:
     """The states at temperature 1."""
     plan, layout = walk.plan, walk.layout
-    states = walk.states(plan.recurrence.border(walk.scaled, layout.border_diagonal))
+    states = walk.states(walk.recurrence.border(walk.scaled, layout.border_diagonal))
     terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in walk.scaled.items()}
     terms[SIMILARITY] = walk.s.split(layout.sizes)
     views, own = all_views(walk, states)

@@ -22,9 +22,10 @@ from typing import Any
 import torch
 
 from shared.numerics import LOWEST
+from shared.plans import SIMILARITY, Choice
 from torch_impl.derivatives import Engine
 from torch_impl.recurrences import Parameters, Tensor
-from torch_impl.walk import SIMILARITY, Choice, Chunk, Memory, Walk, all_views, alone, fill
+from torch_impl.walk import Chunk, Memory, Walk, all_views, alone, fill
 
 
 class Ends:
@@ -38,7 +39,7 @@ class Ends:
         # kept apart from it: their sum may be too large to hold the logarithm
         self.log_odds = odds.mul_((best - highest).exp_()).sum(0).log()
         scaled = highest + self.log_odds
-        recurrence = walk.plan.recurrence
+        recurrence = walk.recurrence
         # as low as LOWEST in the units of the walk, or in those of the similarity
         lowest = torch.where(highest <= LOWEST / 2, LOWEST, highest * walk.temperature)
         self.empty = recurrence.is_empty(lowest, walk.lengths)
@@ -47,7 +48,7 @@ class Ends:
 
     def unless_empty(self, scores: Tensor, parameters: Parameters) -> Tensor:
         """The scores, but where there is no alignment what it counts by these parameters. Linear."""
-        return torch.where(self.empty, self.walk.plan.recurrence.empty_score(parameters, self.walk.lengths), scores)
+        return torch.where(self.empty, self.walk.recurrence.empty_score(parameters, self.walk.lengths), scores)
 
     def _of_chunk(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
         worths = self._worths(chunk)
@@ -139,7 +140,7 @@ class Totals:
         walk = self.walk
         for name in walk.parameters:
             ones = {other: float(other == name) for other in walk.parameters}
-            tangents = walk.plan.recurrence.border_tangent(ones, walk.layout.border_diagonal)
+            tangents = walk.recurrence.border_tangent(ones, walk.layout.border_diagonal)
             for state, tangent in zip(slopes.states, tangents, strict=True):
                 self.values[name] += (state.index_select(0, walk.layout.border) * tangent).sum(0)
 
@@ -235,7 +236,7 @@ def _tangents(
     t_parameters = dict(zip(walk.parameters, own, strict=True))
     t_terms = {SIMILARITY: walk.pack(t_s), **t_parameters}
 
-    t_states = walk.states(walk.plan.recurrence.border_tangent(t_parameters, walk.layout.border_diagonal))
+    t_states = walk.states(walk.recurrence.border_tangent(t_parameters, walk.layout.border_diagonal))
     views, own_views = all_views(walk, t_states)
     t_score = torch.zeros_like(walk.temperature)
     for chunk in walk.chunks:
