@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+import torch._dynamo
 from frameworks import FRAMEWORKS
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -52,6 +53,7 @@ def captured(
         graphs.append(module)
         return module.forward
 
+    torch._dynamo.reset()  # what once ended in an error, as other tests want it to, is not traced again before
     function = FRAMEWORKS["torch"].backend.function(problem, variant, unroll=unroll)
     # a string in the signature, but a callable serves as well
     compiled(function, backend=keep)(torch.from_numpy(matrix(*shape)))  # pyright: ignore[reportArgumentType]

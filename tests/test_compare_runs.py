@@ -70,7 +70,7 @@ def test_progress_goes_to_standard_error(both: Run):
     assert [line for line in lines if line.startswith("[")] == [
         "[1/4] PyTorch vmap score",
         "[2/4] JAX vmap score",
-        "[3/4] PyTorch fused score, not compiled",
+        "[3/4] PyTorch fused score, not compiled, after compiling its kernels unless they are in the cache",
         "[4/4] JAX fused score",
     ]
     assert "starting" not in both.done.stdout.splitlines()[0] and "[1/4]" not in both.done.stdout
