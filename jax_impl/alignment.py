@@ -11,15 +11,13 @@ from jax_impl.recurrences import RECURRENCES, Array
 from jax_impl.sweeps import SCANNING, SWEEPS
 from jax_impl.wavefront import wavefront
 from shared import checks, native
-from shared.variants import CPU_ONLY, choose_variant, fastest_variant, usable_variants
+from shared.variants import CPU_ONLY, choose_variant, usable_variants
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}
 _no_kernels = native.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
-# what "auto" picks on a CPU
-AUTO = fastest_variant(ABSENT)
 
 
 def align(

@@ -30,6 +30,12 @@ def see(argument: Any) -> checks.Seen:
     return checks.Seen("jax.Array", argument.shape, str(argument.dtype), values)
 
 
+def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:
+    """Which cells of (*batch, rows, cols) are inside lengths (*batch, 2)."""
+    i, j = jnp.arange(rows), jnp.arange(cols)
+    return (i[:, None] < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
+
+
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
     checks.check_alignment(see, similarity, lengths, parameters)
@@ -43,9 +49,8 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     sizes = full if lengths is None else jnp.clip(jnp.asarray(lengths), 0, full).astype(jnp.int32)
     sizes = jnp.broadcast_to(sizes, (*batch, 2))
 
-    inside = (jnp.arange(rows)[:, None] < sizes[..., 0, None, None]) & (jnp.arange(cols) < sizes[..., 1, None, None])
     # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
-    s = jnp.maximum(jnp.where(inside, s, 0.0), LOWEST)
+    s = jnp.maximum(jnp.where(inside(sizes, rows, cols), s, 0.0), LOWEST)
     # an empty matrix becomes one cell that lies outside lengths
     s = jnp.pad(s, [(0, 0)] * len(batch) + [(0, max(0, 1 - rows)), (0, max(0, 1 - cols))])
     values = {n: jnp.broadcast_to(_parameter(n, value).astype(s.dtype), batch) for n, value in parameters.items()}

@@ -14,7 +14,7 @@ import numpy as np
 
 import jax_impl
 from jax_impl import sweeps
-from jax_impl.alignment import ABSENT, AUTO, align
+from jax_impl.alignment import ABSENT, align
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
 from shared.variants import keyword_defaults
@@ -22,7 +22,6 @@ from shared.variants import keyword_defaults
 NAME = "jax"
 TITLE = "JAX"
 absent = ABSENT
-auto = AUTO
 # every variant is right to every order, compiled or not
 first_order: dict[str, str] = {}
 uncompiled: dict[str, str] = {}

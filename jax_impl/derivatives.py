@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
+from jax_impl.arguments import inside
 from jax_impl.linear import Linear
 
 Array = jax.Array
@@ -106,16 +107,14 @@ def _slope(lengths: Array, d_similarity: Array, d_parameters: Arrays, t_similari
     terms = [d * t for d, t in zip(d_parameters, t_parameters, strict=True) if not _is_zero(t)]
     if not _is_zero(t_similarity):
         # the derivatives are 0 outside of lengths, but a tangent may be anything there
-        (inside,) = Linear(_inside, _unchanged, "")((lengths,), (t_similarity,))
-        terms.append((d_similarity * inside).sum(axis=(-2, -1)))
+        (masked,) = Linear(_inside, _unchanged, "")((lengths,), (t_similarity,))
+        terms.append((d_similarity * masked).sum(axis=(-2, -1)))
     return functools.reduce(operator.add, terms)
 
 
 def _inside(fixed: Sequence[Array], arguments: Sequence[Array]) -> list[Array]:
     (lengths,), (matrix,) = fixed, arguments
-    rows, cols = matrix.shape[-2:]
-    sizes = lengths[..., None, None, :]
-    return [jnp.where((jnp.arange(rows)[:, None] < sizes[..., 0]) & (jnp.arange(cols) < sizes[..., 1]), matrix, 0)]
+    return [jnp.where(inside(lengths, *matrix.shape[-2:]), matrix, 0)]
 
 
 def _unchanged(_: Sequence[Array], cotangents: Sequence[Array]) -> list[Array]:

@@ -135,13 +135,7 @@ def gradients(walk: Walk, wanted: tuple[bool, ...]) -> tuple[Array, Array, Array
     def ending(end: Choice, d: Any) -> Array:
         return exp2(ends.logs(end, d))
 
-    def uncertainty(d: Array) -> Array:
-        parts = [exp2(log) * log for log in (ends.logs(end, d) for end in walk.plan.endings)]
-        for k, choices in enumerate(walk.plan.states):
-            inverse = _log_inverse(walk.row(shares.inverse[k], d))
-            parts += [change(k, choice, d) * (shares.logs(k, choice, d) + inverse) for choice in choices]
-        return sum(parts[1:], parts[0]) * -LN2
-
+    uncertainty = functools.partial(_uncertainty, walk, ends, shares, change, ending)
     d_similarity = walk.unskew(_of_term(walk, SIMILARITY, change, ending))
     return ends.scores, d_similarity, _of_parameters(walk, wanted, change, ending, uncertainty, ends)
 
@@ -195,14 +189,8 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
     def change(k: int, choice: Choice, d: Any) -> Array:
         return share(k, choice, t_slopes, d)
 
-    def uncertainty(d: Array) -> Array:
-        parts = [ending(end, d) * ends.logs(end, d) for end in walk.plan.endings]
-        for k, choices in enumerate(walk.plan.states):
-            inverse = walk.read(inverses[k], d)
-            parts += [change(k, choice, d) * (shares.logs(k, choice, d) + inverse) for choice in choices]
-        return sum(parts[1:], parts[0]) * -LN2
-
     wanted = (True,) * len(t_parameters)
+    uncertainty = functools.partial(_uncertainty, walk, ends, shares, change, ending)
     d_similarity = walk.unskew(_of_term(walk, SIMILARITY, change, ending))
     return d_similarity, _of_parameters(walk, wanted, change, ending, uncertainty, None)
 
@@ -221,6 +209,15 @@ def _of_term(walk: Walk, name: str, change: Callable, ending: Callable, d: Any =
             if not isinstance(counts, float) or counts:
                 parts.append(change(k, choice, d) * counts)
     return sum(parts[1:], parts[0])
+
+
+def _uncertainty(walk: Walk, ends: Ends, shares: Shares, change: Callable, ending: Callable, d: Array) -> Array:
+    """The derivatives for the temperature in the cells: of the entropy of endings and shares."""
+    parts = [ending(end, d) * ends.logs(end, d) for end in walk.plan.endings]
+    for k, choices in enumerate(walk.plan.states):
+        inverse = _log_inverse(walk.row(shares.inverse[k], d))
+        parts += [change(k, choice, d) * (shares.logs(k, choice, d) + inverse) for choice in choices]
+    return sum(parts[1:], parts[0]) * -LN2
 
 
 def _of_parameters(

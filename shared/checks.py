@@ -119,10 +119,7 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
         return
     is_temperature = name == "temperature"
     least, most = TEMPERATURES if is_temperature else (-math.inf, LARGEST_GAP)
-    values = seen.values()
-    if all(map(_is_finite, values)) and least <= min(values, default=least) and max(values, default=most) <= most:
-        return
-    for pair, value in enumerate(values):
+    for pair, value in enumerate(seen.values()):
         if not _is_finite(value) or not least <= value <= most:
             wanted = f"between {least:g} and {most:g}" if is_temperature else f"finite and at most {most:g}"
             where = f" for pair {pair}" if seen.shape else ""

@@ -16,7 +16,8 @@ LOWEST = -1e20
 LARGEST_GAP = 1e18
 
 # The temperatures between which results are promised. Beyond, similarities of usual size divided by the temperature
-# would leave the range of the recurrences; scores long are the exact alignment's then, or those of pure chance.
+# would leave the range of the recurrences; long before, scores are the exact alignment's, or those of pure chance. The
+# native kernels have these limits in solve.h.
 TEMPERATURES = 1e-15, 1e15
 
 # Of the reference's central differences for second derivatives, in units of the temperature.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shared import checks, native
-from shared.variants import choose_variant, fastest_variant, usable_variants
+from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
@@ -22,8 +22,6 @@ ABSENT: dict[str, str] = {}
 _no_kernels = native.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
-# what "auto" picks on a CPU
-AUTO = fastest_variant(ABSENT)
 # variant -> (function name, options) -> what computes scores, gradients and their tangents
 ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {"wavefront": wavefront.engine}
 # the rungs that autograd differentiates by itself
@@ -99,8 +97,7 @@ def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, paramet
     if single:
         s, sizes, values = s[None], sizes[None], values[None]
     # torch.func.vmap over nothing cannot multiply numbers, but it can multiply a batch of one
-    scores = scores_of(engine, text, s, sizes, values) if len(s) else s.sum(dim=(1, 2)) + values.sum(dim=1)
-    scores = (scores * arguments.valid.view(-1)).to(arguments.result_dtype)
+    scores = (scores_of(engine, text, s, sizes, values) * arguments.valid.view(-1)).to(arguments.result_dtype)
     return scores[0] if single else scores
 
 

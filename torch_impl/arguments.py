@@ -55,6 +55,12 @@ def from_numpy(array: np.ndarray) -> torch.Tensor:
     return torch.tensor(np.array(array))
 
 
+def inside(lengths: torch.Tensor, rows: int, cols: int) -> torch.Tensor:
+    """Which cells of (*batch, rows, cols) are inside lengths (*batch, 2)."""
+    i, j = torch.arange(rows, device=lengths.device), torch.arange(cols, device=lengths.device)
+    return (i[:, None] < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
+
+
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: bool = True) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
 
@@ -69,10 +75,8 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     sizes = sizes.expand(*batch, 2)
 
     if mask:
-        i, j = torch.arange(rows, device=s.device), torch.arange(cols, device=s.device)
-        inside = (i[:, None] < sizes[..., 0, None, None]) & (j < sizes[..., 1, None, None])
         # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
-        s = torch.where(inside, s, 0.0).maximum(s.new_tensor(LOWEST))
+        s = torch.where(inside(sizes, rows, cols), s, 0.0).maximum(s.new_tensor(LOWEST))
     if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
         s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
     values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}

@@ -17,13 +17,12 @@ from shared import native
 from shared.alignments import ALIGNMENTS
 from shared.variants import keyword_defaults
 from torch_impl import sweeps
-from torch_impl.alignment import ABSENT, AUTO, align
+from torch_impl.alignment import ABSENT, align
 from torch_impl.compiler import compiled as compile_function
 
 NAME = "torch"
 TITLE = "PyTorch"
 absent = ABSENT
-auto = AUTO
 first_order = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
 uncompiled = {"hvp": "torch.compile has no second derivatives"}
 # these have no use for torch.compile around them: what they do is one operator

@@ -23,6 +23,7 @@ from torch._C import _autograd, _functorch  # pyright: ignore[reportAttributeAcc
 from torch.autograd import forward_ad
 
 from shared.checks import CannotDifferentiate
+from torch_impl.arguments import inside
 from torch_impl.transforms import is_recorded, is_traced, levels_of, under_derivative_transform, under_forward_mode
 
 Tensor = torch.Tensor
@@ -77,7 +78,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
         return _Gradients.apply(engine, text, values.requires_grad, s, lengths, values)[0]
     below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in (s, values)]
     scores, d_s, d_values = _Gradients.apply(engine, text, True, below[0], lengths, below[1])
-    # each change is 0, and has a derivative; in the padding it would be NaN
+    # each change is 0, and has a derivative; where a match is forbidden it would be NaN
     t_s, t_values = (tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip((s, values), below, strict=True))
     return scores + _slope(lengths, d_s, d_values, t_s, t_values)
 
@@ -218,9 +219,7 @@ def _inside(lengths: Tensor, matrices: Tensor) -> Tensor:
     """The matrices with zeros outside lengths."""
     if not len(lengths):  # none are given
         return matrices
-    i, j = (torch.arange(size, device=matrices.device) for size in matrices.shape[1:])
-    inside = (i[:, None] < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
-    return torch.where(inside, matrices, 0.0)
+    return torch.where(inside(lengths, *matrices.shape[1:]), matrices, 0.0)
 
 
 def _direction(given: Sequence[Tensor | None], s: Tensor, values: Tensor) -> list[Tensor]:

@@ -44,13 +44,9 @@ def run(settings: Settings, record: Record, say: Say) -> None:
         record.start(settings, inputs, team, missing, absent)
         if settings.ladder:
             _time_reference(settings, inputs, record, say)
+        first_fused = next((case for case in cases if case.variant == "fused"), None)
         for number, case in enumerate(cases, 1):
-            first = not any(before.variant == case.variant for before in cases[: number - 1])
-            note = (
-                ", after compiling its kernels unless they are in the cache"
-                if first and case.variant == "fused"
-                else ""
-            )
+            note = ", after compiling its kernels unless they are in the cache" if case is first_fused else ""
             say(f"[{number}/{len(cases)}] {case.title}{note}")
             record.add(Result(case, _run_case(team, case, settings, folder)))
 

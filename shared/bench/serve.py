@@ -44,14 +44,13 @@ def serve(channel: TextIO, framework: str, device: str, dtype: str, threads: int
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     start, _ = timed(lambda: backend.start_compiler(device))
     absent = absent_on(device, backend.absent)
+    abilities = Abilities(fastest_variant(absent), absent, backend.first_order, backend.uncompiled, backend.ready)
     send(
         event="hello",
-        abilities=Abilities(
-            fastest_variant(absent), absent, backend.first_order, backend.uncompiled, backend.ready
-        )._asdict(),
+        abilities=abilities._asdict(),
         environment=backend.environment(device) | {"threads": used, "cores": cores, "compiler_start_seconds": start},
     )
-    runner = _Runner(backend, device, dtype, Path(folder), send)
+    runner = _Runner(backend, abilities.auto, device, dtype, Path(folder), send)
     for line in _lines():
         case = json.loads(line)
         try:
@@ -84,10 +83,9 @@ def _one_line(error: BaseException) -> str:
 class _Runner:
     """Runs cases on one framework; keeps the inputs and the proved answers."""
 
-    def __init__(self, backend: Any, device: str, dtype: str, folder: Path, send: Any) -> None:
-        self.backend, self.device, self.dtype, self.send = backend, device, dtype, send
+    def __init__(self, backend: Any, auto: str, device: str, dtype: str, folder: Path, send: Any) -> None:
+        self.backend, self.auto, self.device, self.dtype, self.send = backend, auto, device, dtype, send
         self.folder = folder
-        self.auto = fastest_variant(absent_on(device, backend.absent))
         self.witnesses: dict[bool, Answer] = {}
 
     @functools.cache  # noqa: B019 - one runner lives as long as its process

@@ -28,7 +28,7 @@ struct Parameters {
 
 constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
 
-// Gaps and temperatures are clamped to the limits that the frameworks have too; what is not valid stays so.
+// Gaps and temperatures are clamped to the limits of shared/numerics.py; what is not valid stays so.
 inline double clamped(double gap) { return gap < LOWEST ? LOWEST : gap > LARGEST_GAP ? LARGEST_GAP : gap; }
 
 inline double clamped_temperature(double t) {
@@ -95,11 +95,9 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   lanes.d_similarity[lane] = job.d_similarity ? job.d_similarity + pair * call.rows * call.cols : nullptr;
 
   double scale = LOG2_E / p.temperature, ratio = t.temperature / p.temperature;
-  double largest = IS_FLOAT ? double(__FLT_MAX__) : __DBL_MAX__;
-  double high = std::min(scale, largest);
-  lanes.scale_high[lane] = Real(high);
-  lanes.scale_low[lane] = Real(high - double(Real(high)));
-  lanes.inverse_t[lane] = Real(std::min(1 / p.temperature, largest));
+  lanes.scale_high[lane] = Real(scale);
+  lanes.scale_low[lane] = Real(scale - double(Real(scale)));
+  lanes.inverse_t[lane] = Real(1 / p.temperature);
   lanes.t_ratio[lane] = Real(ratio);
 
   const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
