@@ -6,17 +6,24 @@
 import contextlib
 import functools
 import importlib.metadata
+import tempfile
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
+import jax.monitoring
+import jax.profiler
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
 from jax_impl import sweeps
 from jax_impl.alignment import ABSENT, align
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
+from shared.bench.measure import CompileTimes, covered
 from shared.variants import keyword_defaults
 
 NAME = "jax"
@@ -113,12 +120,52 @@ def build(variant: str, dtype: str) -> None:
         register(dtype)
 
 
-@contextlib.contextmanager
-def empty_caches() -> Iterator[None]:
-    """Inside, nothing is known that was compiled before; on disk JAX keeps nothing unless it is asked to."""
+def forget_compiled() -> None:
+    """Nothing is known any more that was compiled in this process."""
     jax.clear_caches()
     sweeps.forget_compiled()
-    yield
+
+
+@contextlib.contextmanager
+def compiler_cache(folder: Path) -> Iterator[None]:
+    """Inside, what is compiled is kept in the folder and looked for there, whatever its size; JAX keeps nothing else."""
+    wanted = {
+        "jax_compilation_cache_dir": str(folder),
+        "jax_persistent_cache_min_compile_time_secs": 0.0,
+        "jax_persistent_cache_min_entry_size_bytes": -1,
+    }
+    before = {name: getattr(jax.config, name) for name in wanted}
+    _configure(wanted)
+    try:
+        yield
+    finally:
+        _configure(before)
+
+
+def _configure(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()  # it remembers the folder that it was opened with
+
+
+@contextlib.contextmanager
+def compile_times() -> Iterator[CompileTimes]:
+    """Seconds that go into tracing (to StableHLO) and compiling (by XLA) inside; known when it ends."""
+    spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+
+    def listen(event: str, duration: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            end = time.perf_counter()
+            spans[event.endswith("backend_compile_duration")].append((end - duration, end))
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    times = CompileTimes()
+    try:
+        yield times
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+        times.compiling = covered(spans[True])
+        times.tracing = covered(spans[True] + spans[False]) - times.compiling
 
 
 def set_threads(threads: int) -> int:
@@ -126,12 +173,50 @@ def set_threads(threads: int) -> int:
     return threads
 
 
-def peak_bytes(device: str) -> int | None:
-    """Peak of device memory in use so far, by the framework's own counter; None on a CPU."""
+# JAX's counter of an accelerator's peak memory cannot be set back: it tells of one case in a process
+peak_only_rises = True
+
+
+class DeviceMemory:
+    """Peak of an accelerator's memory above what was in use at the first start, by the framework's own counter."""
+
+    def __init__(self, device: str) -> None:
+        self._device = jax.devices(device)[0]
+        self._before: int | None = None
+
+    def start(self) -> None:
+        """Set the mark, once."""
+        if self._before is None:
+            self._before = (self._device.memory_stats() or {}).get("bytes_in_use")
+
+    def stop(self) -> int | None:
+        """Peak above the mark; None where the device does not tell."""
+        peak = (self._device.memory_stats() or {}).get("peak_bytes_in_use")
+        return None if peak is None or self._before is None else peak - self._before
+
+
+def device_seconds(call: Callable[[], Any], device: str) -> float | None:
+    """Seconds that an accelerator was busy with one call, read from the profiler; None on a CPU."""
     if device == "cpu":
         return None
-    statistics = jax.devices(device)[0].memory_stats() or {}
-    return statistics.get("peak_bytes_in_use")
+    with tempfile.TemporaryDirectory(prefix="compare-") as name:
+        with jax.profiler.trace(name):
+            call()
+        spans = [
+            (event.start_ns, event.start_ns + event.duration_ns)
+            for path in Path(name).rglob("*.xplane.pb")
+            for plane in jax.profiler.ProfileData.from_file(str(path)).planes
+            if plane.name.startswith("/device:GPU")
+            for line in plane.lines
+            if line.name.startswith("Stream")
+            for event in line.events
+        ]
+    return covered(spans) / 1e9 if spans else None
+
+
+def copy(value: jax.Array) -> jax.Array:
+    """The value again, in memory of its own."""
+    return wait(value.copy())
 
 
 def environment(device: str) -> dict[str, Any]:

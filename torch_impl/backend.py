@@ -5,16 +5,20 @@
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import torch._dynamo
+import torch._dynamo.utils
 
 import torch_impl
 from shared import native
 from shared.alignments import ALIGNMENTS
+from shared.bench.measure import CompileTimes
 from shared.variants import keyword_defaults
 from torch_impl import sweeps
 from torch_impl.alignment import ABSENT, align
@@ -113,15 +117,50 @@ def build(variant: str, dtype: str) -> None:
         native.kernel(dtype)
 
 
-@contextlib.contextmanager
-def empty_caches() -> Iterator[None]:
-    """Inside, nothing is known that was compiled before, neither in this process nor on disk."""
-    from torch._inductor.utils import fresh_cache  # here: it takes a second to import
+def forget_compiled() -> None:
+    """Nothing is known any more that was compiled in this process."""
+    from torch._inductor.utils import clear_caches  # here: it takes a second to import
 
     torch._dynamo.reset()
+    clear_caches()
     sweeps.forget_compiled()
-    with fresh_cache():
+
+
+@contextlib.contextmanager
+def compiler_cache(folder: Path) -> Iterator[None]:
+    """Inside, what is compiled is kept in the folder and looked for there."""
+    wanted = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)  # the compiler reads them each time
+    try:
         yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def compile_times() -> Iterator[CompileTimes]:
+    """Seconds that go into tracing (Dynamo) and compiling (AOTAutograd and inductor) inside; known when it ends."""
+    before = _compiler_totals()
+    times = CompileTimes()
+    try:
+        yield times
+    finally:
+        after = _compiler_totals()
+        frame, backend, backward = (
+            after.get(name, 0.0) - before.get(name, 0.0)
+            for name in ("entire_frame_compile", "backend_compile", "entire_backward_compile")
+        )
+        # the forward's backend runs inside its frame; the backward is compiled by itself, from what was traced then
+        times.tracing, times.compiling = frame - backend, backend + backward
+
+
+def _compiler_totals() -> dict[str, float]:
+    return torch._dynamo.utils.calculate_time_spent()
 
 
 def set_threads(threads: int) -> int:
@@ -130,9 +169,42 @@ def set_threads(threads: int) -> int:
     return torch.get_num_threads()
 
 
-def peak_bytes(device: str) -> int | None:
-    """Peak of device memory in use so far, by the framework's own counter; None on a CPU."""
-    return torch.cuda.max_memory_allocated() if device == "cuda" else None
+# PyTorch's counter of an accelerator's peak memory can be set back before each case
+peak_only_rises = False
+
+
+class DeviceMemory:
+    """Peak of an accelerator's memory above what was in use at the last start, by the framework's own counter."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._before = 0
+
+    def start(self) -> None:
+        """Set the mark."""
+        torch.cuda.reset_peak_memory_stats(self._device)
+        self._before = torch.cuda.memory_allocated(self._device)
+
+    def stop(self) -> int | None:
+        """Peak above the mark."""
+        return torch.cuda.max_memory_allocated(self._device) - self._before
+
+
+def device_seconds(call: Callable[[], Any], device: str) -> float | None:
+    """Seconds from the first to the last work that one call gives an accelerator, by its clock; None on a CPU."""
+    if device == "cpu":
+        return None
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1e3
+
+
+def copy(value: torch.Tensor) -> torch.Tensor:
+    """The value again, in memory of its own."""
+    return wait(value.clone())
 
 
 def environment(device: str) -> dict[str, Any]:

@@ -1,20 +1,31 @@
-"""The clock: the first call, then the steady state."""
+"""The clock: a first call, the calls until times have settled, and blocks of timed calls."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shared.bench.memory import MemoryMeter
+# Warm-up ends when the median of the last calls is no longer below that of the calls before by more than this; or after
+# so many calls or seconds, whatever comes first. A call that takes longer than all of these seconds is made once.
+SETTLED = 0.03
+WINDOW = 3
+MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 2.0
 
-# without a number of repeats from the user: up to this many, within this time, and never fewer than the minimum
-DEFAULT_REPEATS, DEFAULT_SECONDS, LEAST_REPEATS = 100, 2.0, 5
+
+@dataclass
+class CompileTimes:
+    """Seconds of a call that went into tracing and compiling; None where the framework does not tell."""
+
+    tracing: float | None = None
+    compiling: float | None = None
 
 
-class Steady(NamedTuple):
-    """Times of the calls after the first, and what they took in memory."""
+class Settled(NamedTuple):
+    """How the warm-up went."""
 
-    seconds: list[float]
-    peak_bytes: int | None
+    calls: int
+    stable: bool
+    seconds: float  # of the last calls, their median
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -24,23 +35,42 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def steady_state(call: Callable[[], Any], repeats: int | None, warm_up: bool, memory: MemoryMeter | None) -> Steady:
-    """Call again and again; every sample is kept.
-
-    Memory, if it is asked for, is measured by one call more, without the clock: setting its mark gives pages back
-    that a timed call would have to fetch again.
-    """
-    if warm_up:
-        call()
+def warm_up(call: Callable[[], Any]) -> Settled:
+    """Call until the times have settled, within bounds."""
     seconds: list[float] = []
-    wanted = repeats or DEFAULT_REPEATS
-    while len(seconds) < wanted:
-        enough = repeats is None and len(seconds) >= LEAST_REPEATS
-        if enough and sum(seconds) + seconds[-1] > DEFAULT_SECONDS:
-            break
+    while True:
         seconds.append(timed(call)[0])
-    if memory is None:
-        return Steady(seconds, None)
-    memory.start()
-    call()
-    return Steady(seconds, memory.stop())
+        if len(seconds) >= 2 * WINDOW:
+            before, last = _middle(seconds[-2 * WINDOW : -WINDOW]), _middle(seconds[-WINDOW:])
+            if last >= before * (1 - SETTLED):
+                return Settled(len(seconds), True, last)
+        if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
+            return Settled(len(seconds), False, _middle(seconds[-WINDOW:]))
+
+
+def _middle(seconds: list[float]) -> float:
+    # the upper one of two: no NumPy here, a call may take a few microseconds only
+    return sorted(seconds)[len(seconds) // 2]
+
+
+def longer(call: Callable[[], Any], fraction: float) -> Callable[[], Any]:
+    """A call that works this fraction longer than the given one: the planted difference of the protocol's own test."""
+
+    def slowed() -> Any:
+        start = time.perf_counter()
+        result = call()
+        end = start + (time.perf_counter() - start) * (1 + fraction)
+        while time.perf_counter() < end:
+            pass
+        return result
+
+    return slowed
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of (start, end) spans: what nests or overlaps counts once."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,29 +1,25 @@
-"""Peak memory of a case: the framework's counter on an accelerator, the process on a CPU."""
+"""Peak memory of a case on a CPU: the process's. On an accelerator each framework's backend has a counter."""
 
 import contextlib
 import ctypes
-from collections.abc import Callable
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 
 
-class MemoryMeter:
-    """Peak above what was in use at the start, in bytes; None where the system does not tell.
+class ProcessMemory:
+    """Peak of the process above what was in use at the start, in bytes; None where the system does not tell.
 
     What the C library keeps from earlier calls is given back first. What a framework itself keeps for reuse counts
     as in use.
     """
 
-    def __init__(self, device_peak: Callable[[], int | None]) -> None:
-        self._device_peak = device_peak
+    def __init__(self) -> None:
         self._before: int | None = None
 
     def start(self) -> None:
         """Set the mark; on Linux the process's peak is set back to what it uses now (clear_refs, value 5)."""
-        if self._device_peak() is not None:
-            return
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)  # glibc
         try:
@@ -34,10 +30,7 @@ class MemoryMeter:
         self._before = _kilobytes("VmRSS")
 
     def stop(self) -> int | None:
-        """Peak since the mark."""
-        on_device = self._device_peak()
-        if on_device is not None:
-            return on_device
+        """Peak above the mark."""
         peak = _kilobytes("VmHWM")
         if self._before is None or peak is None:
             return None

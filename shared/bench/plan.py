@@ -1,5 +1,6 @@
 """What a run is asked for (Settings), and the cases that this makes."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,11 +10,15 @@ from shared.variants import Abilities, variant_names
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
 PASSES = tuple(dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.passes))
 
+# The names of inputs: the one pair, and the batch. A sweep names each of its own by its size.
+SINGLE, BATCH = "single", "batch"
+
 # The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
-_DEFAULT_VARIANTS = ("scan_select", "vmap", "wavefront")
+_DEFAULT_VARIANTS = ("vmap", "wavefront")
 # Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
-_BATCH_RUNGS = ("batch_loop", "vmap")
+# What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
+_FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "fused")
 _DEFAULT_PASSES = ("score", "marginals")
 
 
@@ -31,14 +36,19 @@ class Settings:
     batch: int | None = None
     size: tuple[int, int] | None = None
     dtype: str = "float32"
-    repeats: int | None = None
     arguments: dict[str, Any] = field(default_factory=dict)  # of the problem; what is not here has its default
     seed: int = 0
     threads: int = 1
     unroll: int | None = None
     compile_limit: float = 120.0
     ladder: bool = False
-    json: str | None = None
+    sweep: tuple[tuple[int, int], ...] | None = None  # sizes, each an input of its own
+    budget: float = 300.0  # seconds for the whole run
+    precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
+    workers: int | None = None  # how many fresh processes time each case; None: as many as the two above ask for
+    rounds: int = 5  # in each of them
+    sides: int = 1  # 2: every case against itself, each in processes of its own; only to test the protocol
+    handicap: float = 0.0  # how much longer the second side works, as a fraction
 
 
 @dataclass(frozen=True)
@@ -49,19 +59,26 @@ class Case:
     variant: str
     pass_name: str
     compiled: bool
-    single: bool  # the single pair instead of the batch
+    input: str  # which of the run's inputs: its name
     problem: str
     device: str
     dtype: str
     unroll: int | None = None
-    repeats: int | None = None  # None: as many as fit a short time
-    warm_up: bool = True  # one call between the first and the steady ones that does not count
+    side: int = 0  # 1: the same case again, in other processes
+    handicap: float = 0.0  # every call is made this fraction longer
 
     @property
     def title(self) -> str:
         """How progress and errors name this case."""
         mode = "" if self.compiled else ", not compiled"
-        return f"{FRAMEWORKS[self.framework]} {self.variant} {self.pass_name}{mode}"
+        where = "" if self.input in (SINGLE, BATCH) else f", {self.input}"
+        side = f", side {'AB'[self.side]}" if self.side or self.handicap else ""
+        return f"{FRAMEWORKS[self.framework]} {self.variant} {self.pass_name}{where}{mode}{side}"
+
+    @property
+    def match(self) -> tuple[str, str, str, str]:
+        """Cases that differ in the framework alone have the same; they are measured next to each other."""
+        return (self.problem, self.input, self.pass_name, self.variant)
 
     def as_json(self) -> dict[str, Any]:
         """The case as it travels to a worker and into a record."""
@@ -76,14 +93,17 @@ class Absence(NamedTuple):
     reason: str
 
 
-def plan(settings: Settings, abilities: dict[str, Abilities]) -> list[Case]:
-    """The cases of a run, frameworks side by side. abilities: what each usable framework says of itself."""
-    return [case for case in _wanted(settings, abilities) if _why_not(case, abilities) is None]
+def plan(settings: Settings, abilities: dict[str, Abilities], inputs: Sequence[str]) -> list[Case]:
+    """The cases of a run, frameworks side by side. abilities: what each usable framework says of itself.
+
+    inputs: the names of the run's inputs.
+    """
+    return [case for case in _wanted(settings, abilities, inputs) if _why_not(case, abilities) is None]
 
 
-def absences(settings: Settings, abilities: dict[str, Abilities]) -> list[Absence]:
+def absences(settings: Settings, abilities: dict[str, Abilities], inputs: Sequence[str]) -> list[Absence]:
     """What the plan leaves out because a framework cannot do it, each said once."""
-    left_out = ((case, _why_not(case, abilities)) for case in _wanted(settings, abilities))
+    left_out = ((case, _why_not(case, abilities)) for case in _wanted(settings, abilities, inputs))
     rows = [Absence(case.framework, case.title, reason) for case, reason in left_out if reason is not None]
     return list(dict.fromkeys(rows))
 
@@ -92,7 +112,7 @@ def _why_not(case: Case, abilities: dict[str, Abilities]) -> str | None:
     return abilities[case.framework].why_not(case.variant, case.pass_name, case.compiled)
 
 
-def _wanted(settings: Settings, abilities: dict[str, Abilities]) -> list[Case]:
+def _wanted(settings: Settings, abilities: dict[str, Abilities], inputs: Sequence[str]) -> list[Case]:
     """What the user asked for, possible or not."""
     return [
         Case(
@@ -100,30 +120,31 @@ def _wanted(settings: Settings, abilities: dict[str, Abilities]) -> list[Case]:
             variant=variant,
             pass_name=pass_name,
             compiled=compiled,
-            single=single,
+            input=input_name,
             problem=settings.problem,
             device=settings.device,
             dtype=settings.dtype,
             unroll=settings.unroll,
-            repeats=1 if settings.ladder else settings.repeats,
-            warm_up=not settings.ladder,
+            side=side,
+            handicap=settings.handicap if side else 0.0,
         )
+        for input_name in inputs
         for pass_name in settings.passes
-        for asked in variant_names(settings.problem)
+        for variant in variant_names(settings.problem)
         for framework in abilities
-        for variant, compiled, single in _ways(settings, asked, abilities[framework])
+        for compiled in _ways(settings, variant, abilities[framework], input_name)
+        for side in range(settings.sides)
     ]
 
 
-def _ways(settings: Settings, variant: str, abilities: Abilities) -> list[tuple[str, bool, bool]]:
-    """(variant, compiled, single): how a run measures a variant on a framework; empty if it does not."""
+def _ways(settings: Settings, variant: str, abilities: Abilities, input_name: str) -> list[bool]:
+    """Compiled, not compiled, both or neither: how a run measures a variant of a framework on an input."""
     asked, auto = settings.variants, abilities.auto
     if settings.ladder:
-        single = variant not in _BATCH_RUNGS
-        wanted = asked is None or _is_asked(variant, asked, auto)
-        return [(variant, compiled, single) for compiled in (False, True)] if wanted else []
+        suits = variant in _FOR_BOTH or (variant in _FOR_BATCHES) == (input_name == BATCH)
+        return [False, True] if suits and (asked is None or _is_asked(variant, asked, auto)) else []
     wanted = _is_asked(variant, (*_DEFAULT_VARIANTS, "auto") if asked is None else asked, auto)
-    return [(variant, variant not in (*_RUN_UNCOMPILED, *abilities.ready), False)] if wanted else []
+    return [variant not in (*_RUN_UNCOMPILED, *abilities.ready)] if wanted else []
 
 
 def _is_asked(variant: str, asked: tuple[str, ...], auto: str) -> bool:

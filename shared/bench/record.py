@@ -1,45 +1,150 @@
-"""What a run has found so far, and its JSON form."""
+"""What a run has found so far, and its JSON form: written after every step, read again to resume, report or compare."""
 
 import datetime
+import hashlib
 import json
 import os
-import platform
-import subprocess
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shared.bench.plan import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.workers import Outcome, Worker
+from shared.bench.plan import Absence, Case, Settings
+from shared.bench.statistics import Block, Cost, Estimate, all_seconds, median_time
 from shared.problems import Inputs
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+
+
+class UnreadableRecord(Exception):
+    """A file is not a record that this version can read; the text says why."""
 
 
 @dataclass(frozen=True)
+class Facts:
+    """What is known of an input without having it."""
+
+    text: str
+    shape: tuple[int, ...]  # of the similarity
+    pairs: int
+    work: int  # cells inside the lengths
+    parameters: dict[str, float]
+    options: dict[str, Any]
+    sha256: str  # of everything that the numbers depend on
+
+    @classmethod
+    def of(cls, inputs: Inputs) -> "Facts":
+        """Look at an input."""
+        digest = hashlib.sha256(inputs.similarity.tobytes())
+        digest.update(inputs.pair_lengths.astype(np.int64).tobytes())
+        shape, pairs = inputs.similarity.shape, len(inputs.pair_lengths)
+        return cls(inputs.text, shape, pairs, inputs.work, inputs.parameters, inputs.options, digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """A first call: tracing, compiling and running once. Seconds."""
+
+    seconds: float
+    tracing: float | None = None  # where the framework tells
+    compiling: float | None = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What the parity gate said."""
+
+    text: str
+    error_of_allowed: float | None  # None: not finite
+    source: str  # what it was compared with
+    pairs: int
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """The calls between the first and the timed ones."""
+
+    calls: int
+    stable: bool  # whether the times had settled when they ended
+
+
+@dataclass
 class Result:
     """A case and what became of it."""
 
     case: Case
-    outcome: Outcome
+    status: str = "ok"  # "ok", "wrong", "failed" or "limit"
+    reason: str | None = None
+    gate: Gate | None = None
+    build_seconds: float = 0.0
+    cold: Compilation | None = None  # caches empty, in memory and on disk
+    retrace: Compilation | None = None  # the same function on a shape that is new to it
+    retrace_note: str | None = None  # why there is none
+    warm: list[Compilation] = field(default_factory=list)  # a new process, the framework's cache on disk
+    warm_up: list[WarmUp] = field(default_factory=list)
+    peak_bytes: int | None = None
+    input_bytes: int | None = None
+    output_bytes: int | None = None
+    work: int | None = None
+    device_seconds: float | None = None  # time on an accelerator itself
+    blocks: list[Block] = field(default_factory=list)
 
     @property
-    def steady_seconds(self) -> list[float]:
-        """Samples of the calls after the first; empty unless the case passed its gate."""
-        return self.outcome.details.get("steady_seconds", [])
+    def measured(self) -> bool:
+        """Whether it is right and has times."""
+        return self.status == "ok" and bool(self.blocks)
 
     @property
-    def median(self) -> float:
-        """Median steady time in seconds."""
-        return float(np.median(self.steady_seconds))
+    def seconds(self) -> list[float]:
+        """Every sample of the calls after the first."""
+        return all_seconds(self.blocks)
 
     @property
-    def quartiles(self) -> tuple[float, float]:
-        """First and third quartile of the steady times in seconds."""
-        low, high = np.percentile(self.steady_seconds, [25, 75])
-        return float(low), float(high)
+    def time(self) -> Estimate:
+        """Median of the calls after the first, with its interval."""
+        found = median_time(self.blocks)
+        assert found is not None, "only a measured case has a time"
+        return found
+
+    @property
+    def cost(self) -> Cost:
+        """What n calls take, beginning with empty caches."""
+        assert self.cold is not None
+        return Cost(self.cold.seconds, self.time.value)
+
+    @property
+    def warm_seconds(self) -> float | None:
+        """Median of the first calls of the new processes."""
+        return float(np.median([start.seconds for start in self.warm])) if self.warm else None
+
+    def as_json(self) -> dict[str, Any]:
+        """The case's own fields, then what was found; what is not known is left out."""
+        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "case"}
+        return self.case.as_json() | {
+            name: _plain(value) for name, value in own.items() if value is not None and value != []
+        }
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> "Result":
+        """Read what `as_json` made."""
+        stored = dict(stored)
+        case = Case(**{entry.name: stored.pop(entry.name) for entry in fields(Case)})
+        for name, kind in (("gate", Gate), ("cold", Compilation), ("retrace", Compilation)):
+            if name in stored:
+                stored[name] = kind(**stored[name])
+        for name, kind in (("warm", Compilation), ("warm_up", WarmUp)):
+            stored[name] = [kind(**entry) for entry in stored.get(name, [])]
+        stored["blocks"] = [Block(b["worker"], b["round"], tuple(b["seconds"])) for b in stored.get("blocks", [])]
+        return cls(case, **stored)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Block):
+        return value._asdict() | {"seconds": list(value.seconds)}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    return asdict(value) if isinstance(value, Gate | Compilation | WarmUp) else value
 
 
 @dataclass
@@ -48,115 +153,114 @@ class Record:
 
     command: str
     settings: Settings | None = None
-    inputs: dict[bool, Inputs] = field(default_factory=dict)
+    started: str | None = None  # ISO 8601, UTC
+    finished: str | None = None  # None: not yet, or interrupted
+    inputs: dict[str, Facts] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)  # framework -> why it is not measured
     absent: list[Absence] = field(default_factory=list)
     auto: dict[str, str] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
-    references: dict[tuple[bool, str], list[float]] = field(default_factory=dict)
+    references: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (input, pass) -> seconds
+    speed: list[Block] = field(default_factory=list)  # the same plain work in every round: how steady the machine was
+    seconds: float = 0.0  # that the run has taken
+    notes: list[str] = field(default_factory=list)
+    resumed_by: list[str] = field(default_factory=list)  # commands
 
-    def start(
-        self,
-        settings: Settings,
-        inputs: dict[bool, Inputs],
-        team: dict[str, Worker],
-        missing: dict[str, str],
-        absent: list[Absence],
-    ) -> None:
-        """Note what the run is and where it runs."""
-        self.settings, self.inputs, self.missing, self.absent = settings, inputs, missing, absent
-        self.auto = {name: worker.abilities.auto for name, worker in team.items()}
-        self.environment = machine() | {
-            "threads": settings.threads,
-            "frameworks": {name: worker.environment for name, worker in team.items()},
-        }
-
-    def add(self, result: Result) -> None:
-        """Keep a finished case."""
-        self.results.append(result)
-
-    def add_reference(self, single: bool, pass_name: str, seconds: list[float]) -> None:
-        """Keep the times of the NumPy reference on the single pair or the batch."""
-        self.references[single, pass_name] = seconds
+    def result(self, case: Case) -> Result:
+        """What is known of a case; begins an entry if there is none."""
+        for result in self.results:
+            if result.case == case:
+                return result
+        self.results.append(Result(case))
+        return self.results[-1]
 
     @property
     def went_wrong(self) -> bool:
         """Whether a case failed, or was wrong."""
-        return any(result.outcome.status in ("wrong", "failed") for result in self.results)
+        return any(result.status in ("wrong", "failed") for result in self.results)
 
     def as_json(self) -> dict[str, Any]:
         """Everything, with all samples in seconds."""
         return {
             "schema_version": SCHEMA_VERSION,
             "command": self.command,
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "resumed_by": self.resumed_by,
+            "started": self.started,
+            "finished": self.finished,
+            "seconds": self.seconds,
             "environment": self.environment,
             "settings": asdict(self.settings) if self.settings else None,
-            "inputs": {
-                "single" if single else "batch": {
-                    "text": given.text,
-                    "similarity_shape": list(given.similarity.shape),
-                    "work_cells": given.work,
-                    "parameters": given.parameters,
-                    "options": given.options,
-                }
-                for single, given in self.inputs.items()
-            },
-            "missing": {FRAMEWORKS[name]: reason for name, reason in self.missing.items()},
+            "inputs": {name: asdict(facts) for name, facts in self.inputs.items()},
+            "missing": self.missing,
             "absent": [row._asdict() for row in self.absent],
             "auto": self.auto,
+            "notes": self.notes,
             "numpy": [
-                {"single": single, "pass": pass_name, "seconds": seconds}
-                for (single, pass_name), seconds in self.references.items()
+                {"input": name, "pass": pass_name, "seconds": seconds}
+                for (name, pass_name), seconds in self.references.items()
             ],
-            "cases": [
-                result.case.as_json()
-                | {"status": result.outcome.status, "reason": result.outcome.reason}
-                | result.outcome.details
-                for result in self.results
-            ],
+            "speed": [_plain(block) for block in self.speed],
+            "cases": [result.as_json() for result in self.results],
         }
+
+    @classmethod
+    def from_json(cls, stored: dict[str, Any]) -> "Record":
+        """Read what `as_json` made. Raises UnreadableRecord."""
+        version = stored.get("schema_version") if isinstance(stored, dict) else None
+        if version != SCHEMA_VERSION:
+            raise UnreadableRecord(f"expected a record with schema_version {SCHEMA_VERSION}, got {version!r}")
+        try:
+            return cls(
+                **{name: stored[name] for name in (
+                    "command", "resumed_by", "started", "finished", "seconds",
+                    "environment", "missing", "auto", "notes",
+                )},
+                settings=_settings(stored["settings"]),
+                inputs={name: Facts(**facts | {"shape": tuple(facts["shape"])})
+                        for name, facts in stored["inputs"].items()},
+                absent=[Absence(**row) for row in stored["absent"]],
+                references={(row["input"], row["pass"]): row["seconds"] for row in stored["numpy"]},
+                speed=[Block(b["worker"], b["round"], tuple(b["seconds"])) for b in stored["speed"]],
+                results=[Result.from_json(case) for case in stored["cases"]],
+            )  # fmt: skip
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise UnreadableRecord(f"expected a whole record, got one with a fault ({error!r})") from None
 
     def write(self, path: Path) -> None:
         """Write the JSON file in one step: a reader never sees half of it."""
-        temporary = path.with_name(f".compare-{os.getpid()}.part")
+        write_whole(path, json.dumps(self.as_json(), indent=1) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> "Record":
+        """Read a JSON file. Raises OSError or UnreadableRecord."""
         try:
-            temporary.write_text(json.dumps(self.as_json(), indent=1) + "\n")
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+            stored = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:  # not text, or not JSON
+            raise UnreadableRecord(f"expected JSON, got something else ({error})") from None
+        return cls.from_json(stored)
 
 
-def machine() -> dict[str, Any]:
-    """The computer, the system and the state of the code."""
-    return {
-        "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "git_commit": _git_commit(),
-    }
-
-
-def _cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def _git_commit() -> str | None:
-    """The commit of the code that runs, with "-dirty" when files differ from it; None outside a checkout."""
-    here = Path(__file__).parent
-    try:
-        commit, status = (
-            subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
-            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
-        )
-    except (OSError, subprocess.SubprocessError):
+def _settings(stored: dict[str, Any] | None) -> Settings | None:
+    """Settings out of JSON, which knows no tuples."""
+    if stored is None:
         return None
-    return commit.strip() + ("-dirty" if status.strip() else "")
+    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
+    if known["sweep"] is not None:
+        known["sweep"] = tuple(tuple(size) for size in known["sweep"])
+    return Settings(**known)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a text file in one step."""
+    temporary = path.with_name(f".compare-{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def now() -> str:
+    """The time as records have it."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

@@ -1,96 +1,154 @@
-"""One run: inputs, answers, workers, cases in the plan's order. What is finished is kept, whatever comes after."""
+"""One run: its inputs and their answers, the machine, then the two phases. What is finished is kept, whatever comes
+after.
 
-import contextlib
+First each case is called with empty caches and gated (`first_calls`); then, several times over, fresh workers time all
+cases in turn (`timed_calls`), until the verdicts are precise or the budget is spent.
+"""
+
+import dataclasses
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from shared import reference
 from shared.bench import answers, files
+from shared.bench.first_calls import measure_first_calls
+from shared.bench.going import PATIENCE_SECONDS, Going
+from shared.bench.machine import machine
 from shared.bench.measure import timed
-from shared.bench.plan import FRAMEWORKS, Case, Settings, absences, plan
-from shared.bench.record import Record, Result
-from shared.bench.workers import Outcome, Unavailable, Worker
+from shared.bench.plan import Case, Settings, absences, plan
+from shared.bench.progress import Progress
+from shared.bench.record import Facts, Record, now
+from shared.bench.team import abilities_of, team_of
+from shared.bench.timed_calls import measure_timed_calls
 from shared.problems import PROBLEMS, Inputs
-
-Say = Callable[[str], None]
 
 
 class NothingToMeasure(Exception):
     """What was asked for has no case that a framework can run; the text says why."""
 
 
-class CannotMeasure(Exception):
-    """A selected framework cannot use the device, or none starts; the text has a line for each."""
+class DoesNotFit(Exception):
+    """A record cannot be gone on with here; the text says why."""
 
 
-def run(settings: Settings, record: Record, say: Say) -> None:
-    """Measure every case of the plan into the record.
+def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[], None]) -> None:
+    """Measure every case of the plan into the record; goes on with what a record already has.
 
-    Raises CannotMeasure or NothingToMeasure before anything is measured. A KeyboardInterrupt passes through; the record
-    then holds what is finished.
+    keep: writes the record; called after every step. Raises CannotMeasure, NothingToMeasure or DoesNotFit before
+    anything is measured. A KeyboardInterrupt passes through; the record then holds what is finished.
     """
-    single, batch = PROBLEMS[settings.problem].inputs(settings)
-    inputs = {True: single, False: batch} if settings.ladder else {False: batch}
-    with tempfile.TemporaryDirectory(prefix="compare-") as name, team_of(settings, Path(name), say) as (team, missing):
-        folder = Path(name)
-        abilities = {framework: worker.abilities for framework, worker in team.items()}
-        cases, absent = plan(settings, abilities), absences(settings, abilities)
+    start = time.monotonic()
+    before = record.seconds
+
+    def keep_with_time() -> None:
+        record.seconds = before + time.monotonic() - start
+        keep()
+
+    inputs = PROBLEMS[settings.problem].inputs(settings)
+    with tempfile.TemporaryDirectory(prefix="compare-") as name, team_of(settings, Path(name), progress.tick) as team:
+        going = Going(settings, record, progress, keep_with_time, team, start)
+        workers, missing = team.start_all(progress.say)
+        abilities = abilities_of(workers)
+        cases, absent = plan(settings, abilities, list(inputs)), absences(settings, abilities, list(inputs))
         if not cases:
             raise NothingToMeasure("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
         # a ladder of single-pair rungs alone has no use for the batch, and the other way round
-        inputs = {single: given for single, given in inputs.items() if any(case.single == single for case in cases)}
-        _hand_over(inputs, settings, folder, say)
-        record.start(settings, inputs, team, missing, absent)
+        used = {case.input for case in cases}
+        inputs = {key: given for key, given in inputs.items() if key in used}
+        environment = machine() | {
+            "threads": settings.threads,
+            "frameworks": {framework: worker.environment for framework, worker in workers.items()},
+        }
+        _begin(record, settings, {key: Facts.of(given) for key, given in inputs.items()}, environment)
+        record.missing, record.absent = missing, absent
+        record.auto = {framework: able.auto for framework, able in abilities.items()}
+        keep_with_time()
+        _hand_over(going, inputs, Path(name))
+        _look_at_machine(going, cases)
         if settings.ladder:
-            _time_reference(settings, inputs, record, say)
-        first_fused = next((case for case in cases if case.variant == "fused"), None)
-        for number, case in enumerate(cases, 1):
-            note = ", after compiling its kernels unless they are in the cache" if case is first_fused else ""
-            say(f"[{number}/{len(cases)}] {case.title}{note}")
-            record.add(Result(case, _run_case(team, case, settings, folder)))
+            _time_reference(going, inputs)
+        measure_first_calls(going, cases)
+        team.stop()
+        if not settings.ladder:
+            measure_timed_calls(going, cases)
+        record.finished = now()
+        keep_with_time()
 
 
-@contextlib.contextmanager
-def team_of(settings: Settings, folder: Path, say: Say) -> Iterator[tuple[dict[str, Worker], dict[str, str]]]:
-    """A worker for each framework, and a line for each that does not start. All workers end with the context."""
-    team: dict[str, Worker] = {}
-    missing: dict[str, str] = {}
-    unfit: list[str] = []
-    try:
-        for framework in settings.frameworks:
-            say(f"starting {FRAMEWORKS[framework]}")
-            try:
-                team[framework] = Worker(framework, settings, folder)
-            except Unavailable as error:
-                if error.device_problem:
-                    unfit.append(str(error))
-                else:
-                    missing[framework] = str(error)
-        if unfit or not team:
-            raise CannotMeasure("\n".join([*unfit, *missing.values()]))
-        yield team, missing
-    finally:
-        for worker in team.values():
-            worker.stop()
+def _begin(record: Record, settings: Settings, inputs: dict[str, Facts], environment: dict) -> None:
+    """Note what the run is and where it runs; a record that is gone on with must be of the same."""
+    if record.settings is None:
+        record.started = now()
+        record.settings, record.inputs, record.environment = settings, inputs, environment
+        return
+    differences = list(different_environments(record.environment, environment))
+    differences += [f"the input {name} differs" for name in inputs if record.inputs.get(name) != inputs[name]]
+    if differences:
+        raise DoesNotFit("; ".join(differences))
+    # what may be given anew: how long to go on
+    record.settings = dataclasses.replace(record.settings, budget=settings.budget)
+    record.finished = None
+    record.notes.clear()
+    for result in record.results:  # what failed may not fail again; what was wrong is wrong
+        if result.status == "failed":
+            result.status, result.reason = "ok", None
 
 
-def _hand_over(inputs: dict[bool, Inputs], settings: Settings, folder: Path, say: Say) -> None:
-    """Put the inputs (by whether it is the single pair) and their answers where the workers find them."""
-    for is_single, given in inputs.items():
-        files.save_inputs(given, folder, is_single)
+def different_environments(before: dict, after: dict) -> list[str]:
+    """What is not the same in two environments, a text for each; what is measured in them does not count."""
+    texts = []
+    names = [name for name in {**before, **after} if name not in ("frameworks", "bandwidth_bytes_per_second")]
+    pairs = [(name, before.get(name), after.get(name)) for name in names]
+    ours, theirs = before.get("frameworks", {}), after.get("frameworks", {})
+    for framework in {**ours, **theirs}:
+        first, second = ours.get(framework, {}), theirs.get(framework, {})
+        pairs += [
+            (f"{framework} {name}" if name != framework else name, first.get(name), second.get(name))
+            for name in {**first, **second}
+            if name != "compiler_start_seconds"
+        ]
+    for name, first, second in pairs:
+        if first != second:
+            texts.append(f"{name} was {first}, is {second}")
+    return texts
+
+
+def _hand_over(going: Going, inputs: dict[str, Inputs], folder: Path) -> None:
+    """Put the inputs and their answers where the workers find them."""
+    settings = going.settings
+    for name, given in inputs.items():
+        files.save_inputs(given, folder, name)
         seconds, answer = timed(lambda given=given: answers.answer(settings.problem, given, settings.passes))
-        say(f"NumPy reference on {len(answer.pairs)} of {len(given.pair_lengths)} pairs: {seconds:.1f} s")
-        answers.save(answer, files.answer_path(folder, is_single))
+        on = f"{len(answer.pairs)} of {len(given.pair_lengths)} pairs{f' of {name}' if len(inputs) > 1 else ''}"
+        going.progress.say(f"NumPy reference on {on}: {seconds:.1f} s")
+        answers.save(answer, files.answer_path(folder, name))
 
 
-def _time_reference(settings: Settings, inputs: dict[bool, Inputs], record: Record, say: Say) -> None:
+def _look_at_machine(going: Going, cases: list[Case]) -> None:
+    """How fast memory streams, and what the start of each compiler takes."""
+    environment, team = going.record.environment, going.team
+    if environment.get("bandwidth_bytes_per_second") is None:
+        reply = team.worker(cases[0]).ask("bandwidth", PATIENCE_SECONDS)
+        environment["bandwidth_bytes_per_second"] = reply.details.get("bytes_per_second")
+    for framework in dict.fromkeys(case.framework for case in cases if case.compiled):
+        known = environment["frameworks"].setdefault(framework, {})
+        first = next(case for case in cases if case.framework == framework)
+        reply = team.worker(first).ask("start_compiler", going.settings.compile_limit + PATIENCE_SECONDS)
+        known.setdefault("compiler_start_seconds", reply.details.get("seconds"))
+
+
+def _time_reference(going: Going, inputs: dict[str, Inputs]) -> None:
     """The NumPy rows of the ladder: the reference itself, in this process, on one core."""
-    for is_single, given in inputs.items():
-        for pass_name in settings.passes:
-            say(f"NumPy {pass_name}, {'one pair' if is_single else 'batch'}")
-            seconds = [timed(lambda g=given, p=pass_name: _reference(settings.problem, p, g))[0] for _ in range(2)]
-            record.add_reference(is_single, pass_name, seconds)
+    problem = going.settings.problem
+    for name, given in inputs.items():
+        for pass_name in going.settings.passes:
+            if (name, pass_name) not in going.record.references:
+                going.progress.say(f"NumPy {pass_name}, {given.text}")
+                call = lambda given=given, asked=pass_name: _reference(problem, asked, given)  # noqa: E731
+                going.record.references[name, pass_name] = [timed(call)[0] for _ in range(2)]
+                going.keep()
 
 
 def _reference(problem: str, pass_name: str, inputs: Inputs) -> None:
@@ -101,13 +159,3 @@ def _reference(problem: str, pass_name: str, inputs: Inputs) -> None:
         reference.gradients(problem, inputs.similarity, inputs.lengths, **arguments)
     else:
         reference.hessian_vector_product(problem, inputs.similarity, inputs.weights, inputs.lengths, **arguments)
-
-
-def _run_case(team: dict[str, Worker], case: Case, settings: Settings, folder: Path) -> Outcome:
-    """Run it on its framework's worker; a worker that is gone is replaced first."""
-    if not team[case.framework].alive:
-        try:
-            team[case.framework] = Worker(case.framework, settings, folder)
-        except Unavailable as error:
-            return Outcome("failed", f"the worker could not be started again: {error}", {})
-    return team[case.framework].run(case, settings.compile_limit)

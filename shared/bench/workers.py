@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shared.bench.machine import usable_cores
 from shared.bench.plan import FRAMEWORKS, Case, Settings
 from shared.bench.worker import THREAD_VARIABLES
 from shared.variants import Abilities
@@ -18,6 +21,8 @@ from shared.variants import Abilities
 _ROOT = Path(__file__).resolve().parents[2]
 # how long a worker may take to import its framework, look for its device and start its compiler
 START_SECONDS = 300.0
+# how often the display hears of a worker that is waited for
+_TICK_SECONDS = 0.5
 
 
 class Unavailable(Exception):
@@ -28,8 +33,8 @@ class Unavailable(Exception):
         self.device_problem = device_problem
 
 
-class Outcome(NamedTuple):
-    """What became of a case."""
+class Reply(NamedTuple):
+    """What came of a command."""
 
     status: str  # "ok", "wrong", "failed" or "limit"
     reason: str | None
@@ -39,18 +44,17 @@ class Outcome(NamedTuple):
 class Worker:
     """One framework's process."""
 
-    def __init__(self, framework: str, settings: Settings, folder: Path) -> None:
-        self.framework = framework
+    def __init__(self, framework: str, settings: Settings, folder: Path, tick: Callable[[], None]) -> None:
+        self.framework, self._tick = framework, tick
         self._log = (folder / f"{framework}-{os.urandom(3).hex()}.log").open("w+b")
-        caches = folder / f"{framework}-caches-{os.urandom(3).hex()}"
         command = [sys.executable, "-W", "ignore", "-m", "shared.bench.worker", framework]
-        command += [settings.device, settings.dtype, str(settings.threads), str(folder)]
+        command += [settings.device, str(settings.threads), str(folder)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(settings, caches),
+            env=_environment(settings),
             text=True,
             encoding="utf-8",
             start_new_session=True,  # Ctrl-C is the parent's; and its compilers can be stopped with it
@@ -72,30 +76,45 @@ class Worker:
             raise Unavailable(hello["reason"], hello["device_problem"])
         self.abilities = Abilities(**hello["abilities"])
         self.environment: dict[str, Any] = hello["environment"]
+        self.peak_only_rises: bool = hello["peak_only_rises"]
+        self.holds: set[Case] = set()  # the cases that it has prepared
+        problem = _placement_problem(hello, settings.threads)
+        if problem:
+            self.stop()
+            raise Unavailable(f"{FRAMEWORKS[framework]} {problem}", device_problem=False)
 
-    def run(self, case: Case, limit: float) -> Outcome:
-        """Run one case. limit: seconds for its first call, compilation included. Stops the worker if it is passed."""
+    def ask(self, do: str, limit: float, first_call_limit: float | None = None, **arguments: Any) -> Reply:
+        """Have a command done. A worker that does not answer within `limit` seconds is stopped, and the case failed.
+
+        first_call_limit: for a command that compiles: seconds until the first call must be done; if that is passed, the
+        worker is stopped and the status is "limit". The limit counts from there.
+        """
         try:
             assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps(case.as_json()) + "\n")
+            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
             self._process.stdin.flush()
         except OSError:
             return self._died()
+        kills = _out_of_memory_kills()
+        waits_for_first = first_call_limit is not None
         try:
-            event = self._next(limit)
+            event = self._next(first_call_limit if first_call_limit is not None else limit)
             if event is not None and event["event"] == "first_call":
-                event = self._next(None)
+                waits_for_first = False
+                event = self._next(limit + 10 * event["seconds"])
         except queue.Empty:
             self.stop()
-            return Outcome("limit", f"> {limit:g} s", {})
+            if waits_for_first:
+                return Reply("limit", f"> {first_call_limit:g} s", {})
+            return Reply("failed", f"the worker did not answer within {limit:g} s and was stopped", {})
         if event is None:
-            return self._died()
+            return self._died(kills)
         details = {key: value for key, value in event.items() if key not in ("event", "status", "reason")}
-        return Outcome(event["status"], event.get("reason"), details)
+        return Reply(event["status"], event.get("reason"), details)
 
     @property
     def alive(self) -> bool:
-        """Whether it can take another case."""
+        """Whether it can take another command."""
         return self._process.poll() is None
 
     def stop(self) -> None:
@@ -104,12 +123,16 @@ class Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def _died(self) -> Outcome:
+    def _died(self, kills_before: int | None = None) -> Reply:
         self.stop()
         code = self._process.returncode
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        words = self._last_words()
-        return Outcome("failed", f"the worker was {how}" if code < 0 else f"the worker {how}: {words}", {})
+        if code >= 0:
+            return Reply("failed", f"the worker ended with exit code {code}: {self._last_words()}", {})
+        text = f"the worker was killed by {signal.Signals(-code).name}"
+        kills = _out_of_memory_kills()
+        if -code == signal.SIGKILL and kills is not None and kills_before is not None and kills > kills_before:
+            text += ": the system ran out of memory"
+        return Reply("failed", text, {})
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -119,8 +142,17 @@ class Worker:
         finally:  # also after half a line
             self._events.put(None)
 
-    def _next(self, seconds: float | None) -> dict[str, Any] | None:
-        return self._events.get(timeout=seconds)
+    def _next(self, seconds: float) -> dict[str, Any] | None:
+        """The next event; None if the worker has ended. Raises queue.Empty."""
+        end = time.monotonic() + seconds
+        while True:
+            left = end - time.monotonic()
+            try:
+                return self._events.get(timeout=max(0.0, min(left, _TICK_SECONDS)))
+            except queue.Empty:
+                if left <= _TICK_SECONDS:
+                    raise
+                self._tick()
 
     def _last_words(self) -> str:
         self._log.seek(0)
@@ -128,15 +160,30 @@ class Worker:
         return lines[-1][:300] if lines else "it said nothing"
 
 
-def _environment(settings: Settings, caches: Path) -> dict[str, str]:
-    """Empty caches, one set of cores, no memory taken in advance; the rest is the user's."""
+def _placement_problem(hello: dict[str, Any], threads: int) -> str | None:
+    """What is wrong with where the worker runs, by its own account after the framework was imported."""
+    wanted, cores, used = usable_cores()[:threads], hello["environment"]["cores"], hello["environment"]["threads"]
+    if hasattr(os, "sched_setaffinity") and (cores != wanted or not hello["every_thread_is_on"]):
+        return f"does not keep to the cores {wanted}: its process has {cores}, or some of its threads have others"
+    return None if used == threads else f"was given {threads} threads and uses {used}"
+
+
+def _out_of_memory_kills() -> int | None:
+    """How many processes the system has killed for memory so far; None where it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
+def _environment(settings: Settings) -> dict[str, str]:
+    """One set of cores, no memory taken in advance, no caches but the run's own; the rest is the user's."""
     environment = dict(os.environ)
     for name in ("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE"):
         environment.pop(name, None)
     environment |= {name: str(settings.threads) for name in THREAD_VARIABLES}
     environment |= {
-        "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"),
-        "TRITON_CACHE_DIR": str(caches / "triton"),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }

@@ -12,7 +12,7 @@ PASSES = ("score", "marginals", "hvp")
 def _problem(name: str) -> Problem:
     text, parameters, options = ALIGNMENTS[name]
 
-    def inputs(settings: Any) -> tuple[Inputs, Inputs]:
+    def inputs(settings: Any) -> dict[str, Inputs]:
         asked = settings.arguments
         return alignment_inputs(
             settings,

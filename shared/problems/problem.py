@@ -1,7 +1,7 @@
 """What the benchmark needs to know of a problem, and the inputs of one run."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,18 @@ class Inputs:
         return np.broadcast_to(given, (pairs, 2))
 
     @property
+    def resized(self) -> "Inputs":
+        """The same with a column less, or one more where there is one: a shape that no compiler has seen yet."""
+        cols = self.similarity.shape[-1]
+        if cols > 1:
+            similarity = np.ascontiguousarray(self.similarity[..., :-1])
+            lengths = None if self.lengths is None else np.minimum(self.lengths, (2**31 - 1, cols - 1))
+            lengths = lengths if self.lengths is None or lengths is None else lengths.astype(self.lengths.dtype)
+        else:
+            similarity, lengths = np.concatenate([self.similarity] * 2, axis=-1), self.lengths
+        return replace(self, similarity=similarity, lengths=lengths)
+
+    @property
     def work(self) -> int:
         """Cells inside the lengths: the work asked for, not the padding."""
         return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum())
@@ -49,7 +61,7 @@ class Problem:
     text: str  # one line
     passes: tuple[str, ...]
     arguments: dict[str, Any]  # its parameters and options, which the command line may set, with their defaults
-    # what a user asked for -> the single pair and the batch
-    inputs: Callable[[Any], tuple[Inputs, Inputs]]
+    # what a user asked for -> the inputs of the run by their names
+    inputs: Callable[[Any], dict[str, Inputs]]
     # cells that one call does, the name of that rate
     rate: str = "GCUPS"

@@ -1,0 +1,89 @@
+"""What an argument of the command line may be; each says what was expected and what came."""
+
+import argparse
+import math
+from collections.abc import Callable, Sequence
+
+
+def join_numbers(arguments: Sequence[str]) -> list[str]:
+    """`--gap -1e1` as `--gap=-1e1`: argparse takes a negative number with an exponent for an option."""
+    joined: list[str] = []
+    for argument in arguments:
+        previous = joined[-1] if joined else ""
+        if previous.startswith("--") and "=" not in previous and argument.startswith("-") and _is_number(argument):
+            joined[-1] = f"{previous}={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def names(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise argparse.ArgumentTypeError("expected at least one name, got none")
+    return names
+
+
+def one_of(what: str, known: Sequence[str] | dict) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text not in known:
+            raise argparse.ArgumentTypeError(f"unknown {what} {text!r}; known: {', '.join(known)}")
+        return text
+
+    return parse
+
+
+def some_of(what: str, known: Sequence[str] | dict) -> Callable[[str], tuple[str, ...]]:
+    one = one_of(what, known)
+    return lambda text: tuple(one(name) for name in names(text))
+
+
+def whole(what: str, least: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value < 2**32:
+            raise argparse.ArgumentTypeError(f"{what} must be a whole number from {least}, got {text!r}")
+        return value
+
+    return parse
+
+
+def real(what: str, least: float = -math.inf, most: float = math.inf, positive: bool = False) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or (positive and value <= 0) or not least <= value <= most:
+            wanted = "a positive finite number" if positive else "a finite number"
+            if math.isfinite(least):
+                wanted = f"a number between {least:g} and {most:g}"
+            elif math.isfinite(most):
+                wanted += f" of at most {most:g}"
+            raise argparse.ArgumentTypeError(f"{what} must be {wanted}, got {text!r}")
+        return value
+
+    return parse
+
+
+def size(text: str) -> tuple[int, int]:
+    rows, _, cols = text.lower().partition("x")
+    if not (rows.isdecimal() and cols.isdecimal() and int(rows) and int(cols)):
+        raise argparse.ArgumentTypeError(f"size must be ROWSxCOLS, such as 100x150, got {text!r}")
+    return int(rows), int(cols)
+
+
+def sizes(text: str) -> tuple[tuple[int, int], ...]:
+    """Several sizes, each once."""
+    return tuple(dict.fromkeys(size(part) for part in names(text)))

@@ -1,0 +1,100 @@
+"""What changed between two recorded runs: each case's time, its first call and its memory, new over old."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from tabulate import tabulate
+
+from shared.bench.plan import FRAMEWORKS, Case
+from shared.bench.record import Record, Result
+from shared.bench.run import different_environments
+from shared.bench.statistics import Block, Estimate, all_seconds, time_quotient
+from shared.bench.text import duration, figures, ratio_interval, size
+
+# a change of the first call or of memory by less than this is not worth a word: one sample each
+_WORTH_TELLING = 0.2
+
+
+def changes(old: Record, new: Record) -> str:
+    """A table of the cases that both runs have, a summary, and what is not the same in the two runs."""
+    before = {result.case: result for result in old.results}
+    both = [(before[result.case], result) for result in new.results if result.case in before]
+    rows = [_row(*pair) for pair in both]
+    headers = ("input", "pass", "framework", "variant", "old", "new", "new / old", "95% interval", "", "first call",
+               "memory")  # fmt: skip
+    parts = [f"old: {_described(old)}\nnew: {_described(new)}"]
+    warnings = list(_warnings(old, new))
+    if warnings:
+        parts.append("\n".join(f"WARNING: {line}" for line in warnings))
+    parts.append(tabulate(rows, headers=headers, disable_numparse=True) if rows else "no case is in both runs")
+    parts.append("\n".join(_summary(old, new, both)))
+    return "\n\n".join(parts)
+
+
+def _described(record: Record) -> str:
+    finished = "" if record.finished else ", not finished"
+    return f"{record.started}, commit {record.environment.get('git_commit')}: {record.command}{finished}"
+
+
+def _row(old: Result, new: Result) -> list[str]:
+    case = new.case
+    mode = "" if case.compiled else " (not compiled)"
+    names = [case.input, case.pass_name, FRAMEWORKS[case.framework], f"{case.variant}{mode}"]
+    if not (old.measured and new.measured):
+        return [*names, *(duration(r.time.value) if r.measured else r.status.upper() for r in (old, new)), *[""] * 5]
+    ratio = time_quotient(new.blocks, old.blocks)
+    interval = "–" if math.isnan(ratio.low) else ratio_interval(ratio)
+    times = [duration(old.time.value), duration(new.time.value), figures(ratio.value), interval, _word(ratio)]
+    first = [result.cold.seconds if result.cold else None for result in (old, new)]
+    return [*names, *times, _changed(first, duration), _changed([old.peak_bytes, new.peak_bytes], size)]
+
+
+def _word(ratio: Estimate) -> str:
+    if math.isnan(ratio.low):
+        return "one round"
+    return "same" if ratio.holds(1.0) else "slower" if ratio.value > 1 else "faster"
+
+
+def _changed(values: Sequence, shown) -> str:
+    before, after = values
+    if before is None or after is None:
+        return ""
+    if abs(after - before) <= _WORTH_TELLING * max(before, after):
+        return "same"
+    return f"{shown(before)} → {shown(after)}"
+
+
+def _summary(old: Record, new: Record, both: Sequence[tuple[Result, Result]]) -> Iterator[str]:
+    words = [_word(time_quotient(b.blocks, a.blocks)) for a, b in both if a.measured and b.measured]
+    yield (
+        f"{len(words)} cases measured in both: {words.count('slower')} slower, {words.count('faster')} faster, "
+        f"{words.count('same')} with no difference"
+    )
+    for title, one, other in (("old", old, new), ("new", new, old)):
+        theirs: set[Case] = {result.case for result in other.results}
+        alone = [result.case.title for result in one.results if result.case not in theirs]
+        if alone:
+            yield f"only in the {title} run: {', '.join(alone)}"
+
+
+def _warnings(old: Record, new: Record) -> Iterator[str]:
+    """What makes the two runs hard to compare."""
+    for text in different_environments(old.environment, new.environment):
+        if not text.startswith("git_commit "):  # that is what one compares
+            yield f"the environments differ: {text}"
+    for name in old.inputs:
+        if name in new.inputs and old.inputs[name] != new.inputs[name]:
+            yield f"the input {name} is not the same"
+    speeds = [_median_speed(record.speed) for record in (old, new)]
+    if None not in speeds:
+        change = speeds[1] / speeds[0] - 1
+        if abs(change) > 0.05:
+            yield (
+                f"the machine itself was {abs(change):.0%} {'slower' if change > 0 else 'faster'} in the new run, "
+                "by the same plain Python work in both"
+            )
+
+
+def _median_speed(speed: Sequence[Block]) -> float | None:
+    return float(np.median(all_seconds(speed))) if speed else None

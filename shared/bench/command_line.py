@@ -1,0 +1,219 @@
+"""The command line of compare.py: its options, and the settings that they make."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from shared.bench.argument_types import join_numbers, names, one_of, real, size, sizes, some_of, whole
+from shared.bench.machine import usable_cores
+from shared.bench.plan import FRAMEWORKS, PASSES, Settings
+from shared.checks import ENDS
+from shared.numerics import LARGEST_GAP, TEMPERATURES
+from shared.problems import PROBLEMS
+from shared.sequences import matrix_names
+from shared.variants import VARIANTS
+
+# what --sweep without sizes goes through
+SWEEP = tuple((side, side) for side in (32, 64, 128, 256, 512))
+SWEEP_TEXT = ",".join(f"{rows}x{cols}" for rows, cols in SWEEP)
+
+EPILOG = """examples:
+  python compare.py
+      all pairs of the bundled globins on the CPU: score and marginals, both frameworks
+  python compare.py --input random --batch 100 --variant vmap --json result.json
+      100 random pairs of 100 x 150, one variant, every sample kept in a file
+  python compare.py --problem smith_waterman_affine --gap-open -11 --input my.fasta --framework torch --device cuda
+      your own proteins, affine gaps, PyTorch alone, on a GPU
+
+  python compare.py --sweep --report sweep.html
+      batches of growing size: how run time, compile time and memory grow, as a page to look at
+  python compare.py --resume result.json
+      go on with a run that was interrupted
+  python compare.py --from cpu.json gpu.json --report both.html
+      a page from recorded runs; nothing is measured
+  python compare.py --against old.json new.json
+      what changed between two recorded runs
+
+exit codes: 0 all is well; 1 a result was wrong or a case failed (it gets no time); 2 bad arguments or bad input;
+3 a framework cannot use the device, or none is installed; 130 interrupted (what is finished is printed)
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line; --help shows the usage."""
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+class Request:
+    """What the command line asks for beside the settings of a run."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.list: bool = options.list
+        self.json: Path | None = options.json
+        self.report: Path | None = options.report
+        self.markdown: Path | None = options.markdown
+        self.resume: Path | None = options.resume
+        self.recorded: tuple[Path, ...] = tuple(options.recorded or ())
+        self.against: tuple[Path, ...] = tuple(options.against or ())
+        # those that were given, by option, for the file that cannot be written
+        paths = {"--json": self.json, "--report": self.report, "--markdown": self.markdown}
+        self.outputs = {option: path for option, path in paths.items() if path is not None}
+
+
+# what a resumed run takes from the command line; the rest is in the record
+_WITH_RESUME = ("resume", "budget", "json", "report", "markdown")
+
+
+def parse(arguments: Sequence[str]) -> tuple[Request, Settings]:
+    """Read the command line; ends the process with one line if it is wrong.
+
+    Of the settings, a run that is resumed takes the budget alone.
+    """
+    parser = _parser()
+    options = parser.parse_args(join_numbers(arguments))
+    request = Request(options)
+    modes = [f"--{name}" for name, given in (
+        ("resume", request.resume), ("from", request.recorded), ("against", request.against), ("list", request.list),
+    ) if given]  # fmt: skip
+    if len(modes) > 1:
+        parser.error(f"{modes[0]} does not go with {modes[1]}")
+    if request.resume is not None:
+        given = [name for name, value in vars(options).items() if value != parser.get_default(name)]
+        for name in given:
+            if name not in _WITH_RESUME:
+                parser.error(f"--{name.replace('_', '-')} does not go with --resume: the record has the settings")
+    if (request.recorded or request.against) and request.json:
+        parser.error(f"--json does not go with {modes[0]}: nothing is measured")
+    if len(set(request.outputs.values())) < len(request.outputs):
+        parser.error(f"{' and '.join(request.outputs)} must be different files")
+    return request, _settings(parser, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Settings()
+    parser = _Parser(
+        prog="compare.py",
+        description="Time the same kernels in JAX and in PyTorch, each proved right before its time is shown.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("--device", type=one_of("device", ("cpu", "cuda")), default=defaults.device, help="cpu (default) or cuda")
+    add("--framework", type=some_of("framework", FRAMEWORKS), default=defaults.frameworks, metavar="NAME[,NAME]",
+        help="which frameworks: jax,torch (default both)")  # fmt: skip
+    add("--problem", type=one_of("problem", PROBLEMS), default=defaults.problem, help="what is computed")
+    add("--variant", type=names, metavar="NAME[,NAME]", help="which variants, or auto; see --list (default: a few)")
+    add("--pass", type=some_of("pass", PASSES), dest="passes", metavar="NAME[,NAME]",
+        help=f"what is asked of them: {','.join(PASSES)} (default score,marginals; score for --ladder)")  # fmt: skip
+    add("--input", metavar="globins|random|FILE",
+        help="the bundled globins (default), random matrices (default for --ladder), or a FASTA file")  # fmt: skip
+    add("--matrix", metavar="NAME",
+        help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
+    add("--batch", type=whole("batch", 1), metavar="N", help="pairs (default: all pairs; 100 for random)")
+    add("--size", type=size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
+    add("--dtype", type=one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
+    add("--budget", type=real("budget", positive=True), default=defaults.budget, metavar="SECONDS",
+        help=f"for the whole run (default {defaults.budget:g}); first calls take what they take")  # fmt: skip
+    add("--precision", type=real("precision", positive=True), default=defaults.precision, metavar="FRACTION",
+        help=f"half width of the intervals that is narrow enough to stop (default {defaults.precision:g})")  # fmt: skip
+    add("--workers", type=whole("workers", 1), metavar="N",
+        help="fresh processes that time each case (default: from 4 on, until the verdicts are precise)")  # fmt: skip
+    add("--rounds", type=whole("rounds", 1), default=defaults.rounds, metavar="N",
+        help=f"rounds in each of them (default {defaults.rounds}, fewer for slow cases)")  # fmt: skip
+    add("--temperature", type=real("temperature", *TEMPERATURES), metavar="T",
+        help="of the smooth maximum (default 1)")  # fmt: skip
+    add("--gap", type=real("gap", most=LARGEST_GAP), metavar="G", help="added for every gap position (default -1)")
+    add("--gap-open", type=real("gap-open", most=LARGEST_GAP), metavar="G",
+        help="added for the first position of an affine gap (default -3)")  # fmt: skip
+    add("--gap-extend", type=real("gap-extend", most=LARGEST_GAP), metavar="G",
+        help="added for each further position of an affine gap (default -1)")  # fmt: skip
+    add("--no-restrict-turns", dest="restrict_turns", action="store_false", default=None,
+        help="affine: a gap along the row may also follow one along the column")  # fmt: skip
+    add("--no-penalize-turns", dest="penalize_turns", action="store_false", default=None,
+        help="affine: a gap that follows one of the other direction extends it instead of opening")  # fmt: skip
+    add("--end", type=one_of("end", ENDS), help="where a linear local alignment may end: any (default) or match")
+    add(
+        "--seed",
+        type=whole("seed", 0),
+        default=defaults.seed,
+        metavar="S",
+        help="of random inputs, of which pairs the gate looks at, and of c in the pass hvp (default 0)",
+    )
+    add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default: all)")
+    add("--unroll", type=whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop (default 1)")
+    add("--compile-limit", type=real("compile-limit", positive=True), default=defaults.compile_limit,
+        metavar="SECONDS", help="longest first call before a case is given up (default 120)")  # fmt: skip
+    add("--json", type=Path, metavar="FILE", help="write everything, with all samples, after every step")
+    add("--report", type=Path, metavar="FILE", help="write a page (HTML) with verdicts, plots and every number")
+    add("--markdown", type=Path, metavar="FILE", help="write the same as Markdown, without plots")
+    add("--resume", type=Path, metavar="FILE", help="go on with the run of a JSON file, and keep it there")
+    add("--from", type=Path, nargs="+", dest="recorded", metavar="FILE",
+        help="print and report recorded runs instead of measuring")  # fmt: skip
+    add("--against", type=Path, nargs=2, metavar=("OLD", "NEW"), help="what changed between two recorded runs")
+    add("--sweep", type=sizes, nargs="?", const=SWEEP, metavar="RxC[,RxC]",
+        help=f"sizes, a batch of random pairs of each (default {SWEEP_TEXT}; 16 pairs)")  # fmt: skip
+    add("--ladder", action="store_true",
+        help="climb all variants, compiled or not, first and second call")  # fmt: skip
+    add("--list", action="store_true", help="list problems and variants, and what each framework has")
+    return parser
+
+
+def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
+    """Check what concerns several options, and fill in what the machine decides."""
+    given = vars(options)
+    input_name = options.input
+    if input_name is None:
+        input_name = "random" if options.ladder or options.sweep else Settings.input
+    known = tuple(variant.name for variant in VARIANTS[options.problem])
+    for name in options.variant or ():
+        if name not in (*known, "auto"):
+            parser.error(f"unknown variant {name!r}; known: {', '.join((*known, 'auto'))}")
+    if options.sweep:
+        if options.ladder or options.size:
+            parser.error(f"--sweep does not go with {'--ladder' if options.ladder else '--size: it has sizes itself'}")
+        if input_name != "random":
+            parser.error("--sweep goes with --input random")
+    if options.size and input_name != "random":
+        parser.error("--size goes with --input random")
+    if options.matrix and input_name == "random":
+        parser.error("--matrix goes with sequences, not with --input random")
+    matrix = options.matrix or Settings.matrix
+    if matrix.upper() not in matrix_names():
+        parser.error(f"unknown matrix {matrix!r}; known: {', '.join(matrix_names())}")
+    cores = len(usable_cores())
+    if options.threads and options.threads > cores:
+        parser.error(f"--threads must be between 1 and the {cores} cores of this machine, got {options.threads}")
+    return Settings(
+        frameworks=options.framework,
+        variants=options.variant,
+        passes=options.passes or (("score",) if options.ladder else Settings.passes),
+        arguments=_problem_arguments(parser, options),
+        input=input_name,
+        matrix=matrix,
+        threads=options.threads or cores,
+        **{name: given[name] for name in (
+            "device", "problem", "batch", "size", "dtype", "seed", "unroll", "compile_limit", "ladder", "sweep",
+            "budget", "precision", "workers", "rounds",
+        )},
+    )  # fmt: skip
+
+
+def _problem_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
+    """The problem's parameters and options that were given."""
+    known = dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.arguments)
+    given = {name: value for name in known if (value := getattr(options, name)) is not None}
+    for name in given:
+        if name not in PROBLEMS[options.problem].arguments:
+            owners = [problem for problem in PROBLEMS.values() if name in problem.arguments]
+            flag = flag(name, owners[0].arguments[name])
+            names = " or ".join(problem.name for problem in owners)
+            parser.error(f"{flag} goes with --problem {names}, not with {options.problem}")
+    return given
+
+
+def flag(name: str, default: Any) -> str:
+    """How an argument of a problem is spelled on the command line; what is true by default can be switched off."""
+    return ("--no-" if default is True else "--") + name.replace("_", "-")

@@ -1,0 +1,56 @@
+"""The first phase: every case from nothing, then on a shape that is new to it."""
+
+from shared.bench.going import PATIENCE_SECONDS, Going
+from shared.bench.plan import Case
+from shared.bench.record import Compilation, Result
+from shared.bench.statistics import Block
+
+# new shapes are tried as long as no more than this part of the budget is spent
+_SHARE = 0.4
+
+
+def measure_first_calls(going: Going, cases: list[Case]) -> None:
+    """The cold call of each case that has none yet, its gate, its memory, and its new shape."""
+    results = [going.record.result(case) for case in cases]
+    to_do = [result for result in results if result.cold is None and result.status in ("ok", "failed")]
+    going.progress.begin("first calls", len(to_do))
+    going.progress.left(going.seconds_left)
+    first_fused = next((result for result in to_do if result.case.variant == "fused"), None)
+    for result in to_do:
+        note = ", after compiling its kernels unless they are in the cache" if result is first_fused else ""
+        going.progress.step(f"{result.case.title}{note}")
+        _first_call(going, result)
+        going.keep()
+
+
+def _first_call(going: Going, result: Result) -> None:
+    case, settings, team = result.case, going.settings, going.team
+    if settings.device != "cpu" and team.is_running(case) and team.worker(case).peak_only_rises:
+        team.stop(case)  # its counter of memory tells of one case only
+    reply = going.ask(case, "cold", PATIENCE_SECONDS, settings.compile_limit, is_ladder=settings.ladder)
+    if reply.status != "ok":
+        return
+    found = reply.details
+    result.cold = Compilation(**found["cold"])
+    result.build_seconds = found["build_seconds"]
+    result.input_bytes, result.output_bytes = found["input_bytes"], found["output_bytes"]
+    result.work, result.peak_bytes = found["work"], found.get("peak_bytes")
+    if settings.ladder:
+        result.blocks = [Block(0, 0, (found["second_seconds"],))]
+    elif settings.sweep is None:  # a sweep has new shapes enough
+        _new_shape(going, result, result.cold.seconds)
+
+
+def _new_shape(going: Going, result: Result, expected: float) -> None:
+    """The function of the last first call, on another shape; what goes wrong here costs this one number."""
+    settings = going.settings
+    spent = settings.budget - going.seconds_left
+    if spent + expected > _SHARE * settings.budget:
+        result.retrace_note = f"the budget of {settings.budget:g} s had no room for it"
+        return
+    limit = settings.compile_limit + PATIENCE_SECONDS
+    reply = going.team.worker(result.case).ask("retrace", limit, case=result.case.as_json())
+    if reply.status == "ok":
+        result.retrace = Compilation(**reply.details["retrace"])
+    else:
+        result.retrace_note = reply.reason

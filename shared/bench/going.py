@@ -1,0 +1,47 @@
+"""A run that is going on: what its phases share."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from shared.bench.plan import Case, Settings
+from shared.bench.progress import Progress
+from shared.bench.record import Gate, Record
+from shared.bench.team import Team
+from shared.bench.workers import Reply, Unavailable
+
+# how long a worker may take for anything but compiling, beside what its calls are expected to take
+PATIENCE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Going:
+    """The run's settings, what it has found, whom it tells, who works for it, and when it began."""
+
+    settings: Settings
+    record: Record
+    progress: Progress
+    keep: Callable[[], None]  # writes the record
+    team: Team
+    start: float
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the budget."""
+        return self.settings.budget - (time.monotonic() - self.start)
+
+    def ask(self, case: Case, do: str, limit: float, first: float | None = None, **more: Any) -> Reply:
+        """Have something done with a case, and note in its result what the gate says and what goes wrong.
+
+        A worker that is gone is replaced first. limit, first: as `Worker.ask` has them.
+        """
+        result = self.record.result(case)
+        try:
+            reply = self.team.worker(case).ask(do, limit, first, case=case.as_json(), **more)
+        except Unavailable as error:
+            reply = Reply("failed", f"the worker could not be started again: {error}", {})
+        if "gate" in reply.details:
+            result.gate = Gate(**reply.details["gate"])
+        result.status, result.reason = reply.status, reply.reason
+        return reply

@@ -1,0 +1,116 @@
+"""What a run runs on: the computer, the system, the state of the code, and how fast memory streams."""
+
+import os
+import platform
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+# larger than the caches of any CPU of today, in all threads together
+_STREAM_BYTES = 2**28
+_STREAM_REPEATS = 5
+# what the speed check adds up: about 5 ms of plain Python
+_SPEED_COUNT = 200_000
+
+
+def machine() -> dict[str, Any]:
+    """The computer, the system and the state of the code."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(usable_cores()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "git_commit": _git_commit(),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _git_commit() -> str | None:
+    """The commit of the code that runs, with "-dirty" when files differ from it; None outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        commit, status = (
+            subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
+            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.strip() + ("-dirty" if status.strip() else "")
+
+
+def usable_cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def every_thread_is_on(cores: list[int]) -> bool:
+    """Whether every thread of this process is kept to exactly these cores; True where the system does not tell."""
+    if not hasattr(os, "sched_getaffinity"):
+        return True
+    try:
+        threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
+    except OSError:
+        return sorted(os.sched_getaffinity(0)) == cores
+    kept = True
+    for thread in threads:
+        try:
+            kept &= sorted(os.sched_getaffinity(thread)) == cores
+        except ProcessLookupError:  # it has ended meanwhile
+            continue
+    return kept
+
+
+def speed_check() -> float:
+    """Seconds that a fixed piece of plain Python takes now: shows when the machine itself becomes slower or faster."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(_SPEED_COUNT):
+        total += number
+    return time.perf_counter() - start
+
+
+def stream_bandwidth(threads: int) -> float:
+    """Bytes per second that copying a large array moves, read and written, by this many threads; the best of a few."""
+    size = _STREAM_BYTES // threads // 8
+    pairs = [(np.ones(size), np.zeros(size)) for _ in range(threads)]
+
+    def copy(ready: threading.Barrier, source: np.ndarray, target: np.ndarray) -> None:
+        ready.wait()
+        np.copyto(target, source)
+        ready.wait()
+
+    def once() -> float:
+        ready = threading.Barrier(threads + 1)
+        helpers = [threading.Thread(target=copy, args=(ready, *pair), daemon=True) for pair in pairs]
+        for helper in helpers:
+            helper.start()
+        ready.wait()
+        start = time.perf_counter()
+        ready.wait()
+        seconds = time.perf_counter() - start
+        for helper in helpers:
+            helper.join()
+        return seconds
+
+    return best_rate(once, 2 * 8 * size * threads)
+
+
+def best_rate(once: Callable[[], float], count: float) -> float:
+    """The most per second that repeating it reached. once: seconds for this count."""
+    return count / min(once() for _ in range(_STREAM_REPEATS))

@@ -1,0 +1,74 @@
+"""What needs a sentence below the numbers: errors, gates, how steady the machine was, what is not there."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from shared.bench.plan import FRAMEWORKS
+from shared.bench.record import Record, Result
+from shared.bench.statistics import all_seconds, drift, outliers
+from shared.bench.text import duration, figures
+
+# a case whose last rounds differ from its first by more than this has drifted
+_DRIFT = 0.05
+
+
+def notes(record: Record) -> Iterable[str]:
+    """One line each."""
+    for result in record.results:
+        if result.status in ("wrong", "failed"):
+            kept = f" ({len(result.seconds)} samples taken before are kept in the record)" if result.blocks else ""
+            yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
+    yield from _gates(record)
+    passed = [result for result in record.results if result.measured]
+    built = max((result.build_seconds for result in passed), default=0.0)
+    if built > 1:
+        yield f"fused: its kernels were compiled first, once for this machine: {duration(built)}, not counted above"
+    if record.settings is not None and not record.settings.ladder:
+        yield from _steadiness(record, passed)
+    unknown = [result for result in record.results if result.retrace_note]
+    for reason in dict.fromkeys(result.retrace_note for result in unknown):
+        titles = ", ".join(result.case.title for result in unknown if result.retrace_note == reason)
+        yield f"new shape not measured: {titles}: {reason}"
+    yield from record.notes
+    if record.settings is not None and record.finished is None:
+        yield "this run was not finished"
+    for absence in record.absent:
+        yield f"absent: {absence.case}: {absence.reason}"
+    for framework, reason in record.missing.items():
+        yield f"{FRAMEWORKS[framework]} was not measured: {reason}"
+
+
+def _gates(record: Record) -> Iterable[str]:
+    sources = {result.gate.source for result in record.results if result.gate is not None}
+    for source in sorted(sources - {"NumPy"}):
+        yield f"pairs too large for the NumPy reference were gated by {source}"
+    gates = {r.case.input: r.gate for r in record.results if r.measured and r.gate is not None}
+    if gates:
+        covered = [f"{gate.pairs} of {record.inputs[name].pairs}" for name, gate in gates.items()]
+        errors = [r.gate.error_of_allowed or 0.0 for r in record.results if r.measured and r.gate is not None]
+        yield (
+            f"every time above passed the parity gate on {' and '.join(dict.fromkeys(covered))} pairs; "
+            f"worst error {max(errors):.0%} of what is allowed"
+        )
+
+
+def _steadiness(record: Record, passed: list[Result]) -> Iterable[str]:
+    """Outliers, drift, warm-ups that did not settle, and the machine itself."""
+    if passed:
+        far, samples = sum(outliers(r.blocks) for r in passed), sum(len(r.seconds) for r in passed)
+        yield f"{samples:,} samples, {far:,} of them far beyond the quartiles of their case; all of them count above"
+    moved = [(result, change) for result in passed if abs(change := drift(result.blocks) or 0.0) > _DRIFT]
+    for result, change in moved:
+        yield f"drift: {result.case.title}: {change:+.0%} from its first rounds to its last"
+    restless = [r.case.title for r in passed if r.warm_up and not all(w.stable for w in r.warm_up)]
+    if restless:
+        yield f"times had not settled when the warm-up ended, in one worker at least: {', '.join(restless)}"
+    speeds = all_seconds(record.speed)
+    if len(speeds) > 1:
+        slowest = figures(max(speeds) / float(np.median(speeds)))
+        low, high = (duration(float(value)) for value in np.percentile(speeds, [25, 75]))
+        yield (
+            f"the machine itself: the same plain Python work took {duration(float(np.median(speeds)))} in the median "
+            f"round, quartiles {low} … {high}, {slowest} times that in the slowest"
+        )

@@ -1,0 +1,188 @@
+"""What a report says, as plain strings: every format shows the same tables, notes and facts."""
+
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.bench.plan import FRAMEWORKS
+from shared.bench.record import Record
+from shared.bench.statistics import all_seconds
+from shared.bench.text import duration, figures
+from shared.problems import PROBLEMS
+
+NOTHING = "–"
+# characters that turn the direction of text: a name with one could pose as another
+_TURNS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
+
+
+class Table(NamedTuple):
+    """Strings in columns."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    aligns: tuple[str, ...]  # "left" or "right"
+
+
+def printable(text: str) -> str:
+    """The text without characters that no format can hold or that show as something else; lines stay lines."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(
+        "\N{REPLACEMENT CHARACTER}"
+        if character in _TURNS or (unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t")
+        else character
+        for character in text
+    )
+
+
+def title(records: Sequence[Record]) -> str:
+    """Of the whole report."""
+    names = list(dict.fromkeys(heading(record) for record in records if record.settings))
+    return "JAX and PyTorch compared" + (f": {', '.join(names)}" if names else "")
+
+
+def heading(record: Record) -> str:
+    """Which record it is."""
+    return f"{record.settings.problem} on {record.settings.device}" if record.settings else "a run that did not begin"
+
+
+def summary(record: Record) -> Iterator[str]:
+    """The problem, the machine, the inputs and the versions, a line each."""
+    settings, where = record.settings, record.environment
+    if settings:
+        problem = PROBLEMS.get(settings.problem)
+        arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
+        given = "".join(f", {name} {_value(value)}" for name, value in arguments.items())
+        yield f"{problem.text if problem else settings.problem}; {settings.dtype}{given}"
+    for facts in list(record.inputs.values())[:2]:
+        yield f"{facts.text}; {facts.work:,} cells"
+    if len(record.inputs) > 2:
+        yield f"and {len(record.inputs) - 2} more sizes"
+    frameworks = {name: facts for name, facts in _frameworks(record).items() if isinstance(facts, Mapping)}
+    gpus = dict.fromkeys(str(facts["gpu"]) for facts in frameworks.values() if facts.get("gpu"))
+    cores = f", {settings.threads} core{'s' if settings.threads > 1 else ''}" if settings else ""
+    if gpus or "cpu" in where:
+        yield f"{', '.join([*gpus, str(where.get('cpu', ''))])}{cores}"
+    versions = [f"{FRAMEWORKS.get(name, name)} {facts[name]}" for name, facts in frameworks.items() if name in facts]
+    if versions:
+        yield ", ".join(versions)
+
+
+def _frameworks(record: Record) -> Mapping[str, Any]:
+    found = record.environment.get("frameworks")
+    return found if isinstance(found, Mapping) else {}
+
+
+def when(record: Record) -> str:
+    """When it ran, and for how long."""
+    started = f"Started {record.started}" if record.started else "Not started"
+    finished = f"finished {record.finished}" if record.finished else "not finished"
+    took = f"; it took {duration(record.seconds)}" if record.seconds else ""
+    return f"{started}; {finished}{took}."
+
+
+def commands(record: Record) -> str:
+    """What was typed, and what it was gone on with, a line each."""
+    return "\n".join([record.command, *record.resumed_by])
+
+
+def warnings(record: Record) -> Iterator[str]:
+    """What a reader must know before the verdict."""
+    if not record.finished:
+        yield "This run was not finished. It shows what was measured until it ended."
+    for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
+        count = sum(result.status == status for result in record.results)
+        if count:
+            yield f"{count} case{'s' if count > 1 else ''} {text}. The reason is in the table of all cases."
+
+
+def reference_table(record: Record) -> Table:
+    """How long NumPy takes, which everything is proved against."""
+    rows = [
+        (pass_name, name, ", ".join(duration(value) for value in seconds))
+        for (name, pass_name), seconds in record.references.items()
+    ]
+    return Table("The NumPy reference", ("pass", "input", "each call"), rows, ("left", "left", "right"))
+
+
+def input_table(record: Record) -> Table:
+    """What every number was measured on."""
+    rows = [
+        (name, facts.text, " × ".join(map(str, facts.shape)), f"{facts.pairs:,}", f"{facts.work:,}", facts.sha256)
+        for name, facts in record.inputs.items()
+    ]
+    headers = ("input", "what it is", "shape", "pairs", "cells", "SHA-256")
+    return Table("Inputs", headers, rows, ("left", "left", "right", "right", "right", "left"))
+
+
+def steadiness(record: Record) -> str | None:
+    """How much the speed of the machine itself changed."""
+    seconds = np.array(all_seconds(record.speed))
+    if not seconds.size:
+        return None
+    low, middle, high = np.percentile(seconds, [0, 50, 100])
+    return (
+        f"The same fixed work, repeated in every round, took {duration(middle)} at the median, between {duration(low)} "
+        f"and {duration(high)}: its slowest was {figures(high / low)} times its fastest."
+    )
+
+
+def speed_table(record: Record) -> Table:
+    """The fixed work, for each worker."""
+    workers: dict[int, list[float]] = {}
+    for block in record.speed:
+        workers.setdefault(block.worker, []).extend(block.seconds)
+    rows = [
+        (str(worker), str(len(times)), *(duration(value) for value in np.percentile(times, [0, 50, 100])))
+        for worker, times in workers.items()
+        if times
+    ]
+    headers = ("worker", "times", "fastest", "median", "slowest")
+    return Table("The fixed work in each worker", headers, rows, ("right",) * 5)
+
+
+def environment_table(record: Record) -> Table:
+    """The machine, the system and the versions."""
+    return Table("Environment", ("name", "value"), list(_flat(record.environment)), ("left", "left"))
+
+
+def settings_table(record: Record) -> Table:
+    """Everything that was asked for, defaults included."""
+    settings = record.settings
+    named = {entry.name: getattr(settings, entry.name) for entry in fields(settings)} if settings else {}
+    return Table("Settings", ("name", "value"), list(_flat(named)), ("left", "left"))
+
+
+def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{above}{name} / ")
+        else:
+            yield f"{above}{name}", _value(value)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}" if abs(value) < 1e6 else f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        sized = all(isinstance(entry, list | tuple) for entry in value)
+        return ", ".join(" × ".join(map(str, entry)) if sized else _value(entry) for entry in value) or NOTHING
+    return NOTHING if value is None or value == {} else str(value)
+
+
+def notes(record: Record) -> list[str]:
+    """What needs a sentence: what the run noted, what is absent, how results were proved."""
+    found = [*record.notes, *(f"{FRAMEWORKS[name]} was not measured: {why}" for name, why in record.missing.items())]
+    found += [f"absent: {absence.case}: {absence.reason}" for absence in record.absent]
+    found += [f"{r.case.title}: not timed on a new shape: {r.retrace_note}" for r in record.results if r.retrace_note]
+    gates = [result.gate for result in record.results if result.status == "ok" and result.gate]
+    for source in sorted({gate.source for gate in gates}):
+        of = [gate for gate in gates if gate.source == source]
+        worst = max((gate.error_of_allowed for gate in of if gate.error_of_allowed is not None), default=0.0)
+        found.append(f"{len(of)} cases agreed with {source}; the worst error was {worst:.0%} of what is allowed")
+    return found

@@ -1,0 +1,157 @@
+"""What a worker does with a case: the first call with empty caches, a new shape, the first call of a new process, and
+blocks of timed calls."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shared.bench.measure import longer, timed, warm_up
+from shared.bench.memory import ProcessMemory
+from shared.bench.witness import Witness
+from shared.problems import Inputs
+
+# Before each block the arguments move to other memory, with pieces of up to this many bytes in between: where memory
+# happens to lie makes a call faster or slower, and a process that never moves would take its luck for a property.
+_GAPS, _GAP_BYTES = 8, 2**20
+
+
+class Wrong(Exception):
+    """A result that did not pass its gate. The text is the gate's; `gate` is what the record keeps."""
+
+    def __init__(self, text: str, gate: dict[str, Any]) -> None:
+        super().__init__(text)
+        self.gate = gate
+
+
+class _Call:
+    """A case's function with its arguments on the device; calling it waits for the result."""
+
+    def __init__(self, backend: Any, function: Callable[..., Any], case: dict[str, Any], inputs: Inputs) -> None:
+        self._backend, self._function, self._device = backend, function, case["device"]
+        given = [inputs.similarity, inputs.lengths, *([inputs.weights] if case["pass_name"] == "hvp" else [])]
+        self._given, self._parameters = given, inputs.parameters
+        self._random = np.random.default_rng()
+        self._arguments: list[Any] = []
+        self._between: list[np.ndarray] = []
+        self.input_bytes = sum(array.nbytes for array in given if array is not None)
+        self.place()
+
+    def place(self) -> None:
+        """Put the arguments into memory that was not theirs before."""
+        self.release()
+        self._between = [np.ones(int(self._random.integers(1, _GAP_BYTES)), np.uint8) for _ in range(_GAPS)]
+        # a copy: a framework may share a NumPy array's memory
+        self._arguments = [
+            None if array is None else self._backend.to_device(array.copy(), self._device) for array in self._given
+        ]
+
+    def release(self) -> None:
+        """Let go of the arguments: other cases need the memory. `place` brings them back."""
+        self._arguments, self._between = [], []
+
+    def __call__(self) -> Any:
+        return self._backend.wait(self._function(*self._arguments, **self._parameters))
+
+
+class Runner:
+    """Runs cases on one framework, and holds those that are ready to be timed."""
+
+    def __init__(self, backend: Any, auto: str, device: str, folder: Path, send: Callable[..., None]) -> None:
+        self.backend, self.device, self.folder, self.send = backend, device, folder, send
+        self.witness = Witness(backend, auto, device, folder)
+        self._held: dict[str, tuple[_Call, Callable[[], Any]]] = {}
+        self._function: Callable[..., Any] | None = None  # of the last cold case
+
+    def cold(self, case: dict[str, Any], is_ladder: bool) -> dict[str, Any]:
+        """Everything from nothing: caches empty in memory and on disk. Raises Wrong."""
+        backend, inputs = self.backend, self.witness.inputs(case["input"])
+        self._function = None
+        backend.forget_compiled()
+        on_accelerator = self.device != "cpu"
+        with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
+            # once for a machine, not for a process or a shape: shown by itself
+            built, _ = timed(lambda: backend.build(case["variant"], case["dtype"]))
+            self._function = self._made(case, inputs)
+            call = _Call(backend, self._function, case, inputs)
+            memory = backend.DeviceMemory(self.device) if on_accelerator else ProcessMemory()
+            if on_accelerator:  # a counter that cannot be set back must begin before anything has run
+                memory.start()
+            facts = self._first_call(case, call)
+            facts["cold"] = facts.pop("first")
+            second, result = timed(call)
+            facts["output_bytes"] = backend.to_numpy(result).nbytes
+            del result
+            # the ladder times two calls and no more: a call for memory's sake may take as long as they did
+            if not is_ladder:
+                memory.start()
+                call()
+                facts["peak_bytes"] = memory.stop()
+        return facts | {
+            "build_seconds": built, "second_seconds": second, "input_bytes": call.input_bytes, "work": inputs.work,
+        }  # fmt: skip
+
+    def retrace(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Call the function of the last cold case on a shape that it has not seen."""
+        assert self._function is not None, "a cold case goes before"
+        backend = self.backend
+        with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
+            call = _Call(backend, self._function, case, self.witness.inputs(case["input"]).resized)
+            with backend.compile_times() as split:
+                seconds, _ = timed(call)
+        return {"retrace": {"seconds": seconds, **asdict(split)}}
+
+    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
+        """The first call of this process with what an earlier one left in the caches on disk; then warm up, and hold
+        the case for `sample`. Raises Wrong."""
+        backend, inputs = self.backend, self.witness.inputs(case["input"])
+        with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
+            backend.build(case["variant"], case["dtype"])
+            call = _Call(backend, self._made(case, inputs), case, inputs)
+            facts = self._first_call(case, call)
+            settled = warm_up(call)
+            on_device = backend.device_seconds(call, self.device)
+        call.release()
+        self._held[_key(case)] = call, longer(call, case["handicap"]) if case["handicap"] else call
+        return {
+            "warm": facts["first"],
+            "warm_up": {"calls": settled.calls, "stable": settled.stable},
+            "call_seconds": settled.seconds,
+            "device_seconds": on_device,
+        }
+
+    def sample(self, case: dict[str, Any], calls: int, lead: bool) -> dict[str, Any]:
+        """A block of timed calls; lead: after one that brings the case back into the caches of the CPU."""
+        call, timed_call = self._held[_key(case)]
+        with self.backend.precision(case["dtype"]):
+            call.place()
+            if lead:
+                call()
+            seconds = [timed(timed_call)[0] for _ in range(calls)]
+            call.release()
+        return {"seconds": seconds}
+
+    def _made(self, case: dict[str, Any], inputs: Inputs) -> Callable[..., Any]:
+        score = self.backend.function(case["problem"], case["variant"], inputs.options, case["unroll"])
+        return self.backend.pass_function(case["pass_name"], score, case["compiled"])
+
+    def _first_call(self, case: dict[str, Any], call: _Call) -> dict[str, Any]:
+        """Time it, split it, tell the parent at once, and gate the result."""
+        with self.backend.compile_times() as split:
+            seconds, result = timed(call)
+        self.send(event="first_call", seconds=seconds)
+        verdict, gate = self.witness.judge(case, self.backend.to_numpy(result))
+        if not verdict.passed:
+            raise Wrong(verdict.text, gate)
+        return {"first": {"seconds": seconds, **asdict(split)}, "gate": gate}
+
+    def _cache(self, case: dict[str, Any]) -> Path:
+        """Where the compilers keep what they make for this case, for every process of the run."""
+        return self.folder / "compiled" / _key(case)
+
+
+def _key(case: dict[str, Any]) -> str:
+    fields = ("framework", "variant", "pass_name", "compiled", "input", "side")
+    return "-".join(str(case[name]) for name in fields)

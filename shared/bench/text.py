@@ -1,0 +1,48 @@
+"""Numbers as people read them."""
+
+import math
+
+from shared.bench.statistics import Estimate
+
+
+def duration(seconds: float) -> str:
+    """Three figures and a unit that suits them."""
+    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+        value = float(f"{seconds * factor:.3g}")  # rounded first: 999.9 µs are 1.00 ms
+        if value < 1000:
+            return f"{figures(value)} {unit}"
+    return f"{figures(seconds if seconds >= 100 else float(f'{seconds:.3g}'))} s"
+
+
+def figures(value: float) -> str:
+    """A positive number in three figures."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def size(count: int | None) -> str:
+    """Bytes."""
+    if count is None:
+        return "?"
+    if count < 2**20:
+        return f"{count / 2**10:.0f} KiB" if count >= 2**10 else f"{count} B"
+    return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
+
+
+def time_interval(time: Estimate) -> str:
+    """The interval of a time; a dash where there were too few rounds for one."""
+    return "–" if math.isnan(time.low) else f"{duration(time.low)} … {duration(time.high)}"
+
+
+def ratio_interval(ratio: Estimate) -> str:
+    """The interval of a ratio, with enough figures to see on which side of 1 it lies."""
+    return f"{_near_one(ratio.low)} … {_near_one(ratio.high)}"
+
+
+def _near_one(value: float) -> str:
+    text = figures(value)
+    return text if float(text) != 1.0 or value == 1.0 else f"{value:.4f}"
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

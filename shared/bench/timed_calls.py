@@ -1,0 +1,118 @@
+"""The second phase: fresh workers, several times over; in each, all cases are timed in turn, in rounds of short blocks.
+
+A worker's first call of a case is the first call of a new process that finds the caches on disk.
+"""
+
+import time
+
+from shared.bench.going import PATIENCE_SECONDS, Going
+from shared.bench.plan import Case
+from shared.bench.record import Compilation, WarmUp
+from shared.bench.schedule import (
+    LEAST_WORKERS,
+    MOST_WORKERS,
+    block_seconds,
+    calls_in_block,
+    has_lead,
+    is_precise,
+    order,
+    rounds_that_fit,
+)
+from shared.bench.statistics import Block
+from shared.bench.verdict import verdicts
+
+
+def measure_timed_calls(going: Going, cases: list[Case]) -> None:
+    """Until the verdicts are precise or the budget is spent; with a number of workers from the user, so many."""
+    number = 1 + max((block.worker for result in going.record.results for block in result.blocks), default=-1)
+    longest = 0.0
+    while cases := [case for case in cases if going.record.result(case).status == "ok"]:
+        if _is_enough(going, number, longest):
+            break
+        began = time.monotonic()
+        _one_generation(going, cases, number)
+        going.team.stop()
+        longest = max(longest, time.monotonic() - began)
+        number += 1
+
+
+def _is_enough(going: Going, number: int, longest: float) -> bool:
+    """Whether `number` fresh workers will do. longest: seconds that one of them took."""
+    settings, record = going.settings, going.record
+    if settings.workers is not None:
+        return number >= settings.workers
+    if number >= MOST_WORKERS or (number >= LEAST_WORKERS and is_precise(verdicts(record), settings)):
+        return True
+    if number and longest > going.seconds_left:
+        if number < LEAST_WORKERS:
+            record.notes.append(
+                f"the budget of {settings.budget:g} s was spent after {number} fresh workers of each framework; "
+                f"the intervals ask for {LEAST_WORKERS} at least, so they may be too narrow"
+            )
+        return True
+    return False
+
+
+def _one_generation(going: Going, cases: list[Case], number: int) -> None:
+    """Fresh workers: each case's first call in them, then rounds."""
+    settings, progress = going.settings, going.progress
+    planned = max(settings.workers or LEAST_WORKERS, number + 1)
+    end = time.monotonic() + going.seconds_left / (planned - number)
+    progress.left(max(0.0, going.seconds_left))
+    progress.begin(f"worker {number + 1}, preparing", len(cases))
+    expected: dict[Case, float] = {}
+    for case in (case for group in order(cases, settings, number, 0) for case in group):
+        progress.step(case.title)
+        seconds = _prepare(going, case)
+        if seconds is not None:
+            expected[case] = seconds
+    going.keep()
+    groups = order(list(expected), settings, number, 0)
+    costs = [sum(block_seconds(expected[case]) for case in group) for group in groups]
+    least = 1 if number else 2  # one round alone has no interval
+    rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic(), min(least, settings.rounds))
+    allowed = {group[0].match: count for group, count in zip(groups, rounds, strict=True)}
+    progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
+    for round_number in range(max(rounds, default=0)):
+        progress.step(f"round {round_number + 1}")
+        _check_speed(going, number, round_number)
+        for group in order(list(expected), settings, number, round_number):
+            for case in group if round_number < allowed[group[0].match] else ():
+                _sample(going, case, number, round_number, expected[case])
+        going.keep()
+
+
+def _check_speed(going: Going, number: int, round_number: int) -> None:
+    """How fast the machine is now."""
+    worker = going.team.any()
+    reply = worker.ask("speed", PATIENCE_SECONDS) if worker else None
+    if reply is not None and reply.status == "ok":
+        going.record.speed.append(Block(number, round_number, (reply.details["seconds"],)))
+
+
+def _prepare(going: Going, case: Case) -> float | None:
+    """The case's first call in a fresh worker. Seconds of a call after it; None if the case is over."""
+    reply = going.ask(case, "prepare", PATIENCE_SECONDS, going.settings.compile_limit)
+    if reply.status != "ok":
+        return None
+    result, found = going.record.result(case), reply.details
+    result.warm.append(Compilation(**found["warm"]))
+    result.warm_up.append(WarmUp(**found["warm_up"]))
+    result.device_seconds = found["device_seconds"]
+    going.team.worker(case).holds.add(case)
+    return found["call_seconds"]
+
+
+def _sample(going: Going, case: Case, number: int, round_number: int, expected: float) -> None:
+    """One block of a case. If its worker has ended meanwhile, another case's fault, a new one prepares this one again."""
+    result = going.record.result(case)
+    if result.status != "ok":
+        return
+    held = going.team.is_running(case) and case in going.team.worker(case).holds
+    if not held and _prepare(going, case) is None:
+        return
+    calls = calls_in_block(expected)
+    limit = PATIENCE_SECONDS + 10 * calls * expected
+    reply = going.ask(case, "sample", limit, calls=calls, lead=has_lead(expected))
+    if reply.status == "ok":
+        result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))

@@ -1,0 +1,131 @@
+"""The decision: for each input and pass, which framework was faster, by how much, how sure, and at what price."""
+
+import math
+from dataclasses import dataclass
+
+from shared.bench.plan import FRAMEWORKS
+from shared.bench.record import Record, Result
+from shared.bench.statistics import Estimate, cheapest_by_calls, time_ratio
+from shared.bench.text import duration, figures, ratio_interval, size
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one pass on one input says. `best` holds each framework's fastest case, the faster framework first."""
+
+    problem: str
+    device: str
+    input: str
+    pass_name: str
+    best: tuple[Result, ...]
+    ratio: Estimate | None  # time of the second over that of the first, from the rounds that both were in
+    others: tuple[Result, ...]  # every measured case of this pass and input, best ones included
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether one framework was faster: two were measured, and the interval does not hold 1."""
+        return self.ratio is not None and not self.ratio.holds(1.0)
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether there were enough rounds for an interval."""
+        return self.ratio is not None and not math.isnan(self.ratio.low)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if not self.best:
+            return "no case was measured."
+        first = _described(self.best[0])
+        if self.ratio is None:
+            return f"only {first} was measured, so there is nothing to compare."
+        second = _described(self.best[1])
+        if not self.is_sure:
+            factor = f"{figures(self.ratio.value)} times as fast as"
+            return f"{first} was {factor} {second}; measured in one round only, which is not enough to decide by."
+        interval = f"95% interval {ratio_interval(self.ratio)}"
+        if self.is_difference:
+            return f"{first} was {figures(self.ratio.value)} times as fast as {second}; {interval}."
+        return f"no difference between {first} and {second}; ratio {figures(self.ratio.value)}, {interval}."
+
+    @property
+    def price(self) -> list[str]:
+        """What comes with it: compiling, break-even and memory, a sentence each."""
+        return [line for line in (self._first_calls(), self._break_even(), self._memory()) if line]
+
+    def _first_calls(self) -> str:
+        parts = []
+        for result in self.best:
+            if result.cold is None:
+                continue
+            split = _split(result)
+            known = [f"{duration(result.cold.seconds)} with empty caches{split}"]
+            if result.warm_seconds is not None:
+                known.append(f"{duration(result.warm_seconds)} in a new process with its caches on disk")
+            if result.retrace is not None:
+                known.append(f"{duration(result.retrace.seconds)} on a new shape")
+            parts.append(f"{FRAMEWORKS[result.case.framework]} {result.case.variant} {', '.join(known)}")
+        return f"first call: {'; '.join(parts)}." if parts else ""
+
+    def _break_even(self) -> str:
+        known = [result for result in self.others if result.cold is not None]
+        steps: list[tuple[int, Result]] = []
+        for calls, index in cheapest_by_calls([result.cost for result in known]):
+            faster = time_ratio(steps[-1][1].blocks, known[index].blocks) if steps else None
+            if faster is None or faster.low > 1:  # a gain that is not sure makes no break-even
+                steps.append((calls, known[index]))
+        if not steps:
+            return ""
+        names = [f"{FRAMEWORKS[result.case.framework]} {result.case.variant}" for _, result in steps]
+        if len(steps) == 1:
+            return f"break-even: {names[0]} takes the least time in all from the first call on."
+        later = [f"{name} from call {calls:,} on" for (calls, _), name in zip(steps[1:], names[1:], strict=True)]
+        return f"break-even, first call included: {names[0]} takes the least time in all at first, {', '.join(later)}."
+
+    def _memory(self) -> str:
+        known = [result for result in self.best if result.peak_bytes is not None]
+        if not known:
+            return ""
+        peaks = ", ".join(f"{FRAMEWORKS[r.case.framework]} {r.case.variant} {size(r.peak_bytes)}" for r in known)
+        sizes = f"; input {size(known[0].input_bytes)}, output {size(known[0].output_bytes)}"
+        return f"peak memory of a call: {peaks}{sizes if known[0].input_bytes is not None else ''}."
+
+
+def _split(result: Result) -> str:
+    cold = result.cold
+    if cold is None or cold.tracing is None or not cold.compiling:
+        return ""
+    return f" (tracing {duration(cold.tracing)}, compiling {duration(cold.compiling)})"
+
+
+def _described(result: Result) -> str:
+    name = FRAMEWORKS[result.case.framework]
+    return f"{name} ({result.case.variant}, {duration(result.time.value)} per call)"
+
+
+def verdicts(record: Record) -> list[Verdict]:
+    """One for each input and pass of the run."""
+    settings = record.settings
+    assert settings is not None, "a run that has begun has settings"
+    return [
+        _verdict(record, name, pass_name)
+        for name in record.inputs or {"": None}
+        for pass_name in settings.passes
+    ]  # fmt: skip
+
+
+def _verdict(record: Record, name: str, pass_name: str) -> Verdict:
+    assert record.settings is not None
+    known = [r for r in record.results if r.measured and (r.case.input, r.case.pass_name) == (name, pass_name)]
+    fastest: dict[str, Result] = {}
+    for result in known:
+        best = fastest.get(result.case.framework)
+        if best is None or result.time.value < best.time.value:
+            fastest[result.case.framework] = result
+    ranked = sorted(fastest.values(), key=lambda result: result.time.value)
+    ratio = time_ratio(ranked[1].blocks, ranked[0].blocks) if len(ranked) > 1 else None
+    if ratio is not None and ratio.value < 1:  # the rounds that both were in know better than the medians
+        ranked = [ranked[1], ranked[0], *ranked[2:]]
+        ratio = time_ratio(ranked[1].blocks, ranked[0].blocks)
+    settings = record.settings
+    return Verdict(settings.problem, settings.device, name, pass_name, tuple(ranked), ratio, tuple(known))
