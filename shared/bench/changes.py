@@ -86,9 +86,8 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
     for name in old.inputs:
         if name in new.inputs and old.inputs[name] != new.inputs[name]:
             yield f"the input {name} is not the same"
-    speeds = [_median_speed(record.speed) for record in (old, new)]
-    if None not in speeds:
-        change = speeds[1] / speeds[0] - 1
+    if old.speed and new.speed:
+        change = _median_speed(new.speed) / _median_speed(old.speed) - 1
         if abs(change) > 0.05:
             yield (
                 f"the machine itself was {abs(change):.0%} {'slower' if change > 0 else 'faster'} in the new run, "
@@ -96,5 +95,5 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
             )
 
 
-def _median_speed(speed: Sequence[Block]) -> float | None:
-    return float(np.median(all_seconds(speed))) if speed else None
+def _median_speed(speed: Sequence[Block]) -> float:
+    return float(np.median(all_seconds(speed)))

@@ -208,9 +208,9 @@ def _problem_arguments(parser: argparse.ArgumentParser, options: argparse.Namesp
     for name in given:
         if name not in PROBLEMS[options.problem].arguments:
             owners = [problem for problem in PROBLEMS.values() if name in problem.arguments]
-            flag = flag(name, owners[0].arguments[name])
-            names = " or ".join(problem.name for problem in owners)
-            parser.error(f"{flag} goes with --problem {names}, not with {options.problem}")
+            option = flag(name, owners[0].arguments[name])
+            known_to = " or ".join(problem.name for problem in owners)
+            parser.error(f"{option} goes with --problem {known_to}, not with {options.problem}")
     return given
 
 

@@ -104,7 +104,7 @@ def _prepare(going: Going, case: Case) -> float | None:
 
 
 def _sample(going: Going, case: Case, number: int, round_number: int, expected: float) -> None:
-    """One block of a case. If its worker has ended meanwhile, another case's fault, a new one prepares this one again."""
+    """One block of a case. If its worker has ended meanwhile, by another case's fault, a new one prepares it again."""
     result = going.record.result(case)
     if result.status != "ok":
         return
