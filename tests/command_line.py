@@ -10,7 +10,11 @@ from shared.bench.plan import PASSES
 
 ROOT = Path(__file__).parents[1]
 COMPARE = str(ROOT / "compare.py")
-TINY = ("--input", "random", "--size", "6x7", "--batch", "3", "--repeats", "1", "--threads", "1")
+# the least that has an interval: one fresh worker, two rounds
+TINY = (
+    *("--input", "random", "--size", "6x7", "--batch", "3", "--threads", "1"),
+    *("--workers", "1", "--rounds", "2"),
+)
 JAX = (*TINY, "--framework", "jax", "--variant", "vmap")
 
 # longer than any run here takes on a busy machine
@@ -75,10 +79,17 @@ def without(folder: Path, *frameworks: str) -> Path:
     return folder
 
 
-def rows(output: str) -> dict[tuple[str, str, str], list[str]]:
-    """(pass, framework, variant) -> the other cells, of every row of the printed table."""
+COLUMNS = ("compiled", "first call", "new process", "new shape", "median", "95% interval", "GCUPS", "memory")
+
+
+def rows(output: str) -> dict[tuple[str, str, str], dict[str, str]]:
+    """(pass, framework, variant) -> column -> cell, of every row of the printed table; empty cells are left out."""
     split = [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()]
-    return {(cells[0], cells[1], cells[2]): cells[3:] for cells in split if cells[0] in PASSES}
+    return {
+        (cells[0], cells[1], cells[2]): dict(zip(COLUMNS, cells[3:], strict=False))
+        for cells in split
+        if cells[0] in PASSES and len(cells) > 3
+    }
 
 
 def verdicts(output: str) -> list[str]:

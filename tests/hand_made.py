@@ -1,59 +1,91 @@
-"""Cases, outcomes and records made by hand, for the tests of what is printed and written."""
+"""Cases, results and records made by hand, for the tests of what is printed, written and decided."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from shared.bench.plan import Case, Settings
-from shared.bench.record import Record, Result
-from shared.bench.workers import Outcome
+from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
+from shared.bench.statistics import Block
 from shared.problems import Inputs
 
 WORK = 2_000_000  # cells that each case says it did
 
 
-def case(framework: str, variant: str, pass_name: str = "score", compiled: bool = True, single: bool = False) -> Case:
-    return Case(framework, variant, pass_name, compiled, single, "smith_waterman", "cpu", "float32")
+def case(framework: str, variant: str, pass_name: str = "score", compiled: bool = True, **others: Any) -> Case:
+    """Of the batch, on the CPU; others: its other fields."""
+    made = Case(framework, variant, pass_name, compiled, "batch", "smith_waterman", "cpu", "float32")
+    return replace(made, **others)
+
+
+def blocks(seconds: Sequence[float], workers: int = 1, calls: int = 1) -> list[Block]:
+    """In each worker a round for each of these seconds, all calls of which take as long."""
+    return [
+        Block(worker, round_number, (value,) * calls)
+        for worker in range(workers)
+        for round_number, value in enumerate(seconds)
+    ]
 
 
 def right(
-    case: Case, *steady_seconds: float, first_seconds: float = 0.5, source: str = "NumPy", error: float = 0.25
-) -> Result:
-    """A case that passed its gate."""
-    details = {
-        "gate": {"text": "", "error_of_allowed": error, "source": source, "pairs": 4},
-        "first_seconds": first_seconds,
-        "steady_seconds": list(steady_seconds),
-        "peak_bytes": 3 * 2**20,
-        "work": WORK,
-    }
-    return Result(case, Outcome("ok", None, details))
+    case: Case, *seconds: float, workers: int = 1, cold: float = 0.5, source: str = "NumPy", error: float = 0.25,
+    **others: Any,
+) -> Result:  # fmt: skip
+    """A case that passed its gate, and took so many seconds in the rounds of each worker; others: its other fields."""
+    made = Result(
+        case,
+        gate=Gate("", error, source, 2),
+        cold=Compilation(cold),
+        warm_up=[WarmUp(6, True)] * workers,
+        peak_bytes=3 * 2**20,
+        work=WORK,
+        blocks=blocks(seconds, workers),
+    )
+    return replace(made, **others)
 
 
-def ended(case: Case, status: str, reason: str, **details: Any) -> Result:
+def steady(case: Case, seconds: float, **others: Any) -> Result:
+    """A case that took as long in every round of four workers: its intervals are as narrow as can be."""
+    return right(case, *[seconds] * 5, **{"workers": 4} | others)
+
+
+def ended(case: Case, status: str, reason: str, **others: Any) -> Result:
     """A case that was wrong, failed or passed the limit."""
-    return Result(case, Outcome(status, reason, details))
+    return Result(case, status, reason, **others)
+
+
+def facts(text: str = "three pairs", shape: tuple[int, ...] = (3, 6, 7)) -> Facts:
+    """Of an input that is all zeros."""
+    return Facts.of(Inputs(text, np.zeros(shape, np.float32), None, {"gap": -1.0}, {"end": "any"}))
 
 
 def record(
-    *results: Result, settings: Settings | None = None, frameworks: tuple[str, ...] = ("jax", "torch")
+    *results: Result, settings: Settings | None = None, frameworks: tuple[str, ...] = ("jax", "torch"), **others: Any
 ) -> Record:
-    """A run on a machine of two frameworks, with one input (two in a ladder)."""
+    """A finished run on a machine of two frameworks, with one input (two in a ladder); others: its other fields."""
     settings = settings or Settings(input="random")
-    batch = Inputs("three pairs", np.zeros((3, 6, 7), np.float32), None, {"gap": -1.0}, {"end": "any"})
-    single = Inputs("one pair", np.zeros((6, 7), np.float32), None, {"gap": -1.0}, {"end": "any"})
-    details = {"compiler_start_seconds": 0.05, "threads": 1, "cores": 1}
+    inputs = {"single": facts("one pair", (6, 7)), "batch": facts()} if settings.ladder else {"batch": facts()}
+    details = {"compiler_start_seconds": 0.05, "threads": 1, "cores": [0]}
     environment = {
         "cpu": "Abacus 9",
+        "cores": 1,
         "python": "3.11",
         "numpy": "2.4",
+        "git_commit": "0123456789abcdef",
+        "bandwidth_bytes_per_second": 1e10,
         "frameworks": {name: details | {name: "1.2.3"} for name in frameworks},
     }
-    return Record(
+    made = Record(
         "python compare.py",
         settings,
-        {True: single, False: batch} if settings.ladder else {False: batch},
+        "2026-05-04T10:00:00+00:00",
+        "2026-05-04T10:05:12+00:00",
+        inputs,
         environment,
         auto=dict.fromkeys(frameworks, "vmap"),
         results=list(results),
+        seconds=312.0,
     )
+    return replace(made, **others)

@@ -55,7 +55,7 @@ def test_every_pair_of_a_small_input_is_covered():
 
 def test_the_globins_are_covered_up_to_about_200_000_cells(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(answers, "reference", _NoReference)
-    _, inputs = PROBLEMS["smith_waterman"].inputs(Settings())
+    inputs = PROBLEMS["smith_waterman"].inputs(Settings())["batch"]
     found = answer("smith_waterman", inputs, ("score",))
     assert CELLS == 200_000
     assert 0.8 * CELLS < found.lengths.prod(axis=1).sum() <= CELLS and not found.is_cut

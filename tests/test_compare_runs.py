@@ -7,9 +7,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from command_line import COMPARE, JAX, ROOT, TINY, rows, run_compare, verdicts, without
 
+from shared.bench.machine import usable_cores
 from shared.bench.plan import PASSES
 from shared.problems import PROBLEMS
 from shared.variants import variant_names
@@ -46,7 +48,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """JAX, from another folder, in float64, with other parameters."""
     folder = tmp_path_factory.mktemp("alone")
-    arguments = (*JAX, "--repeats", "4", "--dtype", "float64", "--end", "match", "--gap", "-0.5", "--temperature", "2")
+    arguments = (*JAX, "--rounds", "3", "--dtype", "float64", "--end", "match", "--gap", "-0.5", "--temperature", "2")
     done = run_compare(*arguments, "--json", "run.json", cwd=folder)
     return Run(done, json.loads((folder / "run.json").read_text()))
 
@@ -60,34 +62,39 @@ def test_a_run_prints_a_table_and_a_verdict_and_ends_with_0(both: Run):
         ("score", "JAX", "vmap"),
     }
     (verdict,) = verdicts(both.done.stdout)
-    assert " times as fast as " in verdict and "PyTorch (" in verdict and "JAX (" in verdict
+    assert "95% interval" in verdict and "PyTorch (" in verdict and "JAX (" in verdict
     assert "every time above passed the parity gate on 3 of 3 pairs" in both.done.stdout
 
 
 def test_progress_goes_to_standard_error(both: Run):
     lines = both.done.stderr.splitlines()
-    assert lines[:2] == ["starting PyTorch", "starting JAX"]
-    assert [line for line in lines if line.startswith("[")] == [
+    assert lines[:3] == ["starting PyTorch", "starting JAX", lines[2]] and lines[2].startswith(
+        "NumPy reference on 3 of 3"
+    )
+    assert lines[3:8] == [
+        "first calls",
         "[1/4] PyTorch vmap score",
         "[2/4] JAX vmap score",
         "[3/4] PyTorch fused score, not compiled, after compiling its kernels unless they are in the cache",
         "[4/4] JAX fused score",
     ]
+    assert lines[8] == "worker 1, preparing" and lines[-3:] == ["worker 1, timing", "[1/2] round 1", "[2/2] round 2"]
     assert "starting" not in both.done.stdout.splitlines()[0] and "[1/4]" not in both.done.stdout
 
 
 def test_a_compiled_case_is_marked(both: Run):
     table = rows(both.done.stdout)
-    assert table["score", "PyTorch", "vmap"][0] == table["score", "JAX", "vmap"][0] == "yes"
-    assert table["score", "PyTorch", "fused (auto)"][0] == "no"
+    assert table["score", "PyTorch", "vmap"]["compiled"] == table["score", "JAX", "vmap"]["compiled"] == "yes"
+    assert table["score", "PyTorch", "fused (auto)"]["compiled"] == "no"
 
 
 def test_every_worker_is_kept_to_the_cores_that_are_asked_for(both: Run):
     environment = both.json["environment"]
     assert environment["threads"] == 1
+    first = usable_cores()[:1]
     assert {name: (f["threads"], f["cores"]) for name, f in environment["frameworks"].items()} == {
-        "torch": (1, 1),
-        "jax": (1, 1),
+        "torch": (1, first),
+        "jax": (1, first),
     }
 
 
@@ -97,7 +104,8 @@ def test_the_json_says_where_and_what_ran(both: Run):
     assert environment["frameworks"]["jax"]["jax"] and environment["frameworks"]["torch"]["torch"]
     assert both.json["command"].startswith("python compare.py --input random --size 6x7")
     assert both.json["settings"]["size"] == [6, 7]
-    assert both.json["inputs"]["batch"]["similarity_shape"] == [3, 6, 7]
+    assert both.json["inputs"]["batch"]["shape"] == [3, 6, 7]
+    assert both.json["finished"] >= both.json["started"]
     assert both.json["auto"] == {"torch": "fused", "jax": "fused"}
 
 
@@ -105,13 +113,39 @@ def test_every_time_in_the_json_stands_behind_a_gate(both: Run):
     for case in both.json["cases"]:
         assert case["status"] == "ok" and case["gate"]["source"] == "NumPy" and case["gate"]["pairs"] == 3
         assert 0 <= case["gate"]["error_of_allowed"] <= 1
-        assert case["first_seconds"] > 0 and len(case["steady_seconds"]) == 1
-        assert case["work"] == both.json["inputs"]["batch"]["work_cells"]
+        assert case["cold"]["seconds"] > 0 and [len(block["seconds"]) for block in case["blocks"]] == [50, 50]
+        assert case["work"] == both.json["inputs"]["batch"]["work"]
 
 
-def test_the_first_call_includes_compilation(both: Run):
+def test_a_first_call_is_told_with_caches_empty_with_caches_on_disk_and_on_a_new_shape(both: Run):
     case = case_of(both, "torch", "vmap", "score")
-    assert case["first_seconds"] > 10 * case["steady_seconds"][0]
+    steady = float(np.median(case["blocks"][0]["seconds"]))
+    (warm,) = case["warm"]
+    assert min(case["cold"]["seconds"], warm["seconds"], case["retrace"]["seconds"]) > 10 * steady
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_first_call_is_split_into_tracing_and_compiling(both: Run, framework: str):
+    cold = case_of(both, framework, "vmap", "score")["cold"]
+    assert cold["tracing"] > 0 and cold["compiling"] > 0
+    assert 0.5 * cold["seconds"] < cold["tracing"] + cold["compiling"] <= cold["seconds"]
+
+
+def test_what_the_framework_s_cache_saves_is_compiling_not_tracing(both: Run):
+    case = case_of(both, "jax", "vmap", "score")
+    (warm,) = case["warm"]
+    assert warm["compiling"] < 0.5 * case["cold"]["compiling"]
+
+
+def test_the_memory_and_the_sizes_of_a_case_are_told(both: Run):
+    for case in both.json["cases"]:
+        assert case["input_bytes"] == 3 * 6 * 7 * 4 + 3 * 2 * 4 and case["output_bytes"] == 3 * 4
+        assert case["peak_bytes"] >= 0
+
+
+def test_the_machine_is_looked_at(both: Run):
+    assert both.json["environment"]["bandwidth_bytes_per_second"] > 1e8
+    assert [(block["worker"], block["round"]) for block in both.json["speed"]] == [(0, 0), (0, 1)]
 
 
 def test_there_are_exactly_two_verdict_lines_one_for_each_pass(alone: Run):
@@ -119,27 +153,47 @@ def test_there_are_exactly_two_verdict_lines_one_for_each_pass(alone: Run):
     assert [line.split(" (")[0] for line in verdicts(alone.done.stdout)] == ["score: only JAX", "marginals: only JAX"]
 
 
-def test_it_runs_from_another_folder_and_writes_there(alone: Run):
-    assert alone.json["settings"]["json"] == "run.json"
-
-
 def test_parameters_and_dtype_reach_the_table_and_the_cases(alone: Run):
     assert "float64, gap -0.5, temperature 2, end match" in alone.done.stdout.splitlines()[0]
     assert {case["dtype"] for case in alone.json["cases"]} == {"float64"}
 
 
-def test_every_sample_is_in_the_json(alone: Run):
-    assert [len(case["steady_seconds"]) for case in alone.json["cases"]] == [4, 4]
+def test_every_worker_and_round_that_is_asked_for_is_in_the_json(alone: Run):
+    for case in alone.json["cases"]:
+        assert [(block["worker"], block["round"]) for block in case["blocks"]] == [(0, 0), (0, 1), (0, 2)]
 
 
 def test_a_fasta_file_runs_and_the_parent_imports_neither_framework(tmp_path: Path):
     (tmp_path / "mine.fasta").write_text(">one\nACDEFGH\n>two\nACDFGH\n>three\nWCDEW\n")
     python = ("-c", _AS_A_FUNCTION.format(root=str(ROOT)))
     arguments = ("--input", "mine.fasta", "--matrix", "PAM250", "--framework", "jax", "--variant", "vmap")
-    done = run_compare(*arguments, "--repeats", "1", "--pass", "score", cwd=tmp_path, python=python)
+    done = run_compare(*arguments, "--workers", "1", "--pass", "score", cwd=tmp_path, python=python)
     assert done.returncode == 0, done.stderr
     assert "input: mine.fasta, PAM250, 3 pairs of 3 proteins, up to 7 x 6; " in done.stdout
     assert done.stdout.splitlines()[-1] == "loaded: numpy"
+
+
+def test_a_sweep_measures_every_size(tmp_path: Path):
+    arguments = (*JAX, "--sweep", "4x5,8x9", "--pass", "score", "--json", str(tmp_path / "run.json"))
+    done = run_compare(*[word for word in arguments if word not in ("--size", "6x7")])
+    assert done.returncode == 0, done.stderr
+    stored = json.loads((tmp_path / "run.json").read_text())
+    assert [(case["input"], len(case["blocks"])) for case in stored["cases"]] == [("4x5", 2), ("8x9", 2)]
+    assert [line.split(":")[0] for line in done.stdout.splitlines() if ": only JAX" in line] == [
+        "4x5, score",
+        "8x9, score",
+    ]
+
+
+def test_a_budget_that_is_too_short_is_told_and_the_least_is_measured():
+    done = run_compare(*JAX[:6], *JAX[-4:], "--threads", "1", "--pass", "score", "--budget", "0.5")
+    assert done.returncode == 0, done.stderr
+    assert rows(done.stdout)["score", "JAX", "vmap"]["95% interval"] != "–"
+    assert (
+        "the budget of 0.5 s was spent after 1 fresh process of each framework: "
+        "the intervals ask for 4 at least, so they may be too narrow"
+    ) in done.stdout.splitlines()
+    assert "new shape not measured: JAX vmap score: the budget of 0.5 s had no room for it" in done.stdout
 
 
 def test_list_shows_problems_variants_and_each_framework_s_choice():
@@ -205,20 +259,20 @@ def test_the_ladder_prints_the_single_pair_and_the_batch(tmp_path: Path):
     assert sum(cell.strip().endswith("s") for cell in rung) == 4
     stored = json.loads((tmp_path / "run.json").read_text())
     assert [len(row["seconds"]) for row in stored["numpy"]] == [2, 2]
-    climbed = [(case["variant"], case["single"], case["compiled"]) for case in stored["cases"]]
+    climbed = [(case["variant"], case["input"], case["compiled"]) for case in stored["cases"]]
     assert climbed == [
-        ("scan_select", True, False),
-        ("scan_select", True, True),
-        ("vmap", False, False),
-        ("vmap", False, True),
+        ("scan_select", "single", False),
+        ("scan_select", "single", True),
+        ("vmap", "batch", False),
+        ("vmap", "batch", True),
     ]
 
 
 def test_a_pair_too_large_for_numpy_is_gated_by_a_float64_run():
     arguments = ("--input", "random", "--size", "600x700", "--batch", "1", "--framework", "jax", "--variant", "vmap")
-    done = run_compare(*arguments, "--pass", "score", "--repeats", "1")
+    done = run_compare(*arguments, "--pass", "score", "--workers", "1")
     assert done.returncode == 0, done.stderr
-    assert rows(done.stdout)["score", "JAX", "vmap"][1].endswith("s")
+    assert rows(done.stdout)["score", "JAX", "vmap"]["median"].endswith("s")
     assert (
         "pairs too large for the NumPy reference were gated by float64 fused, itself gated by NumPy on cut pairs"
         in done.stdout.splitlines()

@@ -1,16 +1,20 @@
 """The cases of a run: which variants, on which framework, in which order, compiled or not."""
 
+import itertools
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from shared.bench.plan import PASSES, Absence, Case, Settings, absences, plan
+from shared.bench.plan import BATCH, PASSES, SINGLE, Absence, Case, Settings, absences, plan
 from shared.variants import Abilities, variant_names
 
 AUTO = {"jax": "vmap", "torch": "diagonal_loop"}
 LADDER = variant_names("smith_waterman")
 UNCOMPILED = {"cell_loop", "diagonal_loop", "batch_loop"}
+# the ladder's two inputs: what is a batch by nature, what is made for either
+ON_BATCH, ON_BOTH = {"batch_loop", "vmap"}, {"wavefront", "fused"}
 
 
 def abilities(auto: dict[str, str] = AUTO, **torch: Any) -> dict[str, Abilities]:
@@ -19,12 +23,21 @@ def abilities(auto: dict[str, str] = AUTO, **torch: Any) -> dict[str, Abilities]
     return {name: Abilities(choice, **everything | (torch if name == "torch" else {})) for name, choice in auto.items()}
 
 
-def planned(auto: dict[str, str] = AUTO, lacks: dict[str, dict[str, str]] | None = None, **settings: Any) -> list[Case]:
-    return plan(Settings(**settings), abilities(auto, **lacks or {}))
+def inputs_of(settings: Settings) -> list[str]:
+    """The names that the problem gives to the inputs of such a run."""
+    if settings.sweep:
+        return [f"{rows}x{cols}" for rows, cols in settings.sweep]
+    return [SINGLE, BATCH] if settings.ladder else [BATCH]
+
+
+def planned(auto: dict[str, str] = AUTO, lacks: dict[str, Any] | None = None, **settings: Any) -> list[Case]:
+    asked = Settings(**settings)
+    return plan(asked, abilities(auto, **lacks or {}), inputs_of(asked))
 
 
 def left_out(lacks: dict[str, dict[str, str]], **settings: Any) -> list[Absence]:
-    return absences(Settings(**settings), abilities(**lacks))
+    asked = Settings(**settings)
+    return absences(asked, abilities(**lacks), inputs_of(asked))
 
 
 def names(cases: list[Case]) -> list[tuple[str, str, str]]:
@@ -34,8 +47,6 @@ def names(cases: list[Case]) -> list[tuple[str, str, str]]:
 def test_the_default_is_a_few_variants_and_each_framework_s_own_choice():
     one_pass = [
         ("diagonal_loop", "torch"),
-        ("scan_select", "jax"),
-        ("scan_select", "torch"),
         ("vmap", "jax"),
         ("vmap", "torch"),
         ("wavefront", "jax"),
@@ -96,15 +107,23 @@ def test_a_pass_that_cannot_be_compiled_is_climbed_without_the_compiler():
 def test_an_unrolled_loop_is_not_compiled(variant: str):
     cases = planned(variants=(variant,))
     assert {case.compiled for case in cases} == {variant not in UNCOMPILED}
-    assert not any(case.single for case in cases)
+    assert {case.input for case in cases} == {BATCH}
+
+
+def test_what_gains_nothing_from_the_compiler_is_compiled_on_the_ladder_only():
+    lacks = {"ready": ("wavefront",)}
+    plain = {case.framework: case.compiled for case in planned(lacks=lacks, variants=("wavefront",))}
+    assert plain == {"jax": True, "torch": False}
+    ladder = {(case.framework, case.compiled) for case in planned(lacks=lacks, variants=("wavefront",), ladder=True)}
+    assert ladder == {(framework, compiled) for framework in AUTO for compiled in (False, True)}
 
 
 def test_a_case_carries_the_settings():
     (case,) = planned(
-        variants=("vmap",), passes=("score",), auto={"jax": "vmap"}, dtype="float64", device="cuda", repeats=7, unroll=4
+        variants=("vmap",), passes=("score",), auto={"jax": "vmap"}, dtype="float64", device="cuda", unroll=4
     )
-    assert (case.dtype, case.device, case.repeats, case.unroll) == ("float64", "cuda", 7, 4)
-    assert case.warm_up and case.problem == "smith_waterman"
+    assert (case.dtype, case.device, case.unroll) == ("float64", "cuda", 4)
+    assert (case.problem, case.side, case.handicap) == ("smith_waterman", 0, 0.0)
 
 
 def test_the_ladder_climbs_every_rung_compiled_and_not():
@@ -112,20 +131,25 @@ def test_the_ladder_climbs_every_rung_compiled_and_not():
     climbed = [(case.variant, case.framework, case.compiled) for case in cases]
     assert climbed == [
         (variant, framework, compiled)
+        for rungs in (set(LADDER) - ON_BATCH, ON_BATCH | ON_BOTH)
         for variant in LADDER
+        if variant in rungs
         for framework in ("jax", "torch")
         for compiled in (False, True)
     ]
 
 
 def test_the_ladder_measures_batch_rungs_on_the_batch_and_the_others_on_the_single_pair():
-    on_batch = {case.variant for case in planned(ladder=True) if not case.single}
-    assert on_batch == {"batch_loop", "vmap"}
-    assert {case.variant for case in planned(ladder=True) if case.single} == set(LADDER) - on_batch
+    on = {name: {case.variant for case in planned(ladder=True) if case.input == name} for name in (SINGLE, BATCH)}
+    assert on[BATCH] - ON_BOTH == ON_BATCH
+    assert on[SINGLE] - ON_BOTH == set(LADDER) - ON_BATCH - ON_BOTH
 
 
-def test_the_ladder_times_the_first_call_and_the_one_right_after_it():
-    assert {(case.repeats, case.warm_up) for case in planned(ladder=True, repeats=7)} == {(1, False)}
+def test_the_ladder_measures_what_is_made_for_either_on_both():
+    for variant in ON_BOTH:
+        cases = planned(ladder=True, variants=(variant,), passes=("score",), auto={"jax": "vmap"})
+        ways = [(name, compiled) for name in (SINGLE, BATCH) for compiled in (False, True)]
+        assert [(case.input, case.compiled) for case in cases] == ways
 
 
 def test_the_ladder_narrows_to_the_variants_that_are_asked_for():
@@ -141,6 +165,26 @@ def test_the_ladder_narrows_to_the_variants_that_are_asked_for():
 def test_the_ladder_knows_auto():
     climbed = {(case.framework, case.variant) for case in planned(ladder=True, variants=("auto",))}
     assert climbed == {("jax", "vmap"), ("torch", "diagonal_loop")}
+
+
+def test_a_sweep_measures_every_case_on_every_size():
+    sizes = ((32, 32), (64, 48))
+    one, both = planned(), planned(sweep=sizes)
+    assert len(both) == 2 * len(one)
+    for name in ("32x32", "64x48"):
+        assert names([case for case in both if case.input == name]) == names(one)
+    assert [case.input for case in both] == ["32x32"] * len(one) + ["64x48"] * len(one)
+
+
+def test_a_case_against_itself_has_two_sides_next_to_each_other():
+    once, twice = planned(), planned(sides=2)
+    assert [(case, 0) for case in once] == [(case, case.side) for case in twice[::2]]
+    assert [replace(case, side=1) for case in once] == twice[1::2]
+
+
+def test_the_second_side_alone_has_the_handicap():
+    cases = planned(sides=2, handicap=0.05)
+    assert {(case.side, case.handicap) for case in cases} == {(0, 0.0), (1, 0.05)}
 
 
 def test_absences_are_told_with_framework_and_reason():
@@ -172,6 +216,27 @@ def test_a_case_is_named_for_people():
     assert plain.title == "PyTorch cell_loop marginals, not compiled"
 
 
+def test_the_title_names_what_sets_cases_of_a_run_apart():
+    (size, _) = planned(variants=("vmap",), passes=("score",), auto={"jax": "vmap"}, sweep=((6, 7), (8, 9)))
+    assert size.title == "JAX vmap score, 6x7"
+    sides = planned(variants=("vmap",), passes=("score",), auto={"jax": "vmap"}, sides=2, handicap=0.05)
+    # of the first side alone nothing says that there is another
+    assert [case.title for case in sides] == ["JAX vmap score", "JAX vmap score, side B"]
+    for asked in ({"sides": 2, "passes": PASSES}, {"sweep": ((6, 7), (8, 9))}):
+        cases = planned(**asked)
+        assert len({case.title for case in cases}) == len(cases)
+
+
+def test_cases_that_differ_in_the_framework_or_the_side_alone_match():
+    for pair in itertools.combinations(planned(sides=2, sweep=((6, 7), (8, 9)), passes=PASSES), 2):
+        same = len({(case.input, case.pass_name, case.variant) for case in pair}) == 1
+        assert (pair[0].match == pair[1].match) == same
+
+
+def test_every_framework_and_side_has_a_seat_of_its_own():
+    assert {case.seat for case in planned(sides=2)} == {(framework, side) for framework in AUTO for side in (0, 1)}
+
+
 def test_a_case_travels_as_json():
-    for case in planned():
+    for case in planned(sides=2, handicap=0.05, unroll=2, ladder=True):
         assert Case(**json.loads(json.dumps(case.as_json()))) == case

@@ -9,11 +9,18 @@ import pytest
 from shared import reference
 from shared.bench.plan import Settings
 from shared.problems import PROBLEMS, Inputs
+from shared.problems.alignment_inputs import SWEEP_BATCH
 from shared.sequences import SequenceError, substitution_matrix
 from shared.variants import keyword_defaults
 
 
 def inputs(**settings: Any) -> tuple[Inputs, Inputs]:
+    """The single pair and the batch, which a ladder has both."""
+    named = named_inputs(ladder=True, **settings)
+    return named["single"], named["batch"]
+
+
+def named_inputs(**settings: Any) -> dict[str, Inputs]:
     return PROBLEMS["smith_waterman"].inputs(Settings(**settings))
 
 
@@ -139,7 +146,7 @@ def test_parameters_and_options_come_from_the_settings():
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_what_is_not_asked_for_has_the_default_of_the_public_function(problem: str):
-    _, given = PROBLEMS[problem].inputs(Settings(input="random", size=(2, 2), batch=1))
+    (given,) = PROBLEMS[problem].inputs(Settings(input="random", size=(2, 2), batch=1)).values()
     defaults = keyword_defaults(getattr(reference, problem))
     assert given.parameters | given.options == defaults == PROBLEMS[problem].arguments
     assert "temperature" in given.parameters
@@ -156,3 +163,74 @@ def test_the_weights_are_the_same_in_both_precisions():
     weights = [inputs(input="random", size=(3, 4), dtype=dtype)[1].weights for dtype in ("float32", "float64")]
     assert [w.dtype for w in weights] == ["float32", "float64"]
     assert np.array_equal(weights[0], weights[1])
+
+
+# which inputs a run has
+
+
+@pytest.mark.parametrize("source", ["globins", "random"])
+def test_a_run_has_the_batch_and_a_ladder_the_single_pair_too(source: str):
+    plain, ladder = (named_inputs(input=source, batch=3, ladder=ladder) for ladder in (False, True))
+    assert list(plain) == ["batch"] and list(ladder) == ["single", "batch"]
+    assert np.array_equal(plain["batch"].similarity, ladder["batch"].similarity)
+    assert plain["batch"].text == ladder["batch"].text
+    assert ladder["single"].similarity.ndim == 2
+
+
+def test_a_sweep_has_an_input_for_each_size_named_by_it():
+    swept = named_inputs(input="random", sweep=((6, 7), (20, 3)))
+    assert list(swept) == ["6x7", "20x3"]
+    assert [given.similarity.shape for given in swept.values()] == [(SWEEP_BATCH, 6, 7), (SWEEP_BATCH, 20, 3)]
+    assert swept["20x3"].text == f"random similarity, seed 0, {SWEEP_BATCH} pairs of 20 x 3"
+
+
+def test_the_pairs_of_a_sweep_fill_their_matrices():
+    for (rows, cols), given in zip(((6, 7), (20, 3)), named_inputs(sweep=((6, 7), (20, 3))).values(), strict=True):
+        assert (given.pair_lengths == (rows, cols)).all()
+        assert given.work == given.similarity.size
+
+
+def test_batch_and_seed_shape_a_sweep():
+    one, again, other = (named_inputs(sweep=((4, 5),), batch=3, seed=seed)["4x5"] for seed in (1, 1, 2))
+    assert one.similarity.shape == (3, 4, 5)
+    assert np.array_equal(one.similarity, again.similarity) and not np.array_equal(one.similarity, other.similarity)
+
+
+# a shape that no compiler has seen yet
+
+
+@pytest.mark.parametrize("ladder_input", [0, 1], ids=["single", "batch"])
+@pytest.mark.parametrize("source", ["globins", "random"])
+def test_resized_is_the_same_with_a_column_less(source: str, ladder_input: int):
+    before = inputs(input=source, batch=3)[ladder_input]
+    after = before.resized
+    assert np.array_equal(after.similarity, before.similarity[..., :-1])
+    assert after.similarity.flags.c_contiguous
+    assert np.array_equal(after.pair_lengths, np.minimum(before.pair_lengths, after.similarity.shape[-2:]))
+    assert (after.parameters, after.options, after.seed) == (before.parameters, before.options, before.seed)
+
+
+def test_resized_clips_the_lengths_of_columns_alone():
+    lengths = np.array([(4, 3), (2, 2), (4, 1)], np.int32)
+    after = Inputs("by hand", np.zeros((3, 4, 3)), lengths).resized
+    assert after.lengths is not None and after.lengths.tolist() == [[4, 2], [2, 2], [4, 1]]
+    assert lengths.tolist() == [[4, 3], [2, 2], [4, 1]]
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (3, 4, 1)])
+def test_resized_adds_a_column_where_there_is_one(shape: tuple[int, ...]):
+    before = Inputs("by hand", np.ones(shape, np.float32), np.broadcast_to(np.array([4, 1]), (*shape[:-2], 2)))
+    after = before.resized
+    assert after.similarity.shape == (*shape[:-1], 2) and (after.pair_lengths == (4, 1)).all()
+
+
+@pytest.mark.parametrize("cols", [1, 5])
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_resized_keeps_the_dtypes(precision: str, dtype: str, cols: int):
+    after = Inputs("by hand", np.zeros((2, 3, cols), precision), np.ones((2, 2), dtype)).resized
+    assert after.lengths is not None and (after.similarity.dtype, after.lengths.dtype) == (precision, dtype)
+
+
+def test_resized_without_lengths_has_none():
+    assert Inputs("by hand", np.zeros((3, 4)), None).resized.lengths is None

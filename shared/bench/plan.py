@@ -76,6 +76,11 @@ class Case:
         return f"{FRAMEWORKS[self.framework]} {self.variant} {self.pass_name}{where}{mode}{side}"
 
     @property
+    def seat(self) -> tuple[str, int]:
+        """Cases with the same seat are measured by the same worker."""
+        return (self.framework, self.side)
+
+    @property
     def match(self) -> tuple[str, str, str, str]:
         """Cases that differ in the framework alone have the same; they are measured next to each other."""
         return (self.problem, self.input, self.pass_name, self.variant)

@@ -34,25 +34,26 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
             if record.settings.ladder
             else "The thin line at a bar's end is the 95% interval."
         )
+        empty = "" if all(result.case.compiled for result in results) else " An empty {} was not compiled."
         title = f"{which}: time of {call}"
         yield Plot(
             title,
             _time_bars(results, f"{name}-time-{number}", title),
-            f"Shorter is faster. The scale is logarithmic: read where a bar ends, not its area. {whiskers} "
-            "An empty bar was not compiled.",
+            f"Shorter is faster. The scale is logarithmic: read where a bar ends, not its area. {whiskers}"
+            f"{empty.format('bar')}",
         )
         if any(gcups(result) for result in results):
             has_limit = any(gcups_limit(record, result) for result in results)
             title = f"{which}: cells per second"
             limit = (
-                "The upright line is what the memory's measured bandwidth allows if a call reads its input and writes "
-                "its output once; in brackets, the share of it that was reached (beyond 100% the data lay in a cache). "
+                " The upright line is what the memory's measured bandwidth allows if a call reads its input and writes "
+                "its output once; in brackets, the share of it that was reached (beyond 100% the data lay in a cache)."
             )
             yield Plot(
                 title,
                 _rate_dots(record, results, f"{name}-rate-{number}", title),
-                f"Further right is faster. 1 GCUPS is a billion cells per second. {limit if has_limit else ''}"
-                "An empty marker was not compiled.",
+                f"Further right is faster. 1 GCUPS is a billion cells per second.{limit if has_limit else ''}"
+                f"{empty.format('marker')}",
             )
 
 

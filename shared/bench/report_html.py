@@ -34,8 +34,10 @@ def html_report(records: Sequence[Record]) -> str:
     found = [_verdicts(record) for record in records]
     reach = _reach(verdict for each in found for verdict in each)
     parts = [
-        _Part(f"r{number}", record, [_card(verdict, reach, len(record.inputs) > 1) for verdict in each])
-        for number, (record, each) in enumerate(zip(records, found, strict=True), 1)
+        _Part(f"r{number}", heading, record, [_card(verdict, reach, len(record.inputs) > 1) for verdict in each])
+        for number, (heading, record, each) in enumerate(
+            zip(report_rows.headings(records), records, found, strict=True), 1
+        )
     ]
     frameworks = list(FRAMEWORKS.items())
     template = environment.get_template("report.html.j2")
@@ -79,9 +81,8 @@ class _Scale(NamedTuple):
 class _Part:
     """What the page says of one record."""
 
-    def __init__(self, key: str, record: Record, cards: list[_Card]) -> None:
-        self.key, self.cards, self.folded = key, cards, len(cards) > _MANY
-        self.heading = report_rows.heading(record)
+    def __init__(self, key: str, heading: str, record: Record, cards: list[_Card]) -> None:
+        self.key, self.heading, self.cards, self.folded = key, heading, cards, len(cards) > _MANY
         self.summary = list(report_rows.summary(record))
         self.warnings = list(report_rows.warnings(record))
         self.plots: list[Plot] = plots(record, key)
@@ -129,7 +130,7 @@ def _glance(verdict: Verdict) -> tuple[str, str, str, str]:
         return "even", "Not decided", f"{names[0]} {factor}× as fast as {names[1]}, in one round", "no interval"
     interval = f"95% interval {ratio_interval(verdict.ratio)}"
     if not verdict.is_difference:
-        return "even", "No difference", f"{names[0]} over {names[1]}: {factor}×", interval
+        return "even", "No difference", f"{names[0]} {factor}× as fast as {names[1]}", interval
     return verdict.best[0].case.framework, f"{names[0]} {factor}×", f"as fast as {names[1]}", interval
 
 

@@ -22,8 +22,8 @@ def markdown_report(records: Sequence[Record]) -> str:
     lines = [f"# {escaped(report_rows.title(records))}"]
     for title, part in (("Verdict", _verdict), ("Every number", _numbers), ("Conditions", _conditions)):
         lines.append(f"## {title}")
-        for record in records:
-            lines += [f"### {escaped(report_rows.heading(record))}", *filter(None, part(record))]
+        for heading, record in zip(report_rows.headings(records), records, strict=True):
+            lines += [f"### {escaped(heading)}", *filter(None, part(record))]
     return "\n\n".join(lines) + "\n"
 
 

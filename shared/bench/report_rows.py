@@ -40,12 +40,19 @@ def printable(text: str) -> str:
 
 def title(records: Sequence[Record]) -> str:
     """Of the whole report."""
-    names = list(dict.fromkeys(heading(record) for record in records if record.settings))
+    names = list(dict.fromkeys(_name(record) for record in records if record.settings))
     return "JAX and PyTorch compared" + (f": {', '.join(names)}" if names else "")
 
 
-def heading(record: Record) -> str:
-    """Which record it is."""
+def headings(records: Sequence[Record]) -> list[str]:
+    """Which record is which."""
+    names = [_name(record) for record in records]
+    return [
+        f"{name} ({names[: at + 1].count(name)})" if names.count(name) > 1 else name for at, name in enumerate(names)
+    ]
+
+
+def _name(record: Record) -> str:
     return f"{record.settings.problem} on {record.settings.device}" if record.settings else "a run that did not begin"
 
 
@@ -179,7 +186,9 @@ def notes(record: Record) -> list[str]:
     """What needs a sentence: what the run noted, what is absent, how results were proved."""
     found = [*record.notes, *(f"{FRAMEWORKS[name]} was not measured: {why}" for name, why in record.missing.items())]
     found += [f"absent: {absence.case}: {absence.reason}" for absence in record.absent]
-    found += [f"{r.case.title}: not timed on a new shape: {r.retrace_note}" for r in record.results if r.retrace_note]
+    for note in dict.fromkeys(result.retrace_note for result in record.results if result.retrace_note):
+        titles = "; ".join(result.case.title for result in record.results if result.retrace_note == note)
+        found.append(f"not timed on a new shape: {note} ({titles})")
     gates = [result.gate for result in record.results if result.status == "ok" and result.gate]
     for source in sorted({gate.source for gate in gates}):
         of = [gate for gate in gates if gate.source == source]

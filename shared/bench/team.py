@@ -24,14 +24,14 @@ class Team:
 
     def worker(self, case: Case) -> Worker:
         """The case's worker; a new one if there is none, or if it has ended. Raises Unavailable."""
-        seat = (case.framework, case.side)
+        seat = case.seat
         if seat not in self._workers or not self._workers[seat].alive:
             self._workers[seat] = Worker(case.framework, self._settings, self._folder, self._tick)
         return self._workers[seat]
 
     def is_running(self, case: Case) -> bool:
         """Whether the case's worker is there and alive."""
-        worker = self._workers.get((case.framework, case.side))
+        worker = self._workers.get(case.seat)
         return worker is not None and worker.alive
 
     def any(self) -> Worker | None:
@@ -40,7 +40,7 @@ class Team:
 
     def stop(self, case: Case | None = None) -> None:
         """Stop the case's worker, or all of them."""
-        seats = list(self._workers) if case is None else [(case.framework, case.side)]
+        seats = list(self._workers) if case is None else [case.seat]
         for seat in seats:
             if seat in self._workers:
                 self._workers.pop(seat).stop()

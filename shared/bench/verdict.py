@@ -24,7 +24,7 @@ class Verdict:
     @property
     def is_difference(self) -> bool:
         """Whether one framework was faster: two were measured, and the interval does not hold 1."""
-        return self.ratio is not None and not self.ratio.holds(1.0)
+        return self.is_sure and self.ratio is not None and not self.ratio.holds(1.0)
 
     @property
     def is_sure(self) -> bool:

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "pages.h"
 #include "solve.h"
 #include "threads.h"
 
@@ -27,6 +28,7 @@ int32_t run(const Job &job) {
       call.layout > ALIGNMENT_ROWS || call.pairs < 0 || call.rows < 0 || call.cols < 0) {
     return ALIGNMENT_BAD_CALL;
   }
+  ask_for_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
   try {
     const Plan plan(call);
     std::atomic<size_t> next{0};

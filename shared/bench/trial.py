@@ -1,0 +1,97 @@
+"""The protocol on trial: does it call a difference where there is none, and does it find one that is there?
+
+    python -m shared.bench.trial [--runs N] [--planted-runs N] [--json FILE]
+
+A/A: every case against itself, each side in processes of its own, by whole runs of the protocol; an interval that does
+not hold 1 is a false alarm. Planted: the same, where every call of one side works 5 % longer; an interval that does not
+hold 1 on the right side is a find. With the default numbers: 108 comparisons of the first kind, of which at most 10 may
+be false alarms, and 24 of the second, of which at least 9 in 10 must be found. About 25 minutes.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shared.bench.machine import machine, usable_cores
+from shared.bench.plan import Settings
+from shared.bench.progress import progress_for_here
+from shared.bench.record import Record, now, write_whole
+from shared.bench.run import run
+from shared.bench.schedule import LEAST_WORKERS
+from shared.bench.statistics import Estimate, time_ratio
+from shared.bench.text import ratio_interval
+
+RUNS, PLANTED_RUNS = 9, 2
+HANDICAP = 0.05
+MOST_FALSE_ALARMS, LEAST_FOUND = 10, 0.9
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run both tests; the exit code is 1 if one of them fails."""
+    parser = argparse.ArgumentParser(prog="python -m shared.bench.trial", description="The protocol on trial.")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"of A/A (default {RUNS}: 108 comparisons)")
+    parser.add_argument("--planted-runs", type=int, default=PLANTED_RUNS, help=f"default {PLANTED_RUNS}: 24")
+    parser.add_argument("--json", type=Path, help="where to write every comparison")
+    options = parser.parse_args(arguments)
+    found: dict[str, Any] = {
+        "started": now(), "environment": machine() | {"threads": len(usable_cores())}, "workers": LEAST_WORKERS,
+        "handicap": HANDICAP, "a_a": [], "planted": [],
+    }  # fmt: skip
+    kinds = [("a_a", 0.0, seed) for seed in range(options.runs)]
+    kinds += [("planted", HANDICAP, seed) for seed in range(options.planted_runs)]
+    for kind, handicap, seed in kinds:
+        found[kind] += _comparisons(handicap, seed)
+        if options.json is not None:
+            write_whole(options.json, json.dumps(found, indent=1) + "\n")
+    alarms = [row for row in found["a_a"] if _is_called(row)]
+    finds = [row for row in found["planted"] if row["low"] > 1]
+    print(f"A/A: {len(alarms)} of {len(found['a_a'])} comparisons of a case with itself call a difference")
+    for row in alarms:
+        print(f"  {row['case']}, seed {row['seed']}: {row['ratio']:.4f}, 95% interval {row['interval']}")
+    print(f"planted {HANDICAP:.0%}: found in {len(finds)} of {len(found['planted'])}")
+    for row in found["planted"]:
+        if row["low"] <= 1:
+            print(f"  missed: {row['case']}, seed {row['seed']}: {row['ratio']:.4f}, 95% interval {row['interval']}")
+    fine = len(alarms) <= MOST_FALSE_ALARMS and len(finds) >= LEAST_FOUND * len(found["planted"])
+    return 0 if fine else 1
+
+
+def _is_called(row: dict[str, Any]) -> bool:
+    return not Estimate(row["ratio"], row["low"], row["high"]).holds(1.0)
+
+
+def _comparisons(handicap: float, seed: int) -> list[dict[str, Any]]:
+    """One run in which every case is there twice; the ratio of the second side to the first, for each."""
+    settings = Settings(
+        input="random",
+        variants=("wavefront", "fused"),
+        passes=("score", "marginals", "hvp"),
+        threads=len(usable_cores()),
+        seed=seed,
+        workers=LEAST_WORKERS,
+        sides=2,
+        handicap=handicap,
+    )
+    record = Record("python -m shared.bench.trial")
+    with progress_for_here() as progress:
+        progress.say(f"{'A/A' if not handicap else f'planted {handicap:.0%}'}, seed {seed}")
+        run(settings, record, progress, lambda: None)
+    wrong = [f"{result.case.title}: {result.reason}" for result in record.results if not result.measured]
+    if wrong:
+        sys.exit("\n".join(wrong))
+    rows = []
+    for first in (result for result in record.results if result.case.side == 0):
+        second = next(r for r in record.results if r.case.side == 1 and r.case.seat[0] == first.case.framework
+                      and r.case.match == first.case.match)  # fmt: skip
+        ratio = time_ratio(second.blocks, first.blocks)
+        assert ratio is not None
+        row = {"case": first.case.title, "seed": seed, "seconds": first.time.value, "ratio": ratio.value}
+        rows.append(row | {"low": ratio.low, "high": ratio.high, "interval": ratio_interval(ratio)})
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())
