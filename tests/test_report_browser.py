@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
-from shared.bench.report_html import html_report
+from shared.bench.report.html import html_report
 from tests import recorded
 
 KINDS = ("plain", "ladder", "sweep", "hostile", "begun", "interrupted")

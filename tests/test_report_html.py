@@ -9,11 +9,11 @@ import pytest
 from markupsafe import escape
 
 from shared.bench.plan import Settings
-from shared.bench.plot_scales import shown
-from shared.bench.plots import plots
 from shared.bench.record import Record
-from shared.bench.report_cases import case_table
-from shared.bench.report_html import html_report
+from shared.bench.report.cases import case_table
+from shared.bench.report.html import html_report
+from shared.bench.report.plots import plots
+from shared.bench.report.scales import shown
 from tests import recorded
 
 EVERY_KIND = {

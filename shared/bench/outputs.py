@@ -75,12 +75,12 @@ def write_reports(records: Sequence[Record], page: Path | None, markdown: Path |
 
 
 def _page(records: Sequence[Record]) -> str:
-    from shared.bench.report_html import html_report  # here: plots take a second to import
+    from shared.bench.report.html import html_report  # here: plots take a second to import
 
     return html_report(records)
 
 
 def _markdown(records: Sequence[Record]) -> str:
-    from shared.bench.report_markdown import markdown_report
+    from shared.bench.report.markdown import markdown_report
 
     return markdown_report(records)

@@ -45,9 +45,10 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
         return True
     if number and longest > going.seconds_left:
         if number < LEAST_WORKERS:
+            processes = f"{number} fresh process{'es' if number > 1 else ''}"
             record.notes.append(
-                f"the budget of {settings.budget:g} s was spent after {number} fresh process{'es' if number > 1 else ''} of each "
-                f"framework: the intervals ask for {LEAST_WORKERS} at least, so they may be too narrow"
+                f"the budget of {settings.budget:g} s was spent after {processes} of each framework: "
+                f"the intervals ask for {LEAST_WORKERS} at least, so they may be too narrow"
             )
         return True
     return False

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 
 from shared.bench.plan import FRAMEWORKS
-from shared.bench.plot_scales import label_width, log_ticks, percent, rate_text, seconds_text, shown, span
 from shared.bench.record import Record, Result
-from shared.bench.report_cases import gcups, gcups_limit
-from shared.bench.svg import ACCENTS, GRID, INK, MUTED, PAPER, WIDTH, Plot, inline, new_axes
+from shared.bench.report.cases import gcups, gcups_limit
+from shared.bench.report.scales import label_width, log_ticks, percent, rate_text, seconds_text, shown, span
+from shared.bench.report.svg import ACCENTS, GRID, INK, MUTED, PAPER, WIDTH, Plot, inline, new_axes
 from shared.bench.text import duration
 
 _ROW, _GAP = 16, 6  # heights of a row, and of the space above a variant

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from shared.bench import report_rows
+from shared.bench.notes import notes
 from shared.bench.plan import FRAMEWORKS
-from shared.bench.plots import Plot, plots
 from shared.bench.record import Record
-from shared.bench.report_cases import case_table
-from shared.bench.report_rows import Table, printable
+from shared.bench.report import rows
+from shared.bench.report.cases import case_table
+from shared.bench.report.plots import Plot, plots
+from shared.bench.report.rows import Table, printable
 from shared.bench.text import figures, ratio_interval
 from shared.bench.verdict import Verdict, verdicts
 
@@ -35,13 +36,11 @@ def html_report(records: Sequence[Record]) -> str:
     reach = _reach(verdict for each in found for verdict in each)
     parts = [
         _Part(f"r{number}", heading, record, [_card(verdict, reach, len(record.inputs) > 1) for verdict in each])
-        for number, (heading, record, each) in enumerate(
-            zip(report_rows.headings(records), records, found, strict=True), 1
-        )
+        for number, (heading, record, each) in enumerate(zip(rows.headings(records), records, found, strict=True), 1)
     ]
     frameworks = list(FRAMEWORKS.items())
-    template = environment.get_template("report.html.j2")
-    return template.render(title=report_rows.title(records), parts=parts, frameworks=frameworks)
+    template = environment.get_template("page.html.j2")
+    return template.render(title=rows.title(records), parts=parts, frameworks=frameworks)
 
 
 def _verdicts(record: Record) -> list[Verdict]:
@@ -83,18 +82,17 @@ class _Part:
 
     def __init__(self, key: str, heading: str, record: Record, cards: list[_Card]) -> None:
         self.key, self.heading, self.cards, self.folded = key, heading, cards, len(cards) > _MANY
-        self.summary = list(report_rows.summary(record))
-        self.warnings = list(report_rows.warnings(record))
+        self.summary = list(rows.summary(record))
+        self.warnings = list(rows.warnings(record))
         self.plots: list[Plot] = plots(record, key)
         self.drawings = [Markup(plot.svg) for plot in self.plots]
         self.cases = case_table(record)
-        self.reference = report_rows.reference_table(record)
-        self.notes = report_rows.notes(record)
-        self.steadiness = report_rows.steadiness(record)
-        self.speed = report_rows.speed_table(record)
-        self.facts: list[Table] = [report_rows.environment_table(record), report_rows.settings_table(record)]
-        self.inputs = report_rows.input_table(record)
-        self.command, self.when = report_rows.commands(record), report_rows.when(record)
+        self.reference = rows.reference_table(record)
+        self.notes = list(notes(record))
+        self.speed = rows.speed_table(record)
+        self.facts: list[Table] = [rows.environment_table(record), rows.settings_table(record)]
+        self.inputs = rows.input_table(record)
+        self.command, self.when = rows.commands(record), rows.when(record)
 
 
 def _reach(found: Iterable[Verdict]) -> float:

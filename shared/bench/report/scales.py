@@ -2,9 +2,9 @@
 
 import math
 
-from shared.bench.report_rows import printable
+from shared.bench.report.rows import printable
+from shared.bench.report.svg import FONT
 from shared.bench.statistics import Estimate
-from shared.bench.svg import FONT
 
 
 def label_width(text: str) -> float:

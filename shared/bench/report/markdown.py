@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
-from shared.bench import report_rows
+from shared.bench.notes import notes
 from shared.bench.record import Record
-from shared.bench.report_cases import case_table
-from shared.bench.report_rows import Table, printable
+from shared.bench.report import rows
+from shared.bench.report.cases import case_table
+from shared.bench.report.rows import Table, printable
 from shared.bench.verdict import verdicts
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -19,10 +20,10 @@ _BLOCK = re.compile(r"^([-+](?=[\s-]|$)|=|\d+(?=[.)](?:\s|$)))")
 
 def markdown_report(records: Sequence[Record]) -> str:
     """The report, complete. Whatever text the records hold is shown as text."""
-    lines = [f"# {escaped(report_rows.title(records))}"]
+    lines = [f"# {escaped(rows.title(records))}"]
     for title, part in (("Verdict", _verdict), ("Every number", _numbers), ("Conditions", _conditions)):
         lines.append(f"## {title}")
-        for heading, record in zip(report_rows.headings(records), records, strict=True):
+        for heading, record in zip(rows.headings(records), records, strict=True):
             lines += [f"### {escaped(heading)}", *filter(None, part(record))]
     return "\n\n".join(lines) + "\n"
 
@@ -42,9 +43,9 @@ def fenced(text: str) -> str:
 
 
 def _verdict(record: Record) -> Iterator[str]:
-    for warning in report_rows.warnings(record):
+    for warning in rows.warnings(record):
         yield f"**{escaped(warning)}**"
-    yield _items(report_rows.summary(record))
+    yield _items(rows.summary(record))
     found = verdicts(record) if record.settings else []
     for verdict in found:
         about = f"{verdict.pass_name}, {verdict.input}" if len(record.inputs) > 1 else verdict.pass_name
@@ -55,7 +56,7 @@ def _verdict(record: Record) -> Iterator[str]:
 
 
 def _numbers(record: Record) -> Iterator[str]:
-    cases, reference = case_table(record), report_rows.reference_table(record)
+    cases, reference = case_table(record), rows.reference_table(record)
     yield _table(cases) if cases.rows else "No case was measured."
     if reference.rows:
         yield f"#### {reference.title}"
@@ -63,23 +64,21 @@ def _numbers(record: Record) -> Iterator[str]:
 
 
 def _conditions(record: Record) -> Iterator[str]:
-    notes = report_rows.notes(record)
-    if notes:
+    found = list(notes(record))
+    if found:
         yield "#### Notes"
-        yield _items(notes)
-    steadiness = report_rows.steadiness(record)
-    if steadiness:
-        yield "#### How steady the machine was"
-        yield escaped(steadiness)
-        yield _table(report_rows.speed_table(record))
-    for make in (report_rows.input_table, report_rows.environment_table, report_rows.settings_table):
+        yield _items(found)
+    if record.speed:
+        yield f"#### {rows.speed_table(record).title}"
+        yield _table(rows.speed_table(record))
+    for make in (rows.input_table, rows.environment_table, rows.settings_table):
         table = make(record)
         if table.rows:
             yield f"#### {table.title}"
             yield _table(table)
     yield "#### Command"
-    yield fenced(report_rows.commands(record))
-    yield escaped(report_rows.when(record))
+    yield fenced(rows.commands(record))
+    yield escaped(rows.when(record))
 
 
 def _items(lines: Iterator[str] | Sequence[str]) -> str:
@@ -87,6 +86,6 @@ def _items(lines: Iterator[str] | Sequence[str]) -> str:
 
 
 def _table(table: Table) -> str:
-    rows = [[escaped(cell) for cell in row] for row in table.rows]
+    cells = [[escaped(cell) for cell in row] for row in table.rows]
     headers = [escaped(header) for header in table.headers]
-    return tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=table.aligns)
+    return tabulate(cells, headers, tablefmt="github", disable_numparse=True, colalign=table.aligns)

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from shared.bench.report_rows import printable
+from shared.bench.report.rows import printable
 
 # pixels; a phone shows this width unscaled
 WIDTH = 344

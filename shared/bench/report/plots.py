@@ -1,9 +1,9 @@
 """The plots of a record as inline SVG, made for a phone's width."""
 
-from shared.bench.plots_of_cases import plots_of_cases
-from shared.bench.plots_over_size import plots_over_size
 from shared.bench.record import Record
-from shared.bench.svg import Plot, own_style
+from shared.bench.report.plots_of_cases import plots_of_cases
+from shared.bench.report.plots_over_size import plots_over_size
+from shared.bench.report.svg import Plot, own_style
 
 
 def plots(record: Record, name: str) -> list[Plot]:

@@ -9,8 +9,7 @@ import numpy as np
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record
-from shared.bench.statistics import all_seconds
-from shared.bench.text import duration, figures
+from shared.bench.text import duration
 from shared.problems import PROBLEMS
 
 NOTHING = "–"
@@ -125,18 +124,6 @@ def input_table(record: Record) -> Table:
     return Table("Inputs", headers, rows, ("left", "left", "right", "right", "right", "left"))
 
 
-def steadiness(record: Record) -> str | None:
-    """How much the speed of the machine itself changed."""
-    seconds = np.array(all_seconds(record.speed))
-    if not seconds.size:
-        return None
-    low, middle, high = np.percentile(seconds, [0, 50, 100])
-    return (
-        f"The same fixed work, repeated in every round, took {duration(middle)} at the median, between {duration(low)} "
-        f"and {duration(high)}: its slowest was {figures(high / low)} times its fastest."
-    )
-
-
 def speed_table(record: Record) -> Table:
     """The fixed work, for each worker."""
     workers: dict[int, list[float]] = {}
@@ -148,7 +135,7 @@ def speed_table(record: Record) -> Table:
         if times
     ]
     headers = ("worker", "times", "fastest", "median", "slowest")
-    return Table("The fixed work in each worker", headers, rows, ("right",) * 5)
+    return Table("How steady the machine was: the same plain Python work in each round", headers, rows, ("right",) * 5)
 
 
 def environment_table(record: Record) -> Table:
@@ -180,18 +167,3 @@ def _value(value: Any) -> str:
         sized = all(isinstance(entry, list | tuple) for entry in value)
         return ", ".join(" × ".join(map(str, entry)) if sized else _value(entry) for entry in value) or NOTHING
     return NOTHING if value is None or value == {} else str(value)
-
-
-def notes(record: Record) -> list[str]:
-    """What needs a sentence: what the run noted, what is absent, how results were proved."""
-    found = [*record.notes, *(f"{FRAMEWORKS[name]} was not measured: {why}" for name, why in record.missing.items())]
-    found += [f"absent: {absence.case}: {absence.reason}" for absence in record.absent]
-    for note in dict.fromkeys(result.retrace_note for result in record.results if result.retrace_note):
-        titles = "; ".join(result.case.title for result in record.results if result.retrace_note == note)
-        found.append(f"not timed on a new shape: {note} ({titles})")
-    gates = [result.gate for result in record.results if result.status == "ok" and result.gate]
-    for source in sorted({gate.source for gate in gates}):
-        of = [gate for gate in gates if gate.source == source]
-        worst = max((gate.error_of_allowed for gate in of if gate.error_of_allowed is not None), default=0.0)
-        found.append(f"{len(of)} cases agreed with {source}; the worst error was {worst:.0%} of what is allowed")
-    return found

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Compilation, Record, Result
-from shared.bench.report_rows import NOTHING, Table
+from shared.bench.report.rows import NOTHING, Table
 from shared.bench.statistics import drift, outliers
 from shared.bench.text import duration, size, time_interval
 
@@ -52,7 +52,7 @@ def _first(of: Callable[[Result], Compilation | None], part: str) -> Callable[[R
     def value(_: Record, result: Result) -> str | None:
         start = of(result) if result.status != "wrong" else None
         seconds = getattr(start, part) if start else None
-        return None if seconds is None else duration(seconds)
+        return duration(seconds) if seconds else None
 
     return value
 

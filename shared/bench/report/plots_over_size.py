@@ -8,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from shared.bench.plan import FRAMEWORKS
-from shared.bench.plot_scales import (
+from shared.bench.record import Record, Result
+from shared.bench.report.cases import gcups, gcups_limit
+from shared.bench.report.scales import (
     bytes_text,
     count_text,
     label_width,
@@ -18,9 +20,7 @@ from shared.bench.plot_scales import (
     shown,
     span,
 )
-from shared.bench.record import Record, Result
-from shared.bench.report_cases import gcups, gcups_limit
-from shared.bench.svg import ACCENTS, MUTED, PAPER, WIDTH, Plot, inline, new_axes
+from shared.bench.report.svg import ACCENTS, MUTED, PAPER, WIDTH, Plot, inline, new_axes
 
 _VARIANT_SHAPES = "osD^vPXp<>"
 _DASHES = {"jax": "-", "torch": (0, (4, 1.5))}
