@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 READY := .venv/installed
 endif
 
-.PHONY: install compare test lint cuda-check
+.PHONY: install compare test lint cuda-check trial
 
 compare: $(READY)
 	$(PYTHON) compare.py
@@ -20,6 +20,10 @@ lint: $(READY)
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m pyright --pythonpath $(PYTHON)
+
+# The protocol on trial: no difference where there is none, and 5 % found where it is planted. Half an hour.
+trial: $(READY)
+	$(PYTHON) -m shared.bench.trial --json results/trial.json | tee results/trial.txt
 
 # The tests that need a GPU, and a comparison recorded under the GPU's name.
 cuda-check: $(READY)

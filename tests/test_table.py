@@ -1,25 +1,31 @@
-"""What a person reads: times in units that suit them, none for a wrong case, and a verdict that follows from them."""
+"""What a person reads: times in units that suit them, none for a wrong case, and the verdict of each pass in words."""
 
 import re
+from dataclasses import replace
 from typing import Any
 
+import hand_made
 import pytest
-from hand_made import WORK, case, ended, record, right
+from hand_made import WORK, case, ended, record, right, steady
 
-from shared.bench.plan import Absence, Settings
-from shared.bench.record import Record, Result
-from shared.bench.table import duration, report
+from shared.bench.plan import Settings
+from shared.bench.record import Compilation, Record, Result
+from shared.bench.statistics import Estimate
+from shared.bench.table import report
+from shared.bench.text import clock, duration, figures, ratio_interval, size, time_interval
 
 TIME = re.compile(r"\d (µs|ms|s)\b")
 ONE_PASS = Settings(input="random", passes=("score",))
 LADDER = Settings(input="random", passes=("score",), ladder=True)
 
-# bad cases that carry times all the same, as a careless worker might send them: they must not be shown
-TIMES = {"first_seconds": 0.001, "steady_seconds": [0.001], "peak_bytes": 0, "work": WORK}
+# bad cases that have times all the same, taken before they went wrong: they must not be shown
+TIMES: dict[str, Any] = {"cold": Compilation(0.001), "blocks": hand_made.blocks([0.001] * 5, 4), "peak_bytes": 0}
 WRONG = ended(case("jax", "vmap"), "wrong", "score off by 1.0e+00 for pair 2, allowed 1.0e-05", **TIMES)
 FAILED = ended(case("jax", "vmap"), "failed", "ValueError: no such thing", **TIMES)
 LIMIT = ended(case("jax", "vmap"), "limit", "> 120 s", **TIMES)
 BAD = pytest.mark.parametrize(("result", "mark"), [(WRONG, "WRONG"), (FAILED, "FAILED"), (LIMIT, "> 120 s")])
+# the columns after compiled
+COLD, WARM, SHAPE, MEDIAN, INTERVAL, RATE, MEMORY = range(7)
 
 
 def lines_of(*results: Result, settings: Settings = ONE_PASS, **more: Any) -> list[str]:
@@ -39,6 +45,9 @@ def row_of(lines: list[str], *names: str) -> list[str]:
 def verdict(*results: Result, **more: Any) -> str:
     (line,) = (line for line in lines_of(*results, **more) if line.startswith("score: "))
     return line
+
+
+# numbers
 
 
 @pytest.mark.parametrize(
@@ -67,32 +76,89 @@ def test_a_duration_just_below_a_round_one_has_three_figures_too(seconds: float,
     assert duration(seconds) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.0, "1.00"), (9.994, "9.99"), (9.996, "10.0"), (12.34, "12.3"), (99.96, "100"), (123.4, "123")]
+)
+def test_a_factor_has_three_figures(value: float, text: str):
+    assert figures(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(None, "?"), (0, "0 B"), (480, "480 B"), (2048, "2 KiB"), (3 * 2**20, "3.0 MiB"), (5 * 2**29, "2.50 GiB")],
+)
+def test_a_number_of_bytes_has_a_unit_that_suits_it(count: int | None, text: str):
+    assert size(count) == text
+
+
+def test_an_interval_is_two_times_and_none_is_a_dash():
+    assert time_interval(Estimate(2.0, 0.5, 3.0)) == "500 ms … 3.00 s"
+    assert time_interval(Estimate(2.0, float("nan"), float("nan"))) == "–"
+
+
+def test_the_ends_of_a_ratio_s_interval_show_on_which_side_of_1_they_are():
+    assert ratio_interval(Estimate(1.0, 0.9961, 1.0037)) == "0.9961 … 1.0037"
+    assert ratio_interval(Estimate(1.5, 1.0, 11.11)) == "1.00 … 11.1"
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.9, "0:00"), (61.5, "1:01"), (3600.0, "60:00")])
+def test_a_clock_shows_minutes_and_seconds(seconds: float, text: str):
+    assert clock(seconds) == text
+
+
 # the table
 
 
 def test_the_head_says_what_was_measured_and_where():
-    lines = lines_of()
-    assert lines[:5] == [
+    lines = lines_of(right(case("jax", "vmap"), 0.25, 0.5, workers=4))
+    assert lines[:6] == [
         "smith_waterman: smooth local alignment with a linear gap; float32, gap -1, end any",
         "input: three pairs; 126 cells",
         "on Abacus 9, 1 core, Python 3.11, NumPy 2.4",
         "JAX 1.2.3; starting its compiler took 50.0 ms, once, not counted below",
         "PyTorch 1.2.3; starting its compiler took 50.0 ms, once, not counted below",
+        "4 fresh processes of each, 8 rounds in all, 5:12 minutes",
     ]
 
 
-def test_a_row_has_first_call_median_quartiles_rate_and_memory():
-    lines = lines_of(right(case("torch", "diagonal_loop", compiled=False), 0.001, 0.002, 0.003, first_seconds=0.75))
-    row = row_of(lines, "score", "PyTorch", "diagonal_loop", "no")
-    assert row[:3] == ["750 ms", "2.00 ms", "1.50 ms … 2.50 ms"]
-    assert float(row[3]) == pytest.approx(WORK / 0.002 / 1e9, rel=0.01)
-    assert row[4] == "3.0 MiB"
+def test_the_head_names_the_gpu_and_is_silent_of_what_is_not_known():
+    made = record(settings=ONE_PASS)
+    made.environment["frameworks"] = {"jax": {"jax": "1.2.3", "gpu": "Abacus X"}, "torch": {"torch": "4.5"}}
+    assert report(made).splitlines()[3:5] == ["JAX 1.2.3 on Abacus X", "PyTorch 4.5"]
+    assert "fresh processes" not in report(made)
 
 
-def test_memory_that_nobody_knows_is_a_question_mark():
-    result = right(case("jax", "vmap"), 0.001)
-    result.outcome.details["peak_bytes"] = None
-    assert row_of(lines_of(result), "score", "JAX", "vmap (auto)", "yes")[4] == "?"
+def test_a_row_has_first_calls_median_interval_rate_and_memory():
+    result = right(
+        case("torch", "diagonal_loop", compiled=False), 0.001, 0.002, 0.003, workers=4, cold=0.75,
+        warm=[Compilation(0.25), Compilation(0.5)], retrace=Compilation(0.125),
+    )  # fmt: skip
+    row = row_of(lines_of(result), "score", "PyTorch", "diagonal_loop", "no")
+    assert row[:MEDIAN] == ["750 ms", "375 ms", "125 ms"]
+    time = result.time
+    assert time.low < time.high
+    assert row[MEDIAN:RATE] == ["2.00 ms", f"{duration(time.low)} … {duration(time.high)}"]
+    assert float(row[RATE]) == pytest.approx(WORK / 0.002 / 1e9, rel=0.01)
+    assert row[MEMORY:] == ["3.0 MiB"]
+
+
+def test_the_columns_are_named():
+    (head,) = (line for line in lines_of() if line.startswith("pass "))
+    assert cells(head) == [
+        "pass", "framework", "variant", "compiled", "first call", "new process", "new shape", "median",
+        "95% interval", "GCUPS", "memory",
+    ]  # fmt: skip
+
+
+def test_what_was_not_measured_of_a_case_is_a_dash_and_memory_that_nobody_knows_a_question_mark():
+    row = row_of(lines_of(right(case("jax", "vmap"), 0.001, peak_bytes=None)), "score", "JAX", "vmap (auto)", "yes")
+    assert row == ["500 ms", "–", "–", "1.00 ms", "–", "2", "?"]
+
+
+def test_a_case_that_was_only_compiled_before_the_run_ended_has_no_times():
+    begun = replace(right(case("jax", "vmap")), warm=[])
+    row = row_of(lines_of(begun), "score", "JAX", "vmap (auto)", "yes")
+    assert row == ["500 ms", "–", "–", "–", "–", "–", "3.0 MiB"]
 
 
 def test_rows_stand_in_the_order_of_the_run():
@@ -100,6 +166,24 @@ def test_rows_stand_in_the_order_of_the_run():
     lines = lines_of(*(right(case("jax", variant), 0.001) for variant in variants))
     shown = [cells(line)[2] for line in lines if cells(line)[:2] == ["score", "JAX"]]
     assert shown == ["scan_select", "vmap (auto)", "cell_loop"]
+
+
+@pytest.mark.parametrize(("handicap", "names"), [(0.0, ["vmap (auto)", "vmap (auto) B"]), (0.05, ["vmap (auto)"] * 1)])
+def test_the_second_side_of_a_case_is_marked(handicap: float, names: list[str]):
+    sides = [right(case("jax", "vmap", side=side, handicap=handicap * side), 0.001) for side in (0, 1)]
+    shown = [cells(line)[2] for line in lines_of(*sides) if cells(line)[:2] == ["score", "JAX"]]
+    assert shown == ["vmap (auto)", "vmap (auto) B"]
+
+
+def test_a_sweep_has_a_table_for_each_size_under_its_name():
+    sizes = {"6x7": hand_made.facts("small"), "60x70": hand_made.facts("large")}
+    results = [right(case("jax", variant, input=name), 0.001) for name in sizes for variant in ("vmap", "fused")]
+    lines = lines_of(*results, inputs=sizes, settings=replace(ONE_PASS, sweep=((6, 7), (60, 70))))
+    assert lines[1:3] == ["input: small; 126 cells", "input: large; 126 cells"]
+    small, large = lines.index("small"), lines.index("large")
+    for part in (lines[small:large], lines[large:]):
+        assert [cells(line)[2] for line in part if cells(line)[:2] == ["score", "JAX"]] == ["vmap (auto)", "fused"]
+    assert [line.split(": ")[0] for line in lines if "was measured" in line] == ["6x7, score", "60x70, score"]
 
 
 @BAD
@@ -122,91 +206,28 @@ def test_a_bad_case_does_not_win(result: Result, mark: str):
 
 def test_a_run_that_was_stopped_before_its_first_case_still_prints():
     lines = lines_of(settings=Settings(input="random"))
-    assert lines[-2:] == ["score: no case was measured.", "marginals: no case was measured."]
+    assert lines[-3:] == ["score: no case was measured.", "", "marginals: no case was measured."]
 
 
 def test_a_run_that_was_stopped_before_it_began_says_so():
     assert report(Record("python compare.py")) == "nothing was measured"
 
 
-# the verdict
-
-
-def test_the_verdict_names_the_faster_framework_and_the_factor():
-    slow, fast = right(case("jax", "scan_select"), 0.006), right(case("torch", "vmap"), 0.0015)
-    assert verdict(slow, fast) == verdict(fast, slow)
-    assert verdict(slow, fast) == (
-        "score: PyTorch (vmap, 1.50 ms per call) was 4.00 times as fast as JAX (scan_select, 6.00 ms per call)."
-    )
-
-
-def test_the_verdict_takes_each_framework_s_fastest_variant():
+def test_each_pass_has_its_verdict_and_below_it_the_price():
     results = [
-        right(case("jax", "cell_loop"), 0.5),
-        right(case("jax", "vmap"), 0.001),
-        right(case("torch", "vmap"), 0.5),
-        right(case("torch", "diagonal_loop"), 0.003),
-    ]
-    assert verdict(*results) == (
-        "score: JAX (vmap, 1.00 ms per call) was 3.00 times as fast as PyTorch (diagonal_loop, 3.00 ms per call)."
-    )
-
-
-def test_the_verdict_goes_by_the_median_not_by_the_best_sample():
-    lucky, steady = right(case("jax", "vmap"), 0.001, 0.009, 0.009), right(case("torch", "vmap"), 0.003)
-    assert "PyTorch (vmap, 3.00 ms per call) was 3.00 times as fast" in verdict(lucky, steady)
-
-
-def test_there_is_one_verdict_for_each_pass():
-    results = [
-        right(case("jax", "vmap", "score"), 0.001),
-        right(case("torch", "vmap", "score"), 0.002),
-        right(case("jax", "vmap", "marginals"), 0.008),
-        right(case("torch", "vmap", "marginals"), 0.004),
+        steady(case(framework, "vmap", pass_name), seconds)
+        for pass_name, times in (("score", (0.001, 0.002)), ("marginals", (0.008, 0.004)))
+        for framework, seconds in zip(("jax", "torch"), times, strict=True)
     ]
     lines = lines_of(*results, settings=Settings(input="random"))
-    assert [line.split(" (")[0] for line in lines if line.endswith("per call).")] == [
-        "score: JAX",
-        "marginals: PyTorch",
-    ]
-
-
-# the notes
-
-
-def test_the_notes_tell_what_was_gated_and_how_well():
-    results = [right(case("jax", "vmap"), 1.0, error=0.02), right(case("torch", "vmap"), 1.0, error=0.31)]
-    assert lines_of(*results)[-1] == (
-        "every time above passed the parity gate on 4 of 3 pairs; worst error 31% of what is allowed"
+    words = lines.index(
+        "score: JAX (vmap, 1.00 ms per call) was 2.00 times as fast as PyTorch (vmap, 2.00 ms per call); "
+        "95% interval 2.00 … 2.00."
     )
-
-
-def test_the_notes_are_silent_of_a_gate_that_was_numpy_s():
-    assert "too large" not in report(record(right(case("jax", "vmap"), 1.0)))
-
-
-def test_the_notes_tell_of_a_gate_that_was_not_numpy_s():
-    source = "float64 vmap, itself gated by NumPy on cut pairs"
-    assert f"pairs too large for the NumPy reference were gated by {source}" in lines_of(
-        right(case("jax", "vmap"), 1.0, source=source)
-    )
-
-
-def test_the_notes_tell_why_a_case_was_wrong_or_failed():
-    lines = lines_of(WRONG, FAILED, LIMIT)
-    assert "WRONG: JAX vmap score: score off by 1.0e+00 for pair 2, allowed 1.0e-05" in lines
-    assert "FAILED: JAX vmap score: ValueError: no such thing" in lines
-    assert not any("passed the parity gate" in line for line in lines)
-
-
-def test_the_notes_tell_what_is_absent_and_missing():
-    made = record(right(case("jax", "vmap"), 1.0), settings=ONE_PASS, frameworks=("jax",))
-    made.absent = [Absence("jax", "JAX scan_cond score", "it cannot")]
-    made.missing = {"torch": "PyTorch is not installed (No module named 'torch')"}
-    assert report(made).splitlines()[-2:] == [
-        "absent: JAX scan_cond score: it cannot",
-        "PyTorch was not measured: PyTorch is not installed (No module named 'torch')",
-    ]
+    assert [line.split(":")[0] for line in lines[words:]][:9] == [
+        "score", "  first call", "  break-even", "  peak memory of a call", "",
+        "marginals", "  first call", "  break-even", "  peak memory of a call",
+    ]  # fmt: skip
 
 
 # the ladder
@@ -216,22 +237,21 @@ def climbed(framework: str, variant: str, off: Result | None, on: Result | None)
     """Results of a rung on the single pair; None where there is none."""
     ways = ((False, off), (True, on))
     return [
-        Result(case(framework, variant, compiled=way, single=True), result.outcome) for way, result in ways if result
+        replace(result, case=case(framework, variant, compiled=way, input="single")) for way, result in ways if result
     ]
 
 
 @pytest.fixture
 def ladder() -> list[str]:
-    fast = right(case("jax", "vmap"), 0.002, first_seconds=0.75)
+    fast = right(case("jax", "vmap"), 0.002, cold=0.75)
     results = [
         *climbed("jax", "cell_loop", fast, LIMIT),
         *climbed("torch", "cell_loop", WRONG, FAILED),
         *climbed("jax", "scan_cond", fast, fast),
-        right(case("jax", "vmap"), 0.004, first_seconds=0.125),
+        right(case("jax", "vmap"), 0.004, cold=0.125),
     ]
     made = record(*results, settings=LADDER)
-    made.add_reference(True, "score", [0.25, 0.24])
-    made.add_reference(False, "score", [0.5, 0.49])
+    made.references = {("single", "score"): [0.25, 0.24], ("batch", "score"): [0.5, 0.49]}
     return report(made).splitlines()
 
 
@@ -261,5 +281,6 @@ def test_a_cell_of_the_ladder_is_a_time_a_mark_or_a_dash(ladder: list[str]):
 
 def test_the_ladder_has_no_verdict_but_the_same_notes(ladder: list[str]):
     assert not any("times as fast" in line or "nothing to compare" in line for line in ladder)
+    assert not any("fresh processes" in line or "beyond the quartiles" in line for line in ladder)
     assert "WRONG: PyTorch cell_loop score, not compiled: score off by 1.0e+00 for pair 2, allowed 1.0e-05" in ladder
     assert "FAILED: PyTorch cell_loop score: ValueError: no such thing" in ladder
