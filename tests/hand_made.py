@@ -48,7 +48,7 @@ def right(
 
 def steady(case: Case, seconds: float, **others: Any) -> Result:
     """A case that took as long in every round of four workers: its intervals are as narrow as can be."""
-    return right(case, *[seconds] * 5, **{"workers": 4} | others)
+    return right(case, *[seconds] * 5, workers=4, **others)
 
 
 def ended(case: Case, status: str, reason: str, **others: Any) -> Result:

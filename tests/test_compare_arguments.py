@@ -4,18 +4,20 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NamedTuple
 
+import in_process
 import pytest
 from command_line import run_compare
+from in_process import Ended, assert_refused, start_at_once
 
-import compare as command
-from shared.bench import run as run_module
+from shared.bench.command_line import SWEEP
+from shared.bench.machine import usable_cores
 from shared.bench.plan import Settings
 from shared.problems import PROBLEMS
 from shared.sequences import matrix_names
 from shared.variants import Abilities, variant_names
+
+end_of, settings_of = in_process.end_of, in_process.settings_of  # fixtures
 
 UNKNOWN = {
     "device": ("--device=tpu", "unknown device 'tpu'; known: cpu, cuda"),
@@ -50,8 +52,18 @@ BAD_NUMBERS = {
     "size with one number": ("--size=100", "size must be ROWSxCOLS, such as 100x150, got '100'"),
     "size negative": ("--size=5x-5", "size must be ROWSxCOLS, such as 100x150, got '5x-5'"),
     "batch zero": ("--batch=0", "batch must be a whole number from 1, got '0'"),
-    "repeats a letter": ("--repeats=x", "repeats must be a whole number from 1, got 'x'"),
-    "repeats a fraction": ("--repeats=1.5", "repeats must be a whole number from 1, got '1.5'"),
+    "workers a letter": ("--workers=x", "workers must be a whole number from 1, got 'x'"),
+    "workers zero": ("--workers=0", "workers must be a whole number from 1, got '0'"),
+    "rounds a fraction": ("--rounds=1.5", "rounds must be a whole number from 1, got '1.5'"),
+    "rounds zero": ("--rounds 0", "rounds must be a whole number from 1, got '0'"),
+    "budget zero": ("--budget=0", "budget must be a positive finite number, got '0'"),
+    "budget negative": ("--budget -60", "budget must be a positive finite number, got '-60'"),
+    "budget without end": ("--budget=inf", "budget must be a positive finite number, got 'inf'"),
+    "precision zero": ("--precision=0", "precision must be a positive finite number, got '0'"),
+    "precision a word": ("--precision=high", "precision must be a positive finite number, got 'high'"),
+    "sweep with one number": ("--sweep=32", "size must be ROWSxCOLS, such as 100x150, got '32'"),
+    "sweep with one bad size": ("--sweep=32x32,0x5", "size must be ROWSxCOLS, such as 100x150, got '0x5'"),
+    "sweep without sizes": ("--sweep=,", "expected at least one name, got none"),
     "threads too many": ("--threads=99999", "--threads must be between 1 and the"),
     "threads zero": ("--threads=0", "threads must be a whole number from 1, got '0'"),
     "seed negative": ("--seed=-1", "seed must be a whole number from 0, got '-1'"),
@@ -60,6 +72,29 @@ BAD_NUMBERS = {
     "limit zero": ("--compile-limit=0", "compile-limit must be a positive finite number, got '0'"),
     "no names": ("--variant=,", "expected at least one name, got none"),
     "size of proteins": ("--size=5x5", "--size goes with --input random"),
+    "matrix of random": ("--input=random --matrix=PAM250", "--matrix goes with sequences, not with --input random"),
+    "against one": ("--against old.json", "argument --against: expected 2 arguments"),
+    "from nothing": ("--from", "argument --from: expected at least one argument"),
+    "what is gone": ("--repeats=3", "unrecognized arguments: --repeats=3"),
+    "a short form": ("--bud=3", "unrecognized arguments: --bud=3"),
+}
+
+# what does not go together
+EXCLUDED = {
+    "--resume a.json --from b.json": "--resume does not go with --from",
+    "--resume a.json --against b.json c.json": "--resume does not go with --against",
+    "--from a.json --against b.json c.json": "--from does not go with --against",
+    "--list --resume a.json": "--resume does not go with --list",
+    "--against a.json b.json --list": "--against does not go with --list",
+    "--from a.json --json b.json": "--json does not go with --from: nothing is measured",
+    "--against a.json b.json --json c.json": "--json does not go with --against: nothing is measured",
+    "--sweep --ladder": "--sweep does not go with --ladder",
+    "--sweep --size 5x5": "--sweep does not go with --size: it has sizes itself",
+    "--sweep=5x5 --input globins": "--sweep goes with --input random",
+    "--sweep --input mine.fasta": "--sweep goes with --input random",
+    "--sweep --matrix PAM250": "--matrix goes with sequences, not with --input random",
+    "--json a --report a": "--json and --report must be different files",
+    "--report a --markdown ./a": "--report and --markdown must be different files",
 }
 
 MINE = ">one\nACDE\n>two\n"
@@ -71,59 +106,12 @@ BAD_FASTA = {
     "letter outside the matrix": (f"{MINE}ACJ\n".encode(), "record 2 'two': expected letters of BLOSUM62 ("),
 }
 
-JSON_PATHS: dict[str, Callable[[Path], tuple[Path, str]]] = {
+PATHS: dict[str, Callable[[Path], tuple[Path, str]]] = {
     "a directory": lambda folder: (folder, "it is a directory"),
     "in a missing folder": lambda folder: (folder / "missing" / "run.json", "No such file or directory"),
     "below a file": lambda folder: (Path(__file__) / "run.json", "Not a directory"),
     "a name too long": lambda folder: (folder / ("a" * 300), "File name too long"),
 }
-
-
-class Ended(NamedTuple):
-    """How a run of the command ended."""
-
-    code: Any
-    out: str
-    err: list[str]
-
-
-@pytest.fixture
-def end_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Run the command in this process. Its workers start at once and cannot run a case."""
-    worker = SimpleNamespace(abilities=Abilities("vmap", {}, {}, {}), environment={}, stop=lambda: None)
-    monkeypatch.setattr(run_module, "Worker", lambda *_: worker)
-
-    def run(*arguments: str) -> Ended:
-        try:
-            code: Any = command.main(arguments)
-        except SystemExit as error:
-            code = error.code
-        printed = capsys.readouterr()
-        return Ended(code, printed.out, printed.err.splitlines())
-
-    return run
-
-
-@pytest.fixture
-def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Settings]:
-    """What the command makes of its arguments; nothing is measured."""
-    asked: list[Settings] = []
-    monkeypatch.setattr(command, "run", lambda settings, record, say: asked.append(settings))
-    monkeypatch.chdir(tmp_path)
-
-    def parse(*arguments: str) -> Settings:
-        assert command.main(arguments) == 0
-        return asked[-1]
-
-    return parse
-
-
-def assert_refused(ended: Ended, text: str) -> None:
-    """One line with the text, exit code 2, and no case was begun."""
-    assert ended.code == 2
-    assert text in ended.err[-1] and ended.err[-1].startswith("compare.py: error: ")
-    assert sum("error" in line for line in ended.err) == 1
-    assert not ended.out and not any("[1/" in line for line in ended.err)
 
 
 @pytest.mark.parametrize(("argument", "text"), UNKNOWN.values(), ids=UNKNOWN)
@@ -218,31 +206,58 @@ def test_a_missing_fasta_file_is_told(end_of: Callable[..., Ended], tmp_path: Pa
 def test_what_no_framework_can_run_is_told_before_measuring(
     end_of: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
 ):
-    able = Abilities("diagonal_loop", {}, {"vmap": "wrong second derivatives"}, {})
-    worker = SimpleNamespace(abilities=able, environment={}, stop=lambda: None)
-    monkeypatch.setattr(run_module, "Worker", lambda *_: worker)
+    start_at_once(monkeypatch, Abilities("diagonal_loop", {}, {"vmap": "wrong second derivatives"}, {}))
     ended = end_of("--framework", "torch", "--pass", "hvp", "--variant", "vmap")
     assert_refused(ended, "nothing to measure: PyTorch vmap hvp: wrong second derivatives")
 
 
-@pytest.mark.parametrize("kind", JSON_PATHS)
-def test_a_json_path_that_cannot_be_written_is_told_before_measuring(
-    end_of: Callable[..., Ended], tmp_path: Path, kind: str
+OUTPUTS = pytest.mark.parametrize("option", ["--json", "--report", "--markdown"])
+
+
+@OUTPUTS
+@pytest.mark.parametrize("kind", PATHS)
+def test_a_path_that_cannot_be_written_is_told_before_measuring(
+    end_of: Callable[..., Ended], tmp_path: Path, kind: str, option: str
 ):
-    path, reason = JSON_PATHS[kind](tmp_path)
-    ended = end_of("--json", str(path))
-    assert_refused(ended, f"cannot write {path}: {reason}")
+    path, reason = PATHS[kind](tmp_path)
+    ended = end_of(option, str(path))
+    assert_refused(ended, f"cannot write {path} ({option}): {reason}")
     assert not any("starting" in line for line in ended.err)
     assert not list(tmp_path.iterdir())
 
 
+@OUTPUTS
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="nothing is closed to this user")
-def test_a_json_path_in_a_closed_folder_is_told_before_measuring(end_of: Callable[..., Ended], tmp_path: Path):
+def test_a_path_in_a_closed_folder_is_told_before_measuring(end_of: Callable[..., Ended], tmp_path: Path, option: str):
     tmp_path.chmod(0)
     try:
-        assert_refused(end_of("--json", str(tmp_path / "run.json")), "Permission denied")
+        assert_refused(end_of(option, str(tmp_path / "run.json")), "Permission denied")
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("arguments", EXCLUDED)
+def test_options_that_exclude_each_other_are_refused(end_of: Callable[..., Ended], arguments: str):
+    assert_refused(end_of(*arguments.split()), EXCLUDED[arguments])
+
+
+# settings that come out
+
+
+def test_the_defaults_of_the_command_line_are_those_of_the_settings(settings_of: Callable[..., Settings]):
+    assert settings_of() == Settings(threads=len(usable_cores()))
+
+
+def test_how_long_and_how_precisely_to_measure_is_asked_for(settings_of: Callable[..., Settings]):
+    asked = settings_of("--budget", "1e2", "--precision", "0.05", "--workers", "7", "--rounds", "3")
+    assert (asked.budget, asked.precision, asked.workers, asked.rounds) == (100.0, 0.05, 7, 3)
+
+
+def test_a_sweep_has_sizes_of_its_own_and_random_input(settings_of: Callable[..., Settings]):
+    plain, given = settings_of("--sweep"), settings_of("--sweep", "6x7, 8X9,6x7", "--batch", "3")
+    assert (plain.sweep, plain.input, plain.passes) == (SWEEP, "random", Settings.passes)
+    assert (given.sweep, given.input, given.batch) == (((6, 7), (8, 9)), "random", 3)
+    assert settings_of("--sweep", "--input", "random").sweep == SWEEP and settings_of().sweep is None
 
 
 # the same from a process of its own
@@ -262,19 +277,3 @@ def test_a_letter_outside_the_matrix_ends_the_process_with_2(tmp_path: Path):
     last = done.stderr.splitlines()[-1]
     assert f"{str(path)!r}: record 2 'two': expected letters of BLOSUM62 (" in last and "got 'U' at position 3" in last
     assert "Traceback" not in done.stderr
-
-
-def test_help_has_three_worked_examples():
-    done = run_compare("--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    examples = done.stdout[done.stdout.index("examples:") :]
-    assert sum(line.startswith("  python compare.py") for line in examples.splitlines()) == 3
-    for option in ("--device", "--framework", "--variant", "--compile-limit", "--json", "--ladder", "--list"):
-        assert option in done.stdout
-
-
-def test_help_s_examples_are_accepted(settings_of: Callable[..., Settings], tmp_path: Path):
-    lines = command.EPILOG.splitlines()
-    asked = [settings_of(*line.split()[2:]) for line in lines if line.startswith("  python compare.py")]
-    assert [settings.input for settings in asked] == ["globins", "random", "my.fasta"]
-    assert (tmp_path / "result.json").exists()

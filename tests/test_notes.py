@@ -16,8 +16,8 @@ ONE_PASS = Settings(input="random", passes=("score",))
 GATE = "every time above passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
 
 
-def lines_of(*results: Result, **others: Any) -> list[str]:
-    return list(notes(record(*results, **{"settings": ONE_PASS} | others)))
+def lines_of(*results: Result, settings: Settings = ONE_PASS, **others: Any) -> list[str]:
+    return list(notes(record(*results, settings=settings, **others)))
 
 
 def with_rounds(seconds: Sequence[float], workers: int = 1, **others: Any) -> Result:
@@ -90,7 +90,9 @@ def test_what_was_built_for_the_machine_is_told_if_it_took_long(seconds: float, 
 def test_outliers_are_counted_over_all_cases():
     far = with_rounds([1.0, 1.1, 1.2, 1.3, 9.0])
     slow = right(case("torch", "vmap"), 10.0, 10.1, 10.2, 10.3, 0.1)  # each among the samples of its own case
-    assert "10 samples, 2 of them far beyond the quartiles of their case; all of them count above" in lines_of(far, slow)
+    assert "10 samples, 2 of them far beyond the quartiles of their case; all of them count above" in lines_of(
+        far, slow
+    )
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,8 @@ def test_a_duration_just_below_a_round_one_has_three_figures_too(seconds: float,
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(1.0, "1.00"), (9.994, "9.99"), (9.996, "10.0"), (12.34, "12.3"), (99.96, "100"), (123.4, "123")]
+    ("value", "text"),
+    [(1.0, "1.00"), (9.994, "9.99"), (9.996, "10.0"), (12.34, "12.3"), (99.96, "100"), (123.4, "123")],
 )
 def test_a_factor_has_three_figures(value: float, text: str):
     assert figures(value) == text
@@ -168,9 +169,8 @@ def test_rows_stand_in_the_order_of_the_run():
     assert shown == ["scan_select", "vmap (auto)", "cell_loop"]
 
 
-@pytest.mark.parametrize(("handicap", "names"), [(0.0, ["vmap (auto)", "vmap (auto) B"]), (0.05, ["vmap (auto)"] * 1)])
-def test_the_second_side_of_a_case_is_marked(handicap: float, names: list[str]):
-    sides = [right(case("jax", "vmap", side=side, handicap=handicap * side), 0.001) for side in (0, 1)]
+def test_the_second_side_of_a_case_is_marked():
+    sides = [right(case("jax", "vmap", side=side), 0.001) for side in (0, 1)]
     shown = [cells(line)[2] for line in lines_of(*sides) if cells(line)[:2] == ["score", "JAX"]]
     assert shown == ["vmap (auto)", "vmap (auto) B"]
 
@@ -282,5 +282,6 @@ def test_a_cell_of_the_ladder_is_a_time_a_mark_or_a_dash(ladder: list[str]):
 def test_the_ladder_has_no_verdict_but_the_same_notes(ladder: list[str]):
     assert not any("times as fast" in line or "nothing to compare" in line for line in ladder)
     assert not any("fresh processes" in line or "beyond the quartiles" in line for line in ladder)
-    assert "WRONG: PyTorch cell_loop score, not compiled: score off by 1.0e+00 for pair 2, allowed 1.0e-05" in ladder
-    assert "FAILED: PyTorch cell_loop score: ValueError: no such thing" in ladder
+    kept = "(20 samples taken before are kept in the record)"
+    assert f"WRONG: PyTorch cell_loop score, not compiled: {WRONG.reason} {kept}" in ladder
+    assert f"FAILED: PyTorch cell_loop score: ValueError: no such thing {kept}" in ladder

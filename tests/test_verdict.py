@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import hand_made
 import pytest
@@ -11,13 +10,14 @@ from hand_made import blocks, case, ended, record, right, steady
 from shared.bench.plan import Settings
 from shared.bench.record import Compilation, Result
 from shared.bench.statistics import Block
+from shared.bench.text import ratio_interval
 from shared.bench.verdict import Verdict, verdicts
 
 ONE_PASS = Settings(passes=("score",))
 
 
-def verdict(*results: Result, **others: Any) -> Verdict:
-    (only,) = verdicts(record(*results, **{"settings": ONE_PASS} | others))
+def verdict(*results: Result, settings: Settings = ONE_PASS) -> Verdict:
+    (only,) = verdicts(record(*results, settings=settings))
     return only
 
 
@@ -68,10 +68,11 @@ def test_it_is_no_difference_when_the_interval_holds_1():
     jax = of("jax", [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     torch = of("torch", [[0.98, 0.98, 0.98], [1.04, 1.04, 1.04]])
     found = verdict(jax, torch)
+    assert found.ratio is not None and found.ratio.low < 1 < found.ratio.high
     assert not found.is_difference and found.is_sure
     assert found.sentence == (
         "no difference between JAX (vmap, 1.00 s per call) and PyTorch (vmap, 1.01 s per call); ratio 1.01, "
-        "95% interval 0.98 … 1.04."
+        f"95% interval {ratio_interval(found.ratio)}."
     )
 
 
@@ -159,7 +160,10 @@ def test_there_is_one_for_each_pass():
         steady(case("torch", "vmap", "marginals"), 0.004),
     ]
     found = verdicts(record(*results, settings=Settings()))
-    assert [(one.pass_name, one.sentence.split(" (")[0]) for one in found] == [("score", "JAX"), ("marginals", "PyTorch")]
+    assert [(one.pass_name, one.sentence.split(" (")[0]) for one in found] == [
+        ("score", "JAX"),
+        ("marginals", "PyTorch"),
+    ]
 
 
 def test_there_is_one_for_each_size_of_a_sweep():
@@ -234,7 +238,9 @@ def test_a_gain_that_is_not_sure_makes_no_break_even():
     cheap = of("jax", [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     dear = replace(of("torch", [[0.97, 0.97, 0.97], [1.02, 1.02, 1.02]]), cold=Compilation(5.0))
     assert dear.time.value < cheap.time.value
-    assert price(cheap, dear)["break-even"] == "break-even: JAX vmap takes the least time in all from the first call on."
+    assert (
+        price(cheap, dear)["break-even"] == "break-even: JAX vmap takes the least time in all from the first call on."
+    )
     one_round = right(case("jax", "vmap"), 1.0), right(case("torch", "vmap"), 0.5, cold=5.0)
     assert "from call" not in price(*one_round)["break-even"]
 

@@ -11,10 +11,12 @@ _SHARE = 0.4
 
 def measure_first_calls(going: Going, cases: list[Case]) -> None:
     """The cold call of each case that has none yet, its gate, its memory, and its new shape."""
+    settings = going.settings
     results = [going.record.result(case) for case in cases]
     to_do = [result for result in results if result.cold is None and result.status in ("ok", "failed")]
     going.progress.begin("first calls", len(to_do))
-    going.progress.left(going.seconds_left)
+    if not settings.ladder and settings.workers is None:
+        going.progress.left(going.seconds_left, "at most")
     first_fused = next((result for result in to_do if result.case.variant == "fused"), None)
     for result in to_do:
         note = ", after compiling its kernels unless they are in the cache" if result is first_fused else ""

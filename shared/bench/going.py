@@ -1,7 +1,7 @@
 """A run that is going on: what its phases share."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,21 @@ class Going:
     def seconds_left(self) -> float:
         """Of the budget."""
         return self.settings.budget - (time.monotonic() - self.start)
+
+    def start_compilers(self, cases: Sequence[Case]) -> dict[str, float | None]:
+        """Have every worker that will compile start its framework's compiler, so that no case pays for that.
+
+        The seconds that it took by framework; None where it failed, which the cases will tell.
+        """
+        taken: dict[str, float | None] = {}
+        for case in {case.seat: case for case in cases if case.compiled}.values():
+            limit = self.settings.compile_limit + PATIENCE_SECONDS
+            try:
+                reply = self.team.worker(case).ask("start_compiler", limit)
+            except Unavailable:  # the case will say so
+                continue
+            taken[case.framework] = reply.details.get("seconds")
+        return taken
 
     def ask(self, case: Case, do: str, limit: float, first: float | None = None, **more: Any) -> Reply:
         """Have something done with a case, and note in its result what the gate says and what goes wrong.

@@ -20,8 +20,8 @@ class Progress(Protocol):
     def step(self, what: str) -> None:
         """The next step of the phase begins."""
 
-    def left(self, seconds: float) -> None:
-        """About how long the run will still take."""
+    def left(self, seconds: float, about: str) -> None:
+        """How long the run will still take, "about" or "at most"."""
 
     def tick(self) -> None:
         """Time passes; called about twice a second while nothing is timed but a first call."""
@@ -53,7 +53,7 @@ class Lines:
         self._done += 1
         self.say(f"[{self._done}/{self._steps}] {what}")
 
-    def left(self, seconds: float) -> None:
+    def left(self, seconds: float, about: str) -> None:
         """Not shown: a line cannot be taken back."""
 
     def tick(self) -> None:
@@ -68,20 +68,27 @@ class Display:
         from rich.console import Console  # here: a run without a terminal has no use for it
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
         from rich.progress import Progress as RichProgress
+        from rich.table import Column
 
         self._bar = RichProgress(
             TextColumn("{task.fields[phase]}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("{task.fields[times]}"),
-            TextColumn("{task.description}", markup=False),
+            # the one column that gives way where the terminal is narrow
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)
+            ),
             console=Console(stderr=True),
+            expand=True,
             auto_refresh=False,
             transient=True,
         )
         self._task = self._bar.add_task("", total=None, phase="starting", times="")
         self._start = time.monotonic()
         self._end: float | None = None
+        self._about = ""
+        self._is_first = True
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -99,25 +106,27 @@ class Display:
 
     def begin(self, what: str, steps: int) -> None:
         """A bar of so many steps."""
-        self._bar.update(self._task, phase=what, total=steps, completed=-1, description="")
+        self._is_first = True
+        self._bar.update(self._task, phase=what, total=steps, completed=0, description="")
         self.tick()
 
     def step(self, what: str) -> None:
         """The one before is done."""
-        done = self._bar.tasks[0].completed + 1
+        done = self._bar.tasks[0].completed + (0 if self._is_first else 1)
+        self._is_first = False
         self._bar.update(self._task, completed=done, description=what)
         self.tick()
 
-    def left(self, seconds: float) -> None:
+    def left(self, seconds: float, about: str) -> None:
         """Counted down from here on."""
-        self._end = time.monotonic() + seconds
+        self._end, self._about = time.monotonic() + seconds, about
 
     def tick(self) -> None:
         """Draw."""
         now = time.monotonic()
         times = clock(now - self._start)
         if self._end is not None:
-            times += f", {clock(max(0.0, self._end - now))} left"
+            times += f", {self._about} {clock(max(0.0, self._end - now))} left"
         self._bar.update(self._task, times=times)
         self._bar.refresh()
 

@@ -132,11 +132,8 @@ def _look_at_machine(going: Going, cases: list[Case]) -> None:
     if environment.get("bandwidth_bytes_per_second") is None:
         reply = team.worker(cases[0]).ask("bandwidth", PATIENCE_SECONDS)
         environment["bandwidth_bytes_per_second"] = reply.details.get("bytes_per_second")
-    for framework in dict.fromkeys(case.framework for case in cases if case.compiled):
-        known = environment["frameworks"].setdefault(framework, {})
-        first = next(case for case in cases if case.framework == framework)
-        reply = team.worker(first).ask("start_compiler", going.settings.compile_limit + PATIENCE_SECONDS)
-        known.setdefault("compiler_start_seconds", reply.details.get("seconds"))
+    for framework, seconds in going.start_compilers([case for case in cases if not case.side]).items():
+        environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)
 
 
 def _time_reference(going: Going, inputs: dict[str, Inputs]) -> None:

@@ -30,6 +30,7 @@ def measure_timed_calls(going: Going, cases: list[Case]) -> None:
         if _is_enough(going, number, longest):
             break
         began = time.monotonic()
+        _tell_time_left(going, number, longest)
         _one_generation(going, cases, number)
         going.team.stop()
         longest = max(longest, time.monotonic() - began)
@@ -54,13 +55,22 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
     return False
 
 
+def _tell_time_left(going: Going, number: int, longest: float) -> None:
+    """Without a number of workers the budget is the end of it; with one, the workers so far tell."""
+    settings = going.settings
+    if settings.workers is None:
+        going.progress.left(max(0.0, going.seconds_left), "at most")
+    elif longest:
+        going.progress.left((settings.workers - number) * longest, "about")
+
+
 def _one_generation(going: Going, cases: list[Case], number: int) -> None:
     """Fresh workers: each case's first call in them, then rounds."""
     settings, progress = going.settings, going.progress
     planned = max(settings.workers or LEAST_WORKERS, number + 1)
     end = time.monotonic() + going.seconds_left / (planned - number)
-    progress.left(max(0.0, going.seconds_left))
     progress.begin(f"worker {number + 1}, preparing", len(cases))
+    going.start_compilers(cases)
     expected: dict[Case, float] = {}
     for case in (case for group in order(cases, settings, number, 0) for case in group):
         progress.step(case.title)
