@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     request, settings = parse(given)
     try:
-        for option, path in request.outputs.items():
+        for option, path in request.written.items():
             check_writable(option, path)
         if request.list:
             return _list(settings)

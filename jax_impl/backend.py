@@ -128,7 +128,7 @@ def forget_compiled() -> None:
 
 @contextlib.contextmanager
 def compiler_cache(folder: Path) -> Iterator[None]:
-    """Inside, what is compiled is kept in the folder and looked for there, whatever its size; JAX keeps nothing else."""
+    """Inside, what is compiled is kept in the folder and looked for there, however small it is."""
     wanted = {
         "jax_compilation_cache_dir": str(folder),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
@@ -153,10 +153,10 @@ def compile_times() -> Iterator[CompileTimes]:
     """Seconds that go into tracing (to StableHLO) and compiling (by XLA) inside; known when it ends."""
     spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
 
-    def listen(event: str, duration: float, **_: Any) -> None:
+    def listen(event: str, duration_secs: float, **_: Any) -> None:
         if event.startswith("/jax/core/compile/"):
             end = time.perf_counter()
-            spans[event.endswith("backend_compile_duration")].append((end - duration, end))
+            spans[event.endswith("backend_compile_duration")].append((end - duration_secs, end))
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     times = CompileTimes()

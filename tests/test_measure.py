@@ -87,7 +87,7 @@ def test_a_warm_up_of_calls_that_never_settle_ends_in_time(clock: Clock):
 
 @durations(10 * MOST_WARM_UP_SECONDS)
 def test_a_very_slow_call_is_warmed_up_once(clock: Clock):
-    assert warm_up(clock.call) == (1, False, 10 * MOST_WARM_UP_SECONDS)
+    assert warm_up(clock.call) == (1, None, 10 * MOST_WARM_UP_SECONDS)  # too few calls to tell
 
 
 @durations(0.125, 0.125, 0.125, 0.125, 0.125, 0.5)

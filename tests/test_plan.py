@@ -207,7 +207,7 @@ def test_what_the_pass_hvp_leaves_out_is_told():
     told = left_out(lacks, variants=("diagonal_loop", "vmap"), passes=PASSES)
     assert told == [("torch", "PyTorch vmap hvp", "wrong second derivatives")]
     told = left_out(lacks, variants=("diagonal_loop",), passes=("hvp",), ladder=True)
-    assert told == [("torch", "PyTorch diagonal_loop hvp", "no double backward")]
+    assert told == [("torch", "PyTorch diagonal_loop hvp, one pair", "no double backward")]
 
 
 def test_a_case_is_named_for_people():

@@ -42,7 +42,9 @@ def _row(old: Result, new: Result) -> list[str]:
     mode = "" if case.compiled else " (not compiled)"
     names = [case.input, case.pass_name, FRAMEWORKS[case.framework], f"{case.variant}{mode}"]
     if not (old.measured and new.measured):
-        return [*names, *(duration(r.time.value) if r.measured else r.status.upper() for r in (old, new)), *[""] * 5]
+        marks = ("–" if r.status == "ok" else r.status.upper() for r in (old, new))
+        shown = (duration(r.time.value) if r.measured else mark for r, mark in zip((old, new), marks, strict=True))
+        return [*names, *shown, *[""] * 5]
     ratio = time_quotient(new.blocks, old.blocks)
     interval = "–" if math.isnan(ratio.low) else ratio_interval(ratio)
     times = [duration(old.time.value), duration(new.time.value), figures(ratio.value), interval, _word(ratio)]
@@ -52,7 +54,7 @@ def _row(old: Result, new: Result) -> list[str]:
 
 def _word(ratio: Estimate) -> str:
     if math.isnan(ratio.low):
-        return "one round"
+        return "one worker"
     return "same" if ratio.holds(1.0) else "slower" if ratio.value > 1 else "faster"
 
 

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from shared.bench.argument_types import join_numbers, names, one_of, real, size, sizes, some_of, whole
 from shared.bench.machine import usable_cores
@@ -60,10 +60,25 @@ class Request:
         # those that were given, by option, for the file that cannot be written
         paths = {"--json": self.json, "--report": self.report, "--markdown": self.markdown}
         self.outputs = {option: path for option, path in paths.items() if path is not None}
+        # every file that will be written: a run that is gone on with is kept in its own
+        self.written = dict(self.outputs)
+        if self.resume is not None and self.json is None:
+            self.written["--resume"] = self.resume
 
 
-# what a resumed run takes from the command line; the rest is in the record
-_WITH_RESUME = ("resume", "budget", "json", "report", "markdown")
+class _Mode(NamedTuple):
+    """Something else than a run from its start: what goes with it, and why the rest does not."""
+
+    takes: tuple[str, ...]
+    why: str = ""
+
+
+_MODES = {
+    "resume": _Mode(("budget", "json", "report", "markdown"), ": the record has the settings"),
+    "recorded": _Mode(("report", "markdown"), ": nothing is measured"),
+    "against": _Mode((), ": nothing is measured"),
+    "list": _Mode(("device", "framework", "threads")),
+}
 
 
 def parse(arguments: Sequence[str]) -> tuple[Request, Settings]:
@@ -74,20 +89,21 @@ def parse(arguments: Sequence[str]) -> tuple[Request, Settings]:
     parser = _parser()
     options = parser.parse_args(join_numbers(arguments))
     request = Request(options)
-    modes = [f"--{name}" for name, given in (
-        ("resume", request.resume), ("from", request.recorded), ("against", request.against), ("list", request.list),
-    ) if given]  # fmt: skip
+    spelled = {action.dest: action.option_strings[0] for action in parser._actions if action.option_strings}
+    given = [name for name, value in vars(options).items() if value != parser.get_default(name)]
+    modes = [name for name in _MODES if name in given]
     if len(modes) > 1:
-        parser.error(f"{modes[0]} does not go with {modes[1]}")
-    if request.resume is not None:
-        given = [name for name, value in vars(options).items() if value != parser.get_default(name)]
+        parser.error(f"{spelled[modes[0]]} does not go with {spelled[modes[1]]}")
+    for mode in modes:
         for name in given:
-            if name not in _WITH_RESUME:
-                parser.error(f"--{name.replace('_', '-')} does not go with --resume: the record has the settings")
-    if (request.recorded or request.against) and request.json:
-        parser.error(f"--json does not go with {modes[0]}: nothing is measured")
-    if len(set(request.outputs.values())) < len(request.outputs):
-        parser.error(f"{' and '.join(request.outputs)} must be different files")
+            if name != mode and name not in _MODES[mode].takes:
+                parser.error(f"{spelled[name]} does not go with {spelled[mode]}{_MODES[mode].why}")
+    read = {path.resolve() for path in (*request.recorded, *([request.resume] if request.resume else []))}
+    for option, path in request.outputs.items():
+        if path.resolve() in read and option != "--json":
+            parser.error(f"{option} {path} would take the place of the record that it is made from")
+    if len({path.resolve() for path in request.written.values()}) < len(request.written):
+        parser.error(f"{' and '.join(request.written)} must be different files")
     return request, _settings(parser, options)
 
 

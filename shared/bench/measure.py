@@ -24,7 +24,7 @@ class Settled(NamedTuple):
     """How the warm-up went."""
 
     calls: int
-    stable: bool
+    stable: bool | None  # None: too few calls to tell
     seconds: float  # of the last calls, their median
 
 
@@ -45,7 +45,8 @@ def warm_up(call: Callable[[], Any]) -> Settled:
             if last >= before * (1 - SETTLED):
                 return Settled(len(seconds), True, last)
         if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
-            return Settled(len(seconds), False, _middle(seconds[-WINDOW:]))
+            stable = False if len(seconds) >= 2 * WINDOW else None
+            return Settled(len(seconds), stable, _middle(seconds[-WINDOW:]))
 
 
 def _middle(seconds: list[float]) -> float:

@@ -61,7 +61,7 @@ def _steadiness(record: Record, passed: list[Result]) -> Iterable[str]:
     moved = [(result, change) for result in passed if abs(change := drift(result.blocks) or 0.0) > _DRIFT]
     for result, change in moved:
         yield f"drift: {result.case.title}: {change:+.0%} from its first rounds to its last"
-    restless = [r.case.title for r in passed if r.warm_up and not all(w.stable for w in r.warm_up)]
+    restless = [r.case.title for r in passed if r.warm_up and any(w.stable is False for w in r.warm_up)]
     if restless:
         yield f"times had not settled when the warm-up ended, in one worker at least: {', '.join(restless)}"
     speeds = all_seconds(record.speed)

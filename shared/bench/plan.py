@@ -71,7 +71,7 @@ class Case:
     def title(self) -> str:
         """How progress and errors name this case."""
         mode = "" if self.compiled else ", not compiled"
-        where = "" if self.input in (SINGLE, BATCH) else f", {self.input}"
+        where = {BATCH: "", SINGLE: ", one pair"}.get(self.input, f", {self.input}")
         side = f", side {'AB'[self.side]}" if self.side or self.handicap else ""
         return f"{FRAMEWORKS[self.framework]} {self.variant} {self.pass_name}{where}{mode}{side}"
 

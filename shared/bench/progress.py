@@ -101,7 +101,7 @@ class Display:
 
     def say(self, line: str) -> None:
         """Above the bar."""
-        self._bar.console.print(line, markup=False, highlight=False)
+        self._bar.console.print(line, markup=False, highlight=False, emoji=False)
         self.tick()
 
     def begin(self, what: str, steps: int) -> None:

@@ -66,7 +66,7 @@ class WarmUp:
     """The calls between the first and the timed ones."""
 
     calls: int
-    stable: bool  # whether the times had settled when they ended
+    stable: bool | None  # whether the times had settled when they ended; None: too few calls to tell
 
 
 @dataclass

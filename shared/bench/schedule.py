@@ -13,7 +13,7 @@ from shared.bench.verdict import Verdict
 # a block of a fast case lasts about so long, and has so many calls at most; a slower call makes a block by itself
 BLOCK_SECONDS, MOST_CALLS = 0.05, 50
 # fresh workers without a number from the user: at least, and at most
-LEAST_WORKERS, MOST_WORKERS = 4, 12
+LEAST_WORKERS, MOST_WORKERS = 5, 12
 
 
 def order(cases: Sequence[Case], settings: Settings, worker: int, round_number: int) -> list[list[Case]]:

@@ -1,10 +1,12 @@
 """What the samples of a run say: medians and ratios with 95 % intervals, drift, outliers, and what compiling costs.
 
 A sample is the wall time of one call. Samples come in blocks: one case, one round of one worker process. Two calls of a
-block share the state of the machine and of the process, so they are not independent; the intervals therefore resample
-workers, then rounds within a worker (a hierarchical bootstrap), never single calls. Without the workers' level a case
-compared with itself in two processes differs far too often: where its memory happens to lie makes a process 1 % faster
-or slower for as long as it lives.
+block share the state of the machine, and two rounds of a worker share the worker's luck: where its memory happens to
+lie makes a process a percent faster or slower for as long as it lives. What is independent is a whole worker. So each
+worker gives one value, the median of its rounds' medians, and the interval is Student's over the workers' logarithms.
+A percentile bootstrap over four or five workers cannot do this: all of them lie on the same side of the truth once in 8
+or 16 times, and then every resample does. One worker alone has a bootstrap interval over its rounds, which does not
+know of its luck; the run says so.
 """
 
 import functools
@@ -14,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-RESAMPLES = 4000
+RESAMPLES = 4000  # of the rounds of a single worker
 CONFIDENCE = 0.95
 # Tukey's far-out fence: this many interquartile ranges beyond the quartiles
 FENCE = 3.0
@@ -51,86 +53,78 @@ def all_seconds(blocks: Iterable[Block]) -> list[float]:
 
 
 def median_time(blocks: Sequence[Block]) -> Estimate | None:
-    """Median time of a call; without an interval (NaN) where there are too few rounds for one. None without samples."""
-    if not blocks:
-        return None
-    low, high = _interval(tuple((b.worker, float(np.median(b.seconds))) for b in blocks))
-    return Estimate(float(np.median(all_seconds(blocks))), low, high)
+    """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers.
+
+    Without an interval (NaN) where there are too few rounds for one. None without samples.
+    """
+    return _estimate(_by_worker({(b.worker, b.round): _median(b.seconds) for b in blocks})) if blocks else None
 
 
 def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate | None:
-    """Time of one case over that of another: the median over the rounds that both were in. None if there are none.
+    """Time of one case over that of another, from the rounds that both were in. None if there are none.
 
     Two blocks of the same round lie next to each other in time, so what changes slowly in the machine cancels.
     """
-    over, under = ({(b.worker, b.round): float(np.median(b.seconds)) for b in side} for side in (slower, faster))
-    logs = {key: math.log(over[key] / under[key]) for key in over if key in under}
-    if not logs:
-        return None
-    low, high = _interval(tuple((worker, value) for (worker, _), value in logs.items()))
-    return Estimate(math.exp(float(np.median(list(logs.values())))), math.exp(low), math.exp(high))
+    over, under = ({(b.worker, b.round): _median(b.seconds) for b in side} for side in (slower, faster))
+    ratios = {key: over[key] / under[key] for key in over if key in under}
+    return _estimate(_by_worker(ratios)) if ratios else None
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
-    """Time of a case in one run over its time in another: the quotient of the medians.
+    """Time of a case in one run over its time in another. The interval is Welch's, over the workers of each run.
 
-    The rounds of two runs have nothing to do with each other, so both are resampled, each by itself. What changed in
-    the machine between the runs is not in the interval.
+    The rounds of two runs have nothing to do with each other. What changed in the machine between the runs is not in
+    the interval.
     """
-    sides = [tuple((block.worker, math.log(float(np.median(block.seconds)))) for block in side) for side in (new, old)]
-    value = math.exp(float(np.median([log for _, log in sides[0]]) - np.median([log for _, log in sides[1]])))
-    if min(map(len, sides)) < 2:
+    from scipy.stats import ttest_ind
+
+    logs = [
+        [math.log(_median(rounds)) for rounds in _by_worker({(b.worker, b.round): _median(b.seconds) for b in side})]
+        for side in (new, old)
+    ]
+    value = math.exp(float(np.mean(logs[0]) - np.mean(logs[1])))
+    if min(map(len, logs)) < 2:
         return Estimate(value, math.nan, math.nan)
-    tables = [_Rounds(side) for side in sides]
-    generator = np.random.default_rng(0)
-    differences = [table.resampled_medians(RESAMPLES, generator) for table in tables]
-    low, high = np.quantile(differences[0] - differences[1], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(value, math.exp(low), math.exp(high))
+    if len(set(logs[0])) == len(set(logs[1])) == 1:  # no spread at all: the test has nothing to divide by
+        return Estimate(value, value, value)
+    interval = ttest_ind(*logs, equal_var=False).confidence_interval(CONFIDENCE)
+    return Estimate(value, math.exp(interval.low), math.exp(interval.high))
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
+    """The values of each worker's rounds, out of values by (worker, round)."""
+    workers: dict[int, list[float]] = {}
+    for (worker, _), value in rounds.items():
+        workers.setdefault(worker, []).append(value)
+    return tuple(map(tuple, workers.values()))
 
 
 @functools.lru_cache(maxsize=1024)
-def _interval(values: tuple[tuple[int, float], ...]) -> tuple[float, float]:
-    """95 % percentile interval of the median of (worker, value of a round); NaN for fewer than two rounds."""
+def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
+    """The geometric mean of the workers' medians, with its interval."""
     # here: it takes a third of a second to import, and the workers have no use for it
-    from scipy.stats import bootstrap
+    from scipy.stats import bootstrap, t
 
-    if len(values) < 2:
-        return math.nan, math.nan
-    generator = np.random.default_rng(0)  # the same samples give the same interval
-    rounds = _Rounds(values)
-    if rounds.workers == 1:
-        data, statistic = np.array([value for _, value in values]), np.median
-    else:
-        data, statistic = np.arange(rounds.workers), functools.partial(rounds.redrawn_median, generator)
+    medians = [_median(rounds) for rounds in workers]
+    if len(medians) > 1:
+        logs = np.log(medians)
+        middle, spread = float(logs.mean()), float(logs.std(ddof=1))
+        half = float(t.ppf((1 + CONFIDENCE) / 2, len(medians) - 1)) * spread / len(medians) ** 0.5
+        if min(medians) == max(medians):
+            return Estimate(medians[0], medians[0], medians[0])
+        return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+    (rounds,) = workers
+    if len(rounds) == 1:
+        return Estimate(rounds[0], math.nan, math.nan)
     found = bootstrap(
-        (data,), statistic, n_resamples=RESAMPLES, confidence_level=CONFIDENCE, method="percentile",
-        vectorized=True, rng=generator,
+        (np.array(rounds),), np.median, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
+        method="percentile", rng=np.random.default_rng(0),  # the same samples give the same interval
     ).confidence_interval  # fmt: skip
-    return float(found.low), float(found.high)
-
-
-class _Rounds:
-    """Values of rounds, by worker, to be drawn again."""
-
-    def __init__(self, values: Sequence[tuple[int, float]]) -> None:
-        by_worker: dict[int, list[float]] = {}
-        for worker, value in values:
-            by_worker.setdefault(worker, []).append(value)
-        self.workers = len(by_worker)
-        self._counts = np.array([len(rounds) for rounds in by_worker.values()])
-        most = self._counts.max()
-        self._table = np.array([rounds + [math.nan] * (most - len(rounds)) for rounds in by_worker.values()])
-
-    def redrawn_median(self, generator: np.random.Generator, drawn: np.ndarray, axis: int) -> np.ndarray:
-        """Median of rounds drawn anew from each drawn worker, along the axis of the draw."""
-        drawn = np.moveaxis(drawn, axis, -1)
-        rounds = (generator.random((*drawn.shape, self._table.shape[1])) * self._counts[drawn][..., None]).astype(int)
-        return np.median(self._table[drawn[..., None], rounds], axis=(-2, -1))
-
-    def resampled_medians(self, count: int, generator: np.random.Generator) -> np.ndarray:
-        """So many of them, each of workers drawn anew."""
-        drawn = generator.integers(0, self.workers, (count, self.workers))
-        return self.redrawn_median(generator, drawn, axis=-1)
+    return Estimate(medians[0], float(found.low), float(found.high))
 
 
 def outliers(blocks: Sequence[Block]) -> int:
@@ -181,11 +175,12 @@ def cheapest_by_calls(costs: Sequence[Cost]) -> list[tuple[int, int]]:
     while True:
         calls, best = steps[-1]
         later = [
-            (max(point, calls + 1), costs[index].each, index)
+            (max(point, calls + 1), index)
             for index in range(len(costs))
             if costs[index].each < costs[best].each and (point := break_even(costs[index], costs[best])) is not None
         ]
         if not later:
             return steps
-        point, _, index = min(later)
-        steps.append((point, index))
+        # several may overtake between the same two calls: the least of them all is next
+        point = min(point for point, _ in later)
+        steps.append((point, min((costs[index].of(point), index) for at, index in later if at == point)[1]))

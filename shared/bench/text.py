@@ -11,11 +11,12 @@ def duration(seconds: float) -> str:
         value = float(f"{seconds * factor:.3g}")  # rounded first: 999.9 µs are 1.00 ms
         if value < 1000:
             return f"{figures(value)} {unit}"
-    return f"{figures(seconds if seconds >= 100 else float(f'{seconds:.3g}'))} s"
+    return f"{seconds:.0f} s" if seconds >= 999.5 else f"{figures(seconds)} s"
 
 
 def figures(value: float) -> str:
     """A positive number in three figures."""
+    value = float(f"{value:.3g}")  # rounded first: 9.996 is 10.0
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
@@ -40,7 +41,11 @@ def ratio_interval(ratio: Estimate) -> str:
 
 def _near_one(value: float) -> str:
     text = figures(value)
-    return text if float(text) != 1.0 or value == 1.0 else f"{value:.4f}"
+    digits = 3
+    while float(text) == 1.0 != value and digits < 16:
+        digits += 1
+        text = f"{value:.{digits}f}"
+    return text
 
 
 def clock(seconds: float) -> str:

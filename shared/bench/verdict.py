@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.statistics import Estimate, cheapest_by_calls, time_ratio
+from shared.bench.statistics import Estimate, break_even, cheapest_by_calls, time_ratio
 from shared.bench.text import duration, figures, ratio_interval, size
 
 
@@ -37,9 +37,11 @@ class Verdict:
         if not self.best:
             return "no case was measured."
         first = _described(self.best[0])
-        if self.ratio is None:
+        if len(self.best) == 1:
             return f"only {first} was measured, so there is nothing to compare."
         second = _described(self.best[1])
+        if self.ratio is None:
+            return f"{first} and {second} were never measured in the same round, so they cannot be compared."
         if not self.is_sure:
             factor = f"{figures(self.ratio.value)} times as fast as"
             return f"{first} was {factor} {second}; measured in one round only, which is not enough to decide by."
@@ -71,9 +73,13 @@ class Verdict:
         known = [result for result in self.others if result.cold is not None]
         steps: list[tuple[int, Result]] = []
         for calls, index in cheapest_by_calls([result.cost for result in known]):
-            faster = time_ratio(steps[-1][1].blocks, known[index].blocks) if steps else None
-            if faster is None or faster.low > 1:  # a gain that is not sure makes no break-even
+            if not steps:
                 steps.append((calls, known[index]))
+                continue
+            before = steps[-1][1]
+            gain, overtakes = time_ratio(before.blocks, known[index].blocks), break_even(known[index].cost, before.cost)
+            if gain is not None and gain.low > 1 and overtakes is not None:  # what is not sure makes no break-even
+                steps.append((overtakes, known[index]))
         if not steps:
             return ""
         names = [f"{FRAMEWORKS[result.case.framework]} {result.case.variant}" for _, result in steps]

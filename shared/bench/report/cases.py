@@ -72,7 +72,7 @@ def _drift(result: Result) -> str | None:
 
 def _warm_up(result: Result) -> str | None:
     calls = [entry.calls for entry in result.warm_up]
-    settled = all(entry.stable for entry in result.warm_up)
+    settled = all(entry.stable is not False for entry in result.warm_up)
     return f"{min(calls)} … {max(calls)}{'' if settled else ', not settled'}" if calls else None
 
 
