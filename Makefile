@@ -21,7 +21,7 @@ lint: $(READY)
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m pyright --pythonpath $(PYTHON)
 
-# The protocol on trial: no difference where there is none, and 5 % found where it is planted. Half an hour.
+# The protocol on trial: no difference where there is none, and 5 % found where it is planted. An hour.
 trial: $(READY)
 	$(PYTHON) -m shared.bench.trial --json results/trial.json | tee results/trial.txt
 

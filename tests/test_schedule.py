@@ -22,7 +22,7 @@ from shared.bench.schedule import (
     rounds_that_fit,
 )
 from shared.bench.statistics import Block
-from shared.bench.verdict import verdicts
+from shared.bench.verdict import deciding
 
 EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True)
 SECONDS = st.floats(1e-7, 1e3)
@@ -115,7 +115,8 @@ def test_a_call_that_took_no_time_at_all_makes_a_block_too():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "lead", "in_all"), [(0.01, True, 6 * 0.01), (0.03, True, 2 * 0.03), (0.05, False, 0.05), (9, False, 9)]
+    ("seconds", "lead", "in_all"),
+    [(0.01, True, 3 * 0.01), (0.02, True, 2 * 0.02), (0.025, False, 0.025), (9, False, 9)],
 )
 def test_a_short_block_begins_with_a_call_that_is_not_timed(seconds: float, lead: bool, in_all: float):
     assert has_lead(seconds) is lead
@@ -180,7 +181,7 @@ def test_without_time_every_group_has_the_least():
 
 def precise(*results: Result, precision: float = 0.02) -> bool:
     wanted = Settings(passes=tuple(dict.fromkeys(one.case.pass_name for one in results)), precision=precision)
-    return is_precise(verdicts(record(*results, settings=wanted)), wanted)
+    return is_precise(deciding(record(*results, settings=wanted)), wanted)
 
 
 NARROW = [steady(case(framework, "vmap"), seconds) for framework, seconds in (("jax", 0.25), ("torch", 0.5))]
@@ -220,4 +221,4 @@ def test_the_precision_asked_for_is_the_line():
 
 
 def test_a_pass_without_any_case_asks_for_nothing():
-    assert is_precise(verdicts(record(settings=Settings())), Settings())
+    assert is_precise(deciding(record(settings=Settings())), Settings())

@@ -46,7 +46,7 @@ class Settings:
     budget: float = 300.0  # seconds for the whole run
     precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
     workers: int | None = None  # how many fresh processes time each case; None: as many as the two above ask for
-    rounds: int = 5  # in each of them
+    rounds: int = 20  # in each of them
     sides: int = 1  # 2: every case against itself, each in processes of its own; only to test the protocol
     handicap: float = 0.0  # how much longer the second side works, as a fraction
 

@@ -8,10 +8,11 @@ import random
 from collections.abc import Sequence
 
 from shared.bench.plan import Case, Settings
-from shared.bench.verdict import Verdict
+from shared.bench.statistics import Estimate
 
-# a block of a fast case lasts about so long, and has so many calls at most; a slower call makes a block by itself
-BLOCK_SECONDS, MOST_CALLS = 0.05, 50
+# A block of a fast case lasts about so long, and has so many calls at most; a slower call makes a block by itself.
+# Short blocks and many rounds: a busy neighbour comes and goes within a second, and is then in few of the pairs.
+BLOCK_SECONDS, MOST_CALLS = 0.025, 50
 # fresh workers without a number from the user: at least, and at most
 LEAST_WORKERS, MOST_WORKERS = 5, 12
 
@@ -66,8 +67,6 @@ def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: 
     return taken(low)
 
 
-def is_precise(found: Sequence[Verdict], settings: Settings) -> bool:
-    """Whether the intervals that the verdicts rest on are narrow enough: of each ratio, or where only one framework
-    was measured of its time."""
-    estimates = [verdict.ratio or verdict.best[0].time for verdict in found if verdict.best]
+def is_precise(estimates: Sequence[Estimate], settings: Settings) -> bool:
+    """Whether all of these intervals are narrow enough."""
     return all(estimate.relative_half_width <= settings.precision for estimate in estimates)  # NaN: not either

@@ -19,7 +19,7 @@ from shared.bench.schedule import (
     rounds_that_fit,
 )
 from shared.bench.statistics import Block
-from shared.bench.verdict import verdicts
+from shared.bench.verdict import deciding
 
 
 def measure_timed_calls(going: Going, cases: list[Case]) -> None:
@@ -42,7 +42,7 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
     settings, record = going.settings, going.record
     if settings.workers is not None:
         return number >= settings.workers
-    if number >= MOST_WORKERS or (number >= LEAST_WORKERS and is_precise(verdicts(record), settings)):
+    if number >= MOST_WORKERS or (number >= LEAST_WORKERS and is_precise(deciding(record), settings)):
         return True
     if number and longest > going.seconds_left:
         if number < LEAST_WORKERS:

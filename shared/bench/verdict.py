@@ -109,6 +109,24 @@ def _described(result: Result) -> str:
     return f"{name} ({result.case.variant}, {duration(result.time.value)} per call)"
 
 
+def deciding(record: Record) -> list[Estimate]:
+    """What a run must know precisely: each verdict's ratio, or where only one framework was measured its time. Where
+    every case runs against itself, the ratio of its two sides."""
+    assert record.settings is not None, "a run that has begun has settings"
+    if record.settings.sides == 1:
+        return [verdict.ratio or verdict.best[0].time for verdict in verdicts(record) if verdict.best]
+    ratios = [time_ratio(second.blocks, first.blocks) for first, second in sides(record)]
+    return [ratio for ratio in ratios if ratio is not None]
+
+
+def sides(record: Record) -> list[tuple[Result, Result]]:
+    """Each measured case and the same again."""
+    seconds = {(r.case.framework, r.case.match): r for r in record.results if r.case.side and r.measured}
+    firsts = [r for r in record.results if not r.case.side and r.measured]
+    pairs = [(first, seconds.get((first.case.framework, first.case.match))) for first in firsts]
+    return [(first, second) for first, second in pairs if second is not None]
+
+
 def verdicts(record: Record) -> list[Verdict]:
     """One for each input and pass of the run."""
     settings = record.settings
