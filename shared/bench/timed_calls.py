@@ -47,9 +47,9 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
     if number and longest > going.seconds_left:
         if number < LEAST_WORKERS:
             processes = f"{number} fresh process{'es' if number > 1 else ''}"
+            means = "more would narrow the intervals" if number > 1 else "the intervals know nothing of that one's luck"
             record.notes.append(
-                f"the budget of {settings.budget:g} s was spent after {processes} of each framework: "
-                f"the intervals ask for {LEAST_WORKERS} at least, so they may be too narrow"
+                f"the budget of {settings.budget:g} s was spent after {processes} of each framework: {means}"
             )
         return True
     return False
