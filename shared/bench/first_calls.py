@@ -51,7 +51,7 @@ def _new_shape(going: Going, result: Result, expected: float) -> None:
         result.retrace_note = f"the budget of {settings.budget:g} s had no room for it"
         return
     limit = settings.compile_limit + PATIENCE_SECONDS
-    reply = going.team.worker(result.case).ask("retrace", limit, case=result.case.as_json())
+    reply = going.ask_worker(result.case, "retrace", limit, case=result.case.as_json())
     if reply.status == "ok":
         result.retrace = Compilation(**reply.details["retrace"])
     else:

@@ -39,23 +39,23 @@ class Going:
         taken: dict[str, float | None] = {}
         for case in {case.seat: case for case in cases if case.compiled}.values():
             limit = self.settings.compile_limit + PATIENCE_SECONDS
-            try:
-                reply = self.team.worker(case).ask("start_compiler", limit)
-            except Unavailable:  # the case will say so
-                continue
-            taken[case.framework] = reply.details.get("seconds")
+            taken[case.framework] = self.ask_worker(case, "start_compiler", limit).details.get("seconds")
         return taken
 
-    def ask(self, case: Case, do: str, limit: float, first: float | None = None, **more: Any) -> Reply:
-        """Have something done with a case, and note in its result what the gate says and what goes wrong.
+    def ask_worker(self, case: Case, do: str, limit: float, first: float | None = None, **more: Any) -> Reply:
+        """Have the case's worker do something that is no verdict on the case; a worker that is gone is replaced first.
 
-        A worker that is gone is replaced first. limit, first: as `Worker.ask` has them.
+        limit, first: as `Worker.ask` has them.
         """
-        result = self.record.result(case)
         try:
-            reply = self.team.worker(case).ask(do, limit, first, case=case.as_json(), **more)
+            return self.team.worker(case).ask(do, limit, first, **more)
         except Unavailable as error:
-            reply = Reply("failed", f"the worker could not be started again: {error}", {})
+            return Reply("failed", f"the worker could not be started again: {error}", {})
+
+    def ask(self, case: Case, do: str, limit: float, first: float | None = None, **more: Any) -> Reply:
+        """Have something done with a case, and note in its result what the gate says and what goes wrong."""
+        result = self.record.result(case)
+        reply = self.ask_worker(case, do, limit, first, case=case.as_json(), **more)
         if "gate" in reply.details:
             result.gate = Gate(**reply.details["gate"])
         result.status, result.reason = reply.status, reply.reason

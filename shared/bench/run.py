@@ -128,9 +128,9 @@ def _hand_over(going: Going, inputs: dict[str, Inputs], folder: Path) -> None:
 
 def _look_at_machine(going: Going, cases: list[Case]) -> None:
     """How fast memory streams, and what the start of each compiler takes."""
-    environment, team = going.record.environment, going.team
+    environment = going.record.environment
     if environment.get("bandwidth_bytes_per_second") is None:
-        reply = team.worker(cases[0]).ask("bandwidth", PATIENCE_SECONDS)
+        reply = going.ask_worker(cases[0], "bandwidth", PATIENCE_SECONDS)
         environment["bandwidth_bytes_per_second"] = reply.details.get("bytes_per_second")
     for framework, seconds in going.start_compilers([case for case in cases if not case.side]).items():
         environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)

@@ -1,6 +1,8 @@
 """What a worker does with a case: the first call with empty caches, a new shape, the first call of a new process, and
 blocks of timed calls."""
 
+import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -112,7 +114,7 @@ class Runner:
             call = _Call(backend, self._made(case, inputs), case, inputs)
             facts = self._first_call(case, call)
             settled = warm_up(call)
-            on_device = backend.device_seconds(call, self.device)
+            on_device = self._device_seconds(call)
         call.release()
         self._held[_key(case)] = call, longer(call, case["handicap"]) if case["handicap"] else call
         return {
@@ -121,6 +123,14 @@ class Runner:
             "call_seconds": settled.seconds,
             "device_seconds": on_device,
         }
+
+    def _device_seconds(self, call: _Call) -> float | None:
+        """Of one call; None on a CPU, and where the framework's profiler does not work: that costs no case."""
+        try:
+            return self.backend.device_seconds(call, self.device)
+        except Exception:
+            print(traceback.format_exc(), file=sys.stderr)
+            return None
 
     def sample(self, case: dict[str, Any], calls: int, lead: bool) -> dict[str, Any]:
         """A block of timed calls; lead: after one that brings the case back into the caches of the CPU."""
