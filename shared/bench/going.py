@@ -42,7 +42,7 @@ class Going:
             taken[case.framework] = self.ask_worker(case, "start_compiler", limit).details.get("seconds")
         return taken
 
-    def ask_worker(self, case: Case, do: str, limit: float, first: float | None = None, **more: Any) -> Reply:
+    def ask_worker(self, case: Case, do: str, limit: float, first: float | None = None, /, **more: Any) -> Reply:
         """Have the case's worker do something that is no verdict on the case; a worker that is gone is replaced first.
 
         limit, first: as `Worker.ask` has them.
