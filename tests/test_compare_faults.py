@@ -117,7 +117,7 @@ def hang(runner):
 
 
 def hurry(going):
-    going.PATIENCE_SECONDS = 3.0
+    going.PATIENCE_SECONDS = 10.0
 
 
 PATCHES = {"shared.bench.runner": hang, "shared.bench.going": hurry}
@@ -285,7 +285,7 @@ def test_a_case_that_hangs_costs_itself_only(tmp_path: Path):
     assert done.returncode == 1, done.stderr
     assert rows(done.stdout)["score", "JAX", "vmap"]["median"].endswith("s")
     (failed,) = (line for line in done.stdout.splitlines() if line.startswith("FAILED: "))
-    assert failed.startswith("FAILED: JAX scan_select score: the worker did not answer within 3")
+    assert failed.startswith("FAILED: JAX scan_select score: the worker did not answer within 10")
 
 
 def test_a_worker_that_stops_listening_costs_its_case_only(tmp_path: Path):
