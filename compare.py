@@ -45,9 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settings = dataclasses.replace(record.settings, budget=settings.budget)
             record.resumed_by.append(command)
         return _measure(settings, record, request)
-    except CannotWrite as error:
-        return _fail(str(error))
-    except UnreadableRecord as error:
+    except (CannotWrite, UnreadableRecord) as error:
         return _fail(str(error))
     except KeyboardInterrupt:
         return 130

@@ -1,12 +1,15 @@
 """compare.py as a user runs it: a process of its own; and folders that plant faults in what it imports."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from shared.bench.plan import PASSES
+from shared.bench.record import Record
 
 ROOT = Path(__file__).parents[1]
 COMPARE = str(ROOT / "compare.py")
@@ -16,6 +19,8 @@ TINY = (
     *("--workers", "1", "--rounds", "2"),
 )
 JAX = (*TINY, "--framework", "jax", "--variant", "vmap")
+
+TWO = (*TINY, "--framework", "jax", "--variant", "scan_select,vmap", "--pass", "score")
 
 # longer than any run here takes on a busy machine
 SECONDS = 240
@@ -48,6 +53,24 @@ sys.meta_path.insert(0, WhenImported)
 '''
 
 _NOT_INSTALLED = 'raise ImportError("No module named {name!r}")\n'
+
+# in its second block one case's worker is killed, as the system does
+KILLED_WHILE_TIMED = """
+def die(runner):
+    sample, blocks = runner.Runner.sample, []
+
+    def sample_or_die(self, case, **arguments):
+        if case["variant"] == "scan_select":
+            blocks.append(case)
+            if len(blocks) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return sample(self, case, **arguments)
+
+    runner.Runner.sample = sample_or_die
+
+
+PATCHES = {"shared.bench.runner": die}
+"""
 
 
 def environment(*folders: Path) -> dict[str, str]:
@@ -95,3 +118,9 @@ def rows(output: str) -> dict[tuple[str, str, str], dict[str, str]]:
 def verdicts(output: str) -> list[str]:
     """The lines of plain words below the table."""
     return [line for line in output.splitlines() if line.startswith(tuple(f"{name}: " for name in PASSES))]
+
+
+def stored(path: Path) -> dict[str, Any]:
+    """A record's JSON; also that it can be read as one."""
+    Record.read(path)
+    return json.loads(path.read_text())

@@ -10,9 +10,9 @@ import pytest
 from hand_made import blocks, case, ended, right, steady
 
 from shared.bench.changes import changes
+from shared.bench.machine import different_environments
 from shared.bench.plan import Settings
 from shared.bench.record import Compilation, Record, Result
-from shared.bench.run import different_environments
 from shared.bench.statistics import Block
 
 VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compiled=False)

@@ -13,6 +13,7 @@ from command_line import COMPARE, JAX, ROOT, TINY, rows, run_compare, verdicts, 
 
 from shared.bench.machine import usable_cores
 from shared.bench.plan import PASSES
+from shared.bench.schedule import MOST_CALLS
 from shared.problems import PROBLEMS
 from shared.variants import variant_names
 
@@ -113,7 +114,9 @@ def test_every_time_in_the_json_stands_behind_a_gate(both: Run):
     for case in both.json["cases"]:
         assert case["status"] == "ok" and case["gate"]["source"] == "NumPy" and case["gate"]["pairs"] == 3
         assert 0 <= case["gate"]["error_of_allowed"] <= 1
-        assert case["cold"]["seconds"] > 0 and [len(block["seconds"]) for block in case["blocks"]] == [50, 50]
+        assert case["cold"]["seconds"] > 0 and [block["round"] for block in case["blocks"]] == [0, 1]
+        # how many calls fit into a block is the machine's affair
+        assert all(1 <= len(block["seconds"]) <= MOST_CALLS for block in case["blocks"])
         assert case["work"] == both.json["inputs"]["batch"]["work"]
 
 

@@ -3,12 +3,12 @@
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import disks
 import pytest
 from hand_made import case, record, steady
 
@@ -22,15 +22,8 @@ FULL = "No space left on device"
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own with room for 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if sys.platform != "linux" or shutil.which("mount") is None:
-        pytest.skip("needs Linux to make a small disk")
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("this user may not mount a small disk")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with disks.small_disk(tmp_path, "64k") as folder:
+        yield folder
 
 
 def fill(folder: Path) -> Path:

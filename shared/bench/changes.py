@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from tabulate import tabulate
 
+from shared.bench.machine import different_environments
 from shared.bench.plan import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
-from shared.bench.run import different_environments
 from shared.bench.statistics import Block, Estimate, all_seconds, time_quotient
 from shared.bench.text import duration, figures, ratio_interval, size
 
@@ -20,7 +20,8 @@ def changes(old: Record, new: Record) -> str:
     """A table of the cases that both runs have, a summary, and what is not the same in the two runs."""
     before = {result.case: result for result in old.results}
     both = [(before[result.case], result) for result in new.results if result.case in before]
-    rows = [_row(*pair) for pair in both]
+    ratios = [time_quotient(b.blocks, a.blocks) if a.measured and b.measured else None for a, b in both]
+    rows = [_row(*pair, ratio) for pair, ratio in zip(both, ratios, strict=True)]
     headers = ("input", "pass", "framework", "variant", "old", "new", "new / old", "95% interval", "", "first call",
                "memory")  # fmt: skip
     parts = [f"old: {_described(old)}\nnew: {_described(new)}"]
@@ -28,7 +29,7 @@ def changes(old: Record, new: Record) -> str:
     if warnings:
         parts.append("\n".join(f"WARNING: {line}" for line in warnings))
     parts.append(tabulate(rows, headers=headers, disable_numparse=True) if rows else "no case is in both runs")
-    parts.append("\n".join(_summary(old, new, both)))
+    parts.append("\n".join(_summary(old, new, [ratio for ratio in ratios if ratio is not None])))
     return "\n\n".join(parts)
 
 
@@ -37,15 +38,14 @@ def _described(record: Record) -> str:
     return f"{record.started}, commit {record.environment.get('git_commit')}: {record.command}{finished}"
 
 
-def _row(old: Result, new: Result) -> list[str]:
+def _row(old: Result, new: Result, ratio: Estimate | None) -> list[str]:
     case = new.case
     mode = "" if case.compiled else " (not compiled)"
     names = [case.input, case.pass_name, FRAMEWORKS[case.framework], f"{case.variant}{mode}"]
-    if not (old.measured and new.measured):
+    if ratio is None:
         marks = ("–" if r.status == "ok" else r.status.upper() for r in (old, new))
         shown = (duration(r.time.value) if r.measured else mark for r, mark in zip((old, new), marks, strict=True))
         return [*names, *shown, *[""] * 5]
-    ratio = time_quotient(new.blocks, old.blocks)
     interval = "–" if math.isnan(ratio.low) else ratio_interval(ratio)
     times = [duration(old.time.value), duration(new.time.value), figures(ratio.value), interval, _word(ratio)]
     first = [result.cold.seconds if result.cold else None for result in (old, new)]
@@ -67,8 +67,8 @@ def _changed(values: Sequence, shown) -> str:
     return f"{shown(before)} → {shown(after)}"
 
 
-def _summary(old: Record, new: Record, both: Sequence[tuple[Result, Result]]) -> Iterator[str]:
-    words = [_word(time_quotient(b.blocks, a.blocks)) for a, b in both if a.measured and b.measured]
+def _summary(old: Record, new: Record, ratios: Sequence[Estimate]) -> Iterator[str]:
+    words = [_word(ratio) for ratio in ratios]
     yield (
         f"{len(words)} cases measured in both: {words.count('slower')} slower, {words.count('faster')} faster, "
         f"{words.count('same')} with no difference"

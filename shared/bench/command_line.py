@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 from shared.bench.argument_types import join_numbers, names, one_of, real, size, sizes, some_of, whole
 from shared.bench.machine import usable_cores
 from shared.bench.plan import FRAMEWORKS, PASSES, Settings
+from shared.bench.schedule import LEAST_WORKERS
 from shared.checks import ENDS
 from shared.numerics import LARGEST_GAP, TEMPERATURES
 from shared.problems import PROBLEMS
@@ -25,7 +26,6 @@ EPILOG = """examples:
       100 random pairs of 100 x 150, one variant, every sample kept in a file
   python compare.py --problem smith_waterman_affine --gap-open -11 --input my.fasta --framework torch --device cuda
       your own proteins, affine gaps, PyTorch alone, on a GPU
-
   python compare.py --sweep --report sweep.html
       batches of growing size: how run time, compile time and memory grow, as a page to look at
   python compare.py --resume result.json
@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--precision", type=real("precision", positive=True), default=defaults.precision, metavar="FRACTION",
         help=f"half width of the intervals that is narrow enough to stop (default {defaults.precision:g})")  # fmt: skip
     add("--workers", type=whole("workers", 1), metavar="N",
-        help="fresh processes that time each case (default: from 4 on, until the verdicts are precise)")  # fmt: skip
+        help=f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise)")  # fmt: skip
     add("--rounds", type=whole("rounds", 1), default=defaults.rounds, metavar="N",
         help=f"rounds in each of them (default {defaults.rounds}, fewer for slow cases)")  # fmt: skip
     add("--temperature", type=real("temperature", *TEMPERATURES), metavar="T",

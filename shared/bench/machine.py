@@ -52,6 +52,21 @@ def _git_commit() -> str | None:
     return commit.strip() + ("-dirty" if status.strip() else "")
 
 
+def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What is not the same in two environments, a text for each; what is measured in them does not count."""
+    names = [name for name in {**before, **after} if name not in ("frameworks", "bandwidth_bytes_per_second")]
+    pairs = [(name, before.get(name), after.get(name)) for name in names]
+    ours, theirs = before.get("frameworks", {}), after.get("frameworks", {})
+    for framework in {**ours, **theirs}:
+        first, second = ours.get(framework, {}), theirs.get(framework, {})
+        pairs += [
+            (f"{framework} {name}" if name != framework else name, first.get(name), second.get(name))
+            for name in {**first, **second}
+            if name != "compiler_start_seconds"
+        ]
+    return [f"{name} was {first}, is {second}" for name, first, second in pairs if first != second]
+
+
 def usable_cores() -> list[int]:
     """The cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -114,6 +114,11 @@ class Result:
         return Cost(self.cold.seconds, self.time.value)
 
     @property
+    def gcups(self) -> float | None:
+        """Billions of cells per second; None if it is not measured."""
+        return self.work / self.time.value / 1e9 if self.measured and self.work else None
+
+    @property
     def warm_seconds(self) -> float | None:
         """Median of the first calls of the new processes."""
         return float(np.median([start.seconds for start in self.warm])) if self.warm else None
@@ -135,7 +140,7 @@ class Result:
                 stored[name] = kind(**stored[name])
         for name, kind in (("warm", Compilation), ("warm_up", WarmUp)):
             stored[name] = [kind(**entry) for entry in stored.get(name, [])]
-        stored["blocks"] = [Block(b["worker"], b["round"], tuple(b["seconds"])) for b in stored.get("blocks", [])]
+        stored["blocks"] = _blocks(stored.get("blocks", []))
         return cls(case, **stored)
 
 
@@ -221,7 +226,7 @@ class Record:
                         for name, facts in stored["inputs"].items()},
                 absent=[Absence(**row) for row in stored["absent"]],
                 references={(row["input"], row["pass"]): row["seconds"] for row in stored["numpy"]},
-                speed=[Block(b["worker"], b["round"], tuple(b["seconds"])) for b in stored["speed"]],
+                speed=_blocks(stored["speed"]),
                 results=[Result.from_json(case) for case in stored["cases"]],
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -245,10 +250,18 @@ def _settings(stored: dict[str, Any] | None) -> Settings | None:
     """Settings out of JSON, which knows no tuples."""
     if stored is None:
         return None
-    known: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
-    if known["sweep"] is not None:
-        known["sweep"] = tuple(tuple(size) for size in known["sweep"])
-    return Settings(**known)
+    missing = {entry.name for entry in fields(Settings)} - stored.keys()
+    if missing:
+        raise KeyError(*sorted(missing))
+    return Settings(**{name: _tuples(value) for name, value in stored.items()})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _blocks(stored: list[dict[str, Any]]) -> list[Block]:
+    return [Block(block["worker"], block["round"], tuple(block["seconds"])) for block in stored]
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from shared import reference
 from shared.bench import answers, files
 from shared.bench.first_calls import measure_first_calls
 from shared.bench.going import PATIENCE_SECONDS, Going
-from shared.bench.machine import machine
+from shared.bench.machine import different_environments, machine
 from shared.bench.measure import timed
 from shared.bench.plan import Case, Settings, absences, plan
 from shared.bench.progress import Progress
@@ -83,7 +83,7 @@ def _begin(record: Record, settings: Settings, inputs: dict[str, Facts], environ
         record.started = now()
         record.settings, record.inputs, record.environment = settings, inputs, environment
         return
-    differences = list(different_environments(record.environment, environment))
+    differences = different_environments(record.environment, environment)
     differences += [f"the input {name} differs" for name in inputs if record.inputs.get(name) != inputs[name]]
     if differences:
         raise DoesNotFit("; ".join(differences))
@@ -94,25 +94,6 @@ def _begin(record: Record, settings: Settings, inputs: dict[str, Facts], environ
     for result in record.results:  # what failed may not fail again; what was wrong is wrong
         if result.status == "failed":
             result.status, result.reason = "ok", None
-
-
-def different_environments(before: dict, after: dict) -> list[str]:
-    """What is not the same in two environments, a text for each; what is measured in them does not count."""
-    texts = []
-    names = [name for name in {**before, **after} if name not in ("frameworks", "bandwidth_bytes_per_second")]
-    pairs = [(name, before.get(name), after.get(name)) for name in names]
-    ours, theirs = before.get("frameworks", {}), after.get("frameworks", {})
-    for framework in {**ours, **theirs}:
-        first, second = ours.get(framework, {}), theirs.get(framework, {})
-        pairs += [
-            (f"{framework} {name}" if name != framework else name, first.get(name), second.get(name))
-            for name in {**first, **second}
-            if name != "compiler_start_seconds"
-        ]
-    for name, first, second in pairs:
-        if first != second:
-            texts.append(f"{name} was {first}, is {second}")
-    return texts
 
 
 def _hand_over(going: Going, inputs: dict[str, Inputs], folder: Path) -> None:

@@ -111,11 +111,11 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
 
     medians = [_median(rounds) for rounds in workers]
     if len(medians) > 1:
+        if min(medians) == max(medians):  # itself, not what its logarithm rounds to
+            return Estimate(medians[0], medians[0], medians[0])
         logs = np.log(medians)
         middle, spread = float(logs.mean()), float(logs.std(ddof=1))
         half = float(t.ppf((1 + CONFIDENCE) / 2, len(medians) - 1)) * spread / len(medians) ** 0.5
-        if min(medians) == max(medians):
-            return Estimate(medians[0], medians[0], medians[0])
         return Estimate(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
     (rounds,) = workers
     if len(rounds) == 1:
@@ -139,11 +139,11 @@ def outliers(blocks: Sequence[Block]) -> int:
 
 def drift(blocks: Sequence[Block]) -> float | None:
     """How much slower the last third of the rounds was than the first, as a fraction; None for less than six rounds."""
-    rounds = [float(np.median(block.seconds)) for block in blocks]
+    rounds = [_median(block.seconds) for block in blocks]
     third = len(rounds) // 3
     if third < 2:
         return None
-    return float(np.median(rounds[-third:]) / np.median(rounds[:third])) - 1
+    return _median(rounds[-third:]) / _median(rounds[:third]) - 1
 
 
 class Cost(NamedTuple):

@@ -62,14 +62,13 @@ def _row(result: Result, auto: Mapping[str, str]) -> tuple[str, ...]:
     variant += f" {'AB'[case.side]}" if case.side or case.handicap else ""
     names = (case.pass_name, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no")
     if result.status != "ok":
-        mark = {"wrong": "WRONG", "failed": "FAILED", "limit": result.reason or ""}[result.status]
-        return (*names, mark, *[""] * 6)
+        return (*names, _mark(result), *[""] * 6)
     cold = duration(result.cold.seconds) if result.cold else "–"
     warm = duration(result.warm_seconds) if result.warm_seconds is not None else "–"
     shape = duration(result.retrace.seconds) if result.retrace else "–"
     if not result.measured:
         return (*names, cold, warm, shape, "–", "–", "–", size(result.peak_bytes))
-    rate = f"{(result.work or 0) / result.time.value / 1e9:.3g}"
+    rate = f"{result.gcups or 0:.3g}"
     times = (duration(result.time.value), time_interval(result.time))
     return (*names, cold, warm, shape, *times, rate, size(result.peak_bytes))
 
@@ -124,5 +123,9 @@ def _ladder_cell(result: Result | None) -> list[str]:
     if result.status == "ok":
         second = duration(result.time.value) if result.measured else "–"
         return [duration(result.cold.seconds) if result.cold else "–", second]
-    mark = {"wrong": "WRONG", "failed": "FAILED", "limit": result.reason or ""}[result.status]
-    return [mark, "–"]
+    return [_mark(result), "–"]
+
+
+def _mark(result: Result) -> str:
+    """What stands instead of a time."""
+    return {"wrong": "WRONG", "failed": "FAILED", "limit": result.reason or ""}[result.status]

@@ -26,8 +26,11 @@ class Team:
         """The case's worker; a new one if there is none, or if it has ended. Raises Unavailable."""
         seat = case.seat
         if seat not in self._workers or not self._workers[seat].alive:
-            self._workers[seat] = Worker(case.framework, self._settings, self._folder, self._tick)
+            self._start(seat)
         return self._workers[seat]
+
+    def _start(self, seat: Seat) -> None:
+        self._workers[seat] = Worker(seat[0], self._settings, self._folder, self._tick)
 
     def is_running(self, case: Case) -> bool:
         """Whether the case's worker is there and alive."""
@@ -52,7 +55,7 @@ class Team:
         for framework in self._settings.frameworks:
             say(f"starting {FRAMEWORKS[framework]}")
             try:
-                self._workers[framework, 0] = Worker(framework, self._settings, self._folder, self._tick)
+                self._start((framework, 0))
             except Unavailable as error:
                 if error.device_problem:
                     unfit.append(str(error))

@@ -45,21 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found[kind] += _comparisons(handicap, seed)
         if options.json is not None:
             write_whole(options.json, json.dumps(found, indent=1) + "\n")
-    alarms = [row for row in found["a_a"] if _is_called(row)]
-    finds = [row for row in found["planted"] if row["low"] > 1]
+    alarms = [row for row in found["a_a"] if not row["low"] <= 1 <= row["high"]]
+    missed = [row for row in found["planted"] if row["low"] <= 1]
+    finds = len(found["planted"]) - len(missed)
     print(f"A/A: {len(alarms)} of {len(found['a_a'])} comparisons of a case with itself call a difference")
-    for row in alarms:
-        print(f"  {row['case']}, seed {row['seed']}: {row['ratio']:.4f}, 95% interval {row['interval']}")
-    print(f"planted {HANDICAP:.0%}: found in {len(finds)} of {len(found['planted'])}")
-    for row in found["planted"]:
-        if row["low"] <= 1:
-            print(f"  missed: {row['case']}, seed {row['seed']}: {row['ratio']:.4f}, 95% interval {row['interval']}")
-    fine = len(alarms) <= MOST_FALSE_ALARMS and len(finds) >= LEAST_FOUND * len(found["planted"])
+    _print(alarms)
+    print(f"planted {HANDICAP:.0%}: found in {finds} of {len(found['planted'])}; missed:")
+    _print(missed)
+    fine = len(alarms) <= MOST_FALSE_ALARMS and finds >= LEAST_FOUND * len(found["planted"])
     return 0 if fine else 1
 
 
-def _is_called(row: dict[str, Any]) -> bool:
-    return not Estimate(row["ratio"], row["low"], row["high"]).holds(1.0)
+def _print(rows: Sequence[dict[str, Any]]) -> None:
+    for row in rows:
+        interval = ratio_interval(Estimate(row["ratio"], row["low"], row["high"]))
+        print(f"  {row['case']}, seed {row['seed']}: {row['ratio']:.4f}, 95% interval {interval}")
 
 
 def _comparisons(handicap: float, seed: int) -> list[dict[str, Any]]:
@@ -83,15 +83,9 @@ def _comparisons(handicap: float, seed: int) -> list[dict[str, Any]]:
     for first, second in sides(record):
         ratio = time_ratio(second.blocks, first.blocks)
         assert ratio is not None
+        about = {"case": first.case.title, "seed": seed, "seconds": first.time.value}
         workers = len({block.worker for block in first.blocks})
-        row = {
-            "case": first.case.title,
-            "seed": seed,
-            "seconds": first.time.value,
-            "ratio": ratio.value,
-            "workers": workers,
-        }
-        rows.append(row | {"low": ratio.low, "high": ratio.high, "interval": ratio_interval(ratio)})
+        rows.append(about | {"workers": workers, "ratio": ratio.value, "low": ratio.low, "high": ratio.high})
     return rows
 
 

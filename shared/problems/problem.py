@@ -41,10 +41,11 @@ class Inputs:
         cols = self.similarity.shape[-1]
         if cols > 1:
             similarity = np.ascontiguousarray(self.similarity[..., :-1])
-            lengths = None if self.lengths is None else np.minimum(self.lengths, (2**31 - 1, cols - 1))
-            lengths = lengths if self.lengths is None or lengths is None else lengths.astype(self.lengths.dtype)
         else:
-            similarity, lengths = np.concatenate([self.similarity] * 2, axis=-1), self.lengths
+            similarity = np.concatenate([self.similarity] * 2, axis=-1)
+        lengths = None
+        if self.lengths is not None:
+            lengths = np.minimum(self.lengths, similarity.shape[-2:]).astype(self.lengths.dtype)
         return replace(self, similarity=similarity, lengths=lengths)
 
     @property

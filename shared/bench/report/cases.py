@@ -10,11 +10,6 @@ from shared.bench.statistics import drift, outliers
 from shared.bench.text import duration, size, time_interval
 
 
-def gcups(result: Result) -> float | None:
-    """Billions of cells per second at the median."""
-    return result.work / result.time.value / 1e9 if result.measured and result.work else None
-
-
 def gcups_limit(record: Record, result: Result) -> float | None:
     """What reading the input and writing the output once would allow, at the machine's measured bandwidth."""
     bandwidth = record.environment.get("bandwidth_bytes_per_second")
@@ -77,12 +72,12 @@ def _warm_up(result: Result) -> str | None:
 
 
 def _rate(_: Record, result: Result) -> str | None:
-    rate = gcups(result)
+    rate = result.gcups
     return None if rate is None else f"{rate:.3g}"
 
 
 def _of_limit(record: Record, result: Result) -> str | None:
-    rate, limit = gcups(result), gcups_limit(record, result)
+    rate, limit = result.gcups, gcups_limit(record, result)
     return f"{rate / limit:.2%}" if rate and limit else None
 
 

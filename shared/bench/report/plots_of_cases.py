@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.cases import gcups, gcups_limit
+from shared.bench.report.cases import gcups_limit
 from shared.bench.report.scales import label_width, log_ticks, percent, rate_text, seconds_text, shown, span
 from shared.bench.report.svg import ACCENTS, GRID, INK, MUTED, PAPER, WIDTH, Plot, inline, new_axes
 from shared.bench.text import duration
@@ -42,7 +42,7 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
             f"Shorter is faster. The scale is logarithmic: read where a bar ends, not its area. {whiskers}"
             f"{empty.format('bar')}",
         )
-        if any(gcups(result) for result in results):
+        if any(result.gcups for result in results):
             has_limit = any(gcups_limit(record, result) for result in results)
             title = f"{which}: cells per second"
             limit = (
@@ -89,7 +89,7 @@ def _time_bars(results: Sequence[Result], name: str, title: str) -> str:
 
 def _rate_dots(record: Record, results: Sequence[Result], name: str, title: str) -> str:
     """A marker for each measured case, and a line up to the limit of the machine."""
-    found = {result.case: (gcups(result), gcups_limit(record, result)) for result in results}
+    found = {result.case: (result.gcups, gcups_limit(record, result)) for result in results}
     shown = [result for result in results if found[result.case][0]]
     values = [value for result in shown for value in found[result.case] if value]
     base = 10.0 ** math.floor(math.log10(min(values) / 1.3))

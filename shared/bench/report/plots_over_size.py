@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.cases import gcups, gcups_limit
+from shared.bench.report.cases import gcups_limit
 from shared.bench.report.scales import (
     bytes_text,
     count_text,
@@ -61,7 +61,7 @@ _QUANTITIES = (
               "Lower is cheaper. The first call traces, compiles and runs once."),
     _Quantity("memory", "peak memory of a call", lambda r: _just(r.peak_bytes if r.measured else None), bytes_text,
               2.0**20, _moved, "Lower is less. The dotted line is the input and the output alone."),
-    _Quantity("rate", "cells per second (GCUPS)", lambda r: _just(gcups(r)), rate_text, 1.0, gcups_limit,
+    _Quantity("rate", "cells per second (GCUPS)", lambda r: _just(r.gcups), rate_text, 1.0, gcups_limit,
               "Higher is faster. 1 GCUPS is a billion cells per second. The dotted line is what the memory's measured "
               "bandwidth allows if a call reads its input and writes its output once."),
 )  # fmt: skip
