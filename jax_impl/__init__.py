@@ -7,19 +7,18 @@
 Every function works under jax.jit, jax.grad and jax.vmap, any of them in any order.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jax_impl.alignment import ABSENT, align
-from jax_impl.arguments import see
-from shared.checks import ENDS, check_choice, check_flag, check_function, check_similarity
+from jax_impl.expected import hessian_vector_product, marginals
+from shared.checks import ENDS, check_choice, check_flag
 from shared.variants import usable_variants
 
 __all__ = [
     "free_gap",
+    "hessian_vector_product",
     "marginals",
     "needleman_wunsch",
     "smith_waterman",
@@ -187,30 +186,6 @@ def needleman_wunsch(
     """
     parameters = {"gap": gap, "temperature": temperature}
     return align("needleman_wunsch", similarity, lengths, parameters, {}, variant)
-
-
-def marginals(function: Callable[..., jax.Array], similarity: Any, lengths: Any = None, **parameters: Any) -> jax.Array:
-    """Derivative of each pair's score for its similarity: the probability of each match, the expected alignment.
-
-    Args:
-        function: a public function of this package, or anything with its signature, a jitted one included.
-        similarity, lengths, parameters: as for that function.
-
-    Returns:
-        An array of similarity's shape and dtype; for the alignments between 0 and 1, and at most 1 per row and
-        column. It can be differentiated again, for every differentiable argument.
-
-    Raises:
-        TypeError, ValueError: as the function; similarity is not as described.
-    """
-
-    check_function(function)
-    check_similarity(see(similarity))
-
-    def total(matrix: Any) -> jax.Array:
-        return jnp.sum(function(matrix, lengths, **parameters))
-
-    return jax.grad(total)(similarity)
 
 
 def variants(function_name: str) -> tuple[str, ...]:

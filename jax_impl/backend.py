@@ -98,10 +98,7 @@ def pass_function(pass_name: str, score: Callable[..., jax.Array], compiled: boo
 
 
 def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> jax.Array:
-    def loss(matrix: Any) -> jax.Array:
-        return (weights * jax_impl.marginals(score, matrix, lengths, **parameters)).sum()
-
-    return jax.grad(loss)(similarity)
+    return jax_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
 def wait(value: Any) -> Any:

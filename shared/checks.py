@@ -50,7 +50,7 @@ class CannotDifferentiate(RuntimeError):
 
 
 def check_function(value: Any) -> None:
-    """Raise unless marginals can be taken of it."""
+    """Raise unless derivatives can be taken of it."""
     if not callable(value):
         raise TypeError(f"function must be an alignment function or one with its signature, got {_type_name(value)}")
 
@@ -76,6 +76,16 @@ def check_similarity(seen: Seen) -> None:
         )
     if len(seen.shape) not in (2, 3):
         raise ValueError(f"similarity must have shape (rows, cols) or (batch, rows, cols), got {seen.shape}")
+
+
+def check_vector(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
+    """Raise unless it is a floating-point array of similarity's shape."""
+    if seen.shape is None:
+        raise TypeError(f"vector must be a floating-point array of this framework or NumPy, got {seen.type_name}")
+    if not seen.dtype.startswith(("float", "bfloat")):
+        raise TypeError(f"vector must be floating-point, got {seen.dtype}")
+    if seen.shape != similarity_shape:
+        raise ValueError(f"vector must have similarity's shape {similarity_shape}, got {seen.shape}")
 
 
 def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:

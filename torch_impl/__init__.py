@@ -8,20 +8,18 @@ With variant="auto" every function works under autograd, torch.func.grad, torch.
 differentiated twice. The variants with the scan operator work under autograd, to first order.
 """
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from shared.checks import ENDS, check_choice, check_flag, check_function, check_similarity
+from shared.checks import ENDS, check_choice, check_flag
 from shared.variants import usable_variants
-from torch_impl.alignment import ABSENT, align, wanted
-from torch_impl.arguments import from_numpy, see
-from torch_impl.transforms import depends_on_others, in_transform, is_traced, under_forward_mode
+from torch_impl.alignment import ABSENT, align
+from torch_impl.expected import hessian_vector_product, marginals
 
 __all__ = [
     "free_gap",
+    "hessian_vector_product",
     "marginals",
     "needleman_wunsch",
     "smith_waterman",
@@ -190,68 +188,6 @@ def needleman_wunsch(
     """
     parameters = {"gap": gap, "temperature": temperature}
     return align("needleman_wunsch", similarity, lengths, parameters, {}, variant)
-
-
-def marginals(
-    function: Callable[..., torch.Tensor], similarity: Any, lengths: Any = None, **parameters: Any
-) -> torch.Tensor:
-    """Derivative of each pair's score for its similarity: the probability of each match, the expected alignment.
-
-    Args:
-        function: a public function of this package, or anything with its signature, a compiled one included.
-        similarity, lengths, parameters: as for that function.
-
-    Returns:
-        A tensor of similarity's shape, dtype and device; for the alignments between 0 and 1, and at most 1 per row
-        and column. With gradients enabled it can be differentiated again, for every differentiable argument that
-        requires a gradient; it works inside torch.no_grad.
-
-    Raises:
-        TypeError, ValueError: as the function; similarity is not as described.
-        RuntimeError: the function's variant cannot be differentiated where it is called.
-    """
-
-    def total(matrix: torch.Tensor) -> torch.Tensor:
-        return function(matrix, lengths, **parameters).sum()
-
-    check_function(function)
-    check_similarity(see(similarity))
-    similarity = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
-    if in_transform() or is_traced(similarity):
-        return torch.func.grad(total)(similarity)
-    # outside of torch.func, autograd does the same and also goes through compiled functions
-    differentiable = torch.is_grad_enabled()
-    inputs = (similarity, *parameters.values())
-    recorded = differentiable and any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
-    if not recorded and not under_forward_mode() and _is_public(function):
-        # where nothing is differentiated again the graph would only cost time
-        wanted.marginals = True
-        try:
-            result = function(similarity, lengths, **parameters)
-        finally:
-            wanted.marginals = False
-        if result is not None:
-            return result
-    with torch.inference_mode(False), torch.enable_grad():
-        if differentiable and similarity.requires_grad:
-            leaf = similarity.view_as(similarity)
-        else:
-            leaf = similarity.detach()
-            leaf = (leaf.clone() if leaf.is_inference() else leaf).requires_grad_()
-        score = total(leaf)
-        again = differentiable and depends_on_others(score, leaf)
-        (result,) = torch.autograd.grad(score, leaf, create_graph=again)
-    return result
-
-
-def _is_public(function: Callable[..., torch.Tensor]) -> bool:
-    """Whether it is a function of this package, or one with some keyword arguments already given."""
-    recorded = False
-    while isinstance(function, functools.partial) and not function.args:
-        values = function.keywords.values()
-        recorded |= any(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
-        function = function.func
-    return function in (smith_waterman, smith_waterman_affine, free_gap, needleman_wunsch) and not recorded
 
 
 def variants(function_name: str) -> tuple[str, ...]:

@@ -29,9 +29,12 @@ TO_ANY_ORDER = tuple(name for name in SWEEPS if name not in SCANNING)
 
 
 class _Wanted(threading.local):
-    """What alignments of this thread give: marginals instead of scores, or None where a variant cannot."""
+    """What alignments of this thread give instead of scores: what this makes of a batch, or None without operators.
 
-    marginals = False
+    It gets what torch_impl.kernels.calls take: similarity, lengths, values, kind and options.
+    """
+
+    instead: Callable[..., Tensor] | None = None
 
 
 wanted = _Wanted()
@@ -53,10 +56,10 @@ def align(
     """
     chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
     # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
-    marginals = not torch.compiler.is_compiling() and wanted.marginals
+    instead = None if torch.compiler.is_compiling() else wanted.instead
     if chosen == "fused":
-        return _fused(function_name, options, similarity, lengths, parameters, marginals)
-    if marginals:
+        return _fused(function_name, options, similarity, lengths, parameters, instead)
+    if instead is not None:
         return None  # pyright: ignore[reportReturnType]
     if chosen in ENGINES:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
@@ -112,7 +115,12 @@ def _why_not(name: str, similarity: Any, asked: str) -> str | None:
 
 
 def _fused(
-    function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any, marginals: bool
+    function_name: str,
+    options: dict[str, Any],
+    similarity: Any,
+    lengths: Any,
+    parameters: Any,
+    instead: Callable[..., Tensor] | None,
 ) -> Tensor:
     """The native kernels, which mask what lies outside lengths, and clamp, by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
@@ -125,5 +133,5 @@ def _fused(
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         return checks.third_order_text("fused", alternatives)
 
-    result = fused(function_name, options, s, lengths, parameters, text, marginals)
+    result = fused(function_name, options, s, lengths, parameters, text, instead)
     return result if result.dtype == result_dtype else result.to(result_dtype)

@@ -93,9 +93,7 @@ def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: 
 
 
 def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> torch.Tensor:
-    matrix = similarity.detach().requires_grad_()
-    expected = torch_impl.marginals(score, matrix, lengths, **parameters)
-    return torch.autograd.grad(expected, matrix, weights)[0]
+    return torch_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
 def wait(value: Any) -> Any:

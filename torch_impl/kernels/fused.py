@@ -50,11 +50,11 @@ def fused(
     lengths: Any,
     parameters: dict[str, Any],
     text: Callable[[], str],
-    marginals: bool = False,
+    instead: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    With `marginals` these, (*batch, rows, cols), for callers who differentiate nothing.
+    With `instead` what it gives for the batch, (*batch, ...), for callers who differentiate nothing.
 
     A third derivative raises CannotDifferentiate(text()). Raises native.Absent if there are no native kernels.
     """
@@ -68,9 +68,9 @@ def fused(
     if not batch:
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
     kind, flags = native.call_of(function_name, options)
-    if marginals:
-        expected = calls.gradients(similarity, sizes, values, kind, flags, False)[1]
-        return expected if batch else expected[0]
+    if instead is not None:
+        results = instead(similarity, sizes, values, kind, flags)
+        return results if batch else results[0]
     differentiated = torch.is_grad_enabled() and (similarity.requires_grad or values.requires_grad)
     if differentiated or in_transform() or under_forward_mode():
         operators = (calls.score, calls.gradients, calls.tangents)

@@ -1,0 +1,172 @@
+"""hessian_vector_product: the reference's numbers, in one native call where nothing more is asked for."""
+
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
+
+import jax_impl
+import torch_impl
+from shared import reference
+from shared.checks import CannotDifferentiate
+from torch_impl.kernels import calls
+
+FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
+EVERY = pytest.mark.parametrize("problem", PROBLEMS)
+generator = np.random.default_rng(3)
+MATRICES = generator.normal(size=(4, 6, 5)).astype(np.float32)
+LENGTHS = np.array([[6, 5], [4, 5], [0, 3], [2, 1]], np.int32)
+INSIDE = (np.arange(6)[:, None] < LENGTHS[:, :1, None]) & (np.arange(5) < LENGTHS[:, 1:, None])
+PADDED = np.where(INSIDE, MATRICES, np.nan)
+VECTOR = np.where(INSIDE, generator.normal(size=MATRICES.shape), np.nan).astype(np.float32)
+
+needs_fused = pytest.mark.skipif(
+    "fused" not in torch_impl.variants("smith_waterman"), reason="the native kernels are absent"
+)
+
+
+def wanted(problem: str) -> np.ndarray:
+    zeros = np.nan_to_num(PADDED), np.nan_to_num(VECTOR)
+    return reference.hessian_vector_product(problem, *zeros, LENGTHS)["similarity"]
+
+
+def product_of(framework: str, problem: str, variant: str = "auto", dtype: str = "float32") -> np.ndarray:
+    package, backend = FRAMEWORKS[framework]
+    function = functools.partial(getattr(package, problem), variant=variant)
+    product = functools.partial(package.hessian_vector_product, function)
+    with backend.precision(dtype):
+        matrices, vector = (backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR))
+        return backend.to_numpy((jax.jit(product) if framework == "jax" else product)(matrices, vector, LENGTHS))
+
+
+@EVERY
+@FRAMEWORK
+def test_the_numbers_are_the_references_whatever_stands_outside_lengths(framework, problem):
+    for variant in (name for name in BY_HAND if name not in FRAMEWORKS[framework].backend.absent):
+        for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-9)):
+            found = product_of(framework, problem, variant, dtype)
+            assert found.dtype == dtype
+            np.testing.assert_allclose(found, wanted(problem), rtol=0, atol=tolerance, err_msg=variant)
+            assert not found[~INSIDE].any(), variant
+
+
+def test_numpy_arrays_and_a_single_pair_are_taken():
+    single = [array[0] for array in (MATRICES, VECTOR)]
+    expected = reference.hessian_vector_product("free_gap", *single, None)["similarity"]
+    for package in (jax_impl, torch_impl):
+        found = package.hessian_vector_product(package.free_gap, *single)
+        np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-5)
+
+
+@FRAMEWORK
+def test_a_half_precision_similarity_gives_its_own_dtype(framework):
+    package, backend = FRAMEWORKS[framework]
+    half = backend.to_device(np.float16(np.nan_to_num(PADDED)), "cpu")
+    found = package.hessian_vector_product(package.smith_waterman, half, np.nan_to_num(VECTOR), LENGTHS)
+    assert str(found.dtype).endswith("float16")
+    np.testing.assert_allclose(backend.to_numpy(found), wanted("smith_waterman"), rtol=0, atol=1e-2)
+
+
+# without what nobody asked for
+
+
+@needs_fused
+def test_where_nothing_is_differentiated_again_torch_computes_no_gradients(monkeypatch):
+    called = []
+    for name in ("score", "gradients", "tangents"):
+        own = getattr(calls, name)
+        monkeypatch.setattr(calls, name, lambda *given, own=own, name=name, **more: called.append(name) or own(*given))
+    s, vector = torch.from_numpy(MATRICES), torch.from_numpy(VECTOR)
+    gap = torch.tensor(-1.0, requires_grad=True)
+    torch_impl.hessian_vector_product(torch_impl.smith_waterman, s, vector, variant="fused")
+    with torch.inference_mode():
+        torch_impl.hessian_vector_product(functools.partial(torch_impl.smith_waterman, gap=gap), s, vector)
+    with torch.no_grad():
+        torch_impl.hessian_vector_product(torch_impl.smith_waterman, s.requires_grad_(), vector, gap=gap)
+    assert called == ["tangents"] * 3
+
+
+@needs_fused
+def test_under_jit_jax_computes_no_gradients():
+    product = functools.partial(jax_impl.hessian_vector_product, jax_impl.smith_waterman)
+    text = jax.jit(product).lower(MATRICES, VECTOR).compile().as_text() or ""
+    assert re.findall(r'custom_call_target="jax_torch_alignment_(\w+)_float32"', text) == ["tangents"]
+
+
+# with more around it
+
+
+def test_it_is_the_gradient_of_a_loss_on_the_marginals():
+    s = torch.tensor(MATRICES, requires_grad=True)
+    vector = torch.tensor(np.nan_to_num(VECTOR))
+    lengths = torch.tensor(LENGTHS)
+    (vector * torch_impl.marginals(torch_impl.needleman_wunsch, s, lengths)).sum().backward()
+    found = torch_impl.hessian_vector_product(torch_impl.needleman_wunsch, s.detach(), vector, lengths)
+    torch.testing.assert_close(found, s.grad)
+
+
+@pytest.mark.parametrize("variant", ["auto", "diagonal_loop"])
+def test_it_can_be_mapped(variant):
+    by_torch = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap, variant=variant)
+    by_jax = functools.partial(jax_impl.hessian_vector_product, jax_impl.free_gap, variant=variant)
+    pairs = np.nan_to_num(VECTOR)
+    expected = reference.hessian_vector_product("free_gap", MATRICES, pairs, None)["similarity"]
+    mapped = torch.func.vmap(by_torch)(torch.tensor(MATRICES), torch.tensor(pairs))
+    np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
+    # one matrix, several vectors
+    columns = torch.func.vmap(by_torch, in_dims=(None, 0))(torch.tensor(MATRICES[0]), torch.tensor(pairs))
+    alone = [by_torch(torch.tensor(MATRICES[0]), torch.tensor(vector)) for vector in pairs]
+    torch.testing.assert_close(columns, torch.stack(alone))
+    np.testing.assert_allclose(jax.vmap(by_jax)(MATRICES, pairs), expected, rtol=0, atol=1e-5)
+
+
+def test_a_third_derivative_is_right_or_raises():
+    matrix, vector = (np.nan_to_num(array[0]) for array in (MATRICES, VECTOR))
+
+    def by_jax(m: Any, variant: str) -> Any:
+        return (jax_impl.hessian_vector_product(jax_impl.free_gap, m, vector, variant=variant) ** 2).sum()
+
+    expected = jax.grad(functools.partial(by_jax, variant="diagonal_loop"))(jnp.asarray(matrix))
+    leaf = torch.tensor(matrix, requires_grad=True)
+    product = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap, leaf, torch.tensor(vector))
+    (product(variant="diagonal_loop") ** 2).sum().backward()
+    np.testing.assert_allclose(leaf.grad, expected, rtol=1e-4, atol=1e-5)
+    for variant in torch_impl.variants("free_gap")[-2:]:
+        text = f"variant '{variant}' is right to second order only"
+        with pytest.raises(CannotDifferentiate, match=text):
+            (product(variant=variant) ** 2).sum().backward()
+        with pytest.raises(CannotDifferentiate, match=text):
+            jax.grad(functools.partial(by_jax, variant=variant))(jnp.asarray(matrix))
+
+
+# bad arguments
+
+
+@FRAMEWORK
+def test_a_bad_vector_is_refused_with_the_same_text(framework):
+    product = FRAMEWORKS[framework].package.hessian_vector_product
+    function = FRAMEWORKS[framework].package.free_gap
+    array = "vector must be a floating-point array of this framework or NumPy, got list"
+    for vector, error, text in (
+        ([[1.0]], TypeError, array),
+        (MATRICES.astype(np.int32), TypeError, "vector must be floating-point, got int32"),
+        (MATRICES[0], ValueError, "vector must have similarity's shape (4, 6, 5), got (6, 5)"),
+    ):
+        with pytest.raises(error) as raised:
+            product(function, MATRICES, vector)
+        assert str(raised.value) == text
+    with pytest.raises(TypeError, match="similarity must be a floating-point array"):
+        product(function, None, MATRICES)
+    with pytest.raises(TypeError, match="function must be an alignment function"):
+        product("free_gap", MATRICES, MATRICES)
+
+
+def test_a_variant_that_is_right_to_first_order_only_raises():
+    with pytest.raises(CannotDifferentiate, match="is right to first order only"):
+        torch_impl.hessian_vector_product(torch_impl.free_gap, MATRICES, MATRICES, variant="scan_select")

@@ -1,0 +1,153 @@
+"""The expected alignment, and the derivative of a loss on it.
+
+Where nothing more is to be differentiated, both are one call of an engine: a graph would only cost time.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import torch_impl
+from shared.alignments import ALIGNMENTS
+from shared.checks import check_function, check_similarity, check_vector
+from torch_impl.alignment import wanted
+from torch_impl.arguments import from_numpy, see
+from torch_impl.kernels import calls
+from torch_impl.transforms import depends_on_others, in_transform, is_traced, under_forward_mode
+
+Tensor = torch.Tensor
+
+
+def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = None, **parameters: Any) -> Tensor:
+    """Derivative of each pair's score for its similarity: the probability of each match, the expected alignment.
+
+    Args:
+        function: a public function of this package, or anything with its signature, a compiled one included.
+        similarity, lengths, parameters: as for that function.
+
+    Returns:
+        A tensor of similarity's shape, dtype and device; for the alignments between 0 and 1, and at most 1 per row
+        and column. With gradients enabled it can be differentiated again, for every differentiable argument that
+        requires a gradient; it works inside torch.no_grad.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity is not as described.
+        RuntimeError: the function's variant cannot be differentiated where it is called.
+    """
+
+    def total(matrix: Tensor) -> Tensor:
+        return function(matrix, lengths, **parameters).sum()
+
+    check_function(function)
+    check_similarity(see(similarity))
+    similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
+    if in_transform() or is_traced(similarity):
+        return torch.func.grad(total)(similarity)
+    # outside of torch.func, autograd does the same and also goes through compiled functions
+    if not _is_recorded(similarity, *parameters.values()) and not under_forward_mode():
+        result = _at_once(_gradients, function, similarity, lengths, parameters)
+        if result is not None:
+            return result
+    differentiable = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = _leaf(similarity, differentiable)
+        score = total(leaf)
+        again = differentiable and depends_on_others(score, leaf)
+        (result,) = torch.autograd.grad(score, leaf, create_graph=again)
+    return result
+
+
+def hessian_vector_product(
+    function: Callable[..., Tensor], similarity: Any, vector: Any, lengths: Any = None, **parameters: Any
+) -> Tensor:
+    """Derivative of sum(vector * marginals) for the similarity: each pair's second derivative, times the vector.
+
+    It is what a loss on the marginals sends back, without the marginals themselves.
+
+    Args:
+        function: a public function of this package, or anything with its signature, if it can be differentiated
+            twice.
+        vector: of similarity's shape, the slope of the loss at the marginals. What stands outside lengths has no
+            influence.
+        similarity, lengths, parameters: as for that function.
+
+    Returns:
+        A tensor of similarity's shape, dtype and device. With gradients enabled it can be differentiated again by
+        the variants that are right to third order.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity or vector is not as described.
+        RuntimeError: the function's variant cannot be differentiated twice where it is called.
+    """
+    check_function(function)
+    check_similarity(see(similarity))
+    check_vector(see(vector), tuple(similarity.shape))
+    similarity, vector = (value if isinstance(value, Tensor) else from_numpy(value) for value in (similarity, vector))
+    vector = vector.to(similarity)
+    if in_transform() or is_traced(similarity) or is_traced(vector):
+
+        def loss(matrix: Tensor) -> Tensor:
+            return (vector * marginals(function, matrix, lengths, **parameters)).sum()
+
+        return torch.func.grad(loss)(similarity)
+    again = _is_recorded(similarity, vector, *parameters.values())
+    if not again and not under_forward_mode():
+        result = _at_once(functools.partial(_tangents, vector), function, similarity, lengths, parameters)
+        if result is not None:
+            return result
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = _leaf(similarity, again)
+        expected = marginals(function, leaf, lengths, **parameters)
+        (result,) = torch.autograd.grad(expected, leaf, vector, create_graph=again)
+    return result
+
+
+def _is_recorded(*values: Any) -> bool:
+    """Whether autograd records what is done with one of them."""
+    return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in values)
+
+
+def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
+    """The similarity as something to differentiate for; with the caller's graph where there is one."""
+    if differentiable and similarity.requires_grad:
+        return similarity.view_as(similarity)
+    leaf = similarity.detach()
+    return (leaf.clone() if leaf.is_inference() else leaf).requires_grad_()
+
+
+def _at_once(
+    call: Callable[..., Tensor],
+    function: Callable[..., Tensor],
+    similarity: Tensor,
+    lengths: Any,
+    parameters: dict[str, Any],
+) -> Tensor | None:
+    """What the operators give instead of scores; None if the function, or its variant, does not call them."""
+    if not _is_public(function):
+        return None
+    wanted.instead = call
+    try:
+        return function(similarity, lengths, **parameters)
+    finally:
+        wanted.instead = None
+
+
+def _is_public(function: Callable[..., Tensor]) -> bool:
+    """Whether it is an alignment of this package, or one with some keyword arguments already given."""
+    recorded = False
+    while isinstance(function, functools.partial) and not function.args:
+        recorded |= _is_recorded(*function.keywords.values())
+        function = function.func
+    name = getattr(function, "__name__", None)
+    return name in ALIGNMENTS and function is getattr(torch_impl, name) and not recorded
+
+
+def _gradients(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    return calls.gradients(similarity, lengths, values, kind, options, False)[1]
+
+
+def _tangents(vector: Tensor, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    direction = vector.to(similarity).view(similarity.shape), torch.zeros_like(values)
+    return calls.tangents(similarity, lengths, values, *direction, kind, options)[1]
