@@ -178,13 +178,13 @@ def test_a_sweep_measures_every_case_on_every_size():
 
 def test_a_case_against_itself_has_two_sides_next_to_each_other():
     once, twice = planned(), planned(sides=2)
-    assert [(case, 0) for case in once] == [(case, case.side) for case in twice[::2]]
-    assert [replace(case, side=1) for case in once] == twice[1::2]
+    assert [replace(case, side=1) for case in once] == twice[::2]
+    assert [replace(case, side=2) for case in once] == twice[1::2]
 
 
 def test_the_second_side_alone_has_the_handicap():
     cases = planned(sides=2, handicap=0.05)
-    assert {(case.side, case.handicap) for case in cases} == {(0, 0.0), (1, 0.05)}
+    assert {(case.side, case.handicap) for case in cases} == {(1, 0.0), (2, 0.05)}
 
 
 def test_absences_are_told_with_framework_and_reason():
@@ -220,8 +220,7 @@ def test_the_title_names_what_sets_cases_of_a_run_apart():
     (size, _) = planned(variants=("vmap",), passes=("score",), auto={"jax": "vmap"}, sweep=((6, 7), (8, 9)))
     assert size.title == "JAX vmap score, 6x7"
     sides = planned(variants=("vmap",), passes=("score",), auto={"jax": "vmap"}, sides=2, handicap=0.05)
-    # of the first side alone nothing says that there is another
-    assert [case.title for case in sides] == ["JAX vmap score", "JAX vmap score, side B"]
+    assert [case.title for case in sides] == ["JAX vmap score, side A", "JAX vmap score, side B"]
     for cases in (planned(sides=2, passes=PASSES), planned(sweep=((6, 7), (8, 9))), planned(ladder=True)):
         on_batch = [case for case in cases if case.input != SINGLE]
         assert len({case.title for case in on_batch}) == len(on_batch)
@@ -234,7 +233,7 @@ def test_cases_that_differ_in_the_framework_or_the_side_alone_match():
 
 
 def test_every_framework_and_side_has_a_seat_of_its_own():
-    assert {case.seat for case in planned(sides=2)} == {(framework, side) for framework in AUTO for side in (0, 1)}
+    assert {case.seat for case in planned(sides=2)} == {(framework, side) for framework in AUTO for side in (1, 2)}
 
 
 def test_a_case_travels_as_json():

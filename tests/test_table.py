@@ -173,10 +173,10 @@ def test_rows_stand_in_the_order_of_the_run():
     assert shown == ["scan_select", "vmap (auto)", "cell_loop"]
 
 
-def test_the_second_side_of_a_case_is_marked():
-    sides = [right(case("jax", "vmap", side=side), 0.001) for side in (0, 1)]
+def test_the_sides_of_a_case_are_marked():
+    sides = [right(case("jax", "vmap", side=side), 0.001) for side in (1, 2)]
     shown = [cells(line)[2] for line in lines_of(*sides) if cells(line)[:2] == ["score", "JAX"]]
-    assert shown == ["vmap (auto)", "vmap (auto) B"]
+    assert shown == ["vmap (auto), side A", "vmap (auto), side B"]
 
 
 def test_a_sweep_has_a_table_for_each_size_under_its_name():

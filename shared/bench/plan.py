@@ -64,7 +64,7 @@ class Case:
     device: str
     dtype: str
     unroll: int | None = None
-    side: int = 0  # 1: the same case again, in other processes
+    side: int = 0  # 1 and 2 where every case runs against itself
     handicap: float = 0.0  # every call is made this fraction longer
 
     @property
@@ -72,8 +72,12 @@ class Case:
         """How progress and errors name this case."""
         mode = "" if self.compiled else ", not compiled"
         where = {BATCH: "", SINGLE: ", one pair"}.get(self.input, f", {self.input}")
-        side = f", side {'AB'[self.side]}" if self.side or self.handicap else ""
-        return f"{FRAMEWORKS[self.framework]} {self.variant} {self.pass_name}{where}{mode}{side}"
+        return f"{FRAMEWORKS[self.framework]} {self.variant} {self.pass_name}{where}{mode}{self.side_text}"
+
+    @property
+    def side_text(self) -> str:
+        """What follows a case's name where it runs against itself."""
+        return ("", ", side A", ", side B")[self.side]
 
     @property
     def seat(self) -> tuple[str, int]:
@@ -131,14 +135,14 @@ def _wanted(settings: Settings, abilities: dict[str, Abilities], inputs: Sequenc
             dtype=settings.dtype,
             unroll=settings.unroll,
             side=side,
-            handicap=settings.handicap if side else 0.0,
+            handicap=settings.handicap if side == 2 else 0.0,
         )
         for input_name in inputs
         for pass_name in settings.passes
         for variant in variant_names(settings.problem)
         for framework in abilities
         for compiled in _ways(settings, variant, abilities[framework], input_name)
-        for side in range(settings.sides)
+        for side in ((0,) if settings.sides == 1 else (1, 2))
     ]
 
 

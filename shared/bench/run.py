@@ -113,7 +113,7 @@ def _look_at_machine(going: Going, cases: list[Case]) -> None:
     if environment.get("bandwidth_bytes_per_second") is None:
         reply = going.ask_worker(cases[0], "bandwidth", PATIENCE_SECONDS)
         environment["bandwidth_bytes_per_second"] = reply.details.get("bytes_per_second")
-    for framework, seconds in going.start_compilers([case for case in cases if not case.side]).items():
+    for framework, seconds in going.start_compilers([case for case in cases if case.side < 2]).items():
         environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)
 
 

@@ -59,7 +59,7 @@ def _tables(record: Record) -> Iterable[str]:
 def _row(result: Result, auto: Mapping[str, str]) -> tuple[str, ...]:
     case = result.case
     variant = f"{case.variant} (auto)" if auto.get(case.framework) == case.variant else case.variant
-    variant += f" {'AB'[case.side]}" if case.side or case.handicap else ""
+    variant += case.side_text
     names = (case.pass_name, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no")
     if result.status != "ok":
         return (*names, _mark(result), *[""] * 6)

@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def _comparisons(handicap: float, seed: int) -> list[dict[str, Any]]:
     for first, second in sides(record):
         ratio = time_ratio(second.blocks, first.blocks)
         assert ratio is not None
-        about = {"case": first.case.title, "seed": seed, "seconds": first.time.value}
+        about = {"case": replace(first.case, side=0).title, "seed": seed, "seconds": first.time.value}
         workers = len({block.worker for block in first.blocks})
         rows.append(about | {"workers": workers, "ratio": ratio.value, "low": ratio.low, "high": ratio.high})
     return rows

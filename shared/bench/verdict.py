@@ -121,8 +121,8 @@ def deciding(record: Record) -> list[Estimate]:
 
 def sides(record: Record) -> list[tuple[Result, Result]]:
     """Each measured case and the same again."""
-    seconds = {(r.case.framework, r.case.match): r for r in record.results if r.case.side and r.measured}
-    firsts = [r for r in record.results if not r.case.side and r.measured]
+    seconds = {(r.case.framework, r.case.match): r for r in record.results if r.case.side == 2 and r.measured}
+    firsts = [r for r in record.results if r.case.side == 1 and r.measured]
     pairs = [(first, seconds.get((first.case.framework, first.case.match))) for first in firsts]
     return [(first, second) for first, second in pairs if second is not None]
 

@@ -23,8 +23,7 @@ def case_name(record: Record, result: Result) -> str:
     """Framework and variant."""
     case = result.case
     auto = " (auto)" if record.auto.get(case.framework) == case.variant else ""
-    side = f", side {'AB'[case.side]}" if record.settings and record.settings.sides > 1 else ""
-    return f"{FRAMEWORKS[case.framework]} {case.variant}{auto}{side}"
+    return f"{FRAMEWORKS[case.framework]} {case.variant}{auto}{case.side_text}"
 
 
 def status(result: Result) -> str:

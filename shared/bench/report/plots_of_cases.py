@@ -177,8 +177,7 @@ def _write(axes: Axes, end: float, y: float, label: _Label) -> None:
 
 
 def _aside(result: Result) -> str:
-    side = ", side B" if result.case.side else ""
-    return side if result.case.compiled else f"{side}, not compiled"
+    return result.case.side_text + ("" if result.case.compiled else ", not compiled")
 
 
 def _mark(result: Result) -> str:

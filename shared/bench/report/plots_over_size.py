@@ -87,10 +87,10 @@ def _lines(record: Record, results: Sequence[Result], quantity: _Quantity, name:
     sizes = {key: facts.shape[-1] if square else facts.work for key, facts in record.inputs.items()}
     points = [(result, found) for result in results if (found := quantity.value(result))]
     variants = list(dict.fromkeys(result.case.variant for result, _ in points))
-    series: dict[tuple[str, str, bool, int], list[tuple[float, ...]]] = {}
+    series: dict[tuple[str, str, bool, str], list[tuple[float, ...]]] = {}
     for result, found in points:
         case = result.case
-        key = (case.framework, case.variant, case.compiled, case.side)
+        key = (case.framework, case.variant, case.compiled, case.side_text)
         series.setdefault(key, []).append((sizes[case.input], *found))
     columns = [[key for key in series if key[0] == framework] for framework in FRAMEWORKS]
     deepest = max(map(len, columns))
@@ -113,7 +113,7 @@ def _lines(record: Record, results: Sequence[Result], quantity: _Quantity, name:
     return inline(axes, name, title)
 
 
-def _look(key: tuple[str, str, bool, int], variants: Sequence[str]) -> dict[str, Any]:
+def _look(key: tuple[str, str, bool, str], variants: Sequence[str]) -> dict[str, Any]:
     """Framework: colour, dashes and whether markers are filled. Variant: shape of the markers."""
     framework, variant, _, _ = key
     return {
@@ -151,7 +151,7 @@ def _fitting(sizes: Sequence[int], span: float) -> list[int]:
     return kept
 
 
-def _legend(axes: Axes, columns: Sequence[Sequence[tuple[str, str, bool, int]]], variants: Sequence[str]) -> None:
+def _legend(axes: Axes, columns: Sequence[Sequence[tuple[str, str, bool, str]]], variants: Sequence[str]) -> None:
     """Below the axes, a column for each framework."""
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -163,5 +163,5 @@ def _legend(axes: Axes, columns: Sequence[Sequence[tuple[str, str, bool, int]]],
             line.set(**_look(key, variants) | {"markevery": [0]})
             figure.add_artist(line)
             framework, variant, compiled, side = key
-            text = f"{FRAMEWORKS[framework]} {shown(variant, 18)}{'' if compiled else ' ○'}{' B' if side else ''}"
+            text = f"{FRAMEWORKS[framework]} {shown(variant, 18)}{'' if compiled else ' ○'}{side}"
             figure.text((x + 32) / WIDTH, y / height, text, va="center")
