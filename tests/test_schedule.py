@@ -16,8 +16,8 @@ from shared.bench.schedule import (
     MOST_CALLS,
     block_seconds,
     calls_in_block,
-    has_lead,
     is_precise,
+    lead_calls,
     order,
     rounds_that_fit,
 )
@@ -116,10 +116,10 @@ def test_a_call_that_took_no_time_at_all_makes_a_block_too():
 
 @pytest.mark.parametrize(
     ("seconds", "lead", "in_all"),
-    [(0.01, True, 3 * 0.01), (0.02, True, 2 * 0.02), (0.025, False, 0.025), (9, False, 9)],
+    [(0.001, 4, 29 * 0.001), (0.002, 3, 15 * 0.002), (0.02, 1, 2 * 0.02), (0.025, 0, 0.025), (9, 0, 9)],
 )
-def test_a_short_block_begins_with_a_call_that_is_not_timed(seconds: float, lead: bool, in_all: float):
-    assert has_lead(seconds) is lead
+def test_a_short_block_begins_with_calls_that_are_not_timed(seconds: float, lead: int, in_all: float):
+    assert lead_calls(seconds) == lead
     assert block_seconds(seconds) == pytest.approx(in_all)
 
 

@@ -66,6 +66,7 @@ class Runner:
         self.witness = Witness(backend, auto, device, folder)
         self._held: dict[str, tuple[_Call, Callable[[], Any]]] = {}
         self._function: Callable[..., Any] | None = None  # of the last cold case
+        self._random = np.random.default_rng()
 
     def cold(self, case: dict[str, Any], is_ladder: bool) -> dict[str, Any]:
         """Everything from nothing: caches empty in memory and on disk. Raises Wrong."""
@@ -132,14 +133,17 @@ class Runner:
             print(traceback.format_exc(), file=sys.stderr)
             return None
 
-    def sample(self, case: dict[str, Any], calls: int, lead: bool) -> dict[str, Any]:
-        """A block of timed calls; lead: after one that brings the case back into the caches of the CPU."""
+    def sample(self, case: dict[str, Any], calls: int, lead: int) -> dict[str, Any]:
+        """A block of timed calls, after up to `lead` calls that bring the case back into the caches of the CPU.
+
+        Their results are kept during the block, so that its own go to other memory than those of the block before.
+        """
         call, timed_call = self._held[_key(case)]
         with self.backend.precision(case["dtype"]):
             call.place()
-            if lead:
-                call()
+            kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
             seconds = [timed(timed_call)[0] for _ in range(calls)]
+            del kept
             call.release()
         return {"seconds": seconds}
 

@@ -12,9 +12,9 @@ from shared.bench.statistics import Estimate
 
 # A block of a fast case lasts about so long, and has so many calls at most; a slower call makes a block by itself.
 # Short blocks and many rounds: a busy neighbour comes and goes within a second, and is then in few of the pairs.
-BLOCK_SECONDS, MOST_CALLS = 0.025, 50
+BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 # fresh workers without a number from the user: at least, and at most
-LEAST_WORKERS, MOST_WORKERS = 5, 12
+LEAST_WORKERS, MOST_WORKERS = 5, 40
 
 
 def order(cases: Sequence[Case], settings: Settings, worker: int, round_number: int) -> list[list[Case]]:
@@ -36,14 +36,16 @@ def calls_in_block(call_seconds: float) -> int:
     return max(1, min(MOST_CALLS, int(BLOCK_SECONDS / max(call_seconds, 1e-9))))
 
 
-def has_lead(call_seconds: float) -> bool:
-    """Whether a block begins with a call that is not timed: what the other case left in the caches matters to it."""
-    return call_seconds < BLOCK_SECONDS
+def lead_calls(call_seconds: float) -> int:
+    """With how many calls, at most, a block begins that are not timed: what others left in the caches matters to it."""
+    if call_seconds >= BLOCK_SECONDS:
+        return 0
+    return max(1, min(MOST_LEAD_CALLS, calls_in_block(call_seconds) // 4))
 
 
 def block_seconds(call_seconds: float) -> float:
     """About how long a block takes."""
-    return (calls_in_block(call_seconds) + has_lead(call_seconds)) * call_seconds
+    return (calls_in_block(call_seconds) + lead_calls(call_seconds)) * call_seconds
 
 
 def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: int) -> list[int]:

@@ -13,8 +13,8 @@ from shared.bench.schedule import (
     MOST_WORKERS,
     block_seconds,
     calls_in_block,
-    has_lead,
     is_precise,
+    lead_calls,
     order,
     rounds_that_fit,
 )
@@ -124,6 +124,6 @@ def _sample(going: Going, case: Case, number: int, round_number: int, expected: 
         return
     calls = calls_in_block(expected)
     limit = PATIENCE_SECONDS + 10 * calls * expected
-    reply = going.ask(case, "sample", limit, calls=calls, lead=has_lead(expected))
+    reply = going.ask(case, "sample", limit, calls=calls, lead=lead_calls(expected))
     if reply.status == "ok":
         result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))
