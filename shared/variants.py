@@ -53,6 +53,8 @@ ALIGNMENT_VARIANTS = (
 
 # what "auto" picks: the first of these that can run; all are right to second order
 FASTEST = ("fused", "wavefront")
+# these run the same machine code in both frameworks, on a CPU
+SAME_CODE = ("fused",)
 # why the last one cannot run on an accelerator
 CPU_ONLY = "it runs on the CPU only, there is no CUDA kernel yet"
 

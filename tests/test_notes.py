@@ -14,6 +14,7 @@ from shared.bench.record import Result, WarmUp
 
 ONE_PASS = Settings(input="random", passes=("score",))
 GATE = "every time above passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
+FAR = "{} samples, {} of them more than 3 interquartile ranges outside the quartiles of their case; all of them count above"
 
 
 def lines_of(*results: Result, settings: Settings = ONE_PASS, **others: Any) -> list[str]:
@@ -26,7 +27,7 @@ def with_rounds(seconds: Sequence[float], workers: int = 1, **others: Any) -> Re
 
 def test_a_quiet_run_has_two_lines():
     assert lines_of(steady(case("jax", "vmap"), 0.25)) == [
-        GATE, "20 samples, 0 of them far beyond the quartiles of their case; all of them count above"
+        GATE, FAR.format(20, 0)
     ]  # fmt: skip
 
 
@@ -90,16 +91,14 @@ def test_what_was_built_for_the_machine_is_told_if_it_took_long(seconds: float, 
 def test_outliers_are_counted_over_all_cases():
     far = with_rounds([1.0, 1.1, 1.2, 1.3, 9.0])
     slow = right(case("torch", "vmap"), 10.0, 10.1, 10.2, 10.3, 0.1)  # each among the samples of its own case
-    assert "10 samples, 2 of them far beyond the quartiles of their case; all of them count above" in lines_of(
-        far, slow
-    )
+    assert FAR.format(10, 2) in lines_of(far, slow)
 
 
 @pytest.mark.parametrize(
     ("seconds", "line"),
     [
-        ([1.0, 1.0, 1.0, 1.1, 1.1, 1.1], "drift: JAX vmap score: +10% from its first rounds to its last"),
-        ([1.0, 1.0, 1.0, 0.5, 0.5, 0.5], "drift: JAX vmap score: -50% from its first rounds to its last"),
+        ([1.0, 1.0, 1.0, 1.1, 1.1, 1.1], "drift: JAX vmap score: +10%, the last third of its rounds against the first"),
+        ([1.0, 1.0, 1.0, 0.5, 0.5, 0.5], "drift: JAX vmap score: -50%, the last third of its rounds against the first"),
         ([1.0, 1.0, 1.0, 1.04, 1.04, 1.04], None),
         ([1.0, 9.0], None),  # too few rounds
     ],
@@ -119,6 +118,11 @@ def test_times_that_had_not_settled_are_told_with_their_cases():
     assert lines_of(*results)[-1] == (
         "times had not settled when the warm-up ended, in one worker at least: JAX vmap score, PyTorch fused score"
     )
+
+
+def test_warm_ups_that_were_too_short_to_tell_are_told():
+    results = [right(case("jax", "vmap"), 9.0, warm_up=[WarmUp(1, None)]), right(case("torch", "vmap"), 0.1)]
+    assert lines_of(*results)[-1] == ("too slow for a warm-up that shows whether times have settled: JAX vmap score")
 
 
 def test_the_machine_itself_is_told():

@@ -132,13 +132,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--size", type=size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
     add("--budget", type=real("budget", positive=True), default=defaults.budget, metavar="SECONDS",
-        help=f"for the whole run (default {defaults.budget:g}); first calls take what they take")  # fmt: skip
+        help=f"of the run, or of what --resume adds (default {defaults.budget:g}); no first call is cut")  # fmt: skip
     add("--precision", type=real("precision", positive=True), default=defaults.precision, metavar="FRACTION",
-        help=f"half width of the intervals that is narrow enough to stop (default {defaults.precision:g})")  # fmt: skip
+        help=f"stop when the interval of every verdict is within ± this (default {defaults.precision:g})")  # fmt: skip
     add("--workers", type=whole("workers", 1), metavar="N",
         help=f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise)")  # fmt: skip
     add("--rounds", type=whole("rounds", 1), default=defaults.rounds, metavar="N",
-        help=f"rounds in each of them (default {defaults.rounds}, fewer for slow cases)")  # fmt: skip
+        help=f"rounds in each of them (default {defaults.rounds}, fewer where the budget is short)")  # fmt: skip
     add("--temperature", type=real("temperature", *TEMPERATURES), metavar="T",
         help="of the smooth maximum (default 1)")  # fmt: skip
     add("--gap", type=real("gap", most=LARGEST_GAP), metavar="G", help="added for every gap position (default -1)")

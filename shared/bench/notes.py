@@ -6,7 +6,7 @@ import numpy as np
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.statistics import all_seconds, drift, outliers
+from shared.bench.statistics import FENCE, all_seconds, drift, outliers
 from shared.bench.text import duration, figures
 
 # a case whose last rounds differ from its first by more than this has drifted
@@ -57,13 +57,19 @@ def _steadiness(record: Record, passed: list[Result]) -> Iterable[str]:
     """Outliers, drift, warm-ups that did not settle, and the machine itself."""
     if passed:
         far, samples = sum(outliers(r.blocks) for r in passed), sum(len(r.seconds) for r in passed)
-        yield f"{samples:,} samples, {far:,} of them far beyond the quartiles of their case; all of them count above"
+        yield (
+            f"{samples:,} samples, {far:,} of them more than {FENCE:g} interquartile ranges outside the quartiles of "
+            "their case; all of them count above"
+        )
     moved = [(result, change) for result in passed if abs(change := drift(result.blocks) or 0.0) > _DRIFT]
     for result, change in moved:
-        yield f"drift: {result.case.title}: {change:+.0%} from its first rounds to its last"
+        yield f"drift: {result.case.title}: {change:+.0%}, the last third of its rounds against the first"
     restless = [r.case.title for r in passed if r.warm_up and any(w.stable is False for w in r.warm_up)]
     if restless:
         yield f"times had not settled when the warm-up ended, in one worker at least: {', '.join(restless)}"
+    slow = [r.case.title for r in passed if r.warm_up and any(w.stable is None for w in r.warm_up)]
+    if slow:
+        yield f"too slow for a warm-up that shows whether times have settled: {', '.join(slow)}"
     speeds = all_seconds(record.speed)
     if len(speeds) > 1:
         slowest = figures(max(speeds) / float(np.median(speeds)))

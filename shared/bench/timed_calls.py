@@ -46,10 +46,10 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
         return True
     if number and longest > going.seconds_left:
         if number < LEAST_WORKERS:
-            processes = f"{number} fresh process{'es' if number > 1 else ''}"
             means = "more would narrow the intervals" if number > 1 else "the intervals know nothing of that one's luck"
             record.notes.append(
-                f"the budget of {settings.budget:g} s was spent after {processes} of each framework: {means}"
+                f"{number} fresh process{'es' if number > 1 else ''} of each framework instead of {LEAST_WORKERS}: "
+                f"another did not fit into the budget of {settings.budget:g} s; {means}"
             )
         return True
     return False

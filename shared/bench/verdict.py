@@ -7,6 +7,7 @@ from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.statistics import Estimate, break_even, cheapest_by_calls, time_ratio
 from shared.bench.text import duration, figures, ratio_interval, size
+from shared.variants import SAME_CODE
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,33 @@ class Verdict:
 
     @property
     def price(self) -> list[str]:
-        """What comes with it: compiling, break-even and memory, a sentence each."""
-        return [line for line in (self._first_calls(), self._break_even(), self._memory()) if line]
+        """What comes with it: the other variants, compiling, break-even and memory, a sentence each."""
+        lines = self._same_code(), self._by_variant(), self._first_calls(), self._break_even(), self._memory()
+        return [line for line in lines if line]
+
+    def _same_code(self) -> str:
+        variants = {result.case.variant for result in self.best}
+        if len(self.best) < 2 or self.device != "cpu" or len(variants) > 1 or not variants <= set(SAME_CODE):
+            return ""
+        return "same code: both ran the same native kernel; what differs is what each framework does around it."
+
+    def _by_variant(self) -> str:
+        """How the frameworks compare where both run the same variant."""
+        own: dict[str, dict[str, Result]] = {}
+        for result in self.others:
+            own.setdefault(result.case.variant, {}).setdefault(result.case.framework, result)
+        parts = []
+        for variant, results in own.items():
+            ranked = sorted(results.values(), key=lambda result: result.time.value)
+            ratio = time_ratio(ranked[1].blocks, ranked[0].blocks) if len(ranked) == 2 else None
+            if ratio is None or math.isnan(ratio.low):
+                continue
+            if ratio.value < 1:
+                ranked, ratio = ranked[::-1], Estimate(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+            name, interval = FRAMEWORKS[ranked[0].case.framework], ratio_interval(ratio)
+            told = "no difference" if ratio.holds(1.0) else f"{name} {figures(ratio.value)} times as fast"
+            parts.append(f"{variant} {told} ({interval})")
+        return f"variant by variant: {'; '.join(parts)}." if len(own) > 1 and parts else ""
 
     def _first_calls(self) -> str:
         parts = []
@@ -84,9 +110,13 @@ class Verdict:
             return ""
         names = [f"{FRAMEWORKS[result.case.framework]} {result.case.variant}" for _, result in steps]
         if len(steps) == 1:
-            return f"break-even: {names[0]} takes the least time in all from the first call on."
-        later = [f"{name} from call {calls:,} on" for (calls, _), name in zip(steps[1:], names[1:], strict=True)]
-        return f"break-even, first call included: {names[0]} takes the least time in all at first, {', '.join(later)}."
+            return f"break-even: {names[0]} takes the least time in all from the first call on, with empty caches."
+        ends = [calls - 1 for calls, _ in steps[1:]]
+        until = [f"{name} up to call {end:,}" for name, end in zip(names, ends, strict=False)]
+        return (
+            f"break-even, first call with empty caches included: least time in all takes {', then '.join(until)}, "
+            f"from then on {names[-1]}."
+        )
 
     def _memory(self) -> str:
         known = [result for result in self.best if result.peak_bytes is not None]

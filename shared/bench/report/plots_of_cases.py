@@ -14,7 +14,7 @@ from shared.bench.report.svg import ACCENTS, GRID, INK, MUTED, PAPER, WIDTH, Plo
 from shared.bench.text import duration
 
 _ROW, _GAP = 16, 6  # heights of a row, and of the space above a variant
-_LEFT = 56  # where the rows begin, right of the frameworks' names
+_LEFT, _RIGHT = 56, 6  # margins: the rows begin right of the frameworks' names
 _SHAPES = {"jax": "o", "torch": "D"}
 
 
@@ -130,8 +130,8 @@ def _rows(
         groups.setdefault(result.case.variant, []).append(index)
     inner = _ROW * (len(results) + len(groups)) + _GAP * len(groups)
     top, bottom = 4, 34 if unit else 22
-    axes = new_axes(inner + top + bottom, _LEFT, 6, top, bottom)
-    room = WIDTH - _LEFT - 6
+    axes = new_axes(inner + top + bottom, _LEFT, _RIGHT, top, bottom)
+    room = WIDTH - _LEFT - _RIGHT
     # every row's label must fit to the right of its end
     decades = 0.3
     for end, label in zip(ends, labels, strict=True):
@@ -141,7 +141,11 @@ def _rows(
     axes.set_xscale("log")
     axes.set_xlim(base, base * 10**decades)
     axes.set_ylim(inner, 0)
-    ticks = log_ticks(base, base * 10**decades, room)
+    ticks = [
+        tick
+        for tick in log_ticks(base, base * 10**decades, room)
+        if math.log10(tick / base) / decades * room + label_width(tick_text(tick)) / 2 < room + _RIGHT
+    ]
     axes.set_xticks(ticks, [tick_text(tick) for tick in ticks])
     axes.minorticks_off()
     axes.set_xlabel(unit, labelpad=2)

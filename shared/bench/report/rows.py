@@ -146,7 +146,10 @@ def environment_table(record: Record) -> Table:
 def settings_table(record: Record) -> Table:
     """Everything that was asked for, defaults included."""
     settings = record.settings
-    named = {entry.name: getattr(settings, entry.name) for entry in fields(settings)} if settings else {}
+    # what only the trial of the protocol asks for is shown where it was
+    hidden = () if settings is None or settings.sides > 1 else ("sides", "handicap")
+    given = [entry.name for entry in fields(settings) if entry.name not in hidden] if settings else []
+    named = {name: getattr(settings, name) for name in given}
     return Table("Settings", ("name", "value"), list(_flat(named)), ("left", "left"))
 
 
