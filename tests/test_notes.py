@@ -14,7 +14,10 @@ from shared.bench.record import Result, WarmUp
 
 ONE_PASS = Settings(input="random", passes=("score",))
 GATE = "every time above passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
-FAR = "{} samples, {} of them more than 3 interquartile ranges outside the quartiles of their case; all of them count above"
+FAR = (
+    "{} samples, {} of them more than 3 interquartile ranges outside the quartiles of their case; "
+    "all of them count above"
+)
 
 
 def lines_of(*results: Result, settings: Settings = ONE_PASS, **others: Any) -> list[str]:
