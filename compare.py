@@ -1,13 +1,16 @@
 """Time the same kernels in JAX and in PyTorch, each proved right first. Parse, run, print; nothing is measured here."""
 
+import contextlib
 import dataclasses
 import errno
+import io
 import itertools
 import os
 import shlex
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -64,19 +67,27 @@ def _measure(settings: Settings, record: Record, request: Request) -> int:
     except DoesNotFit as error:
         return _fail(f"cannot go on with {request.resume}: {error}")
     except (SequenceError, NothingToMeasure, MemoryError) as error:
-        return _fail(str(error) or "the input does not fit into memory")
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
-            raise
-        # the folder for temporary files
-        return _fail(f"cannot write to {tempfile.gettempdir()}: {error.strerror}")
+        code = _fail(str(error) or "the input does not fit into memory")
     except KeyboardInterrupt:
         code = 130
-        print("interrupted; this is what was finished:", file=sys.stderr)
-    print(report(record))
-    for problem in [*keep.finish(), *write_reports([record], request.report, request.markdown)]:
+        _say("interrupted; this is what was finished:")
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):  # the folder for temporary files
+            code = _fail(f"cannot write to {tempfile.gettempdir()}: {error.strerror}")
+        else:
+            traceback.print_exc()
+            code = 1
+    except Exception:  # whatever it is, what was measured is not lost
+        traceback.print_exc()
+        code = 1
+    if code not in (0, 130) and not record.results:
+        return code
+    # the files first: the reader of what is printed may have gone
+    problems = [*keep.finish(), *write_reports([record], request.report, request.markdown)]
+    for problem in problems:
         failed = _fail(problem)
         code = code or failed
+    print(report(record))
     return code or (1 if record.went_wrong else 0)
 
 
@@ -107,8 +118,14 @@ def _read(path: Path) -> Record:
 
 
 def _fail(text: str) -> int:
-    print(f"compare.py: error: {text}", file=sys.stderr)
+    _say(f"compare.py: error: {text}")
     return 2
+
+
+def _say(text: str) -> None:
+    """To standard error, whose reader may have gone."""
+    with contextlib.suppress(BrokenPipeError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def _list(settings: Settings) -> int:
@@ -151,6 +168,8 @@ def _listed(abilities: dict[str, Abilities]) -> Iterator[str]:
 if __name__ == "__main__":
     # a polite kill ends like Ctrl-C: workers stopped, what is finished printed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # "…" is shown as "?" where the terminal does not know it
     try:
         exit_code = main()
         sys.stdout.flush()

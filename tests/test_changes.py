@@ -55,9 +55,15 @@ def test_a_case_is_slower_faster_or_the_same(seconds: float, ratio: str, word: s
 
 
 def test_it_is_the_same_when_the_interval_holds_1():
+    other = [Block(worker, 0, (seconds,)) for worker, seconds in enumerate((0.248, 0.25, 0.253))]
+    row = row_of(steady(VMAP, 0.25), replace(steady(VMAP, 0.25), blocks=other))
+    assert (row[RATIO], row[WORD]) == ("1.00", "same")
+
+
+def test_it_is_not_decided_when_the_interval_holds_much_more_than_1():
     other = [Block(worker, 0, (seconds,)) for worker, seconds in enumerate((0.2, 0.26, 0.338))]
     row = row_of(steady(VMAP, 0.25), replace(steady(VMAP, 0.25), blocks=other))
-    assert (row[RATIO], row[WORD]) == ("1.04", "same")
+    assert (row[RATIO], row[WORD]) == ("1.04", "not decided")
 
 
 @pytest.mark.parametrize("other", ["old", "new"])
@@ -119,14 +125,21 @@ def test_the_summary_counts():
     new = [steady(case("jax", variant), seconds) for variant, seconds in times.items()]
     bad = ended(OTHER, "failed", "because")
     lines = lines_of(record(*old, bad), record(*new, steady(OTHER, 0.25)))
-    assert lines[-1] == "4 cases measured in both: 1 slower, 2 faster, 1 with no difference"
+    assert lines[-1] == "4 cases measured in both: 1 slower, 2 faster, 1 with no difference, 0 not decided"
+
+
+def test_the_summary_tells_how_fast_the_machine_itself_was():
+    old, new = (record(steady(VMAP, 0.25), speed=blocks([seconds] * 3)) for seconds in (0.004, 0.0041))
+    assert lines_of(old, new)[-1] == (
+        "the same plain Python work took +2.5% in the new run, which the intervals do not know"
+    )
 
 
 def test_what_only_one_run_has_is_told():
     lines = lines_of(record(steady(VMAP, 0.25)), record(steady(OTHER, 0.25), steady(case("jax", "fused"), 0.25)))
     assert "no case is in both runs" in lines
     assert lines[-3:] == [
-        "0 cases measured in both: 0 slower, 0 faster, 0 with no difference",
+        "0 cases measured in both: 0 slower, 0 faster, 0 with no difference, 0 not decided",
         "only in the old run: JAX vmap score",
         "only in the new run: PyTorch wavefront marginals, not compiled, JAX fused score",
     ]

@@ -109,9 +109,18 @@ def test_what_cannot_be_measured_is_told_in_its_own_words(
     assert (done.code, done.err[-1], done.out) == (code, line, "")
 
 
-def test_an_error_of_the_program_itself_is_not_hidden(end_with: Callable[..., Ended]):
-    with pytest.raises(OSError, match="broken"):
-        end_with(a_run(then=raises(OSError(5, "broken"))))
+@pytest.mark.parametrize("error", [OSError(5, "broken"), KeyError("broken")], ids=["system", "program"])
+def test_an_error_of_the_program_itself_is_not_hidden_and_costs_no_result(
+    end_with: Callable[..., Ended], tmp_path: Path, error: Exception
+):
+    done = end_with(a_run(FINE, then=raises(error)))
+    assert done.code == 1 and "broken" in done.err[-1] and any("Traceback" in line for line in done.err)
+    assert VERDICT in done.out.splitlines() and kept(tmp_path) == [FINE]
+
+
+def test_an_error_before_anything_was_measured_prints_no_table(end_with: Callable[..., Ended]):
+    done = end_with(a_run(then=raises(KeyError("broken"))))
+    assert (done.code, done.out) == (1, "")
 
 
 def test_a_full_folder_for_temporary_files_is_told(end_with: Callable[..., Ended]):
@@ -120,11 +129,31 @@ def test_a_full_folder_for_temporary_files_is_told(end_with: Callable[..., Ended
 
 
 def test_an_error_in_the_middle_of_a_run_leaves_what_was_finished(end_with: Callable[..., Ended], tmp_path: Path):
-    end_with(a_run(FINE, then=raises(MemoryError())))
-    assert Record.read(tmp_path / "run.json").results == [FINE]
+    done = end_with(a_run(FINE, then=raises(MemoryError())))
+    assert done.code == 2 and VERDICT in done.out.splitlines() and kept(tmp_path) == [FINE]
 
 
-def test_files_that_cannot_be_written_at_the_end_are_told_after_everything_was_printed(
+def test_the_files_are_written_even_if_nothing_can_be_printed(
+    end_with: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(command, "report", lambda record: raises(BrokenPipeError())())
+    with pytest.raises(BrokenPipeError):
+        end_with(a_run(FINE))
+    assert kept(tmp_path) == [FINE]
+
+
+def test_a_report_that_cannot_be_made_costs_neither_the_others_nor_the_table(
+    end_with: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    end = end_with
+    monkeypatch.setattr(outputs, "_page", lambda records: raises(ImportError("no matplotlib"))())
+    done = end(a_run(FINE))
+    assert done.code == 2 and VERDICT in done.out.splitlines()
+    assert done.err[-1] == "compare.py: error: cannot make page.html: ImportError('no matplotlib')"
+    assert (tmp_path / "page.md").read_text() == "1 results"
+
+
+def test_files_that_cannot_be_written_at_the_end_are_told_and_everything_is_printed(
     end_with: Callable[..., Ended], tmp_path: Path
 ):
     folder = tmp_path / "folder"

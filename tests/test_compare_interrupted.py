@@ -212,6 +212,17 @@ def test_a_case_that_failed_is_tried_again_when_a_run_is_gone_on_with(tmp_path: 
     done = run_compare("--resume", str(path))
     assert done.returncode == 0, done.stderr
     assert [case["status"] for case in stored(path)["cases"]] == ["ok", "ok"]
+    assert all(case["blocks"] for case in stored(path)["cases"])
+
+
+def test_a_case_that_has_no_times_gets_some_though_its_run_has_all_its_workers(tmp_path: Path):
+    path = tmp_path / "run.json"
+    assert run_compare(*TWO, "--json", str(path)).returncode == 0
+    record = stored(path)
+    record["cases"][0].pop("blocks")
+    path.write_text(json.dumps(record))
+    assert run_compare("--resume", str(path)).returncode == 0
+    assert all(case["blocks"] for case in stored(path)["cases"])
 
 
 @pytest.mark.parametrize(

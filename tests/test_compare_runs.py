@@ -193,7 +193,7 @@ def test_a_budget_that_is_too_short_is_told_and_the_least_is_measured():
     assert done.returncode == 0, done.stderr
     assert rows(done.stdout)["score", "JAX", "vmap"]["95% interval"] != "–"
     assert (
-        "1 fresh process of each framework instead of 5: another did not fit into the budget of 0.5 s; "
+        "1 fresh process of each framework: one more did not fit into the budget of 0.5 s; "
         "the intervals know nothing of that one's luck"
     ) in done.stdout.splitlines()
     assert "new shape not measured: JAX vmap score: the budget of 0.5 s had no room for it" in done.stdout

@@ -57,7 +57,7 @@ def test_it_runs_every_case_against_itself_with_and_without_a_handicap(monkeypat
 def test_what_was_counted_is_printed_and_written(monkeypatch, tmp_path, capsys):
     path = tmp_path / "trial.json"
     protocol = Protocol(honest={1: 1.03})
-    assert tried(monkeypatch, protocol, "--runs", "2", "--planted-runs", "1", "--json", str(path)) == 0
+    assert tried(monkeypatch, protocol, "--runs", "2", "--planted-runs", "1", "--json", str(path)) == 1
     out = capsys.readouterr().out
     assert "A/A: 4 of 8 comparisons of a case with itself call a difference\n  JAX wavefront score, seed 1: " in out
     assert "planted 5%: found in 2 of 2; missed:\n" in out
@@ -70,10 +70,10 @@ def test_what_was_counted_is_printed_and_written(monkeypatch, tmp_path, capsys):
     assert found["planted"][0]["ratio"] == pytest.approx(1.05)
 
 
-@pytest.mark.parametrize(("alarming", "code"), [(2, 0), (3, 1)])
-def test_more_than_ten_false_alarms_are_a_failure(monkeypatch, alarming, code):
+@pytest.mark.parametrize(("alarming", "code"), [(1, 0), (2, 1)])
+def test_more_false_alarms_than_one_in_ten_are_a_failure(monkeypatch, alarming, code):
     protocol = Protocol(honest=dict.fromkeys(range(alarming), 0.97))  # four comparisons each
-    assert tried(monkeypatch, protocol, "--runs", "4", "--planted-runs", "0") == code
+    assert tried(monkeypatch, protocol, "--runs", "10", "--planted-runs", "0") == code
 
 
 def test_a_planted_difference_that_is_not_found_is_a_failure(monkeypatch, capsys):

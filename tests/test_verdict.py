@@ -10,7 +10,7 @@ from hand_made import blocks, case, ended, record, right, steady
 from shared.bench.plan import Settings
 from shared.bench.record import Compilation, Result
 from shared.bench.statistics import Block
-from shared.bench.text import ratio_interval
+from shared.bench.text import near_one, ratio_interval
 from shared.bench.verdict import Verdict, verdicts
 
 ONE_PASS = Settings(passes=("score",))
@@ -66,14 +66,21 @@ def test_it_goes_by_the_median_not_by_the_best_sample():
 
 def test_it_is_no_difference_when_the_interval_holds_1():
     jax = of("jax", [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
-    torch = of("torch", [[0.98, 0.98, 0.98], [1.04, 1.04, 1.04]])
+    torch = of("torch", [[0.998, 0.998, 0.998], [1.004, 1.004, 1.004]])
     found = verdict(jax, torch)
     assert found.ratio is not None and found.ratio.low < 1 < found.ratio.high
     assert not found.is_difference and found.is_sure
     assert found.sentence == (
-        "no difference between JAX (vmap, 1.00 s per call) and PyTorch (vmap, 1.01 s per call); ratio 1.01, "
-        f"95% interval {ratio_interval(found.ratio)}."
+        "no difference between JAX (vmap, 1.00 s per call) and PyTorch (vmap, 1.00 s per call); ratio "
+        f"{near_one(found.ratio.value)}, 95% interval {ratio_interval(found.ratio)}."
     )
+
+
+def test_it_is_not_decided_when_the_interval_holds_much_more_than_1():
+    jax = of("jax", [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    found = verdict(jax, of("torch", [[0.98, 0.98, 0.98], [1.04, 1.04, 1.04]]))
+    assert found.ratio is not None and found.ratio.is_wide and not found.is_difference
+    assert found.sentence.startswith("not decided between JAX (vmap, 1.00 s per call) and PyTorch (vmap, 1.01 s per")
 
 
 def test_an_interval_that_ends_just_above_1_shows_that_it_does():
@@ -212,7 +219,10 @@ def test_a_first_call_is_split_only_where_something_was_compiled():
         assert "tracing" not in told(**split)
 
 
-FROM_THE_FIRST = "break-even: JAX vmap takes the least time in all from the first call on, with empty caches."
+FROM_THE_FIRST = (
+    "break-even: JAX vmap takes the least time in all from the first call on, with empty caches; "
+    "nothing is surely faster later."
+)
 
 
 def test_a_dearer_first_call_that_pays_is_told_with_its_number_of_calls():

@@ -55,7 +55,9 @@ def _row(old: Result, new: Result, ratio: Estimate | None) -> list[str]:
 def _word(ratio: Estimate) -> str:
     if math.isnan(ratio.low):
         return "one worker"
-    return "same" if ratio.holds(1.0) else "slower" if ratio.value > 1 else "faster"
+    if ratio.holds(1.0):
+        return "not decided" if ratio.is_wide else "same"
+    return "slower" if ratio.value > 1 else "faster"
 
 
 def _changed(values: Sequence, shown) -> str:
@@ -71,8 +73,12 @@ def _summary(old: Record, new: Record, ratios: Sequence[Estimate]) -> Iterator[s
     words = [_word(ratio) for ratio in ratios]
     yield (
         f"{len(words)} cases measured in both: {words.count('slower')} slower, {words.count('faster')} faster, "
-        f"{words.count('same')} with no difference"
+        f"{words.count('same')} with no difference, "
+        f"{words.count('not decided') + words.count('one worker')} not decided"
     )
+    if old.speed and new.speed:
+        change = _median_speed(new.speed) / _median_speed(old.speed) - 1
+        yield f"the same plain Python work took {change:+.1%} in the new run, which the intervals do not know"
     for title, one, other in (("old", old, new), ("new", new, old)):
         theirs: set[Case] = {result.case for result in other.results}
         alone = [result.case.title for result in one.results if result.case not in theirs]

@@ -27,7 +27,8 @@ def measure_first_calls(going: Going, cases: list[Case]) -> None:
 
 def _first_call(going: Going, result: Result) -> None:
     case, settings, team = result.case, going.settings, going.team
-    if settings.device != "cpu" and team.is_running(case) and team.worker(case).peak_only_rises:
+    running = team.running(case)
+    if settings.device != "cpu" and running is not None and running.peak_only_rises:
         team.stop(case)  # its counter of memory tells of one case only
     reply = going.ask(case, "cold", PATIENCE_SECONDS, settings.compile_limit, is_ladder=settings.ladder)
     if reply.status != "ok":
@@ -51,8 +52,9 @@ def _new_shape(going: Going, result: Result, expected: float) -> None:
         result.retrace_note = f"the budget of {settings.budget:g} s had no room for it"
         return
     limit = settings.compile_limit + PATIENCE_SECONDS
+    result.retrace_note = "interrupted"  # unless it goes on
     reply = going.ask_worker(result.case, "retrace", limit, case=result.case.as_json())
     if reply.status == "ok":
-        result.retrace = Compilation(**reply.details["retrace"])
+        result.retrace, result.retrace_note = Compilation(**reply.details["retrace"]), None
     else:
         result.retrace_note = reply.reason

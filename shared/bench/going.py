@@ -1,5 +1,6 @@
 """A run that is going on: what its phases share."""
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from shared.bench.plan import Case, Settings
 from shared.bench.progress import Progress
 from shared.bench.record import Gate, Record
 from shared.bench.team import Team
-from shared.bench.workers import Reply, Unavailable
+from shared.bench.workers import Reply, Unavailable, Worker
 
 # how long a worker may take for anything but compiling, beside what its calls are expected to take
 PATIENCE_SECONDS = 60.0
@@ -38,16 +39,23 @@ class Going:
         """
         taken: dict[str, float | None] = {}
         for case in {case.seat: case for case in cases if case.compiled}.values():
-            limit = self.settings.compile_limit + PATIENCE_SECONDS
-            taken[case.framework] = self.ask_worker(case, "start_compiler", limit).details.get("seconds")
+            with contextlib.suppress(Unavailable):  # the cases will tell
+                taken[case.framework] = self._start_compiler(self.team.worker(case)).details.get("seconds")
         return taken
+
+    def _start_compiler(self, worker: Worker) -> Reply:
+        worker.has_started_compiler = True
+        return worker.ask("start_compiler", self.settings.compile_limit + PATIENCE_SECONDS)
 
     def ask_worker(self, case: Case, do: str, limit: float, first: float | None = None, /, **more: Any) -> Reply:
         """Have the case's worker do something that is no verdict on the case; a worker that is gone is replaced first.
 
-        limit, first: as `Worker.ask` has them.
+        The one in its place has its compiler started too. limit, first: as `Worker.ask` has them.
         """
         try:
+            worker = self.team.worker(case)
+            if case.compiled and not worker.has_started_compiler:
+                self._start_compiler(worker)
             return self.team.worker(case).ask(do, limit, first, **more)
         except Unavailable as error:
             return Reply("failed", f"the worker could not be started again: {error}", {})

@@ -5,6 +5,7 @@ import os
 import stat
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,6 +72,9 @@ def write_reports(records: Sequence[Record], page: Path | None, markdown: Path |
                 write_whole(path, make(records))
             except OSError as error:
                 problems.append(f"cannot write {path}: {error.strerror}")
+            except Exception as error:  # one output that cannot be made must not cost the others
+                traceback.print_exc()
+                problems.append(f"cannot make {path}: {error!r}")
     return problems
 
 

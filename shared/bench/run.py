@@ -47,7 +47,10 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         keep()
 
     inputs = PROBLEMS[settings.problem].inputs(settings)
-    with tempfile.TemporaryDirectory(prefix="compare-") as name, team_of(settings, Path(name), progress.tick) as team:
+    with (
+        tempfile.TemporaryDirectory(prefix="compare-", ignore_cleanup_errors=True) as name,
+        team_of(settings, Path(name), progress.tick) as team,
+    ):
         going = Going(settings, record, progress, keep_with_time, team, start)
         workers, missing = team.start_all(progress.say)
         abilities = abilities_of(workers)
@@ -73,6 +76,8 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         team.stop()
         if not settings.ladder:
             measure_timed_calls(going, cases)
+        if machine()["git_commit"] != environment["git_commit"]:
+            record.notes.append("the files of this checkout changed while it ran: fresh processes took what they found")
         record.finished = now()
         keep_with_time()
 

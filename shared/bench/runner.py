@@ -49,6 +49,7 @@ class _Call:
         self._arguments = [
             None if array is None else self._backend.to_device(array.copy(), self._device) for array in self._given
         ]
+        self._backend.wait([argument for argument in self._arguments if argument is not None])
 
     def release(self) -> None:
         """Let go of the arguments: other cases need the memory. `place` brings them back."""
@@ -82,13 +83,15 @@ class Runner:
             memory = backend.DeviceMemory(self.device) if on_accelerator else ProcessMemory()
             if on_accelerator:  # a counter that cannot be set back must begin before anything has run
                 memory.start()
-            facts = self._first_call(case, call)
+            # a counter that only rises must be read before the gate has run anything
+            only_rises = on_accelerator and backend.peak_only_rises
+            facts = self._first_call(case, call, memory if only_rises else None)
             facts["cold"] = facts.pop("first")
             second, result = timed(call)
             facts["output_bytes"] = backend.to_numpy(result).nbytes
             del result
             # the ladder times two calls and no more: a call for memory's sake may take as long as they did
-            if not is_ladder:
+            if not is_ladder and not only_rises:
                 memory.start()
                 call()
                 facts["peak_bytes"] = memory.stop()
@@ -151,15 +154,16 @@ class Runner:
         score = self.backend.function(case["problem"], case["variant"], inputs.options, case["unroll"])
         return self.backend.pass_function(case["pass_name"], score, case["compiled"])
 
-    def _first_call(self, case: dict[str, Any], call: _Call) -> dict[str, Any]:
-        """Time it, split it, tell the parent at once, and gate the result."""
+    def _first_call(self, case: dict[str, Any], call: _Call, memory: Any = None) -> dict[str, Any]:
+        """Time it, split it, tell the parent at once, and gate the result. memory: to be read before the gate."""
         with self.backend.compile_times() as split:
             seconds, result = timed(call)
+        peak = {} if memory is None else {"peak_bytes": memory.stop()}
         self.send(event="first_call", seconds=seconds)
         verdict, gate = self.witness.judge(case, self.backend.to_numpy(result))
         if not verdict.passed:
             raise Wrong(verdict.text, gate)
-        return {"first": {"seconds": seconds, **asdict(split)}, "gate": gate}
+        return {"first": {"seconds": seconds, **asdict(split)}, "gate": gate, **peak}
 
     def _cache(self, case: dict[str, Any]) -> Path:
         """Where the compilers keep what they make for this case, for every process of the run."""

@@ -20,6 +20,8 @@ RESAMPLES = 4000  # of the rounds of a single worker
 CONFIDENCE = 0.95
 # Tukey's far-out fence: this many interquartile ranges beyond the quartiles
 FENCE = 3.0
+# An interval that holds 1 says "no difference" if it is narrower than this to each side; a wider one says nothing.
+WIDE = 0.05
 
 
 class Block(NamedTuple):
@@ -41,6 +43,11 @@ class Estimate(NamedTuple):
     def relative_half_width(self) -> float:
         """Half of the interval as a fraction of the value."""
         return (self.high - self.low) / 2 / self.value
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the interval is so wide that a difference of WIDE would not show."""
+        return not self.relative_half_width <= WIDE
 
     def holds(self, value: float) -> bool:
         """Whether a value is inside the interval."""

@@ -32,10 +32,10 @@ class Team:
     def _start(self, seat: Seat) -> None:
         self._workers[seat] = Worker(seat[0], self._settings, self._folder, self._tick)
 
-    def is_running(self, case: Case) -> bool:
-        """Whether the case's worker is there and alive."""
+    def running(self, case: Case) -> Worker | None:
+        """The case's worker if it is there and alive."""
         worker = self._workers.get(case.seat)
-        return worker is not None and worker.alive
+        return worker if worker is not None and worker.alive else None
 
     def any(self) -> Worker | None:
         """A worker that can be asked for something that is no case's."""

@@ -36,10 +36,11 @@ def time_interval(time: Estimate) -> str:
 
 def ratio_interval(ratio: Estimate) -> str:
     """The interval of a ratio, with enough figures to see on which side of 1 it lies."""
-    return f"{_near_one(ratio.low)} … {_near_one(ratio.high)}"
+    return f"{near_one(ratio.low)} … {near_one(ratio.high)}"
 
 
-def _near_one(value: float) -> str:
+def near_one(value: float) -> str:
+    """A ratio in three figures, or in as many as show on which side of 1 it lies."""
     text = figures(value)
     digits = 3
     while float(text) == 1.0 != value and digits < 16:

@@ -27,7 +27,8 @@ def measure_timed_calls(going: Going, cases: list[Case]) -> None:
     number = 1 + max((block.worker for result in going.record.results for block in result.blocks), default=-1)
     longest = 0.0
     while cases := [case for case in cases if going.record.result(case).status == "ok"]:
-        if _is_enough(going, number, longest):
+        # what a run before this one left without times gets some, whatever else there is
+        if all(going.record.result(case).blocks for case in cases) and _is_enough(going, number, longest):
             break
         began = time.monotonic()
         _tell_time_left(going, number, longest)
@@ -42,17 +43,26 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
     settings, record = going.settings, going.record
     if settings.workers is not None:
         return number >= settings.workers
-    if number >= MOST_WORKERS or (number >= LEAST_WORKERS and is_precise(deciding(record), settings)):
+    precise = is_precise(deciding(record), settings)
+    if number >= LEAST_WORKERS and precise:
         return True
-    if number and longest > going.seconds_left:
-        if number < LEAST_WORKERS:
-            means = "more would narrow the intervals" if number > 1 else "the intervals know nothing of that one's luck"
-            record.notes.append(
-                f"{number} fresh process{'es' if number > 1 else ''} of each framework instead of {LEAST_WORKERS}: "
-                f"another did not fit into the budget of {settings.budget:g} s; {means}"
-            )
-        return True
-    return False
+    if number < MOST_WORKERS and longest <= going.seconds_left:
+        return False
+    count = f"{number} fresh process{'es' if number > 1 else ''} of each framework"
+    why = (
+        f"one more did not fit into the budget of {settings.budget:g} s"
+        if number < MOST_WORKERS
+        else "no more are tried"
+    )
+    if number == 1:
+        record.notes.append(f"{count}: {why}; the intervals know nothing of that one's luck")
+    elif not precise:
+        reached = max(estimate.relative_half_width for estimate in deciding(record))
+        asked = f"±{settings.precision:.1%} was asked for"
+        record.notes.append(f"{count}: {why}; the widest interval of a verdict is ±{reached:.1%}, {asked}")
+    else:
+        record.notes.append(f"{count} instead of {LEAST_WORKERS}: {why}")
+    return True
 
 
 def _tell_time_left(going: Going, number: int, longest: float) -> None:
@@ -110,7 +120,9 @@ def _prepare(going: Going, case: Case) -> float | None:
     result.warm.append(Compilation(**found["warm"]))
     result.warm_up.append(WarmUp(**found["warm_up"]))
     result.device_seconds = found["device_seconds"]
-    going.team.worker(case).holds.add(case)
+    running = going.team.running(case)
+    if running is not None:
+        running.holds.add(case)
     return found["call_seconds"]
 
 
@@ -119,8 +131,8 @@ def _sample(going: Going, case: Case, number: int, round_number: int, expected: 
     result = going.record.result(case)
     if result.status != "ok":
         return
-    held = going.team.is_running(case) and case in going.team.worker(case).holds
-    if not held and _prepare(going, case) is None:
+    running = going.team.running(case)
+    if (running is None or case not in running.holds) and _prepare(going, case) is None:
         return
     calls = calls_in_block(expected)
     limit = PATIENCE_SECONDS + 10 * calls * expected

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.statistics import Estimate, break_even, cheapest_by_calls, time_ratio
-from shared.bench.text import duration, figures, ratio_interval, size
+from shared.bench.text import duration, near_one, ratio_interval, size
 from shared.variants import SAME_CODE
 
 
@@ -44,12 +44,13 @@ class Verdict:
         if self.ratio is None:
             return f"{first} and {second} were never measured in the same round, so they cannot be compared."
         if not self.is_sure:
-            factor = f"{figures(self.ratio.value)} times as fast as"
+            factor = f"{near_one(self.ratio.value)} times as fast as"
             return f"{first} was {factor} {second}; measured in one round only, which is not enough to decide by."
         interval = f"95% interval {ratio_interval(self.ratio)}"
         if self.is_difference:
-            return f"{first} was {figures(self.ratio.value)} times as fast as {second}; {interval}."
-        return f"no difference between {first} and {second}; ratio {figures(self.ratio.value)}, {interval}."
+            return f"{first} was {near_one(self.ratio.value)} times as fast as {second}; {interval}."
+        told = "not decided" if self.ratio.is_wide else "no difference"
+        return f"{told} between {first} and {second}; ratio {near_one(self.ratio.value)}, {interval}."
 
     @property
     def price(self) -> list[str]:
@@ -77,7 +78,9 @@ class Verdict:
             if ratio.value < 1:
                 ranked, ratio = ranked[::-1], Estimate(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
             name, interval = FRAMEWORKS[ranked[0].case.framework], ratio_interval(ratio)
-            told = "no difference" if ratio.holds(1.0) else f"{name} {figures(ratio.value)} times as fast"
+            told = f"{name} {near_one(ratio.value)} times as fast"
+            if ratio.holds(1.0):
+                told = "not decided" if ratio.is_wide else "no difference"
             parts.append(f"{variant} {told} ({interval})")
         return f"variant by variant: {'; '.join(parts)}." if len(own) > 1 and parts else ""
 
@@ -97,6 +100,8 @@ class Verdict:
 
     def _break_even(self) -> str:
         known = [result for result in self.others if result.cold is not None]
+        if len(known) < 2:
+            return ""
         steps: list[tuple[int, Result]] = []
         for calls, index in cheapest_by_calls([result.cost for result in known]):
             if not steps:
@@ -110,7 +115,10 @@ class Verdict:
             return ""
         names = [f"{FRAMEWORKS[result.case.framework]} {result.case.variant}" for _, result in steps]
         if len(steps) == 1:
-            return f"break-even: {names[0]} takes the least time in all from the first call on, with empty caches."
+            return (
+                f"break-even: {names[0]} takes the least time in all from the first call on, with empty caches; "
+                "nothing is surely faster later."
+            )
         ends = [calls - 1 for calls, _ in steps[1:]]
         until = [f"{name} up to call {end:,}" for name, end in zip(names, ends, strict=False)]
         return (

@@ -45,7 +45,7 @@ class Worker:
     """One framework's process."""
 
     def __init__(self, framework: str, settings: Settings, folder: Path, tick: Callable[[], None]) -> None:
-        self.framework, self._tick = framework, tick
+        self._tick, self._stopped = tick, False
         self._log = (folder / f"{framework}-{os.urandom(3).hex()}.log").open("w+b")
         command = [sys.executable, "-W", "ignore", "-m", "shared.bench.worker", framework]
         command += [settings.device, str(settings.threads), str(folder)]
@@ -78,6 +78,7 @@ class Worker:
         self.environment: dict[str, Any] = hello["environment"]
         self.peak_only_rises: bool = hello["peak_only_rises"]
         self.holds: set[Case] = set()  # the cases that it has prepared
+        self.has_started_compiler = False
         problem = _placement_problem(hello, settings.threads)
         if problem:
             self.stop()
@@ -119,6 +120,9 @@ class Worker:
 
     def stop(self) -> None:
         """End the process and all that it started."""
+        if self._stopped:  # its number may be another's by now
+            return
+        self._stopped = True
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()

@@ -15,7 +15,7 @@ from shared.bench.report import rows
 from shared.bench.report.cases import case_table
 from shared.bench.report.plots import Plot, plots
 from shared.bench.report.rows import Table, printable
-from shared.bench.text import figures, ratio_interval
+from shared.bench.text import near_one, ratio_interval
 from shared.bench.verdict import Verdict, verdicts
 
 # with more verdicts than this in a record their details are folded
@@ -122,13 +122,16 @@ def _glance(verdict: Verdict) -> tuple[str, str, str, str]:
     if not names:
         return "even", "Not measured", "", ""
     if verdict.ratio is None:
+        if len(names) > 1:
+            return "even", "Not decided", f"{names[0]} and {names[1]} share no round", "no interval"
         return "even", f"Only {names[0]}", "nothing to compare with", ""
-    factor = figures(verdict.ratio.value)
+    factor = near_one(verdict.ratio.value)
     if not verdict.is_sure:
         return "even", "Not decided", f"{names[0]} {factor}× as fast as {names[1]}, in one round", "no interval"
     interval = f"95% interval {ratio_interval(verdict.ratio)}"
     if not verdict.is_difference:
-        return "even", "No difference", f"{names[0]} {factor}× as fast as {names[1]}", interval
+        headline = "Not decided" if verdict.ratio.is_wide else "No difference"
+        return "even", headline, f"{names[0]} {factor}× as fast as {names[1]}", interval
     return verdict.best[0].case.framework, f"{names[0]} {factor}×", f"as fast as {names[1]}", interval
 
 
