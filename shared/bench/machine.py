@@ -40,16 +40,20 @@ def _cpu_name() -> str:
 
 
 def _git_commit() -> str | None:
-    """The commit of the code that runs, with "-dirty" when files differ from it; None outside a checkout."""
+    """The commit of the code that runs, with "-dirty" when files differ from it; None outside a checkout.
+
+    Recorded results are no code: a run may write its own there.
+    """
     here = Path(__file__).parent
+    status = "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results"
     try:
-        commit, status = (
+        commit, changed = (
             subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
-            for arguments in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+            for arguments in (("rev-parse", "HEAD"), status)
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit.strip() + ("-dirty" if status.strip() else "")
+    return commit.strip() + ("-dirty" if changed.strip() else "")
 
 
 def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
