@@ -118,7 +118,7 @@ def test_the_head_says_what_was_measured_and_where():
         "on Abacus 9, 1 core, Python 3.11, NumPy 2.4",
         "JAX 1.2.3; starting its compiler took 50.0 ms, once, not counted below",
         "PyTorch 1.2.3; starting its compiler took 50.0 ms, once, not counted below",
-        "4 fresh processes of each, 8 rounds in all, 5:12 minutes",
+        "4 fresh processes for each case, 8 rounds, 5:12 minutes",
     ]
 
 

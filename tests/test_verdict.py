@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import hand_made
 import pytest
@@ -11,7 +12,7 @@ from shared.bench.plan import Settings
 from shared.bench.record import Compilation, Result
 from shared.bench.statistics import Block
 from shared.bench.text import near_one, ratio_interval
-from shared.bench.verdict import Verdict, verdicts
+from shared.bench.verdict import Verdict, contenders, verdicts
 
 ONE_PASS = Settings(passes=("score",))
 
@@ -262,6 +263,37 @@ def test_without_a_gain_that_is_not_sure_the_number_is_that_of_the_two_that_are_
     sure = replace(of("torch", [[5.0] * 3] * 4, "wavefront"), cold=Compilation(1001.0))
     assert price(cheap, sure)["break-even"].endswith("up to call 201, from then on PyTorch wavefront.")
     assert price(cheap, unsure, sure)["break-even"] == price(cheap, sure)["break-even"]
+
+
+# who can still win
+
+
+def contending(*results: Result, **settings: Any) -> set[tuple[str, str]]:
+    made = record(*results, settings=replace(ONE_PASS, **settings))
+    return {(found.framework, found.variant) for found in contenders(made)}
+
+
+def test_what_is_surely_slower_than_its_frameworks_best_cannot_win():
+    results = [
+        *(steady(case(framework, "vmap"), 0.2) for framework in ("jax", "torch")),
+        *(steady(case(framework, "fused"), 0.1) for framework in ("jax", "torch")),
+    ]
+    assert contending(*results) == {("jax", "fused"), ("torch", "fused")}
+
+
+def test_what_is_not_surely_slower_still_can():
+    close = of("jax", [[0.98, 0.98, 0.98], [1.04, 1.04, 1.04]], "wavefront")
+    best = of("jax", [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0]], "fused")
+    assert contending(close, best, steady(case("torch", "vmap"), 9.0)) == {
+        ("jax", "wavefront"), ("jax", "fused"), ("torch", "vmap")
+    }  # fmt: skip
+
+
+def test_with_two_sides_all_cases_go_on():
+    sides = [
+        steady(case("jax", variant, side=side), t) for variant, t in (("vmap", 0.2), ("fused", 0.1)) for side in (1, 2)
+    ]
+    assert contending(*sides, sides=2) == {("jax", "vmap"), ("jax", "fused")}
 
 
 # the other variants

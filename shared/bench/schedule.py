@@ -13,7 +13,8 @@ from shared.bench.statistics import Estimate
 # A block of a fast case lasts about so long, and has so many calls at most; a slower call makes a block by itself.
 # Short blocks and many rounds: a busy neighbour comes and goes within a second, and is then in few of the pairs.
 BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
-# fresh workers without a number from the user: at least, and at most
+# fresh workers that time all cases; and without a number from the user as many as this in all, at least and at most
+ALL_CASES_WORKERS = 3
 LEAST_WORKERS, MOST_WORKERS = 5, 40
 
 

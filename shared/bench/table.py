@@ -1,6 +1,6 @@
 """What a person reads: the head, the table, the verdict in words; and the ladder's two tables."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tabulate import tabulate
 
@@ -40,10 +40,15 @@ def _head(record: Record) -> Iterable[str]:
         start = details.get("compiler_start_seconds")
         took = f"; starting its compiler took {duration(start)}, once, not counted below" if start else ""
         yield f"{FRAMEWORKS[name]} {details[name]}{gpu}{took}"
-    workers = 1 + max((block.worker for result in record.results for block in result.blocks), default=-1)
-    if workers and not settings.ladder:
-        rounds = len({(b.worker, b.round) for result in record.results for b in result.blocks})
-        yield f"{workers} fresh processes of each, {rounds} rounds in all, {clock(record.seconds)} minutes"
+    timed = [result.blocks for result in record.results if result.measured]
+    if timed and not settings.ladder:
+        workers = _from_to([len({block.worker for block in blocks}) for blocks in timed])
+        rounds = _from_to([len(blocks) for blocks in timed])
+        yield f"{workers} fresh processes for each case, {rounds} rounds, {clock(record.seconds)} minutes"
+
+
+def _from_to(counts: Sequence[int]) -> str:
+    return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else str(counts[0])
 
 
 def _tables(record: Record) -> Iterable[str]:

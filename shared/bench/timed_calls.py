@@ -1,4 +1,6 @@
-"""The second phase: fresh workers, several times over; in each, all cases are timed in turn, in rounds of short blocks.
+"""The second phase: fresh workers, several times over; in each, cases are timed in turn, in rounds of short blocks.
+
+The first workers time all cases, those that come after them the cases that can still win: they are for the verdicts.
 
 A worker's first call of a case is the first call of a new process that finds the caches on disk.
 """
@@ -9,6 +11,7 @@ from shared.bench.going import PATIENCE_SECONDS, Going
 from shared.bench.plan import Case
 from shared.bench.record import Compilation, WarmUp
 from shared.bench.schedule import (
+    ALL_CASES_WORKERS,
     LEAST_WORKERS,
     MOST_WORKERS,
     block_seconds,
@@ -19,23 +22,34 @@ from shared.bench.schedule import (
     rounds_that_fit,
 )
 from shared.bench.statistics import Block
-from shared.bench.verdict import deciding
+from shared.bench.verdict import contenders, deciding
 
 
 def measure_timed_calls(going: Going, cases: list[Case]) -> None:
     """Until the verdicts are precise or the budget is spent; with a number of workers from the user, so many."""
     number = 1 + max((block.worker for result in going.record.results for block in result.blocks), default=-1)
-    longest = 0.0
-    while cases := [case for case in cases if going.record.result(case).status == "ok"]:
+    longest, before = 0.0, cases
+    while timed := _next_cases(going, cases, number):
+        if timed != before:  # fewer take less time; how much, the next worker shows
+            longest, before = 0.0, timed
         # what a run before this one left without times gets some, whatever else there is
-        if all(going.record.result(case).blocks for case in cases) and _is_enough(going, number, longest):
+        if all(going.record.result(case).blocks for case in timed) and _is_enough(going, number, longest):
             break
         began = time.monotonic()
         _tell_time_left(going, number, longest)
-        _one_generation(going, cases, number)
+        _one_generation(going, timed, number)
         going.team.stop()
         longest = max(longest, time.monotonic() - began)
         number += 1
+
+
+def _next_cases(going: Going, cases: list[Case], number: int) -> list[Case]:
+    """What worker `number` times: of the cases that go well, at first all, then those that can still win."""
+    well = [case for case in cases if going.record.result(case).status == "ok"]
+    if number < ALL_CASES_WORKERS or going.settings.workers is not None:
+        return well
+    can_win = contenders(going.record)
+    return [case for case in well if case in can_win or not going.record.result(case).blocks]
 
 
 def _is_enough(going: Going, number: int, longest: float) -> bool:

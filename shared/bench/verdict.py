@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from shared.bench.plan import FRAMEWORKS
+from shared.bench.plan import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
 from shared.bench.statistics import Estimate, break_even, cheapest_by_calls, time_ratio
 from shared.bench.text import duration, near_one, ratio_interval, size
@@ -155,6 +155,24 @@ def deciding(record: Record) -> list[Estimate]:
         return [verdict.ratio or verdict.best[0].time for verdict in verdicts(record) if verdict.best]
     ratios = [time_ratio(second.blocks, first.blocks) for first, second in sides(record)]
     return [ratio for ratio in ratios if ratio is not None]
+
+
+def contenders(record: Record) -> set[Case]:
+    """The cases that may still be their framework's fastest of a verdict: more times of the others decide nothing.
+
+    Where every case runs against itself, all of them.
+    """
+    assert record.settings is not None, "a run that has begun has settings"
+    if record.settings.sides > 1:
+        return {result.case for result in record.results}
+    kept: set[Case] = set()
+    for verdict in verdicts(record):
+        best = {result.case.framework: result for result in verdict.best}
+        for result in verdict.others:
+            ratio = time_ratio(result.blocks, best[result.case.framework].blocks)
+            if ratio is None or not ratio.low > 1:
+                kept.add(result.case)
+    return kept
 
 
 def sides(record: Record) -> list[tuple[Result, Result]]:
