@@ -112,10 +112,9 @@ def test_it_is_the_gradient_of_a_loss_on_the_marginals():
     torch.testing.assert_close(found, s.grad)
 
 
-@pytest.mark.parametrize("variant", ["auto", "diagonal_loop"])
-def test_it_can_be_mapped(variant):
-    by_torch = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap, variant=variant)
-    by_jax = functools.partial(jax_impl.hessian_vector_product, jax_impl.free_gap, variant=variant)
+def test_it_can_be_mapped():
+    by_torch = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap)
+    by_jax = functools.partial(jax_impl.hessian_vector_product, jax_impl.free_gap)
     pairs = np.nan_to_num(VECTOR)
     expected = reference.hessian_vector_product("free_gap", MATRICES, pairs, None)["similarity"]
     mapped = torch.func.vmap(by_torch)(torch.tensor(MATRICES), torch.tensor(pairs))
@@ -128,7 +127,7 @@ def test_it_can_be_mapped(variant):
 
 
 def test_a_third_derivative_is_right_or_raises():
-    matrix, vector = (np.nan_to_num(array[0]) for array in (MATRICES, VECTOR))
+    matrix, vector = (np.nan_to_num(array[0, :3, :2]) for array in (MATRICES, VECTOR))
 
     def by_jax(m: Any, variant: str) -> Any:
         return (jax_impl.hessian_vector_product(jax_impl.free_gap, m, vector, variant=variant) ** 2).sum()
