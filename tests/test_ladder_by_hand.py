@@ -116,7 +116,7 @@ def test_torch_calls_one_operator_for_each_order(variant, problem):
             function(*(torch.from_numpy(array) for array in arguments_of(pass_name)))
         called.append(operators.called)
     first, second, third = (f"{variant}_{name}" for name in KERNELS)
-    # the wavefront's scores do not pass by where the tangents alone could be had
+    # where nothing more is differentiated, fused is asked for its tangents alone
     assert called == [[first], [second], [third] if variant == "fused" else [second, third]]
 
 
