@@ -9,7 +9,7 @@ from tabulate import tabulate
 from shared.bench.machine import different_environments
 from shared.bench.plan import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
-from shared.bench.statistics import Block, Estimate, all_seconds, time_quotient
+from shared.bench.statistics import Estimate, all_seconds, time_quotient
 from shared.bench.text import duration, figures, ratio_interval, size
 
 # a change of the first call or of memory by less than this is not worth a word: one sample each
@@ -76,8 +76,8 @@ def _summary(old: Record, new: Record, ratios: Sequence[Estimate]) -> Iterator[s
         f"{words.count('same')} with no difference, "
         f"{words.count('not decided') + words.count('one worker')} not decided"
     )
-    if old.speed and new.speed:
-        change = _median_speed(new.speed) / _median_speed(old.speed) - 1
+    change = _machine_change(old, new)
+    if change is not None:
         yield f"the same plain Python work took {change:+.1%} in the new run, which the intervals do not know"
     for title, one, other in (("old", old, new), ("new", new, old)):
         theirs: set[Case] = {result.case for result in other.results}
@@ -94,14 +94,17 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
     for name in old.inputs:
         if name in new.inputs and old.inputs[name] != new.inputs[name]:
             yield f"the input {name} is not the same"
-    if old.speed and new.speed:
-        change = _median_speed(new.speed) / _median_speed(old.speed) - 1
-        if abs(change) > 0.05:
-            yield (
-                f"the machine itself was {abs(change):.0%} {'slower' if change > 0 else 'faster'} in the new run, "
-                "by the same plain Python work in both"
-            )
+    change = _machine_change(old, new)
+    if change is not None and abs(change) > 0.05:
+        yield (
+            f"the machine itself was {abs(change):.0%} {'slower' if change > 0 else 'faster'} in the new run, "
+            "by the same plain Python work in both"
+        )
 
 
-def _median_speed(speed: Sequence[Block]) -> float:
-    return float(np.median(all_seconds(speed)))
+def _machine_change(old: Record, new: Record) -> float | None:
+    """How much longer the fixed plain Python work took in the new run, as a fraction; None if a run has none of it."""
+    if not (old.speed and new.speed):
+        return None
+    before, after = (float(np.median(all_seconds(record.speed))) for record in (old, new))
+    return after / before - 1

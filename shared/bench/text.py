@@ -49,6 +49,11 @@ def near_one(value: float) -> str:
     return text
 
 
+def without_winner(ratio: Estimate) -> str:
+    """What a ratio says whose interval holds 1."""
+    return "not decided" if ratio.is_wide else "no difference"
+
+
 def clock(seconds: float) -> str:
     """Minutes and seconds."""
     return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -57,7 +57,8 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
     settings, record = going.settings, going.record
     if settings.workers is not None:
         return number >= settings.workers
-    precise = is_precise(deciding(record), settings)
+    estimates = deciding(record)
+    precise = is_precise(estimates, settings)
     if number >= LEAST_WORKERS and precise:
         return True
     if number < MOST_WORKERS and longest <= going.seconds_left:
@@ -71,7 +72,7 @@ def _is_enough(going: Going, number: int, longest: float) -> bool:
     if number == 1:
         record.notes.append(f"{count}: {why}; the intervals know nothing of that one's luck")
     elif not precise:
-        reached = max(estimate.relative_half_width for estimate in deciding(record))
+        reached = max(estimate.relative_half_width for estimate in estimates)
         asked = f"±{settings.precision:.1%} was asked for"
         record.notes.append(f"{count}: {why}; the widest interval of a verdict is ±{reached:.1%}, {asked}")
     else:

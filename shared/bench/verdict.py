@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from shared.bench.plan import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
 from shared.bench.statistics import Estimate, break_even, cheapest_by_calls, time_ratio
-from shared.bench.text import duration, near_one, ratio_interval, size
+from shared.bench.text import duration, near_one, ratio_interval, size, without_winner
 from shared.variants import SAME_CODE
 
 
@@ -49,7 +49,7 @@ class Verdict:
         interval = f"95% interval {ratio_interval(self.ratio)}"
         if self.is_difference:
             return f"{first} was {near_one(self.ratio.value)} times as fast as {second}; {interval}."
-        told = "not decided" if self.ratio.is_wide else "no difference"
+        told = without_winner(self.ratio)
         return f"{told} between {first} and {second}; ratio {near_one(self.ratio.value)}, {interval}."
 
     @property
@@ -78,9 +78,8 @@ class Verdict:
             if ratio.value < 1:
                 ranked, ratio = ranked[::-1], Estimate(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
             name, interval = FRAMEWORKS[ranked[0].case.framework], ratio_interval(ratio)
-            told = f"{name} {near_one(ratio.value)} times as fast"
-            if ratio.holds(1.0):
-                told = "not decided" if ratio.is_wide else "no difference"
+            faster = f"{name} {near_one(ratio.value)} times as fast"
+            told = without_winner(ratio) if ratio.holds(1.0) else faster
             parts.append(f"{variant} {told} ({interval})")
         return f"variant by variant: {'; '.join(parts)}." if len(own) > 1 and parts else ""
 

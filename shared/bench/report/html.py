@@ -15,7 +15,7 @@ from shared.bench.report import rows
 from shared.bench.report.cases import case_table
 from shared.bench.report.plots import Plot, plots
 from shared.bench.report.rows import Table, printable
-from shared.bench.text import near_one, ratio_interval
+from shared.bench.text import near_one, ratio_interval, without_winner
 from shared.bench.verdict import Verdict, verdicts
 
 # with more verdicts than this in a record their details are folded
@@ -130,7 +130,7 @@ def _glance(verdict: Verdict) -> tuple[str, str, str, str]:
         return "even", "Not decided", f"{names[0]} {factor}× as fast as {names[1]}, in one round", "no interval"
     interval = f"95% interval {ratio_interval(verdict.ratio)}"
     if not verdict.is_difference:
-        headline = "Not decided" if verdict.ratio.is_wide else "No difference"
+        headline = without_winner(verdict.ratio).capitalize()
         return "even", headline, f"{names[0]} {factor}× as fast as {names[1]}", interval
     return verdict.best[0].case.framework, f"{names[0]} {factor}×", f"as fast as {names[1]}", interval
 
