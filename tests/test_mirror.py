@@ -23,6 +23,7 @@ from shared.variants import VARIANTS, fastest_variant, variant_names
 ONLY_IN_TORCH = {
     "compiler.py",  # the scan operator runs only inside torch.compile, with settings of its own
     "first_order.py",  # the scan operator has no second derivatives
+    "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
 ONLY_IN_JAX = {

@@ -13,6 +13,7 @@ from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order import first_order
 from torch_impl.kernels.fused import fused, why_not
+from torch_impl.kernels.plain_calls import plain_call
 from torch_impl.recurrences import RECURRENCES, Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS
 from torch_impl.transforms import under_derivative_transform, under_transform
@@ -54,6 +55,10 @@ def align(
     parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
     the compiler's loop, for the variants that have one.
     """
+    if variant in ("auto", "fused") and "fused" not in ABSENT:
+        result = plain_call(function_name, options, similarity, lengths, parameters, wanted.instead)
+        if result is not None:
+            return result
     chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
     # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
     instead = None if torch.compiler.is_compiling() else wanted.instead

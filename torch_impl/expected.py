@@ -15,6 +15,7 @@ from shared.checks import check_function, check_similarity, check_vector
 from torch_impl.alignment import wanted
 from torch_impl.arguments import from_numpy, see
 from torch_impl.kernels import calls
+from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
 from torch_impl.transforms import depends_on_others, in_transform, is_traced, under_forward_mode
 
 Tensor = torch.Tensor
@@ -41,15 +42,16 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         return function(matrix, lengths, **parameters).sum()
 
     check_function(function)
-    check_similarity(see(similarity))
-    similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
-    if in_transform() or is_traced(similarity):
-        return torch.func.grad(total)(similarity)
-    # outside of torch.func, autograd does the same and also goes through compiled functions
-    if not _is_recorded(similarity, *parameters.values()) and not under_forward_mode():
+    if not is_plain_similarity(similarity):
+        check_similarity(see(similarity))
+        similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
+        if in_transform() or is_traced(similarity):
+            return torch.func.grad(total)(similarity)
+    if not (_is_recorded(similarity, *parameters.values()) or under_forward_mode()):
         result = _at_once(_gradients, function, similarity, lengths, parameters)
         if result is not None:
             return result
+    # outside of torch.func, autograd does the same and also goes through compiled functions
     differentiable = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
         leaf = _leaf(similarity, differentiable)
@@ -82,16 +84,18 @@ def hessian_vector_product(
         RuntimeError: the function's variant cannot be differentiated twice where it is called.
     """
     check_function(function)
-    check_similarity(see(similarity))
-    check_vector(see(vector), tuple(similarity.shape))
-    similarity, vector = (value if isinstance(value, Tensor) else from_numpy(value) for value in (similarity, vector))
-    vector = vector.to(similarity)
-    if in_transform() or is_traced(similarity) or is_traced(vector):
+    alike = is_plain_similarity(similarity) and is_plain(vector) and vector.dtype is similarity.dtype
+    if not (alike and vector.shape == similarity.shape):
+        check_similarity(see(similarity))
+        check_vector(see(vector), tuple(similarity.shape))
+        similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
+        vector = vector.to(similarity)
+        if in_transform() or is_traced(similarity) or is_traced(vector):
 
-        def loss(matrix: Tensor) -> Tensor:
-            return (vector * marginals(function, matrix, lengths, **parameters)).sum()
+            def loss(matrix: Tensor) -> Tensor:
+                return (vector * marginals(function, matrix, lengths, **parameters)).sum()
 
-        return torch.func.grad(loss)(similarity)
+            return torch.func.grad(loss)(similarity)
     again = _is_recorded(similarity, vector, *parameters.values())
     if not again and not under_forward_mode():
         result = _at_once(functools.partial(_tangents, vector), function, similarity, lengths, parameters)

@@ -10,10 +10,13 @@ and CXX names the compiler; without it the first of c++, g++, clang++ on the PAT
 
 from shared.native.build import Absent, Target, compiled
 from shared.native.library import (
+    BAD_LENGTHS,
+    CHECK_LENGTHS,
     OUT_OF_MEMORY,
     Call,
     Kernel,
     call_of,
+    is_loaded,
     kernel,
     load,
     pack_call,
@@ -23,6 +26,8 @@ from shared.native.library import (
 )
 
 __all__ = [
+    "BAD_LENGTHS",
+    "CHECK_LENGTHS",
     "OUT_OF_MEMORY",
     "Absent",
     "Call",
@@ -30,6 +35,7 @@ __all__ = [
     "Target",
     "call_of",
     "compiled",
+    "is_loaded",
     "kernel",
     "load",
     "pack_call",

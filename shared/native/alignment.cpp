@@ -28,6 +28,7 @@ int32_t run(const Job &job) {
       call.layout > ALIGNMENT_ROWS || call.pairs < 0 || call.rows < 0 || call.cols < 0) {
     return ALIGNMENT_BAD_CALL;
   }
+  if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
   ask_for_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
   try {
     const Plan plan(call);

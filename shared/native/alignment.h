@@ -29,13 +29,13 @@ enum {
   ALIGNMENT_FREE_GAP = 4     /* free_gap: temperature */
 };
 
-/* options of ALIGNMENT_AFFINE */
-enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
+/* options: two of ALIGNMENT_AFFINE; and not to clamp lengths but to compute nothing if one is outside the matrix */
+enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2, ALIGNMENT_CHECK_LENGTHS = 4 };
 
 /* what is computed side by side in a vector */
 enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
 
-enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2 };
+enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, ALIGNMENT_BAD_LENGTHS = 3 };
 
 typedef struct {
   int32_t kind;

@@ -25,8 +25,8 @@ KINDS = {
     ("needleman_wunsch", None): 3,
     ("free_gap", None): 4,
 }
-RESTRICT_TURNS, PENALIZE_TURNS = 1, 2
-OUT_OF_MEMORY = 1
+RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS = 1, 2, 4
+OUT_OF_MEMORY, BAD_LENGTHS = 1, 3
 
 
 class Call(NamedTuple):
@@ -92,6 +92,11 @@ def warn(reason: str) -> None:
 def target(dtype: str, flags: tuple[str, ...] = ()) -> Target:
     """The kernels for "float32" or "float64", as something to build."""
     return Target(f"alignment-{dtype}", SOURCES, HEADERS, (f"-DREAL={REALS[dtype]}", *flags))
+
+
+def is_loaded(dtype: str) -> bool:
+    """Whether `kernel` gives the kernels at once."""
+    return dtype in _kernels
 
 
 def kernel(dtype: str) -> Kernel:

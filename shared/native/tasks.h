@@ -23,6 +23,14 @@ inline Size size_of(const AlignmentCall &call, int64_t pair) {
   return {inside(call.lengths[2 * pair], call.rows), inside(call.lengths[2 * pair + 1], call.cols)};
 }
 
+inline bool lengths_inside(const AlignmentCall &call) {
+  for (int64_t pair = 0; call.lengths && pair < call.pairs; ++pair) {
+    const int64_t rows = call.lengths[2 * pair], cols = call.lengths[2 * pair + 1];
+    if (rows < 0 || rows > call.rows || cols < 0 || cols > call.cols) return false;
+  }
+  return true;
+}
+
 /* Up to LANES pairs side by side, or one pair with its rows side by side. */
 struct Task {
   const int64_t *pairs;

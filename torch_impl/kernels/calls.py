@@ -130,7 +130,10 @@ def _new(similarity: Tensor, values: Tensor) -> Triple:
 
 
 def _check(status: int) -> None:
+    if not status:
+        return
+    if status == native.BAD_LENGTHS:
+        raise ValueError("lengths outside the matrix")
     if status == native.OUT_OF_MEMORY:
         raise MemoryError("out of memory in the native alignment kernel")
-    if status:
-        raise RuntimeError("the native alignment kernel does not know this call")
+    raise RuntimeError("the native alignment kernel does not know this call")

@@ -1,0 +1,89 @@
+"""The fused kernels called with ordinary arguments: nothing is traced, mapped, recorded or on another device.
+
+Most calls are such. A look at each argument by itself, as the general way takes it, costs 0.1 ms whenever a large
+similarity has taken its code out of the processor's caches: as much as a batch of 15 pairs of 100 x 150.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._C import _dispatch_keys, _functorch, _len_torch_dispatch_stack  # pyright: ignore[reportAttributeAccessIssue]
+from torch.autograd import forward_ad
+
+from shared import checks, native
+from torch_impl.kernels import calls
+from torch_impl.kernels.calls import Tensor
+
+_LENGTHS = (torch.int32, torch.int64)
+# of strided tensors in this machine's memory; sparse, nested, fake and wrapped tensors have others
+_KEYS = _dispatch_keys(torch.empty(0))
+with torch.inference_mode():
+    _KEYS_IN_INFERENCE_MODE = _dispatch_keys(torch.empty(0))
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether it is an ordinary tensor with values in this machine's memory. Not for the compiler to follow."""
+    if type(tensor) is not Tensor:
+        return False
+    keys = _dispatch_keys(tensor)
+    return keys == _KEYS or keys == _KEYS_IN_INFERENCE_MODE
+
+
+def is_plain_similarity(value: Any) -> bool:
+    """Whether it is an ordinary similarity, and no compiler, torch.func, forward mode or dispatch mode is at work."""
+    return not (
+        torch.compiler.is_compiling()
+        or _functorch.peek_interpreter_stack() is not None
+        or forward_ad._current_level >= 0
+        or _len_torch_dispatch_stack()
+    ) and (is_plain(value) and value.dtype in calls.NAMES and value.ndim in (2, 3))
+
+
+def plain_call(
+    function_name: str,
+    options: dict[str, Any],
+    similarity: Any,
+    lengths: Any,
+    parameters: dict[str, Any],
+    instead: Callable[..., Tensor] | None,
+) -> Tensor | None:
+    """Scores () or (batch,), or with `instead` what it gives for the batch; None if the arguments are not ordinary."""
+    if not is_plain_similarity(similarity) or (similarity.requires_grad and torch.is_grad_enabled()):
+        return None
+    dtype, batch = similarity.dtype, similarity.shape[:-2]
+    if not native.is_loaded(calls.NAMES[dtype]):
+        return None
+    if lengths is None:
+        lengths = _whole()
+    elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == (*batch, 2)):
+        return None
+    numbers = tuple(parameters.items())
+    if any(type(value) is not float and type(value) is not int for _, value in numbers):
+        return None
+    if not batch:
+        similarity, lengths = similarity[None], lengths.reshape(-1, 2)
+    kind, flags = native.call_of(function_name, options)
+    call = calls.score if instead is None else instead
+    try:  # the kernel checks lengths sooner than Python does
+        values = _values(numbers, dtype, len(similarity))
+        results = call(similarity, lengths, values, kind, flags | native.CHECK_LENGTHS)
+    except ValueError:  # the general way says which argument is wrong
+        return None
+    return results if batch else results[0]
+
+
+@functools.cache
+def _whole() -> Tensor:
+    with torch.inference_mode(False):
+        return torch.empty((0, 2), dtype=torch.int32)
+
+
+@functools.lru_cache(maxsize=16)
+def _values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: int) -> Tensor:
+    """The parameters (pairs, P), checked; nobody writes into them."""
+    for name, value in numbers:
+        checks.check_parameter(name, checks.see_host(value), ())
+    with torch.inference_mode(False):
+        return torch.tensor([float(value) for _, value in numbers], dtype=dtype).expand(pairs, -1).contiguous()
