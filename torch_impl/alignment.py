@@ -55,13 +55,13 @@ def align(
     parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
     the compiler's loop, for the variants that have one.
     """
+    # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
+    instead = None if torch.compiler.is_compiling() else wanted.instead
     if variant in ("auto", "fused") and "fused" not in ABSENT:
-        result = plain_call(function_name, options, similarity, lengths, parameters, wanted.instead)
+        result = plain_call(function_name, options, similarity, lengths, parameters, instead)
         if result is not None:
             return result
     chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
-    # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
-    instead = None if torch.compiler.is_compiling() else wanted.instead
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, instead)
     if instead is not None:

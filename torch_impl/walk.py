@@ -203,10 +203,19 @@ class Walk:
         return states
 
     def choices(
-        self, choices: Sequence[Choice], states: Sequence[Tensor], terms: dict[str, Tensor], chunk: Chunk
+        self,
+        choices: Sequence[Choice],
+        states: Sequence[Tensor],
+        terms: dict[str, Tensor],
+        chunk: Chunk,
+        keep: bool = False,
     ) -> Tensor:
-        """The choices in some of the cells, (choices, cells, batch). Linear, so it maps tangents too."""
-        result = self.s.new_empty((len(choices), sum(chunk.sizes), self.shape[0]))
+        """The choices in some of the cells, (choices, cells, batch). Linear, so it maps tangents too.
+
+        keep: until the call ends, in memory that outlasts it.
+        """
+        shape = len(choices), sum(chunk.sizes), self.shape[0]
+        result = self.memory.new(shape, self.s) if keep else self.s.new_empty(shape)
         for value, choice in zip(result, choices, strict=True):
             added = [terms[name][chunk.cells] if name == SIMILARITY else terms[name] for name in choice.terms]
             if choice.neighbour:

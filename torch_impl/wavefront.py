@@ -29,43 +29,40 @@ from torch_impl.walk import Chunk, Memory, Walk, all_views, alone, fill
 
 
 class Ends:
-    """Scores, and what they need to be differentiated."""
+    """Scores, and with `weights` what they need to be differentiated.
 
-    def __init__(self, walk: Walk, states: list[Tensor]) -> None:
-        self.walk, self.states, self.lowest = walk, states, walk.s.new_tensor(LOWEST)
-        largest, odds = zip(*map(self._of_chunk, walk.chunks), strict=True)
-        best, odds = torch.stack(largest), torch.stack(odds)
-        self.highest = highest = best.amax(0)
+    weights: for each chunk the probability w that the alignment ends in each of its cells, (endings, cells, batch).
+    """
+
+    def __init__(self, walk: Walk, states: list[Tensor], weights: bool) -> None:
+        self.walk, self.weights = walk, []
+        lowest = walk.s.new_tensor(LOWEST)
+        largest, sums = [], []
+        for chunk in walk.chunks:
+            worths = walk.choices(walk.plan.endings, states, {SIMILARITY: walk.s, **walk.scaled}, chunk, keep=weights)
+            torch.where(walk.both(walk.may_end, chunk), worths, lowest, out=worths)
+            largest.append(worths.amax((0, 1)))
+            odds = _exp_(worths.sub_(largest[-1]))
+            sums.append(odds.sum((0, 1)))
+            if weights:
+                self.weights.append(odds)
+        best = torch.stack(largest)
+        highest = best.amax(0)
         # kept apart from it: their sum may be too large to hold the logarithm
-        self.log_odds = odds.mul_((best - highest).exp_()).sum(0).log()
-        scaled = highest + self.log_odds
+        log_odds = torch.stack(sums).mul_((best - highest).exp_()).sum(0).log()
+        scaled = highest + log_odds
         recurrence = walk.recurrence
         # as low as LOWEST in the units of the walk, or in those of the similarity
         lowest = torch.where(highest <= LOWEST / 2, LOWEST, highest * walk.temperature)
         self.empty = recurrence.is_empty(lowest, walk.lengths)
         self.counts = torch.where(self.empty, 0.0, torch.ones_like(scaled))
+        for odds, factor in zip(self.weights, ((best - highest) - log_odds).exp_().mul_(self.counts), strict=False):
+            odds.mul_(factor)
         self.scores = self.unless_empty(walk.temperature * scaled, walk.parameters)
 
     def unless_empty(self, scores: Tensor, parameters: Parameters) -> Tensor:
         """The scores, but where there is no alignment what it counts by these parameters. Linear."""
         return torch.where(self.empty, self.walk.recurrence.empty_score(parameters, self.walk.lengths), scores)
-
-    def _of_chunk(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        worths = self._worths(chunk)
-        largest = worths.amax((0, 1))
-        return largest, _exp_(worths.sub_(largest)).sum((0, 1))
-
-    def _worths(self, chunk: Chunk) -> Tensor:
-        """What an alignment that ends in some of the cells is worth, (endings, cells, batch)."""
-        walk = self.walk
-        worths = walk.choices(walk.plan.endings, self.states, {SIMILARITY: walk.s, **walk.scaled}, chunk)
-        return torch.where(walk.both(walk.may_end, chunk), worths, self.lowest, out=worths)
-
-    def weights(self, chunk: Chunk) -> tuple[Tensor, Tensor]:
-        """The probability w that the alignment ends in each of the cells, (endings, cells, batch); and w ln w."""
-        logs = self._worths(chunk).sub_(self.highest).sub_(self.log_odds)
-        weights = _exp_(logs.clone()).mul_(self.counts)
-        return weights, weights * logs
 
 
 def _exp_(values: Tensor) -> Tensor:
@@ -160,7 +157,7 @@ def score(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str
 
 def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
     walk = Walk(memory, s, lengths, values, problem, options)
-    return Ends(walk, fill(walk)).scores
+    return Ends(walk, fill(walk), False).scores
 
 
 @score.register_fake
@@ -183,13 +180,12 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     walk = Walk(memory, s, lengths, values, problem, options)
     states = fill(walk)
-    ends, slopes, totals = Ends(walk, states), Slopes(walk), Totals(walk, with_values)
-    for chunk in walk.chunks:
-        weights, entropies = ends.weights(chunk)
+    ends, slopes, totals = Ends(walk, states, True), Slopes(walk), Totals(walk, with_values)
+    for chunk, weights in zip(walk.chunks, ends.weights, strict=True):
         slopes.end(weights, chunk)
         totals.add(walk.plan.endings, weights, chunk)
         if with_values:
-            totals.values["temperature"] -= entropies.sum((0, 1))
+            totals.values["temperature"] -= (weights * logs_of(weights)).sum((0, 1))
     for chunk in reversed(walk.chunks):
         weights = weigh(walk, states, chunk)
         pull(chunk, [(slopes, weights, slopes)])
@@ -231,7 +227,7 @@ def _tangents(
 ) -> tuple[Tensor, Tensor, Tensor]:
     walk = Walk(memory, s, lengths, values, problem, options)
     states = fill(walk)
-    ends = Ends(walk, states)
+    ends = Ends(walk, states, True)
     *own, t_temperature = t_values.t().contiguous().unbind(0)
     t_parameters = dict(zip(walk.parameters, own, strict=True))
     t_terms = {SIMILARITY: walk.pack(t_s), **t_parameters}
@@ -239,7 +235,7 @@ def _tangents(
     t_states = walk.states(walk.recurrence.border_tangent(t_parameters, walk.layout.border_diagonal))
     views, own_views = all_views(walk, t_states)
     t_score = torch.zeros_like(walk.temperature)
-    for chunk in walk.chunks:
+    for chunk, end_weights in zip(walk.chunks, ends.weights, strict=True):
         weights = weigh(walk, states, chunk)
         steps = []
         for k, (choices, weight) in enumerate(zip(walk.plan.states, weights, strict=True)):
@@ -253,19 +249,16 @@ def _tangents(
         for number, d in enumerate(chunk.diagonals):
             for target, weight, source in steps:
                 target[d].addcmul_(weight[number], source[d])
-        weights, entropies = ends.weights(chunk)
         t_worths = walk.choices(walk.plan.endings, t_states, t_terms, chunk)
-        t_score += (weights * t_worths - entropies * t_temperature).sum((0, 1))
+        t_score += (t_worths - logs_of(end_weights) * t_temperature).mul_(end_weights).sum((0, 1))
 
     slopes, t_slopes, totals = Slopes(walk), Slopes(walk), Totals(walk, True)
-    for chunk in walk.chunks:
-        weights, entropies = ends.weights(chunk)
-        t_worths = walk.choices(walk.plan.endings, t_states, t_terms, chunk)
-        t_weights = (weights * (t_worths - t_score) - entropies * t_temperature) / walk.temperature
+    for chunk, weights in zip(walk.chunks, ends.weights, strict=True):
+        t_worths, logs = walk.choices(walk.plan.endings, t_states, t_terms, chunk), logs_of(weights)
+        t_weights = t_worths.sub_(t_score).sub_(logs * t_temperature).mul_(weights).div_(walk.temperature)
         slopes.end(weights, chunk)
         t_slopes.end(t_weights, chunk)
         totals.add(walk.plan.endings, t_weights, chunk)
-        logs = entropies / weights.clamp_min(torch.finfo(weights.dtype).tiny)
         totals.values["temperature"] -= (t_weights * logs).sum((0, 1))
     for chunk in reversed(walk.chunks):
         weights = weigh(walk, states, chunk)

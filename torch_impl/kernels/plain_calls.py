@@ -18,9 +18,10 @@ from torch_impl.kernels.calls import Tensor
 
 _LENGTHS = (torch.int32, torch.int64)
 # of strided tensors in this machine's memory; sparse, nested, fake and wrapped tensors have others
-_KEYS = _dispatch_keys(torch.empty(0))
+with torch.inference_mode(False):
+    _KEYS = _dispatch_keys(torch.empty(0, device="cpu"))
 with torch.inference_mode():
-    _KEYS_IN_INFERENCE_MODE = _dispatch_keys(torch.empty(0))
+    _KEYS_IN_INFERENCE_MODE = _dispatch_keys(torch.empty(0, device="cpu"))
 
 
 def is_plain(tensor: Any) -> bool:
@@ -28,7 +29,7 @@ def is_plain(tensor: Any) -> bool:
     if type(tensor) is not Tensor:
         return False
     keys = _dispatch_keys(tensor)
-    return keys == _KEYS or keys == _KEYS_IN_INFERENCE_MODE
+    return keys in (_KEYS, _KEYS_IN_INFERENCE_MODE)
 
 
 def is_plain_similarity(value: Any) -> bool:
@@ -77,7 +78,7 @@ def plain_call(
 @functools.cache
 def _whole() -> Tensor:
     with torch.inference_mode(False):
-        return torch.empty((0, 2), dtype=torch.int32)
+        return torch.empty((0, 2), dtype=torch.int32, device="cpu")
 
 
 @functools.lru_cache(maxsize=16)
@@ -86,4 +87,5 @@ def _values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: i
     for name, value in numbers:
         checks.check_parameter(name, checks.see_host(value), ())
     with torch.inference_mode(False):
-        return torch.tensor([float(value) for _, value in numbers], dtype=dtype).expand(pairs, -1).contiguous()
+        own = torch.tensor([float(value) for _, value in numbers], dtype=dtype, device="cpu")
+        return own.expand(pairs, -1).contiguous()

@@ -1,0 +1,167 @@
+"""PyTorch's short way to the native kernels: the same numbers as the general way, and for ordinary arguments only."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from frameworks import PROBLEMS
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+
+import torch_impl
+import torch_impl.alignment
+from shared import native
+from torch_impl.kernels import calls, plain_calls
+
+pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
+
+S = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 9, 7)).astype(np.float32))
+LENGTHS = torch.tensor([[9, 7], [5, 6], [0, 3]], dtype=torch.int32)
+EVERY = pytest.mark.parametrize(
+    ("problem", "options"), [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
+)
+
+
+class Own(torch.Tensor):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def loaded():
+    for dtype in ("float32", "float64"):
+        native.kernel(dtype)
+
+
+def short(s: Any = S, lengths: Any = LENGTHS, gap: Any = -1.0, temperature: Any = 1.0) -> torch.Tensor | None:
+    parameters = {"gap": gap, "temperature": temperature}
+    return plain_calls.plain_call("smith_waterman", {"end": "any"}, s, lengths, parameters, None)
+
+
+def results(function: Callable[..., torch.Tensor], s: torch.Tensor, lengths: Any) -> list[torch.Tensor]:
+    vector = torch.linspace(-1, 1, s.numel(), dtype=s.dtype).view(s.shape)
+    return [
+        function(s, lengths),
+        torch_impl.marginals(function, s, lengths),
+        torch_impl.hessian_vector_product(function, s, vector, lengths),
+    ]
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_both_ways_give_the_same_bits(problem, options, dtype, monkeypatch):
+    function = functools.partial(getattr(torch_impl, problem), temperature=0.7, **options)
+    s = S.to(dtype)
+    cases = [
+        (s, LENGTHS),
+        (s, LENGTHS.long()),
+        (s, None),
+        (s[0], None),
+        (s[1], LENGTHS[1]),
+        (s.mT, LENGTHS.flip(1)),
+        (s[:1].expand(3, 9, 7), LENGTHS),
+        (s[:0], LENGTHS[:0]),
+        (s[:, :0], None),
+    ]
+    by_short = [results(function, *case) for case in cases]
+    monkeypatch.setattr(torch_impl.alignment, "plain_call", lambda *_: None)
+    for case, got in zip(cases, by_short, strict=True):
+        for one, other in zip(got, results(function, *case), strict=True):
+            assert one.dtype == other.dtype
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["auto", "fused"])
+def test_ordinary_arguments_go_the_short_way(name, monkeypatch):
+    def refuse(*_: Any) -> str:
+        raise AssertionError("the general way")
+
+    monkeypatch.setattr(torch_impl.alignment, "choose_variant", refuse)
+    function = functools.partial(torch_impl.smith_waterman, variant=name)
+    results(function, S, LENGTHS)
+    with torch.inference_mode():
+        results(function, S * 1, LENGTHS)
+    with torch.no_grad():
+        function(S.clone().requires_grad_(), LENGTHS)
+    with pytest.raises(AssertionError, match="the general way"):
+        torch_impl.smith_waterman(S, variant="wavefront")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"s": S.clone().requires_grad_()},
+        {"s": torch.nn.Parameter(S)},
+        {"s": S.as_subclass(Own)},
+        {"s": S.to_sparse()},
+        {"s": S.half()},
+        {"s": S.int()},
+        {"s": S[0, 0]},
+        {"s": S.numpy()},
+        {"s": S.to("meta")},
+        {"lengths": LENGTHS.numpy()},
+        {"lengths": LENGTHS.tolist()},
+        {"lengths": LENGTHS.float()},
+        {"lengths": LENGTHS.to(torch.uint8)},
+        {"lengths": LENGTHS[:2]},
+        {"lengths": LENGTHS + 1},
+        {"lengths": LENGTHS.long() + 2**32},
+        {"lengths": LENGTHS - 1},
+        {"gap": torch.tensor(-1.0)},
+        {"gap": np.float64(-1.0)},
+        {"gap": True},
+        {"gap": float("nan")},
+        {"temperature": 0.0},
+        {"temperature": None},
+    ],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_all_else_goes_the_general_way(arguments):
+    assert short() is not None
+    assert short(**arguments) is None
+
+
+def test_nothing_that_is_traced_mapped_or_recorded_goes_the_short_way():
+    seen = []
+
+    def look(s: torch.Tensor, *_: Any) -> torch.Tensor:
+        seen.append(short(S))  # what is mapped or traced need not be the similarity
+        seen.append(short(s))
+        return s.sum()
+
+    torch.func.vmap(look)(S)
+    torch.func.grad(look)(S)
+    torch.func.jvp(look, (S,), (S,))
+    with forward_ad.dual_level():
+        look(forward_ad.make_dual(S, S))
+    with FakeTensorMode() as mode:
+        look(mode.from_tensor(S))
+    assert seen == [None] * 10
+
+
+def test_what_is_kept_between_calls_is_not_mixed_up():
+    with torch.inference_mode():  # what is made here must not be of this mode alone
+        first = torch_impl.smith_waterman(S, LENGTHS, gap=-1.25)
+    assert not torch.equal(first, torch_impl.smith_waterman(S, LENGTHS, gap=-1.5))
+    assert torch.equal(first, torch_impl.smith_waterman(S, LENGTHS, gap=-1.25))
+    assert not torch.equal(
+        torch_impl.smith_waterman(S, gap=-2, temperature=3), torch_impl.smith_waterman(S, gap=3, temperature=2)
+    )
+    leaf = S.clone().requires_grad_()
+    torch_impl.smith_waterman(leaf, LENGTHS, gap=-1.25).sum().backward()
+    assert leaf.grad is not None
+    assert torch.equal(leaf.grad, torch_impl.marginals(torch_impl.smith_waterman, S, LENGTHS, gap=-1.25))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("outside", [[10, 7], [9, 8], [-1, 7], [9, -1]])
+def test_the_kernel_refuses_lengths_outside_the_matrix_if_it_is_asked_to(outside, dtype):
+    values, inside = torch.tensor([[-1.0, 1.0]] * 3), torch.tensor([[9, 7], [0, 0], [9, 0]], dtype=dtype)
+    lengths = torch.cat([inside[:2], torch.tensor([outside], dtype=dtype)])
+    for call in (calls.score, functools.partial(calls.gradients, with_values=True)):
+        call(S, inside, values, kind=0, options=native.CHECK_LENGTHS)
+        call(S, lengths, values, kind=0, options=0)
+        with pytest.raises(ValueError, match="lengths"):
+            call(S, lengths, values, kind=0, options=native.CHECK_LENGTHS)
