@@ -162,7 +162,9 @@ class Walk:
         i, j = (torch.arange(count, device=s.device)[:, None] for count in longest)
         may_end, last = self.recurrence.may_end, self.lengths - 1
         self.inside = i < self.lengths[0], j < self.lengths[1]
-        self.may_end = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
+        ends = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
+        # what a cell is worth as an end, at most
+        self.end_limits = [torch.where(mask, torch.inf, LOWEST).to(s.dtype) for mask in ends]
         self.s = self.pack(s)
         for chunk in self.chunks:
             self.s[chunk.cells].div_(self.temperature).clamp_(min=LOWEST)
@@ -171,18 +173,20 @@ class Walk:
         """(batch, rows, cols) as cells, with zeros for the padding, which may be NaN."""
         flat, order = matrix.flatten(1).t(), self.layout.order
         # turned first: then a cell is picked with all its pairs
-        turned = self.memory.new(flat.shape, matrix).copy_(flat)
-        cells = torch.index_select(turned, 0, order, out=self.memory.new((len(order), len(matrix)), matrix))
-        zero = cells.new_zeros(())
-        for chunk in self.chunks:
-            own = cells[chunk.cells]
-            torch.where(self.both(self.inside, chunk), own, zero, out=own)
-        return cells
+        turned = self.memory.new(flat.shape, matrix)
+        for block in self.blocks():
+            turned[block].copy_(flat[block])
+        # by their bits, whatever number they make: a select takes ten times as long
+        bits = turned.view(torch.int32 if matrix.element_size() == 4 else torch.int64)
+        rows, cols = (mask.to(bits.dtype).neg_() for mask in self.inside)
+        used = bits.view(*self.shape[1:], len(matrix))[: len(rows), : len(cols)]
+        used.bitwise_and_(rows[:, None]).bitwise_and_(cols)
+        return torch.index_select(turned, 0, order, out=self.memory.new((len(order), len(matrix)), matrix))
 
-    def both(self, masks: tuple[Tensor, Tensor], chunk: Chunk) -> Tensor:
-        """Masks (rows, batch) and (cols, batch) of some of the cells: faster than to compare the cells' numbers."""
-        i, j = self.layout.i[chunk.cells], self.layout.j[chunk.cells]
-        return masks[0].index_select(0, i).logical_and_(masks[1].index_select(0, j))
+    def blocks(self) -> Iterator[slice]:
+        """Some places of the matrix after the other, few enough for a cache to hold them with all their pairs."""
+        area, size = self.shape[1] * self.shape[2], max(1, IN_CACHE // (2 * self.shape[0]))
+        return (slice(begin, min(begin + size, area)) for begin in range(0, area, size))
 
     def own(self, states: Tensor, chunk: Chunk) -> Tensor:
         """The states of some of the cells."""
@@ -190,10 +194,10 @@ class Walk:
 
     def unpack(self, cells: Tensor) -> Tensor:
         """Cells, and a last row of zeros for what is not among them, as (batch, rows, cols)."""
-        back = self.layout.back
-        picked = torch.index_select(cells, 0, back, out=self.memory.new((len(back), self.shape[0]), cells))
-        # a copy in any case: what is picked is in memory that the next call uses
-        return picked.t().clone(memory_format=torch.contiguous_format).view(self.shape)
+        result = cells.new_empty((self.shape[0], self.shape[1] * self.shape[2]))
+        for block in self.blocks():
+            result[:, block].copy_(cells.index_select(0, self.layout.back[block]).t())
+        return result.view(self.shape)
 
     def states(self, border: Sequence[Any]) -> list[Tensor]:
         """Arrays of states whose border has these values; the rest is to be written."""

@@ -36,11 +36,11 @@ class Ends:
 
     def __init__(self, walk: Walk, states: list[Tensor], weights: bool) -> None:
         self.walk, self.weights = walk, []
-        lowest = walk.s.new_tensor(LOWEST)
         largest, sums = [], []
         for chunk in walk.chunks:
             worths = walk.choices(walk.plan.endings, states, {SIMILARITY: walk.s, **walk.scaled}, chunk, keep=weights)
-            torch.where(walk.both(walk.may_end, chunk), worths, lowest, out=worths)
+            for limits, at in zip(walk.end_limits, (walk.layout.i, walk.layout.j), strict=True):
+                torch.minimum(worths, limits.index_select(0, at[chunk.cells]), out=worths)
             largest.append(worths.amax((0, 1)))
             odds = _exp_(worths.sub_(largest[-1]))
             sums.append(odds.sum((0, 1)))
