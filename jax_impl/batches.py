@@ -9,11 +9,11 @@ import jax.numpy as jnp
 from jax_impl.recurrences import Array
 
 Arrays = tuple[Array, ...]
-# on a CPU, of one array of numbers for every cell of some pairs: 20 pairs of 100 x 150 in float32
+# on a CPU, of one array of numbers for every cell of the pairs that are walked together, 20 of 100 x 150 in float32
 TABLE_BYTES = 2**21
 
 
-def of_any_batch(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
+def of_any_batch(function: Callable[..., Arrays], table_bytes: int = TABLE_BYTES) -> Callable[..., Arrays]:
     """A function of arrays with one batch axis, the first of them (batch, rows, cols), for none, one, or more by vmap.
 
     What vmap adds goes into the batch, where it costs least; a loop whose length it maps would copy its tables.
@@ -25,7 +25,7 @@ def of_any_batch(function: Callable[..., Arrays]) -> Callable[..., Arrays]:
             return tuple(result[0] for result in function(*(array[None] for array in arrays)))
         if not len(arrays[0]):
             return _of_nothing(function, *arrays)
-        chunked = functools.partial(_in_chunks, function)
+        chunked = functools.partial(_in_chunks, function, table_bytes)
         return jax.lax.platform_dependent(*arrays, cpu=chunked, default=function)
 
     @folded.def_vmap
@@ -51,14 +51,14 @@ def _of_nothing(function: Callable[..., Arrays], *arrays: Array) -> Arrays:
     return tuple(jnp.zeros((0, *result.shape[1:]), result.dtype) for result in jax.eval_shape(function, *one))
 
 
-def _in_chunks(function: Callable[..., Arrays], *arrays: Array) -> Arrays:
+def _in_chunks(function: Callable[..., Arrays], table_bytes: int, *arrays: Array) -> Arrays:
     """The function of some pairs at a time, whose tables stay in the cache, and in memory that is used again.
 
     Large arrays are new memory in every call, and the first write to each of its pages costs more than the passes.
     """
     batch, rows, cols = arrays[0].shape
     of_pair = (rows + cols) * min(rows, cols) * arrays[0].dtype.itemsize
-    chunks = -(-batch // max(1, TABLE_BYTES // of_pair))
+    chunks = -(-batch // max(1, table_bytes // of_pair))
     size = -(-batch // chunks)
     if chunks == 1:
         return function(*arrays)

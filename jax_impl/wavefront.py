@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_impl.batches import of_any_batch
+from jax_impl.batches import TABLE_BYTES, of_any_batch
 from jax_impl.derivatives import scores_of
 from jax_impl.recurrences import Array, Parameters
 from jax_impl.walk import LN2, Walk, exp2, sum_of_powers
@@ -252,7 +252,8 @@ class Wavefront:
             walk = self._walk(s, lengths, parameters)
             return (Ends(walk, fill(walk)).scores,)
 
-        return of_any_batch(function)(s, lengths, *parameters)[0]
+        # without derivatives half as many arrays share the cache
+        return of_any_batch(function, 2 * TABLE_BYTES)(s, lengths, *parameters)[0]
 
     def gradients(
         self, wanted: tuple[bool, ...], s: Array, lengths: Array, parameters: Arrays
