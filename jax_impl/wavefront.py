@@ -62,8 +62,9 @@ class Ends:
         self.walk, self.states, endings = walk, states, walk.plan.endings
 
         def worths(d: Array) -> list[Array]:
-            may_end = walk.may_end(d)
-            return [jnp.where(may_end, walk.choice(end, states, walk.terms, d), LOWEST) for end in endings]
+            # not selected: the least of both lets NaN through, as in the native kernels and PyTorch
+            limit = jnp.where(walk.may_end(d), jnp.inf, LOWEST).astype(walk.s.dtype)
+            return [jnp.minimum(walk.choice(end, states, walk.terms, d), limit) for end in endings]
 
         lowest = jnp.full(walk.limit.shape, LOWEST, walk.s.dtype)
         best = walk.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), lowest)

@@ -13,6 +13,7 @@ from frameworks import BY_HAND
 
 import jax_impl
 import torch_impl
+from torch_impl import walk
 
 VARIANT = pytest.mark.parametrize("variant", BY_HAND)
 MATRICES = np.random.default_rng(0).normal(size=(3, 6, 7))
@@ -85,6 +86,38 @@ def test_the_default_device_is_of_no_concern_to_tensors_of_the_cpu(variant):
 
 
 # nothing, and what is not a number
+
+
+@VARIANT
+def test_the_default_dtype_is_of_no_concern(variant):
+    s, lengths = torch.tensor(MATRICES, dtype=torch.float32), torch.tensor(LENGTHS)
+    wanted = torch_function(variant)(s, lengths)
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert torch.equal(torch_function(variant)(s, lengths), wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@VARIANT
+def test_calls_inside_and_outside_of_inference_mode_do_not_disturb_each_other(variant, monkeypatch):
+    monkeypatch.setattr(walk.Memory, "_kept", [])  # as in a new process
+    s = torch.tensor(MATRICES)
+    function = torch_function(variant)
+    for _ in range(2):
+        with torch.inference_mode():
+            inside = function(s), torch_impl.marginals(function, s)
+        outside = function(s), torch_impl.marginals(function, s)
+        assert all(torch.equal(one, other) for one, other in zip(inside, outside, strict=True))
+
+
+@VARIANT
+@pytest.mark.parametrize("package", [jax_impl, torch_impl])
+def test_nan_in_a_cell_that_no_alignment_can_use_is_not_hidden_either(variant, package):
+    similarity = np.zeros((3, 3, 4), np.float32)
+    similarity[1, 0, 3] = similarity[2, 2, 0] = np.nan
+    score = package.smith_waterman(similarity, end="match", variant=variant)
+    assert np.isnan(np.asarray(score)).tolist() == [False, True, True]
 
 
 @VARIANT

@@ -138,7 +138,16 @@ def test_nothing_that_is_traced_mapped_or_recorded_goes_the_short_way():
         look(forward_ad.make_dual(S, S))
     with FakeTensorMode() as mode:
         look(mode.from_tensor(S))
-    assert seen == [None] * 10
+    torch.jit.trace(look, S, check_trace=False)
+    assert seen == [None] * 12
+
+
+def test_as_many_pairs_as_one_likes(monkeypatch):
+    monkeypatch.setattr(plain_calls, "_MOST_PAIRS", 2)
+    few, many = short(S[:2], None), short(S, None)
+    assert few is not None
+    assert many is not None
+    assert torch.equal(few, many[:2])
 
 
 def test_what_is_kept_between_calls_is_not_mixed_up():

@@ -57,7 +57,8 @@ def align(
     """
     # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
     instead = None if torch.compiler.is_compiling() else wanted.instead
-    if variant in ("auto", "fused") and "fused" not in ABSENT:
+    # "auto" is fused wherever that can run
+    if isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT:
         result = plain_call(function_name, options, similarity, lengths, parameters, instead)
         if result is not None:
             return result

@@ -15,7 +15,7 @@ from shared.checks import check_function, check_similarity, check_vector
 from torch_impl.alignment import wanted
 from torch_impl.arguments import from_numpy, see
 from torch_impl.kernels import calls
-from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
+from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity, nothing_at_work
 from torch_impl.transforms import depends_on_others, in_transform, is_traced, under_forward_mode
 
 Tensor = torch.Tensor
@@ -42,7 +42,7 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         return function(matrix, lengths, **parameters).sum()
 
     check_function(function)
-    if not is_plain_similarity(similarity):
+    if not (nothing_at_work() and is_plain_similarity(similarity)):  # of which nothing is left to check
         check_similarity(see(similarity))
         similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
         if in_transform() or is_traced(similarity):
@@ -84,8 +84,7 @@ def hessian_vector_product(
         RuntimeError: the function's variant cannot be differentiated twice where it is called.
     """
     check_function(function)
-    alike = is_plain_similarity(similarity) and is_plain(vector) and vector.dtype is similarity.dtype
-    if not (alike and vector.shape == similarity.shape):
+    if not (nothing_at_work() and is_plain_similarity(similarity) and _is_alike(vector, similarity)):
         check_similarity(see(similarity))
         check_vector(see(vector), tuple(similarity.shape))
         similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
@@ -113,6 +112,10 @@ def _is_recorded(*values: Any) -> bool:
     return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
 
+def _is_alike(vector: Any, similarity: Tensor) -> bool:
+    return is_plain(vector) and vector.dtype is similarity.dtype and vector.shape == similarity.shape
+
+
 def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
     """The similarity as something to differentiate for; with the caller's graph where there is one."""
     if differentiable and similarity.requires_grad:
@@ -131,11 +134,11 @@ def _at_once(
     """What the operators give instead of scores; None if the function, or its variant, does not call them."""
     if not _is_public(function):
         return None
-    wanted.instead = call
+    before, wanted.instead = wanted.instead, call
     try:
         return function(similarity, lengths, **parameters)
     finally:
-        wanted.instead = None
+        wanted.instead = before
 
 
 def _is_public(function: Callable[..., Tensor]) -> bool:

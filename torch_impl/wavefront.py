@@ -29,22 +29,24 @@ from torch_impl.walk import Chunk, Memory, Walk, all_views, alone, fill
 
 
 class Ends:
-    """Scores, and with `weights` what they need to be differentiated.
+    """Scores, and what they need to be differentiated where that is wanted.
 
     weights: for each chunk the probability w that the alignment ends in each of its cells, (endings, cells, batch).
     """
 
-    def __init__(self, walk: Walk, states: list[Tensor], weights: bool) -> None:
+    def __init__(self, walk: Walk, states: list[Tensor], with_weights: bool) -> None:
         self.walk, self.weights = walk, []
         largest, sums = [], []
         for chunk in walk.chunks:
-            worths = walk.choices(walk.plan.endings, states, {SIMILARITY: walk.s, **walk.scaled}, chunk, keep=weights)
+            worths = walk.choices(
+                walk.plan.endings, states, {SIMILARITY: walk.s, **walk.scaled}, chunk, keep=with_weights
+            )
             for limits, at in zip(walk.end_limits, (walk.layout.i, walk.layout.j), strict=True):
                 torch.minimum(worths, limits.index_select(0, at[chunk.cells]), out=worths)
             largest.append(worths.amax((0, 1)))
             odds = _exp_(worths.sub_(largest[-1]))
             sums.append(odds.sum((0, 1)))
-            if weights:
+            if with_weights:
                 self.weights.append(odds)
         best = torch.stack(largest)
         highest = best.amax(0)
@@ -56,8 +58,9 @@ class Ends:
         lowest = torch.where(highest <= LOWEST / 2, LOWEST, highest * walk.temperature)
         self.empty = recurrence.is_empty(lowest, walk.lengths)
         self.counts = torch.where(self.empty, 0.0, torch.ones_like(scaled))
-        for odds, factor in zip(self.weights, ((best - highest) - log_odds).exp_().mul_(self.counts), strict=False):
-            odds.mul_(factor)
+        if with_weights:
+            for odds, factor in zip(self.weights, (best - highest - log_odds).exp_().mul_(self.counts), strict=True):
+                odds.mul_(factor)
         self.scores = self.unless_empty(walk.temperature * scaled, walk.parameters)
 
     def unless_empty(self, scores: Tensor, parameters: Parameters) -> Tensor:

@@ -29,8 +29,11 @@ enum {
   ALIGNMENT_FREE_GAP = 4     /* free_gap: temperature */
 };
 
-/* options: two of ALIGNMENT_AFFINE; and not to clamp lengths but to compute nothing if one is outside the matrix */
-enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2, ALIGNMENT_CHECK_LENGTHS = 4 };
+/* options of ALIGNMENT_AFFINE */
+enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
+
+/* option of all kinds: refuse the call if a length is outside the matrix, instead of clamping it */
+enum { ALIGNMENT_CHECK_LENGTHS = 4 };
 
 /* what is computed side by side in a vector */
 enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
@@ -45,7 +48,7 @@ typedef struct {
   int64_t pairs, rows, cols;
   const REAL *similarity;   /* pairs x rows x cols, pairs `pair_stride` elements apart */
   int64_t pair_stride;
-  const int32_t *lengths;   /* pairs x 2, clamped to the matrix; NULL: the whole matrix */
+  const int32_t *lengths;   /* pairs x 2, clamped to the matrix or refused; NULL: the whole matrix */
   const REAL *parameters;   /* pairs x (number of parameters) */
 } AlignmentCall;
 

@@ -104,7 +104,7 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
     pairs, rows, cols = similarity.shape
     similarity, values = _rows(similarity), values.contiguous()
     if lengths.dtype is not torch.int32:
-        # the kernels clamp to the matrix, but what they get must not have wrapped around before
+        # the kernels clamp to the matrix, or refuse, but what they get must not have wrapped around before
         wide = lengths if lengths.dtype is torch.int64 else lengths.to(torch.int64)
         lengths = wide.clamp(-1, _LARGEST).to(torch.int32)
     lengths = lengths.contiguous()
@@ -129,11 +129,15 @@ def _new(similarity: Tensor, values: Tensor) -> Triple:
     return scores, similarity.new_empty(similarity.shape), similarity.new_empty(values.shape)
 
 
+class LengthsOutside(ValueError):
+    """A length outside the matrix, in a call that has native.CHECK_LENGTHS among its options."""
+
+
 def _check(status: int) -> None:
     if not status:
         return
     if status == native.BAD_LENGTHS:
-        raise ValueError("lengths outside the matrix")
+        raise LengthsOutside("lengths outside the matrix")
     if status == native.OUT_OF_MEMORY:
         raise MemoryError("out of memory in the native alignment kernel")
     raise RuntimeError("the native alignment kernel does not know this call")

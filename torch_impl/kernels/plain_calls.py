@@ -17,29 +17,35 @@ from torch_impl.kernels import calls
 from torch_impl.kernels.calls import Tensor
 
 _LENGTHS = (torch.int32, torch.int64)
-# of strided tensors in this machine's memory; sparse, nested, fake and wrapped tensors have others
+# parameters of so many pairs are kept for later calls
+_MOST_PAIRS = 2**14
+# the dispatch keys of an ordinary tensor: sparse, nested, fake and wrapped ones, and those elsewhere, have others; one
+# that was made in inference mode lacks those of autograd
 with torch.inference_mode(False):
     _KEYS = _dispatch_keys(torch.empty(0, device="cpu"))
 with torch.inference_mode():
     _KEYS_IN_INFERENCE_MODE = _dispatch_keys(torch.empty(0, device="cpu"))
 
 
-def is_plain(tensor: Any) -> bool:
-    """Whether it is an ordinary tensor with values in this machine's memory. Not for the compiler to follow."""
-    if type(tensor) is not Tensor:
-        return False
-    keys = _dispatch_keys(tensor)
-    return keys in (_KEYS, _KEYS_IN_INFERENCE_MODE)
-
-
-def is_plain_similarity(value: Any) -> bool:
-    """Whether it is an ordinary similarity, and no compiler, torch.func, forward mode or dispatch mode is at work."""
+def nothing_at_work() -> bool:
+    """Whether no compiler, tracer, transform of torch.func, forward mode or dispatch mode is around this call."""
     return not (
         torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
         or _functorch.peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
-    ) and (is_plain(value) and value.dtype in calls.NAMES and value.ndim in (2, 3))
+    )
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether it is an ordinary tensor with values in this machine's memory. Must not be called while compiling."""
+    return type(tensor) is Tensor and _dispatch_keys(tensor) in (_KEYS, _KEYS_IN_INFERENCE_MODE)
+
+
+def is_plain_similarity(value: Any) -> bool:
+    """Whether it is a similarity that the kernels take, so that nothing is left to check of it."""
+    return is_plain(value) and value.dtype in calls.NAMES and value.ndim in (2, 3)
 
 
 def plain_call(
@@ -50,11 +56,14 @@ def plain_call(
     parameters: dict[str, Any],
     instead: Callable[..., Tensor] | None,
 ) -> Tensor | None:
-    """Scores () or (batch,), or with `instead` what it gives for the batch; None if the arguments are not ordinary."""
-    if not is_plain_similarity(similarity) or (similarity.requires_grad and torch.is_grad_enabled()):
+    """Scores () or (batch,), or with `instead` what it gives for the batch.
+
+    None if something is not ordinary, wrong, or not compiled yet: then the general way has to be taken, which says so.
+    """
+    if not (nothing_at_work() and is_plain_similarity(similarity)):
         return None
     dtype, batch = similarity.dtype, similarity.shape[:-2]
-    if not native.is_loaded(calls.NAMES[dtype]):
+    if (similarity.requires_grad and torch.is_grad_enabled()) or not native.is_loaded(calls.NAMES[dtype]):
         return None
     if lengths is None:
         lengths = _whole()
@@ -65,12 +74,16 @@ def plain_call(
         return None
     if not batch:
         similarity, lengths = similarity[None], lengths.reshape(-1, 2)
+    pairs = len(similarity)
+    try:
+        values = (_kept_values if pairs <= _MOST_PAIRS else _values)(numbers, dtype, pairs)
+    except ValueError:
+        return None
     kind, flags = native.call_of(function_name, options)
     call = calls.score if instead is None else instead
-    try:  # the kernel checks lengths sooner than Python does
-        values = _values(numbers, dtype, len(similarity))
+    try:  # it takes the kernel less time than Python to look at all lengths
         results = call(similarity, lengths, values, kind, flags | native.CHECK_LENGTHS)
-    except ValueError:  # the general way says which argument is wrong
+    except calls.LengthsOutside:
         return None
     return results if batch else results[0]
 
@@ -81,7 +94,6 @@ def _whole() -> Tensor:
         return torch.empty((0, 2), dtype=torch.int32, device="cpu")
 
 
-@functools.lru_cache(maxsize=16)
 def _values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: int) -> Tensor:
     """The parameters (pairs, P), checked; nobody writes into them."""
     for name, value in numbers:
@@ -89,3 +101,6 @@ def _values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: i
     with torch.inference_mode(False):
         own = torch.tensor([float(value) for _, value in numbers], dtype=dtype, device="cpu")
         return own.expand(pairs, -1).contiguous()
+
+
+_kept_values = functools.lru_cache(maxsize=16)(_values)
