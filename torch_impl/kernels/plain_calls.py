@@ -9,7 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._C import _dispatch_keys, _functorch, _len_torch_dispatch_stack  # pyright: ignore[reportAttributeAccessIssue]
+from torch._C import (
+    _dispatch_keys,
+    _functorch,  # pyright: ignore[reportAttributeAccessIssue]
+    _get_tracing_state,
+    _len_torch_dispatch_stack,
+)
 from torch.autograd import forward_ad
 
 from shared import checks, native
@@ -31,7 +36,7 @@ def nothing_at_work() -> bool:
     """Whether no compiler, tracer, transform of torch.func, forward mode or dispatch mode is around this call."""
     return not (
         torch.compiler.is_compiling()
-        or torch.jit.is_tracing()
+        or _get_tracing_state() is not None
         or _functorch.peek_interpreter_stack() is not None
         or forward_ad._current_level >= 0
         or _len_torch_dispatch_stack()
