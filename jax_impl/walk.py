@@ -18,7 +18,7 @@ from jax_impl.recurrences import Array, Parameters
 from shared.numerics import LOWEST
 from shared.plans import SIMILARITY, Choice, plan_of
 
-LN2 = math.log(2)
+LOG2_E = math.log2(math.e)
 # of x, x^2, ...: 2^x for |x| <= 1/2 with a relative error up to 2e-9, fitted by least squares with weights
 _POWERS = (0.693147203, 0.240226479, 0.055503324, 0.00961843628, 0.00133988956, 0.000153536758)
 
@@ -41,9 +41,10 @@ class Walk:
             "cell": (0, 0),
         }
         self.parameters = parameters
-        unit = self.temperature * LN2
-        self.s = self.skew(jnp.maximum(s / unit[:, None, None], LOWEST))
-        self.scaled = {name: self.tiled(jnp.clip(parameters[name] / unit, LOWEST, -LOWEST)) for name in self.names}
+        self.s = self.skew(jnp.maximum(s / self.temperature[:, None, None], LOWEST))
+        self.scaled = {
+            name: self.tiled(jnp.clip(parameters[name] / self.temperature, LOWEST, -LOWEST)) for name in self.names
+        }
         self.terms = {SIMILARITY: self.s, **self.scaled}
         self.lengths = lengths.T  # (2, batch)
         self._sizes = jnp.stack([self.tiled(lengths[:, 0]), self.tiled(lengths[:, 1])])
@@ -184,12 +185,12 @@ class Walk:
         return jax.lax.fori_loop(zero, self.walked, lambda d, collected: merge(collected, d), first)
 
 
-def exp2(x: Array) -> Array:
-    """2^x for x <= 0; what is above counts as 0."""
+def exp(x: Array) -> Array:
+    """e^x for x <= 0; what is above counts as 0."""
     if x.dtype != jnp.float32:
-        return jnp.exp2(jnp.minimum(x, 0.0))
+        return jnp.exp(jnp.minimum(x, 0.0))
     # cheaper than the compiler's, which must do for all x: at -127 the bits of the exponent are 0, and so is the result
-    x = jnp.clip(x, -127.0, 0.0)
+    x = jnp.clip(x * LOG2_E, -127.0, 0.0)
     whole = jnp.round(x)
     part, power = x - whole, jnp.full_like(x, _POWERS[-1])
     for coefficient in (*_POWERS[-2::-1], 1.0):
@@ -197,8 +198,8 @@ def exp2(x: Array) -> Array:
     return power * jax.lax.bitcast_convert_type((whole.astype(jnp.int32) + 127) << 23, jnp.float32)
 
 
-def sum_of_powers(values: Sequence[Array]) -> tuple[Array, Array]:
-    """The largest of some arrays, and the sum of 2^(value - largest), with one power for each value but one."""
+def sum_of_odds(values: Sequence[Array]) -> tuple[Array, Array]:
+    """The largest of some arrays, and the sum of e^(value - largest), with one exponential for each value but one."""
     pairs = [(value, jnp.ones_like(value)) for value in values]
     while len(pairs) > 1:
         merged = [_merged(*pair) for pair in zip(pairs[::2], pairs[1::2], strict=False)]
@@ -207,7 +208,7 @@ def sum_of_powers(values: Sequence[Array]) -> tuple[Array, Array]:
 
 
 def _merged(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-    odds, first = exp2(-jnp.abs(a[0] - b[0])), a[0] > b[0]
+    odds, first = exp(-jnp.abs(a[0] - b[0])), a[0] > b[0]
     total = jnp.where(first, a[1], b[1]) + odds * jnp.where(first, b[1], a[1])
     return jnp.maximum(a[0], b[0]), total
 

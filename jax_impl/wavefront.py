@@ -1,10 +1,12 @@
 """The fast sweep in JAX: all pairs abreast, anti-diagonal after anti-diagonal, with derivatives written by hand.
 
-Similarity and gaps are divided by T ln 2, T the temperature, so that every smooth maximum is a log2 of powers of 2.
-With c the choices of a state h, and a dot for a tangent (divided by T, as are those of similarity and gaps):
+Similarity and gaps are divided by the temperature T, so that every smooth maximum is a log-sum-exp: by T and not by
+T ln 2, which would save a product in each exponential, because the sum of a large state and a gap such as -1 is exact,
+but with -1 / ln 2 it is rounded to the same side all the way. With c the choices of a state h, and a dot for a tangent
+(divided by T, as are those of similarity and gaps):
 
-    fill    h = log2 sum 2^c                                    the states, forward
-    shares  e = 2^(c - h),  r = 1 / sum e,  w = r e             r is 1 but for the rounding of h
+    fill    h = log sum exp(c)                                    the states, forward
+    shares  e = exp(c - h),  r = 1 / sum e,  w = r e             r is 1 but for the rounding of h
     pull    u = r d score / d h = r ([end] + sum over successors u e)        the marginals are sums of u e, backward
     push    h. = sum w (c. - T. ln w)                           the tangents of the states, forward
     pull.   u. = r ([end]. + sum over successors e (u. + u (c. - h. - T. ln w)))     Hessian times direction, backward
@@ -27,7 +29,7 @@ import jax.numpy as jnp
 from jax_impl.batches import TABLE_BYTES, of_any_batch
 from jax_impl.derivatives import scores_of
 from jax_impl.recurrences import Array, Parameters
-from jax_impl.walk import LN2, Walk, exp2, sum_of_powers
+from jax_impl.walk import Walk, exp, sum_of_odds
 from shared.numerics import LOWEST
 from shared.plans import SIMILARITY, Choice
 
@@ -46,11 +48,11 @@ _scores = jax.jit(scores_of, static_argnums=(0, 1))
 
 
 def fill(walk: Walk) -> list[Array]:
-    """The states, in units of T ln 2, as tables."""
+    """The states, in units of the temperature, as tables."""
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
-        largest, total = sum_of_powers([walk.choice(choice, tables, walk.terms, d) for choice in walk.plan.states[k]])
-        return jnp.where(walk.inside(d), largest + jnp.log2(total), walk.recurrence.border(walk.scaled, d)[k])
+        largest, total = sum_of_odds([walk.choice(choice, tables, walk.terms, d) for choice in walk.plan.states[k]])
+        return jnp.where(walk.inside(d), largest + jnp.log(total), walk.recurrence.border(walk.scaled, d)[k])
 
     return walk.forward(step, walk.border(walk.recurrence.border, walk.scaled))
 
@@ -70,13 +72,12 @@ class Ends:
         best = walk.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), lowest)
         largest = best.reshape(walk.positions, walk.batch).max(0)
         self.largest = walk.tiled(largest)
-        odds = walk.collect(lambda sums, d: sum((exp2(x - self.largest) for x in worths(d)), sums), 0 * lowest)
-        unit = walk.temperature * LN2
+        odds = walk.collect(lambda sums, d: sum((exp(x - self.largest) for x in worths(d)), sums), 0 * lowest)
         # as low as LOWEST in the units of the walk, or in those of the similarity
-        best = jnp.where(largest <= LOWEST / 2, LOWEST, largest * unit)
+        best = jnp.where(largest <= LOWEST / 2, LOWEST, largest * walk.temperature)
         self.empty = walk.recurrence.is_empty(best, walk.lengths)
-        log = jnp.log2(jnp.where(self.empty, 1.0, walk.total(odds)))
-        self.scores = self.unless_empty(unit * (largest + log), walk.parameters)
+        log = jnp.log(jnp.where(self.empty, 1.0, walk.total(odds)))
+        self.scores = self.unless_empty(walk.temperature * (largest + log), walk.parameters)
         self.log = walk.tiled(jnp.where(self.empty, -LOWEST, log))
 
     def unless_empty(self, values: Array, parameters: Any) -> Array:
@@ -84,7 +85,7 @@ class Ends:
         return jnp.where(self.empty, self.walk.recurrence.empty_score(parameters, self.walk.lengths), values)
 
     def logs(self, end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
-        """log2 of the probability that the alignment ends in this way in the cells."""
+        """Logarithm of the probability that the alignment ends in this way in the cells."""
         logs = self.walk.choice(end, self.states, self.walk.terms, d, at) - self.largest - self.log
         return jnp.where(self.walk.may_end(d, at), logs, LOWEST)
 
@@ -95,11 +96,11 @@ class Shares:
     def __init__(self, walk: Walk, states: list[Array]) -> None:
         self.walk, self.states = walk, states
         inside = walk.inside(None)
-        totals = [sum(exp2(self.logs(k, c, None)) for c in cs) for k, cs in enumerate(walk.plan.states)]
+        totals = [sum(exp(self.logs(k, c, None)) for c in cs) for k, cs in enumerate(walk.plan.states)]
         self.inverse = [jnp.where(inside, 1 / total, 0.0) for total in totals]  # each (D, P * batch)
 
     def logs(self, k: int, choice: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
-        """log2 of the shares of a choice of state k, before they are multiplied by the inverse of their sum."""
+        """Logarithm of the shares of a choice of state k, before they are multiplied by the inverse of their sum."""
         return self.walk.choice(choice, self.states, self.walk.terms, d, at) - self.walk.read(self.states[k], d, at)
 
     def successors(self, k: int) -> list[tuple[int, Choice, tuple[int, int]]]:
@@ -116,9 +117,9 @@ def pull(walk: Walk, shares: Shares, ends: Ends) -> list[Array]:
     """The derivatives of the scores for the states, times the inverse of the sum of these states' shares; tables."""
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
-        parts = [exp2(ends.logs(e, d, walk.offset(e))) for e in walk.plan.endings if e.state == k]
+        parts = [exp(ends.logs(e, d, walk.offset(e))) for e in walk.plan.endings if e.state == k]
         for number, choice, at in shares.successors(k):
-            parts.append(exp2(shares.logs(number, choice, d, at)) * walk.read(tables[number], d, at))
+            parts.append(exp(shares.logs(number, choice, d, at)) * walk.read(tables[number], d, at))
         return sum(parts) * walk.row(shares.inverse[k], d)
 
     return walk.backward(step, [jnp.zeros_like(state) for state in shares.states])
@@ -131,10 +132,10 @@ def gradients(walk: Walk, wanted: tuple[bool, ...]) -> tuple[Array, Array, Array
     slopes = pull(walk, shares, ends)
 
     def change(k: int, choice: Choice, d: Any) -> Array:
-        return exp2(shares.logs(k, choice, d)) * walk.read(slopes[k], d)
+        return exp(shares.logs(k, choice, d)) * walk.read(slopes[k], d)
 
     def ending(end: Choice, d: Any) -> Array:
-        return exp2(ends.logs(end, d))
+        return exp(ends.logs(end, d))
 
     uncertainty = functools.partial(_uncertainty, walk, ends, shares, change, ending)
     d_similarity = walk.unskew(_of_term(walk, SIMILARITY, change, ending))
@@ -147,7 +148,7 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
     ends, shares = Ends(walk, states), Shares(walk, states)
     slopes, inverses = pull(walk, shares, ends), [walk.table(_log_inverse(r)) for r in shares.inverse]
     by_temperature = {name: value / walk.temperature for name, value in t_parameters.items()}
-    warming = walk.tiled(by_temperature["temperature"]) * LN2
+    warming = walk.tiled(by_temperature["temperature"])
     t_scaled = {name: walk.tiled(by_temperature[name]) for name in walk.names}
     t_terms = {SIMILARITY: walk.skew(t_similarity / walk.temperature[:, None, None]), **t_scaled}
 
@@ -155,7 +156,7 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
         parts = []
         for choice in walk.plan.states[k]:
             log, inverse = shares.logs(k, choice, d), walk.read(inverses[k], d)
-            parts.append(exp2(log) * (walk.choice(choice, tables, t_terms, d) - warming * (log + inverse)))
+            parts.append(exp(log) * (walk.choice(choice, tables, t_terms, d) - warming * (log + inverse)))
         outside = walk.recurrence.border_tangent(t_scaled, d)[k]
         return jnp.where(walk.inside(d), sum(parts) * walk.row(shares.inverse[k], d), outside)
 
@@ -164,7 +165,7 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
     def worth(end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> tuple[Array, Array]:
         """The probability of an ending, and what its worth and its rarity change by."""
         log = ends.logs(end, d, at)
-        return exp2(log), walk.choice(end, t_states, t_terms, d, at) - warming * log
+        return exp(log), walk.choice(end, t_states, t_terms, d, at) - warming * log
 
     parts = lambda d: (probability * t for probability, t in (worth(end, d) for end in walk.plan.endings))  # noqa: E731
     t_scores = walk.collect(lambda sums, d: sum(parts(d), sums), jnp.zeros_like(warming))
@@ -178,7 +179,7 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
         log = shares.logs(k, choice, d, at)
         t_choice = walk.choice(choice, t_states, t_terms, d, at) - walk.read(t_states[k], d, at)
         t_log = t_choice - warming * (log + walk.read(inverses[k], d, at))
-        return exp2(log) * (walk.read(t_slopes[k], d, at) + walk.read(slopes[k], d, at) * t_log)
+        return exp(log) * (walk.read(t_slopes[k], d, at) + walk.read(slopes[k], d, at) * t_log)
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
         parts = [ending(e, d, walk.offset(e)) for e in walk.plan.endings if e.state == k]
@@ -197,8 +198,8 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
 
 
 def _log_inverse(inverse: Array) -> Array:
-    """log2 of the inverse of the sum of the shares; 0 outside lengths."""
-    return jnp.log2(jnp.where(inverse > 0, inverse, 1.0))
+    """Logarithm of the inverse of the sum of the shares; 0 outside lengths."""
+    return jnp.log(jnp.where(inverse > 0, inverse, 1.0))
 
 
 def _of_term(walk: Walk, name: str, change: Callable, ending: Callable, d: Any = None) -> Array:
@@ -218,7 +219,7 @@ def _uncertainty(walk: Walk, ends: Ends, shares: Shares, change: Callable, endin
     for k, choices in enumerate(walk.plan.states):
         inverse = _log_inverse(walk.row(shares.inverse[k], d))
         parts += [change(k, choice, d) * (shares.logs(k, choice, d) + inverse) for choice in choices]
-    return sum(parts[1:], parts[0]) * -LN2
+    return -sum(parts[1:], parts[0])
 
 
 def _of_parameters(

@@ -174,3 +174,18 @@ def test_one_that_is_none_gives_nan(variant, temperature):
     assert np.isnan(jax.jit(lambda t: jax_function(variant)(s, temperature=t))(temperature)).all()
     by_torch = torch.func.vmap(lambda t: torch_function(variant)(torch.tensor(s), temperature=t))
     assert by_torch(torch.tensor([temperature])).isnan().all()
+
+
+# long pairs
+
+
+@VARIANT
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_roundings_do_not_add_up_on_a_long_way(variant, framework):
+    similarity = np.random.default_rng(0).normal(size=(1, 700, 800)).astype(np.float32)
+    if framework == "jax":
+        score = jax.jit(jax_function(variant, gap=-1.0))(similarity)
+    else:
+        score = torch_function(variant, gap=-1.0)(torch.from_numpy(similarity))
+    wanted = torch_function("wavefront", gap=-1.0)(torch.from_numpy(similarity).double())
+    np.testing.assert_allclose(np.asarray(score), wanted, rtol=1e-6)
