@@ -176,6 +176,26 @@ def test_one_that_is_none_gives_nan(variant, temperature):
     assert by_torch(torch.tensor([temperature])).isnan().all()
 
 
+@VARIANT
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_pair_that_is_not_a_number_has_zeros_outside_lengths_all_the_same(variant, bad):
+    similarity, lengths = np.zeros((2, 3, 3), np.float32), np.array([[2, 2], [3, 3]], np.int32)
+    similarity[0, 0, 0] = bad
+    s, vector = torch.from_numpy(similarity), torch.ones(2, 3, 3)
+    jax_vector, sizes = jnp.ones((2, 3, 3)), torch.from_numpy(lengths)
+    wanted = np.zeros((3, 3), bool)
+    wanted[:2, :2] = True
+    for result in (
+        torch_impl.marginals(torch_function(variant), s, sizes),
+        torch_impl.hessian_vector_product(torch_function(variant), s, vector, sizes),
+        jax_impl.marginals(jax_function(variant), similarity, lengths),
+        jax_impl.hessian_vector_product(jax_function(variant), similarity, jax_vector, lengths),
+    ):
+        assert np.array_equal(np.isnan(np.asarray(result)[0]), wanted)
+        assert not np.asarray(result)[0][~wanted].any()
+        assert np.isfinite(np.asarray(result)[1]).all()
+
+
 # long pairs
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
+from torch.autograd import forward_ad
 
 import jax_impl
 import torch_impl
@@ -170,3 +171,25 @@ def test_a_bad_vector_is_refused_with_the_same_text(framework):
 def test_a_variant_that_is_right_to_first_order_only_raises():
     with pytest.raises(CannotDifferentiate, match="is right to first order only"):
         torch_impl.hessian_vector_product(torch_impl.free_gap, MATRICES, MATRICES, variant="scan_select")
+
+
+@pytest.mark.parametrize("variant", [name for name in torch_impl.variants("smith_waterman") if name != "cell_loop"])
+def test_an_empty_batch_has_an_empty_product(variant):
+    empty = torch.zeros(0, 4, 5)
+    product = torch_impl.hessian_vector_product(torch_impl.smith_waterman, empty, empty, variant=variant)
+    assert product.shape == (0, 4, 5)
+
+
+@pytest.mark.parametrize("variant", ["diagonal_loop", *BY_HAND])
+def test_a_dual_number_of_torch_keeps_its_tangent(variant):
+    similarity, direction = torch.randn(2, 4, 5, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    function = functools.partial(torch_impl.smith_waterman, variant=variant)
+    wanted = torch_impl.hessian_vector_product(function, similarity, direction)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(similarity, direction)
+        expected, tangent = forward_ad.unpack_dual(torch_impl.marginals(function, dual))
+        torch.testing.assert_close(expected, torch_impl.marginals(function, similarity))
+        torch.testing.assert_close(tangent, wanted)
+        if variant in BY_HAND:
+            with pytest.raises(RuntimeError, match="right to second order only"):
+                torch_impl.hessian_vector_product(function, dual, similarity)

@@ -47,7 +47,9 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
         if in_transform() or is_traced(similarity):
             return torch.func.grad(total)(similarity)
-    if not (_is_recorded(similarity, *parameters.values()) or under_forward_mode()):
+    if under_forward_mode():  # a leaf of autograd's would have no tangent
+        return torch.func.grad(total)(similarity)
+    if not _is_recorded(similarity, *parameters.values()):
         result = _at_once(_gradients, function, similarity, lengths, parameters)
         if result is not None:
             return result
@@ -89,20 +91,22 @@ def hessian_vector_product(
         check_vector(see(vector), tuple(similarity.shape))
         similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
         vector = vector.to(similarity)
-        if in_transform() or is_traced(similarity) or is_traced(vector):
+        if in_transform() or is_traced(similarity) or is_traced(vector) or under_forward_mode():
 
             def loss(matrix: Tensor) -> Tensor:
                 return (vector * marginals(function, matrix, lengths, **parameters)).sum()
 
             return torch.func.grad(loss)(similarity)
     again = _is_recorded(similarity, vector, *parameters.values())
-    if not again and not under_forward_mode():
+    if not again:
         result = _at_once(functools.partial(_tangents, vector), function, similarity, lengths, parameters)
         if result is not None:
             return result
     with torch.inference_mode(False), torch.enable_grad():
         leaf = _leaf(similarity, again)
         expected = marginals(function, leaf, lengths, **parameters)
+        if not len(similarity):
+            return torch.zeros_like(similarity)  # which some variants do not connect to their arguments
         (result,) = torch.autograd.grad(expected, leaf, vector, create_graph=again)
     return result
 

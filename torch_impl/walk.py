@@ -183,11 +183,8 @@ class Walk:
         turned = self.memory.new(flat.shape, matrix)
         for block in self.blocks():
             turned[block].copy_(flat[block])
-        # by bits: NaN times 0 is NaN, but NaN's bits and 0 are 0; a select takes ten times as long
-        bits = turned.view(torch.int32 if matrix.element_size() == 4 else torch.int64)
-        rows, cols = (mask.to(bits.dtype).neg_() for mask in self.inside)
-        used = bits.view(*self.shape[1:], len(matrix))[: len(rows), : len(cols)]
-        used.bitwise_and_(rows[:, None]).bitwise_and_(cols)
+        rows, cols = self.inside
+        _clear(turned.view(*self.shape[1:], len(matrix))[: len(rows), : len(cols)], rows[:, None], cols)
         return torch.index_select(turned, 0, order, out=self.memory.new((len(order), len(matrix)), matrix))
 
     def blocks(self) -> Iterator[slice]:
@@ -204,7 +201,11 @@ class Walk:
         result = cells.new_empty((self.shape[0], self.shape[1] * self.shape[2]))
         for block in self.blocks():
             result[:, block].copy_(cells.index_select(0, self.layout.back[block]).t())
-        return result.view(self.shape)
+        result = result.view(self.shape)
+        # a pair that has NaN inside may have it anywhere
+        rows, cols = (mask.t() for mask in self.inside)
+        _clear(result[:, : rows.shape[1], : cols.shape[1]], rows[:, :, None], cols[:, None])
+        return result
 
     def states(self, border: Sequence[Any]) -> list[Tensor]:
         """Arrays of states whose border has these values; the rest is to be written."""
@@ -237,6 +238,14 @@ class Walk:
             for term in added:
                 value += term
         return result
+
+
+def _clear(numbers: Tensor, *masks: Tensor) -> None:
+    """Write 0 where one of the masks is false, also over NaN."""
+    # by bits: NaN times 0 is NaN, but NaN's bits and 0 are 0; a select takes ten times as long
+    bits = numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
+    for mask in masks:
+        bits.bitwise_and_(mask.to(bits.dtype).neg_())
 
 
 def fill(walk: Walk) -> list[Tensor]:
