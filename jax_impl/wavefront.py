@@ -5,8 +5,8 @@ T ln 2, which would save a product in each exponential, because the sum of a lar
 but with -1 / ln 2 it is rounded to the same side all the way. With c the choices of a state h, and a dot for a tangent
 (divided by T, as are those of similarity and gaps):
 
-    fill    h = log sum exp(c)                                    the states, forward
-    shares  e = exp(c - h),  r = 1 / sum e,  w = r e             r is 1 but for the rounding of h
+    fill    h = log sum exp(c)                                  the states, forward
+    shares  e = exp(c - h),  r = 1 / sum e,  w = r e            r is 1 but for the rounding of h
     pull    u = r d score / d h = r ([end] + sum over successors u e)        the marginals are sums of u e, backward
     push    h. = sum w (c. - T. ln w)                           the tangents of the states, forward
     pull.   u. = r ([end]. + sum over successors e (u. + u (c. - h. - T. ln w)))     Hessian times direction, backward

@@ -15,8 +15,8 @@ from shared.checks import check_function, check_similarity, check_vector
 from torch_impl.alignment import wanted
 from torch_impl.arguments import from_numpy, see
 from torch_impl.kernels import calls
-from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity, nothing_at_work
-from torch_impl.transforms import depends_on_others, in_transform, is_traced, under_forward_mode
+from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
+from torch_impl.transforms import depends_on_others, in_transform, is_traced, nothing_at_work, under_forward_mode
 
 Tensor = torch.Tensor
 
@@ -45,10 +45,9 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
     if not (nothing_at_work() and is_plain_similarity(similarity)):  # of which nothing is left to check
         check_similarity(see(similarity))
         similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
-        if in_transform() or is_traced(similarity):
+        # in forward mode too: a leaf of autograd's would have no tangent
+        if in_transform() or is_traced(similarity) or under_forward_mode():
             return torch.func.grad(total)(similarity)
-    if under_forward_mode():  # a leaf of autograd's would have no tangent
-        return torch.func.grad(total)(similarity)
     if not _is_recorded(similarity, *parameters.values()):
         result = _at_once(_gradients, function, similarity, lengths, parameters)
         if result is not None:

@@ -1,7 +1,11 @@
 """What is at work around a call: the compiler, torch.func.vmap, or a derivative transform of torch.func."""
 
 import torch
-from torch._C import _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch._C import (
+    _functorch,  # pyright: ignore[reportAttributeAccessIssue]
+    _get_tracing_state,
+    _len_torch_dispatch_stack,
+)
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
@@ -9,6 +13,16 @@ from torch.autograd import forward_ad
 def in_transform() -> bool:
     """Whether torch.compile, or a transform of torch.func, is at work around this call."""
     return torch.compiler.is_compiling() or under_transform()
+
+
+def nothing_at_work() -> bool:
+    """Whether no compiler, tracer, transform of torch.func, forward mode or dispatch mode is around this call."""
+    return not (
+        in_transform()
+        or forward_ad._current_level >= 0
+        or _get_tracing_state() is not None
+        or _len_torch_dispatch_stack()
+    )
 
 
 def under_transform() -> bool:

@@ -57,9 +57,9 @@ class Ends:
         # as low as LOWEST in the units of the walk, or in those of the similarity
         lowest = torch.where(highest <= LOWEST / 2, LOWEST, highest * walk.temperature)
         self.empty = recurrence.is_empty(lowest, walk.lengths)
-        self.counts = torch.where(self.empty, 0.0, torch.ones_like(scaled))
         if with_weights:
-            for odds, factor in zip(self.weights, (best - highest - log_odds).exp_().mul_(self.counts), strict=True):
+            counts = torch.where(self.empty, 0.0, torch.ones_like(scaled))
+            for odds, factor in zip(self.weights, (best - highest - log_odds).exp_().mul_(counts), strict=True):
                 odds.mul_(factor)
         self.scores = self.unless_empty(walk.temperature * scaled, walk.parameters)
 

@@ -9,17 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._C import (
-    _dispatch_keys,
-    _functorch,  # pyright: ignore[reportAttributeAccessIssue]
-    _get_tracing_state,
-    _len_torch_dispatch_stack,
-)
-from torch.autograd import forward_ad
+from torch._C import _dispatch_keys
 
 from shared import checks, native
 from torch_impl.kernels import calls
 from torch_impl.kernels.calls import Tensor
+from torch_impl.transforms import nothing_at_work
 
 _LENGTHS = (torch.int32, torch.int64)
 # parameters of so many pairs are kept for later calls
@@ -30,17 +25,6 @@ with torch.inference_mode(False):
     _KEYS = _dispatch_keys(torch.empty(0, device="cpu"))
 with torch.inference_mode():
     _KEYS_IN_INFERENCE_MODE = _dispatch_keys(torch.empty(0, device="cpu"))
-
-
-def nothing_at_work() -> bool:
-    """Whether no compiler, tracer, transform of torch.func, forward mode or dispatch mode is around this call."""
-    return not (
-        torch.compiler.is_compiling()
-        or _get_tracing_state() is not None
-        or _functorch.peek_interpreter_stack() is not None
-        or forward_ad._current_level >= 0
-        or _len_torch_dispatch_stack()
-    )
 
 
 def is_plain(tensor: Any) -> bool:
