@@ -54,23 +54,26 @@ sys.meta_path.insert(0, WhenImported)
 
 _NOT_INSTALLED = 'raise ImportError("No module named {name!r}")\n'
 
-# in its second block one case's worker is killed, as the system does
-KILLED_WHILE_TIMED = """
-def die(runner):
+# what a case of TWO does in its second block
+_IN_THE_SECOND_BLOCK = """
+def with_a_fault(runner):
     sample, blocks = runner.Runner.sample, []
 
-    def sample_or_die(self, case, **arguments):
+    def sample_or_not(self, case, **arguments):
         if case["variant"] == "scan_select":
             blocks.append(case)
             if len(blocks) == 2:
-                os.kill(os.getpid(), signal.SIGKILL)
+                {fault}
         return sample(self, case, **arguments)
 
-    runner.Runner.sample = sample_or_die
+    runner.Runner.sample = sample_or_not
 
 
-PATCHES = {"shared.bench.runner": die}
+PATCHES = {{"shared.bench.runner": with_a_fault}}
 """
+# the worker is killed, as the system does
+KILLED_WHILE_TIMED = _IN_THE_SECOND_BLOCK.format(fault="os.kill(os.getpid(), signal.SIGKILL)")
+HANGING = _IN_THE_SECOND_BLOCK.format(fault="time.sleep(600)")
 
 
 def environment(*folders: Path) -> dict[str, str]:

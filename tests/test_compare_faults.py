@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from command_line import JAX, KILLED_WHILE_TIMED, TINY, TWO, plant, rows, run_compare, stored, verdicts
+from command_line import HANGING, JAX, KILLED_WHILE_TIMED, TINY, TWO, plant, rows, run_compare, stored, verdicts
 
 from shared.bench import workers
 from shared.bench.plan import Settings
@@ -77,26 +77,13 @@ def want_more(runner):
 PATCHES = {"shared.bench.runner": want_more}
 """
 
-# one case hangs in its second block; the parent does not wait a minute, to keep the test short
-HANGING = """
-def hang(runner):
-    sample, blocks = runner.Runner.sample, []
-
-    def sample_or_hang(self, case, **arguments):
-        if case["variant"] == "scan_select":
-            blocks.append(case)
-            if len(blocks) == 2:
-                time.sleep(600)
-        return sample(self, case, **arguments)
-
-    runner.Runner.sample = sample_or_hang
-
-
+# the parent does not wait a minute, to keep the test short
+HURRYING = """
 def hurry(going):
     going.PATIENCE_SECONDS = 10.0
 
 
-PATCHES = {"shared.bench.runner": hang, "shared.bench.going": hurry}
+PATCHES["shared.bench.going"] = hurry
 """
 
 # a worker that closes its end of the pipe after its first case, and is still there
@@ -199,7 +186,7 @@ def test_a_kill_for_memory_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_a_case_that_hangs_costs_itself_only(tmp_path: Path):
-    done = run_compare(*TWO, folders=(plant(tmp_path, HANGING),))
+    done = run_compare(*TWO, folders=(plant(tmp_path, HANGING + HURRYING),))
     assert done.returncode == 1, done.stderr
     assert rows(done.stdout)["score", "JAX", "vmap"]["median"].endswith("s")
     (failed,) = (line for line in done.stdout.splitlines() if line.startswith("FAILED: "))

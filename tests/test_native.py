@@ -1,7 +1,12 @@
 """The native kernels by themselves: what no framework shows. Their values are proved with those of all variants."""
 
 import ctypes
+import math
+import mmap
+import platform
+import resource
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -163,6 +168,35 @@ def test_memory_is_streamed_and_checkpointed():
     assert score < 100, ran.stderr
     # of the similarity
     assert marginals < 0.5, ran.stderr
+
+
+def new_memory(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array that begins within a large page, in memory that nobody has written yet."""
+    large = 2**21
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    values = mmap.mmap(-1, math.prod(shape) * np.dtype(dtype).itemsize + 3 * large, flags)
+    return np.frombuffer(values, dtype, math.prod(shape), offset=large + 64).reshape(shape)
+
+
+def faults_of(given: Given, d_similarity: np.ndarray) -> int:
+    scores, d_values = np.empty(len(d_similarity), np.float32), np.empty(given.values.shape, np.float32)
+    pointers = (array.ctypes.data for array in (scores, d_similarity, d_values))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    assert given.kernel.gradients(given.call, 1, *pointers) == 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def test_a_large_result_is_put_into_large_pages():
+    similarity, lengths, parameters = many("smith_waterman", "float32", pairs=700)
+    given = Given("smith_waterman", similarity, lengths, parameters)
+    warm = np.zeros(similarity.shape, np.float32)
+    faults_of(given, warm)
+    new = new_memory(similarity.shape, "float32")
+    faults, pages = faults_of(given, new), new.nbytes // mmap.PAGESIZE
+    np.testing.assert_array_equal(new, warm)
+    assert faults_of(given, warm) < pages / 20
+    system = tuple(int(number) for number in platform.release().split(".")[:2]) if sys.platform == "linux" else (0, 0)
+    assert faults <= (pages / 20 if system >= (6, 1) else 2 * pages)
 
 
 @pytest.fixture(scope="module")

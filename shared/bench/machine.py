@@ -26,7 +26,7 @@ def machine() -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "git_commit": _git_commit(),
+        "git_commit": git_commit(),
     }
 
 
@@ -39,7 +39,7 @@ def _cpu_name() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def _git_commit() -> str | None:
+def git_commit() -> str | None:
     """The commit of the code that runs, with "-dirty" when files differ from it; None outside a checkout.
 
     Recorded results are no code: a run may write its own there.

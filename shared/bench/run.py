@@ -15,7 +15,7 @@ from shared import reference
 from shared.bench import answers, files
 from shared.bench.first_calls import measure_first_calls
 from shared.bench.going import PATIENCE_SECONDS, Going
-from shared.bench.machine import different_environments, machine
+from shared.bench.machine import different_environments, git_commit, machine
 from shared.bench.measure import timed
 from shared.bench.plan import Case, Settings, absences, plan
 from shared.bench.progress import Progress
@@ -76,7 +76,7 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         team.stop()
         if not settings.ladder:
             measure_timed_calls(going, cases)
-        if machine()["git_commit"] != environment["git_commit"]:
+        if git_commit() != environment["git_commit"]:
             record.notes.append("the files of this checkout changed while it ran: fresh processes took what they found")
         record.finished = now()
         keep_with_time()

@@ -29,7 +29,7 @@ int32_t run(const Job &job) {
     return ALIGNMENT_BAD_CALL;
   }
   if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
-  ask_for_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
+  take_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
   try {
     const Plan plan(call);
     std::atomic<size_t> next{0};
