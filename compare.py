@@ -165,16 +165,26 @@ def _listed(abilities: dict[str, Abilities]) -> Iterator[str]:
                     yield f"  {'':<14} no hvp in {FRAMEWORKS[name]}: {able.first_order[variant.name]}"
 
 
+def _leave_standard_output() -> None:
+    """Nothing more goes there, not even on the way out: it has nobody who reads it, or no room."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 if __name__ == "__main__":
-    # a polite kill ends like Ctrl-C: workers stopped, what is finished printed
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # a polite kill and a closed terminal end like Ctrl-C: workers stopped, what is finished written and printed
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # "…" is shown as "?" where the terminal does not know it
     try:
         exit_code = main()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may have been closed from the start
+            sys.stdout.flush()
     except BrokenPipeError:
-        # the reader of the table has gone (| head): nothing more to say, and nothing to flush on the way out
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave_standard_output()  # the reader of the table has gone (| head)
         exit_code = 141
+    except OSError as error:  # the files are written by now
+        _leave_standard_output()
+        exit_code = _fail(f"cannot print the table: {error.strerror}")
     sys.exit(exit_code)

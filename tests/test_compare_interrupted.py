@@ -168,7 +168,7 @@ on_linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="proc
 
 
 @on_linux
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_and_a_polite_kill_print_and_write_what_is_finished(tmp_path: Path, temporary: Path, by: signal.Signals):
     path = tmp_path / "run.json"
     run = interrupt_at("[2/2] round", *JAX, "--json", str(path), folders=(plant(tmp_path, ENDLESS_ROUND),), by=by)
@@ -202,8 +202,25 @@ def test_a_run_that_was_killed_is_gone_on_with(tmp_path: Path):
     assert before["finished"] is None and after["finished"] is not None
     for old, new in zip(before["cases"], after["cases"], strict=True):
         assert new["cold"] == old["cold"] and new["blocks"][: len(old["blocks"])] == old["blocks"]
+        # what the process that was interrupted had compiled is gone: the next one found no caches
+        assert len(old["warm"]) == len(new["warm"]) == 1
+    # and it does not count as one
+    assert [entry["worker"] for entry in after["generations"]] == [1]
     assert "first calls" not in [line for line in done.stderr.splitlines() if line.startswith("[1/")]
     assert len(verdicts(done.stdout)) == 2 and "not finished" not in done.stdout
+
+
+def test_a_new_shape_that_had_no_room_is_tried_again_with_more(tmp_path: Path):
+    path = tmp_path / "run.json"
+    assert run_compare(*JAX, "--pass", "score", "--budget", "0.1", "--json", str(path)).returncode == 0
+    (before,) = stored(path)["cases"]
+    assert "retrace" not in before and before["retrace_note"] == "the budget had no room for it"
+    done = run_compare("--resume", str(path), "--budget", "0.1")
+    assert done.returncode == 0 and stored(path)["cases"] == [before]
+    done = run_compare("--resume", str(path), "--budget", "200")
+    assert done.returncode == 0, done.stderr
+    (after,) = stored(path)["cases"]
+    assert after["retrace"]["seconds"] > 0 and "retrace_note" not in after
 
 
 def test_a_case_that_failed_is_tried_again_when_a_run_is_gone_on_with(tmp_path: Path):

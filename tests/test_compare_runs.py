@@ -64,7 +64,8 @@ def test_a_run_prints_a_table_and_a_verdict_and_ends_with_0(both: Run):
         ("score", "JAX", "vmap"),
     }
     (verdict,) = verdicts(both.done.stdout)
-    assert "95% interval" in verdict and "PyTorch (" in verdict and "JAX (" in verdict
+    assert verdict.startswith("score: not decided: ") and "PyTorch (" in verdict and "JAX (" in verdict
+    assert verdict.endswith(" in one process, and another may say otherwise.")
     assert "every time above passed the parity gate on 3 of 3 pairs" in both.done.stdout
 
 
@@ -197,7 +198,7 @@ def test_a_budget_that_is_too_short_is_told_and_the_least_is_measured():
         "1 fresh process of each framework: one more did not fit into the budget of 0.5 s; "
         "the intervals know nothing of that one's luck"
     ) in done.stdout.splitlines()
-    assert "new shape not measured: JAX vmap score: the budget of 0.5 s had no room for it" in done.stdout
+    assert "new shape not measured: JAX vmap score: the budget had no room for it" in done.stdout
 
 
 def test_list_shows_problems_variants_and_each_framework_s_choice():

@@ -8,9 +8,10 @@ import hand_made
 import pytest
 from hand_made import blocks, case, ended, record, right, steady
 
-from shared.bench.notes import notes
+from shared.bench.notes import notes, warnings
 from shared.bench.plan import Absence, Settings
-from shared.bench.record import Result, WarmUp
+from shared.bench.record import Generation, Result, WarmUp
+from shared.bench.table import report
 
 ONE_PASS = Settings(input="random", passes=("score",))
 GATE = "every time above passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
@@ -84,7 +85,7 @@ def test_a_gate_that_was_not_numpy_s_is_told():
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.0, False), (0.9, False), (21.5, True)])
 def test_what_was_built_for_the_machine_is_told_if_it_took_long(seconds: float, told: bool):
-    line = "fused: its kernels were compiled first, once for this machine: 21.5 s, not counted above"
+    line = "fused: its kernels were compiled first: 21.5 s, not counted above"
     assert (line in lines_of(steady(case("jax", "fused"), 0.25, build_seconds=seconds))) is told
 
 
@@ -181,3 +182,16 @@ def test_an_unfinished_run_is_told():
 
 def test_of_a_run_that_never_began_there_is_nothing_to_tell():
     assert list(notes(hand_made.Record("python compare.py"))) == []
+
+
+def test_other_programs_are_told_and_if_they_took_much_there_is_a_warning():
+    quiet, busy = ([Generation(0, 20.0, others)] for others in (0.4, 19.0))
+    line = "other programs kept {} of 1 cores busy while calls were timed"
+    one_core = replace(ONE_PASS, threads=1)
+    assert line.format("0.02") in lines_of(steady(case("jax", "vmap"), 0.25), settings=one_core, generations=quiet)
+    assert line.format("0.95") in lines_of(steady(case("jax", "vmap"), 0.25), settings=one_core, generations=busy)
+    made = [record(steady(case("jax", "vmap"), 0.25), settings=one_core, generations=each) for each in (quiet, busy)]
+    assert not list(warnings(made[0]))
+    (warning,) = warnings(made[1])
+    assert warning.startswith("Other programs kept 0.95 of 1 cores busy while calls were timed.")
+    assert f"WARNING: {warning}" in report(made[1]) and "WARNING" not in report(made[0])

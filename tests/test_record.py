@@ -18,6 +18,7 @@ from shared.bench.record import (
     Compilation,
     Facts,
     Gate,
+    Generation,
     Record,
     Result,
     UnreadableRecord,
@@ -69,6 +70,7 @@ RECORDS = {
         finished=now(),
         references={("single", "score"): [0.5, 0.25], ("batch", "hvp"): [2.0, 1.0]},
         speed=blocks([0.005, 0.006], workers=2),
+        generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
         notes=["the budget was spent"],
         resumed_by=["python compare.py --resume run.json"],
     ),
@@ -169,7 +171,8 @@ def without(stored: dict[str, Any], *path: Any) -> Any:
     return stored
 
 
-TOP = [name for name in as_read(RECORDS["everything"]) if name != "schema_version"]
+# records without generations were written before there were any
+TOP = [name for name in as_read(RECORDS["everything"]) if name not in ("schema_version", "generations")]
 WITHIN = [
     ("settings", "sweep"), ("inputs", "batch", "sha256"), ("inputs", "batch", "shape"), ("absent", 0, "reason"),
     ("numpy", 0, "seconds"), ("speed", 0, "worker"), ("cases", 0, "framework"), ("cases", 0, "blocks", 0, "round"),
@@ -181,6 +184,39 @@ WITHIN = [
 def test_a_record_with_something_missing_is_not_read(path: tuple[Any, ...]):
     with pytest.raises(UnreadableRecord, match="expected a whole record, got one with a fault"):
         Record.from_json(without(as_read(RECORDS["everything"]), *path))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("seconds",), "long"),
+        (("cases", 0, "status"), "perfect"),
+        (("cases", 1, "blocks", 0, "seconds", 0), -1.0),
+        (("cases", 1, "blocks", 0, "seconds", 0), "0.1"),
+        (("generations", 0, "seconds"), "long"),
+    ],
+    ids=str,
+)
+def test_a_record_with_an_impossible_value_is_not_read(path: tuple[Any, ...], value: Any):
+    stored = at = as_read(RECORDS["everything"])
+    for name in path[:-1]:
+        at = at[name]
+    at[path[-1]] = value
+    with pytest.raises(UnreadableRecord, match="expected a whole record, got one with a fault"):
+        Record.from_json(stored)
+
+
+@pytest.mark.parametrize(
+    ("generations", "cores"),
+    [
+        ([], None),
+        ([Generation(0, 0.5, 0.25)], None),  # too short: the system counts in hundredths of a second
+        ([Generation(0, 10.0, None)], None),
+        ([Generation(0, 10.0, 1.0), Generation(1, 30.0, 9.0), Generation(2, 10.0, None)], 0.25),
+    ],
+)
+def test_how_busy_other_programs_were_is_over_all_that_was_timed(generations: list[Generation], cores: float | None):
+    assert begun(generations=generations).others_cores == cores
 
 
 @pytest.mark.parametrize("path", [("settings",), ("cases", 0), ("cases", 0, "gate"), ("inputs", "batch")], ids=str)

@@ -72,8 +72,15 @@ def test_a_case_against_itself_is_seldom_called_a_difference(same_case_twice: li
 def test_without_the_level_of_workers_it_would_be_called_far_too_often(
     same_case_twice: list[tuple[list[Block], list[Block]]],
 ):
-    flat = [tuple(map(as_of_one_worker, sides)) for sides in same_case_twice[:100]]
-    assert sum(calls_a_difference(time_ratio(*sides)) for sides in flat) > 30
+    # over the rounds of one worker, where an interval is given only for a time
+    flat = [[as_of_one_worker(side) for side in sides] for sides in same_case_twice[:100]]
+    ratios = [
+        [block._replace(seconds=(np.median(block.seconds) / np.median(other.seconds),))
+         for block, other in zip(*sides, strict=True)]
+        for sides in flat
+    ]  # fmt: skip
+    assert sum(calls_a_difference(median_time(blocks)) for blocks in ratios) > 30
+    assert all(math.isnan(ratio.low) for sides in flat if (ratio := time_ratio(*sides)) is not None)
 
 
 def test_a_case_that_takes_5_percent_longer_is_found():
@@ -132,9 +139,10 @@ def test_the_ratio_of_a_case_to_itself_is_one_and_sure():
 @pytest.mark.parametrize("seconds", [[0.5], [0.5, 0.5]])
 def test_one_round_has_no_interval(seconds: list[float]):
     made = even(seconds)
-    for found in (median_time(made), time_ratio(made, made)):
-        assert found is not None
-        assert math.isnan(found.low) == math.isnan(found.high) == (len(seconds) == 1)
+    found, ratio = median_time(made), time_ratio(made, made)
+    assert found is not None and ratio is not None
+    assert math.isnan(found.low) == math.isnan(found.high) == (len(seconds) == 1)
+    assert ratio.value == 1.0 and math.isnan(ratio.low) and math.isnan(ratio.high)
     one = median_time(even([0.5]))
     assert one is not None and one.value == 0.5 and not one.holds(0.5)
 

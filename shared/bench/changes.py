@@ -19,7 +19,9 @@ _WORTH_TELLING = 0.2
 def changes(old: Record, new: Record) -> str:
     """A table of the cases that both runs have, a summary, and what is not the same in the two runs."""
     before = {result.case: result for result in old.results}
+    same = {name for name in old.inputs if old.inputs[name] == new.inputs.get(name)}
     both = [(before[result.case], result) for result in new.results if result.case in before]
+    both = [pair for pair in both if pair[1].case.input in same]
     ratios = [time_quotient(b.blocks, a.blocks) if a.measured and b.measured else None for a, b in both]
     rows = [_row(*pair, ratio) for pair, ratio in zip(both, ratios, strict=True)]
     headers = ("input", "pass", "framework", "variant", "old", "new", "new / old", "95% interval", "", "first call",
@@ -65,7 +67,7 @@ def _changed(values: Sequence, shown) -> str:
     if before is None or after is None:
         return ""
     if abs(after - before) <= _WORTH_TELLING * max(before, after):
-        return "same"
+        return f"within {_WORTH_TELLING:.0%}"
     return f"{shown(before)} → {shown(after)}"
 
 
@@ -93,7 +95,7 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
             yield f"the environments differ: {text}"
     for name in old.inputs:
         if name in new.inputs and old.inputs[name] != new.inputs[name]:
-            yield f"the input {name} is not the same"
+            yield f"the input {name} is not the same: its cases are not compared"
     change = _machine_change(old, new)
     if change is not None and abs(change) > 0.05:
         yield (

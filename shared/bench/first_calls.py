@@ -7,22 +7,44 @@ from shared.bench.statistics import Block
 
 # new shapes are tried as long as no more than this part of the budget is spent
 _SHARE = 0.4
+# why one is missing that a run which is gone on with may have yet
+_NO_ROOM, _INTERRUPTED = "the budget had no room for it", "interrupted"
 
 
 def measure_first_calls(going: Going, cases: list[Case]) -> None:
-    """The cold call of each case that has none yet, its gate, its memory, and its new shape."""
+    """The cold call of each case that has none yet, its gate, its memory, and its new shape.
+
+    Where a run before this one left a new shape out, both again: a function is needed that has one shape behind it.
+    """
     settings = going.settings
     results = [going.record.result(case) for case in cases]
-    to_do = [result for result in results if result.cold is None and result.status in ("ok", "failed")]
+    to_do = [result for result in results if _is_to_do(going, result)]
     going.progress.begin("first calls", len(to_do))
     if not settings.ladder and settings.workers is None:
         going.progress.left(going.seconds_left, "at most")
     first_fused = next((result for result in to_do if result.case.variant == "fused"), None)
     for result in to_do:
+        if not _is_to_do(going, result):  # no more: those before have spent what is for new shapes
+            continue
         note = ", after compiling its kernels unless they are in the cache" if result is first_fused else ""
         going.progress.step(f"{result.case.title}{note}")
         _first_call(going, result)
         going.keep()
+
+
+def _is_to_do(going: Going, result: Result) -> bool:
+    if result.cold is None:
+        return result.status in ("ok", "failed")
+    return (
+        result.status == "ok"
+        and result.retrace_note in (_NO_ROOM, _INTERRUPTED)
+        and (_has_room(going, 2 * result.cold.seconds))
+    )
+
+
+def _has_room(going: Going, expected: float) -> bool:
+    """For a new shape that is expected to take so many seconds."""
+    return going.settings.budget - going.seconds_left + expected <= _SHARE * going.settings.budget
 
 
 def _first_call(going: Going, result: Result) -> None:
@@ -34,6 +56,7 @@ def _first_call(going: Going, result: Result) -> None:
     if reply.status != "ok":
         return
     found = reply.details
+    going.cached.add(case)
     result.cold = Compilation(**found["cold"])
     result.build_seconds = found["build_seconds"]
     result.input_bytes, result.output_bytes = found["input_bytes"], found["output_bytes"]
@@ -46,13 +69,11 @@ def _first_call(going: Going, result: Result) -> None:
 
 def _new_shape(going: Going, result: Result, expected: float) -> None:
     """The function of the last first call, on another shape; what goes wrong here costs this one number."""
-    settings = going.settings
-    spent = settings.budget - going.seconds_left
-    if spent + expected > _SHARE * settings.budget:
-        result.retrace_note = f"the budget of {settings.budget:g} s had no room for it"
+    if not _has_room(going, expected):
+        result.retrace_note = _NO_ROOM
         return
-    limit = settings.compile_limit + PATIENCE_SECONDS
-    result.retrace_note = "interrupted"  # unless it goes on
+    limit = going.settings.compile_limit + PATIENCE_SECONDS
+    result.retrace_note = _INTERRUPTED  # unless it goes on
     reply = going.ask_worker(result.case, "retrace", limit, case=result.case.as_json())
     if reply.status == "ok":
         result.retrace, result.retrace_note = Compilation(**reply.details["retrace"]), None

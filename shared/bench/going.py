@@ -3,7 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from shared.bench.plan import Case, Settings
@@ -26,6 +26,7 @@ class Going:
     keep: Callable[[], None]  # writes the record
     team: Team
     start: float
+    cached: set[Case] = field(default_factory=set)  # of what was compiled for them, this run's folder has the caches
 
     @property
     def seconds_left(self) -> float:

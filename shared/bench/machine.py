@@ -95,6 +95,30 @@ def every_thread_is_on(cores: list[int]) -> bool:
     return kept
 
 
+def busy_seconds(cores: list[int]) -> float | None:
+    """Seconds that these cores have worked, for whomever, since the system started; None where it does not tell."""
+    try:
+        lines = Path("/proc/stat").read_text().splitlines()
+        fields = {words[0]: words[1:] for words in map(str.split, lines) if words}
+        return sum(_worked(fields[f"cpu{core}"]) for core in cores) / os.sysconf("SC_CLK_TCK")
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _worked(ticks: list[str]) -> int:
+    user, nice, system, _idle, _waiting, *more = map(int, ticks)
+    return user + nice + system + sum(more[:3])  # interrupts, and what the host gave to another machine
+
+
+def process_seconds(number: int) -> float:
+    """Seconds of CPU that a process has used, its children that have ended included; 0 if it is not there any more."""
+    try:
+        words = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def speed_check() -> float:
     """Seconds that a fixed piece of plain Python takes now: shows when the machine itself becomes slower or faster."""
     start = time.perf_counter()

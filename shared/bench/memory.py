@@ -6,13 +6,15 @@ from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
+# glibc's malloc_trim gives back nothing from the top of the other arenas, where JAX's threads have their arrays
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 
 class ProcessMemory:
     """Peak of the process above what was in use at the start, in bytes; None where the system does not tell.
 
-    What the C library keeps from earlier calls is given back first. What a framework itself keeps for reuse counts
-    as in use.
+    What the C library keeps from earlier calls is given back first; it can be only where all threads share one arena
+    (ONE_ARENA in the environment of the process). What a framework itself keeps for reuse counts as in use.
     """
 
     def __init__(self) -> None:

@@ -11,6 +11,8 @@ from shared.bench.text import duration, figures
 
 # a case whose last rounds differ from its first by more than this has drifted
 _DRIFT = 0.05
+# so many cores busy with something else make times doubtful
+_MUCH = 0.1
 
 
 def notes(record: Record) -> Iterable[str]:
@@ -23,7 +25,7 @@ def notes(record: Record) -> Iterable[str]:
     passed = [result for result in record.results if result.measured]
     built = max((result.build_seconds for result in passed), default=0.0)
     if built > 1:
-        yield f"fused: its kernels were compiled first, once for this machine: {duration(built)}, not counted above"
+        yield f"fused: its kernels were compiled first: {duration(built)}, not counted above"
     if record.settings is not None and not record.settings.ladder:
         yield from _steadiness(record, passed)
     unknown = [result for result in record.results if result.retrace_note]
@@ -53,6 +55,28 @@ def _gates(record: Record) -> Iterable[str]:
         )
 
 
+def warnings(record: Record) -> Iterable[str]:
+    """What a reader must know before the verdict."""
+    if not record.finished:
+        yield "This run was not finished. It shows what was measured until it ended."
+    for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
+        count = sum(result.status == status for result in record.results)
+        if count:
+            yield f"{count} case{'s' if count > 1 else ''} {text}. The reason is in the table of all cases."
+    yield from busy_machine(record)
+
+
+def busy_machine(record: Record) -> Iterable[str]:
+    """What the intervals cannot know."""
+    others = record.others_cores
+    if others is not None and others > _MUCH and record.settings is not None:
+        yield (
+            f"Other programs kept {others:.2f} of {record.settings.threads} cores busy while calls were timed. That "
+            "slows a framework that waits for several threads much more than one that does not, and every process "
+            "alike, so that no interval shows it. Measure again on a quiet machine."
+        )
+
+
 def _steadiness(record: Record, passed: list[Result]) -> Iterable[str]:
     """Outliers, drift, warm-ups that did not settle, and the machine itself."""
     if passed:
@@ -70,6 +94,9 @@ def _steadiness(record: Record, passed: list[Result]) -> Iterable[str]:
     slow = [r.case.title for r in passed if r.warm_up and any(w.stable is None for w in r.warm_up)]
     if slow:
         yield f"too slow for a warm-up that shows whether times have settled: {', '.join(slow)}"
+    others = record.others_cores
+    if others is not None and record.settings is not None:
+        yield f"other programs kept {others:.2f} of {record.settings.threads} cores busy while calls were timed"
     speeds = all_seconds(record.speed)
     if len(speeds) > 1:
         slowest = figures(max(speeds) / float(np.median(speeds)))

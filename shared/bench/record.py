@@ -15,6 +15,7 @@ from shared.bench.statistics import Block, Cost, Estimate, all_seconds, median_t
 from shared.problems import Inputs
 
 SCHEMA_VERSION = 3
+STATUSES = ("ok", "wrong", "failed", "limit")
 
 
 class UnreadableRecord(Exception):
@@ -67,6 +68,15 @@ class WarmUp:
 
     calls: int
     stable: bool | None  # whether the times had settled when they ended; None: too few calls to tell
+
+
+@dataclass(frozen=True)
+class Generation:
+    """A set of fresh workers that has timed all its rounds."""
+
+    worker: int
+    seconds: float  # that its rounds took
+    others: float | None  # seconds that the cores worked meanwhile, for other programs or machines
 
 
 @dataclass
@@ -134,6 +144,8 @@ class Result:
     def from_json(cls, stored: dict[str, Any]) -> "Result":
         """Read what `as_json` made."""
         stored = dict(stored)
+        if stored.get("status", "ok") not in STATUSES:
+            raise ValueError(f"the status {stored['status']!r}")
         case = Case(**{entry.name: stored.pop(entry.name) for entry in fields(Case)})
         for name, kind in (("gate", Gate), ("cold", Compilation), ("retrace", Compilation)):
             if name in stored:
@@ -168,6 +180,7 @@ class Record:
     results: list[Result] = field(default_factory=list)
     references: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (input, pass) -> seconds
     speed: list[Block] = field(default_factory=list)  # the same plain work in every round: how steady the machine was
+    generations: list[Generation] = field(default_factory=list)  # those that are complete
     seconds: float = 0.0  # that the run has taken
     notes: list[str] = field(default_factory=list)
     resumed_by: list[str] = field(default_factory=list)  # commands
@@ -179,6 +192,14 @@ class Record:
                 return result
         self.results.append(Result(case))
         return self.results[-1]
+
+    @property
+    def others_cores(self) -> float | None:
+        """How many of the cores other programs kept busy while rounds were timed; None where that is not known, and
+        where it was too short to tell."""
+        known = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
+        seconds = sum(seconds for seconds, _ in known)
+        return sum(others for _, others in known) / seconds if seconds > 1 else None
 
     @property
     def went_wrong(self) -> bool:
@@ -206,6 +227,7 @@ class Record:
                 for (name, pass_name), seconds in self.references.items()
             ],
             "speed": [_plain(block) for block in self.speed],
+            "generations": [asdict(entry) for entry in self.generations],
             "cases": [result.as_json() for result in self.results],
         }
 
@@ -218,15 +240,17 @@ class Record:
         try:
             return cls(
                 **{name: stored[name] for name in (
-                    "command", "resumed_by", "started", "finished", "seconds",
+                    "command", "resumed_by", "started", "finished",
                     "environment", "missing", "auto", "notes",
                 )},
+                seconds=float(stored["seconds"]),
                 settings=_settings(stored["settings"]),
                 inputs={name: Facts(**facts | {"shape": tuple(facts["shape"])})
                         for name, facts in stored["inputs"].items()},
                 absent=[Absence(**row) for row in stored["absent"]],
                 references={(row["input"], row["pass"]): row["seconds"] for row in stored["numpy"]},
                 speed=_blocks(stored["speed"]),
+                generations=[_generation(**entry) for entry in stored.get("generations", [])],
                 results=[Result.from_json(case) for case in stored["cases"]],
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -260,8 +284,16 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
+def _generation(worker: int, seconds: float, others: float | None) -> Generation:
+    return Generation(worker, float(seconds), None if others is None else float(others))
+
+
 def _blocks(stored: list[dict[str, Any]]) -> list[Block]:
-    return [Block(block["worker"], block["round"], tuple(block["seconds"])) for block in stored]
+    found = [Block(block["worker"], block["round"], tuple(block["seconds"])) for block in stored]
+    for seconds in (seconds for block in found for seconds in block.seconds):
+        if not (isinstance(seconds, int | float) and seconds > 0):
+            raise ValueError(f"a sample of {seconds!r} seconds")
+    return found
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shared import reference
+from shared import native, reference
 from shared.bench import answers, files
 from shared.bench.first_calls import measure_first_calls
 from shared.bench.going import PATIENCE_SECONDS, Going
 from shared.bench.machine import different_environments, git_commit, machine
 from shared.bench.measure import timed
+from shared.bench.memory import ONE_ARENA
 from shared.bench.plan import Case, Settings, absences, plan
 from shared.bench.progress import Progress
 from shared.bench.record import Facts, Record, now
@@ -52,6 +53,8 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         team_of(settings, Path(name), progress.tick) as team,
     ):
         going = Going(settings, record, progress, keep_with_time, team, start)
+        # the ladder tells nothing of memory
+        team.environment = {} if settings.ladder else ONE_ARENA
         workers, missing = team.start_all(progress.say)
         abilities = abilities_of(workers)
         cases, absent = plan(settings, abilities, list(inputs)), absences(settings, abilities, list(inputs))
@@ -67,6 +70,10 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         _begin(record, settings, {key: Facts.of(given) for key, given in inputs.items()}, environment)
         record.missing, record.absent = missing, absent
         record.auto = {framework: able.auto for framework, able in abilities.items()}
+        if not native.keeps():
+            record.notes.append(
+                f"fused: its kernels were compiled for this run only: {native.cache_folder()} cannot be written"
+            )
         keep_with_time()
         _hand_over(going, inputs, Path(name))
         _look_at_machine(going, cases)
@@ -74,6 +81,7 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
             _time_reference(going, inputs)
         measure_first_calls(going, cases)
         team.stop()
+        team.environment = {}
         if not settings.ladder:
             measure_timed_calls(going, cases)
         if git_commit() != environment["git_commit"]:

@@ -5,8 +5,8 @@ block share the state of the machine, and two rounds of a worker share the worke
 lie makes a process a percent faster or slower for as long as it lives. What is independent is a whole worker. So each
 worker gives one value, the median of its rounds' medians, and the interval is Student's over the workers' logarithms.
 A percentile bootstrap over four or five workers cannot do this: all of them lie on the same side of the truth once in 8
-or 16 times, and then every resample does. One worker alone has a bootstrap interval over its rounds, which does not
-know of its luck; the run says so.
+or 16 times, and then every resample does. The time of one worker alone has a bootstrap interval over its rounds, which
+does not know of its luck; a ratio has none then, so that nothing is decided.
 """
 
 import functools
@@ -70,11 +70,15 @@ def median_time(blocks: Sequence[Block]) -> Estimate | None:
 def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate | None:
     """Time of one case over that of another, from the rounds that both were in. None if there are none.
 
-    Two blocks of the same round lie next to each other in time, so what changes slowly in the machine cancels.
+    Two blocks of the same round lie next to each other in time, so what changes slowly in the machine cancels. Without
+    an interval (NaN) where one worker alone had both.
     """
     over, under = ({(b.worker, b.round): _median(b.seconds) for b in side} for side in (slower, faster))
     ratios = {key: over[key] / under[key] for key in over if key in under}
-    return _estimate(_by_worker(ratios)) if ratios else None
+    if not ratios:
+        return None
+    found = _estimate(_by_worker(ratios))
+    return found if len({worker for worker, _ in ratios}) > 1 else Estimate(found.value, math.nan, math.nan)
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:

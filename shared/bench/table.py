@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tabulate import tabulate
 
-from shared.bench.notes import notes
+from shared.bench.notes import busy_machine, notes
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.text import clock, duration, size, time_interval
@@ -80,6 +80,8 @@ def _row(result: Result, auto: Mapping[str, str]) -> tuple[str, ...]:
 
 def _verdicts(record: Record) -> Iterable[str]:
     """A paragraph for each input and pass: who was faster and how sure that is, then the price."""
+    for line in busy_machine(record):
+        yield f"WARNING: {line}"
     for verdict in verdicts(record):
         where = f"{verdict.input}, " if len(record.inputs) > 1 else ""
         yield "\n".join([f"{where}{verdict.pass_name}: {verdict.sentence}", *(f"  {line}" for line in verdict.price)])

@@ -1,9 +1,11 @@
 """The workers of a run: one process for each framework, and a second one where a case is compared with itself."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from shared.bench.machine import process_seconds
 from shared.bench.plan import FRAMEWORKS, Case, Settings
 from shared.bench.workers import Unavailable, Worker
 from shared.variants import Abilities
@@ -20,6 +22,7 @@ class Team:
 
     def __init__(self, settings: Settings, folder: Path, tick: Callable[[], None]) -> None:
         self._settings, self._folder, self._tick = settings, folder, tick
+        self.environment: Mapping[str, str] = {}  # of the workers that will be started, beside what all have
         self._workers: dict[Seat, Worker] = {}
 
     def worker(self, case: Case) -> Worker:
@@ -30,7 +33,7 @@ class Team:
         return self._workers[seat]
 
     def _start(self, seat: Seat) -> None:
-        self._workers[seat] = Worker(seat[0], self._settings, self._folder, self._tick)
+        self._workers[seat] = Worker(seat[0], self._settings, self._folder, self._tick, self.environment)
 
     def running(self, case: Case) -> Worker | None:
         """The case's worker if it is there and alive."""
@@ -40,6 +43,12 @@ class Team:
     def any(self) -> Worker | None:
         """A worker that can be asked for something that is no case's."""
         return next((worker for worker in self._workers.values() if worker.alive), None)
+
+    @property
+    def seconds_used(self) -> float:
+        """Of CPU, by this process and the workers that are alive."""
+        numbers = [os.getpid(), *(worker.number for worker in self._workers.values() if worker.alive)]
+        return sum(map(process_seconds, numbers))
 
     def stop(self, case: Case | None = None) -> None:
         """Stop the case's worker, or all of them."""

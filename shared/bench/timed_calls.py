@@ -8,8 +8,9 @@ A worker's first call of a case is the first call of a new process that finds th
 import time
 
 from shared.bench.going import PATIENCE_SECONDS, Going
+from shared.bench.machine import busy_seconds, usable_cores
 from shared.bench.plan import Case
-from shared.bench.record import Compilation, WarmUp
+from shared.bench.record import Compilation, Generation, WarmUp
 from shared.bench.schedule import (
     ALL_CASES_WORKERS,
     LEAST_WORKERS,
@@ -27,13 +28,14 @@ from shared.bench.verdict import contenders, deciding
 
 def measure_timed_calls(going: Going, cases: list[Case]) -> None:
     """Until the verdicts are precise or the budget is spent; with a number of workers from the user, so many."""
-    number = 1 + max((block.worker for result in going.record.results for block in result.blocks), default=-1)
+    record = going.record
+    number = 1 + max((block.worker for result in record.results for block in result.blocks), default=-1)
     longest, before = 0.0, cases
     while timed := _next_cases(going, cases, number):
         if timed != before:  # fewer take less time; how much, the next worker shows
             longest, before = 0.0, timed
         # what a run before this one left without times gets some, whatever else there is
-        if all(going.record.result(case).blocks for case in timed) and _is_enough(going, number, longest):
+        if all(record.result(case).blocks for case in timed) and _is_enough(going, longest):
             break
         began = time.monotonic()
         _tell_time_left(going, number, longest)
@@ -52,9 +54,10 @@ def _next_cases(going: Going, cases: list[Case], number: int) -> list[Case]:
     return [case for case in well if case in can_win or not going.record.result(case).blocks]
 
 
-def _is_enough(going: Going, number: int, longest: float) -> bool:
-    """Whether `number` fresh workers will do. longest: seconds that one of them took."""
+def _is_enough(going: Going, longest: float) -> bool:
+    """Whether the fresh workers so far will do; one that was interrupted does not count. longest: seconds of one."""
     settings, record = going.settings, going.record
+    number = len(record.generations)
     if settings.workers is not None:
         return number >= settings.workers
     estimates = deciding(record)
@@ -109,6 +112,7 @@ def _one_generation(going: Going, cases: list[Case], number: int) -> None:
     rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic(), min(least, settings.rounds))
     allowed = {group[0].match: count for group, count in zip(groups, rounds, strict=True)}
     progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
+    began, busy = time.monotonic(), _busy_with_others(going)
     for round_number in range(max(rounds, default=0)):
         progress.step(f"round {round_number + 1}")
         _check_speed(going, number, round_number)
@@ -116,6 +120,16 @@ def _one_generation(going: Going, cases: list[Case], number: int) -> None:
             for case in group if round_number < allowed[group[0].match] else ():
                 _sample(going, case, number, round_number, expected[case])
         going.keep()
+    after = _busy_with_others(going)
+    others = None if busy is None or after is None else max(0.0, after - busy)
+    going.record.generations.append(Generation(number, time.monotonic() - began, others))
+    going.keep()
+
+
+def _busy_with_others(going: Going) -> float | None:
+    """Seconds that the cores of the run have worked for anything but this process and its workers."""
+    busy = busy_seconds(usable_cores()[: going.settings.threads])
+    return None if busy is None else busy - going.team.seconds_used
 
 
 def _check_speed(going: Going, number: int, round_number: int) -> None:
@@ -132,7 +146,11 @@ def _prepare(going: Going, case: Case) -> float | None:
     if reply.status != "ok":
         return None
     result, found = going.record.result(case), reply.details
-    result.warm.append(Compilation(**found["warm"]))
+    if (
+        case in going.cached
+    ):  # otherwise it was compiled just now, after a run before this one had taken its caches away
+        result.warm.append(Compilation(**found["warm"]))
+    going.cached.add(case)
     result.warm_up.append(WarmUp(**found["warm_up"]))
     result.device_seconds = found["device_seconds"]
     running = going.team.running(case)

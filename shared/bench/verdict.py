@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from shared.bench.plan import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
-from shared.bench.statistics import Estimate, break_even, cheapest_by_calls, time_ratio
+from shared.bench.statistics import Cost, Estimate, break_even, cheapest_by_calls, time_ratio
 from shared.bench.text import duration, near_one, ratio_interval, size, without_winner
 from shared.variants import SAME_CODE
 
@@ -21,6 +21,7 @@ class Verdict:
     best: tuple[Result, ...]
     ratio: Estimate | None  # time of the second over that of the first, from the rounds that both were in
     others: tuple[Result, ...]  # every measured case of this pass and input, best ones included
+    lost: tuple[Result, ...]  # those that were tried and are wrong, failed or over the limit
 
     @property
     def is_difference(self) -> bool:
@@ -29,7 +30,7 @@ class Verdict:
 
     @property
     def is_sure(self) -> bool:
-        """Whether there were enough rounds for an interval."""
+        """Whether there were enough processes for an interval."""
         return self.ratio is not None and not math.isnan(self.ratio.low)
 
     @property
@@ -45,18 +46,25 @@ class Verdict:
             return f"{first} and {second} were never measured in the same round, so they cannot be compared."
         if not self.is_sure:
             factor = f"{near_one(self.ratio.value)} times as fast as"
-            return f"{first} was {factor} {second}; measured in one round only, which is not enough to decide by."
+            return f"not decided: {first} was {factor} {second} in one process, and another may say otherwise."
         interval = f"95% interval {ratio_interval(self.ratio)}"
         if self.is_difference:
             return f"{first} was {near_one(self.ratio.value)} times as fast as {second}; {interval}."
-        told = without_winner(self.ratio)
-        return f"{told} between {first} and {second}; ratio {near_one(self.ratio.value)}, {interval}."
+        told, name = without_winner(self.ratio), FRAMEWORKS[self.best[0].case.framework]
+        return f"{told} between {first} and {second}: {name} {near_one(self.ratio.value)} times as fast, {interval}."
 
     @property
     def price(self) -> list[str]:
         """What comes with it: the other variants, compiling, break-even and memory, a sentence each."""
-        lines = self._same_code(), self._by_variant(), self._first_calls(), self._break_even(), self._memory()
+        lines = (self._lost(), self._same_code(), self._by_variant(), self._first_calls(), self._break_even(),
+                 self._memory())  # fmt: skip
         return [line for line in lines if line]
+
+    def _lost(self) -> str:
+        """What might have been faster."""
+        words = {"wrong": "was wrong", "failed": "failed", "limit": "was not done"}
+        parts = [f"{FRAMEWORKS[r.case.framework]} {r.case.variant} {words[r.status]} ({r.reason})" for r in self.lost]
+        return f"left out: {'; '.join(parts)}." if parts else ""
 
     def _same_code(self) -> str:
         variants = {result.case.variant for result in self.best}
@@ -101,25 +109,25 @@ class Verdict:
         known = [result for result in self.others if result.cold is not None]
         if len(known) < 2:
             return ""
-        steps: list[tuple[int, Result]] = []
-        for calls, index in cheapest_by_calls([result.cost for result in known]):
-            if not steps:
-                steps.append((calls, known[index]))
-                continue
-            before = steps[-1][1]
-            gain, overtakes = time_ratio(before.blocks, known[index].blocks), break_even(known[index].cost, before.cost)
-            if gain is not None and gain.low > 1 and overtakes is not None:  # what is not sure makes no break-even
-                steps.append((overtakes, known[index]))
-        if not steps:
-            return ""
-        names = [f"{FRAMEWORKS[result.case.framework]} {result.case.variant}" for _, result in steps]
+        order = [known[index] for _, index in cheapest_by_calls([result.cost for result in known])]
+        steps = [order[0]]
+        overtakes: list[Estimate] = []  # of each step but the last, up to which call it takes the least
+        for result in order[1:]:
+            gain = time_ratio(steps[-1].blocks, result.blocks)
+            if gain is not None and gain.low > 1:  # what is not sure makes no break-even
+                calls = [_overtakes(result, steps[-1], factor) for factor in (gain.value, gain.high, gain.low)]
+                steps.append(result)
+                overtakes.append(Estimate(*calls))
+        names = [f"{FRAMEWORKS[result.case.framework]} {result.case.variant}" for result in steps]
         if len(steps) == 1:
             return (
                 f"break-even: {names[0]} takes the least time in all from the first call on, with empty caches; "
                 "nothing is surely faster later."
             )
-        ends = [calls - 1 for calls, _ in steps[1:]]
-        until = [f"{name} up to call {end:,}" for name, end in zip(names, ends, strict=False)]
+        until = [
+            f"{name} up to call {_rounded(calls.value)} ({_rounded(calls.low)} … {_rounded(calls.high)})"
+            for name, calls in zip(names, overtakes, strict=False)
+        ]
         return (
             f"break-even, first call with empty caches included: least time in all takes {', then '.join(until)}, "
             f"from then on {names[-1]}."
@@ -132,6 +140,20 @@ class Verdict:
         peaks = ", ".join(f"{FRAMEWORKS[r.case.framework]} {r.case.variant} {size(r.peak_bytes)}" for r in known)
         sizes = f"; input {size(known[0].input_bytes)}, output {size(known[0].output_bytes)}"
         return f"peak memory of a call: {peaks}{sizes if known[0].input_bytes is not None else ''}."
+
+
+def _overtakes(dearer: Result, cheaper: Result, factor: float) -> float:
+    """Up to which call the cheaper first call takes less time in all, if the dearer is `factor` times as fast later.
+
+    The factor comes from blocks that lay next to each other in time; the two cases' own medians know less of it.
+    """
+    overtaken = Cost(cheaper.cost.first, dearer.cost.each * factor)
+    return max(1, (break_even(dearer.cost, overtaken) or 1) - 1)
+
+
+def _rounded(calls: float) -> str:
+    """Two figures: no more are known."""
+    return f"{float(f'{calls:.2g}'):,.0f}"
 
 
 def _split(result: Result) -> str:
@@ -207,4 +229,5 @@ def _verdict(record: Record, name: str, pass_name: str) -> Verdict:
         ranked = [ranked[1], ranked[0], *ranked[2:]]
         ratio = time_ratio(ranked[1].blocks, ranked[0].blocks)
     settings = record.settings
-    return Verdict(settings.problem, settings.device, name, pass_name, tuple(ranked), ratio, tuple(known))
+    lost = [r for r in record.results if r.status != "ok" and (r.case.input, r.case.pass_name) == (name, pass_name)]
+    return Verdict(settings.problem, settings.device, name, pass_name, tuple(ranked), ratio, tuple(known), tuple(lost))

@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from shared import native
 from shared.bench.machine import usable_cores
 from shared.bench.plan import FRAMEWORKS, Case, Settings
 from shared.bench.worker import THREAD_VARIABLES
@@ -44,7 +46,14 @@ class Reply(NamedTuple):
 class Worker:
     """One framework's process."""
 
-    def __init__(self, framework: str, settings: Settings, folder: Path, tick: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        framework: str,
+        settings: Settings,
+        folder: Path,
+        tick: Callable[[], None],
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._tick, self._stopped = tick, False
         self._log = (folder / f"{framework}-{os.urandom(3).hex()}.log").open("w+b")
         command = [sys.executable, "-W", "ignore", "-m", "shared.bench.worker", framework]
@@ -54,7 +63,7 @@ class Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=_environment(settings),
+            env={**_environment(settings, folder), **environment},
             text=True,
             encoding="utf-8",
             start_new_session=True,  # Ctrl-C is the parent's; and its compilers can be stopped with it
@@ -112,6 +121,11 @@ class Worker:
             return self._died(kills)
         details = {key: value for key, value in event.items() if key not in ("event", "status", "reason")}
         return Reply(event["status"], event.get("reason"), details)
+
+    @property
+    def number(self) -> int:
+        """The system's, of its process."""
+        return self._process.pid
 
     @property
     def alive(self) -> bool:
@@ -181,16 +195,22 @@ def _out_of_memory_kills() -> int | None:
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
 
 
-def _environment(settings: Settings) -> dict[str, str]:
-    """One set of cores, no memory taken in advance, no caches but the run's own; the rest is the user's."""
+def _environment(settings: Settings, folder: Path) -> dict[str, str]:
+    """One set of cores, no memory taken in advance, no caches and no temporary files but the run's own; the rest is the
+    user's."""
     environment = dict(os.environ)
     for name in ("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE"):
         environment.pop(name, None)
     environment |= {name: str(settings.threads) for name in THREAD_VARIABLES}
+    temporary = folder / "temporary"
+    temporary.mkdir(exist_ok=True)
     environment |= {
+        "TMPDIR": str(temporary),
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
+    if not native.keeps():  # or every process would compile the kernels again
+        environment["ALIGNMENT_CACHE"] = str(folder / "kernels")
     if settings.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
     return environment

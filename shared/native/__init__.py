@@ -8,7 +8,7 @@ Importing this compiles nothing. Two environment variables:
 and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
 """
 
-from shared.native.build import Absent, Target, compiled
+from shared.native.build import Absent, Target, cache_folder, compiled, keeps
 from shared.native.library import (
     BAD_LENGTHS,
     CHECK_LENGTHS,
@@ -33,9 +33,11 @@ __all__ = [
     "Call",
     "Kernel",
     "Target",
+    "cache_folder",
     "call_of",
     "compiled",
     "is_loaded",
+    "keeps",
     "kernel",
     "load",
     "pack_call",

@@ -113,6 +113,17 @@ def cache_folder() -> Path:
     return Path(home, "Library/Caches" if sys.platform == "darwin" else ".cache") / FOLDER
 
 
+def keeps() -> bool:
+    """Whether what is compiled can be kept for other processes."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 @cache
 def _private_folder() -> Path:
     """For this process, where the cache cannot be written; removed at its end."""

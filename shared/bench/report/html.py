@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from shared.bench.notes import notes
+from shared.bench.notes import notes, warnings
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record
 from shared.bench.report import rows
@@ -83,7 +83,7 @@ class _Part:
     def __init__(self, key: str, heading: str, record: Record, cards: list[_Card]) -> None:
         self.key, self.heading, self.cards, self.folded = key, heading, cards, len(cards) > _MANY
         self.summary = list(rows.summary(record))
-        self.warnings = list(rows.warnings(record))
+        self.warnings = list(warnings(record))
         self.plots: list[Plot] = plots(record, key)
         self.drawings = [Markup(plot.svg) for plot in self.plots]
         self.cases = case_table(record)
@@ -127,7 +127,7 @@ def _glance(verdict: Verdict) -> tuple[str, str, str, str]:
         return "even", f"Only {names[0]}", "nothing to compare with", ""
     factor = near_one(verdict.ratio.value)
     if not verdict.is_sure:
-        return "even", "Not decided", f"{names[0]} {factor}× as fast as {names[1]}, in one round", "no interval"
+        return "even", "Not decided", f"{names[0]} {factor}× as fast as {names[1]}, in one process", "no interval"
     interval = f"95% interval {ratio_interval(verdict.ratio)}"
     if not verdict.is_difference:
         headline = without_winner(verdict.ratio).capitalize()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tabulate import tabulate
 
-from shared.bench.notes import notes
+from shared.bench.notes import notes, warnings
 from shared.bench.record import Record
 from shared.bench.report import rows
 from shared.bench.report.cases import case_table
@@ -43,7 +43,7 @@ def fenced(text: str) -> str:
 
 
 def _verdict(record: Record) -> Iterator[str]:
-    for warning in rows.warnings(record):
+    for warning in warnings(record):
         yield f"**{escaped(warning)}**"
     yield _items(rows.summary(record))
     found = verdicts(record) if record.settings else []

@@ -34,13 +34,13 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
             if record.settings.ladder
             else "The thin line at a bar's end is the 95% interval."
         )
-        empty = "" if all(result.case.compiled for result in results) else " An empty {} was not compiled."
+        empty = "" if all(result.case.compiled for result in results) else " A {} was not compiled."
         title = f"{which}: time of {call}"
         yield Plot(
             title,
             _time_bars(results, f"{name}-time-{number}", title),
             f"Shorter is faster. The scale is logarithmic: read where a bar ends, not its area. {whiskers}"
-            f"{empty.format('bar')}",
+            f"{empty.format('hatched bar')}",
         )
         if any(result.gcups for result in results):
             has_limit = any(gcups_limit(record, result) for result in results)
@@ -53,7 +53,7 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
                 title,
                 _rate_dots(record, results, f"{name}-rate-{number}", title),
                 f"Further right is faster. 1 GCUPS is a billion cells per second.{limit if has_limit else ''}"
-                f"{empty.format('marker')}",
+                f"{empty.format('hollow marker')}",
             )
 
 

@@ -77,7 +77,7 @@ def plots_over_size(record: Record, name: str) -> Iterator[Plot]:
                 title = f"{pass_name}: {quantity.title}"
                 key = f"{name}-{quantity.name}-{record.settings.passes.index(pass_name)}"
                 drawing = _lines(record, results, quantity, key, title)
-                mark = "" if all(result.case.compiled for result in results) else " ○: not compiled."
+                mark = "" if all(result.case.compiled for result in results) else " *: not compiled."
                 yield Plot(title, drawing, f"{quantity.reading} Both scales are logarithmic.{mark}")
 
 
@@ -163,5 +163,5 @@ def _legend(axes: Axes, columns: Sequence[Sequence[tuple[str, str, bool, str]]],
             line.set(**_look(key, variants) | {"markevery": [0]})
             figure.add_artist(line)
             framework, variant, compiled, side = key
-            text = f"{FRAMEWORKS[framework]} {shown(variant, 18)}{'' if compiled else ' ○'}{side}"
+            text = f"{FRAMEWORKS[framework]} {shown(variant, 18)}{'' if compiled else ' *'}{side}"
             figure.text((x + 32) / WIDTH, y / height, text, va="center")

@@ -75,6 +75,10 @@ def summary(record: Record) -> Iterator[str]:
     versions = [f"{FRAMEWORKS.get(name, name)} {facts[name]}" for name, facts in frameworks.items() if name in facts]
     if versions:
         yield ", ".join(versions)
+    for name, facts in frameworks.items():
+        if facts.get("compiler_start_seconds"):
+            start = duration(facts["compiler_start_seconds"])
+            yield f"starting {FRAMEWORKS.get(name, name)}'s compiler took {start}, once, not counted below"
 
 
 def _frameworks(record: Record) -> Mapping[str, Any]:
@@ -93,16 +97,6 @@ def when(record: Record) -> str:
 def commands(record: Record) -> str:
     """What was typed, and what it was gone on with, a line each."""
     return "\n".join([record.command, *record.resumed_by])
-
-
-def warnings(record: Record) -> Iterator[str]:
-    """What a reader must know before the verdict."""
-    if not record.finished:
-        yield "This run was not finished. It shows what was measured until it ended."
-    for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
-        count = sum(result.status == status for result in record.results)
-        if count:
-            yield f"{count} case{'s' if count > 1 else ''} {text}. The reason is in the table of all cases."
 
 
 def reference_table(record: Record) -> Table:
