@@ -173,8 +173,9 @@ def _leave_standard_output() -> None:
 if __name__ == "__main__":
     # a polite kill and a closed terminal end like Ctrl-C: workers stopped, what is finished written and printed
     for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.default_int_handler)
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, signal.default_int_handler)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # "…" is shown as "?" where the terminal does not know it
     try:

@@ -124,8 +124,13 @@ class Interrupted(NamedTuple):
 
 
 def interrupt_at(
-    progress: str, *arguments: str, folders: tuple[Path, ...] = (), by: signal.Signals = signal.SIGINT
+    progress: str,
+    *arguments: str,
+    folders: tuple[Path, ...] = (),
+    by: signal.Signals = signal.SIGINT,
+    at_first: signal.Handlers = signal.SIG_DFL,
 ) -> Interrupted:
+    """Run it, and send a signal when a line of progress begins so; at_first: how it finds this signal to be handled."""
     process = subprocess.Popen(
         [sys.executable, COMPARE, *arguments],
         cwd=ROOT,
@@ -134,7 +139,7 @@ def interrupt_at(
         stderr=subprocess.PIPE,
         text=True,
         # tests that run in the background of a shell ignore Ctrl-C, and their children with them
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=None if by is signal.SIGKILL else lambda: signal.signal(by, at_first),
     )
     assert process.stderr is not None
     seen = ""
@@ -179,6 +184,12 @@ def test_ctrl_c_and_a_polite_kill_print_and_write_what_is_finished(tmp_path: Pat
     assert "this run was not finished" in run.out.splitlines()
     assert [len(case["blocks"]) for case in stored(path)["cases"]] == [1, 1]
     assert not list(temporary.iterdir())
+
+
+@on_linux
+def test_a_terminal_that_is_closed_stops_nothing_under_nohup():
+    run = interrupt_at("[2/2] round", *JAX, "--pass", "score", by=signal.SIGHUP, at_first=signal.SIG_IGN)
+    assert run.code == 0 and len(verdicts(run.out)) == 1
 
 
 @on_linux
