@@ -40,7 +40,7 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
             title,
             _time_bars(results, f"{name}-time-{number}", title),
             f"Shorter is faster. The scale is logarithmic: read where a bar ends, not its area. {whiskers}"
-            f"{empty.format('hatched bar')}",
+            f"{empty.format('bar on a light ground')}",
         )
         if any(result.gcups for result in results):
             has_limit = any(gcups_limit(record, result) for result in results)
