@@ -38,7 +38,7 @@ def _is_to_do(going: Going, result: Result) -> bool:
     return (
         result.status == "ok"
         and result.retrace_note in (_NO_ROOM, _INTERRUPTED)
-        and (_has_room(going, 2 * result.cold.seconds))
+        and _has_room(going, 2 * result.cold.seconds)
     )
 
 

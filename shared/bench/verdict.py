@@ -63,7 +63,7 @@ class Verdict:
     def _lost(self) -> str:
         """What might have been faster."""
         words = {"wrong": "was wrong", "failed": "failed", "limit": "was not done"}
-        parts = [f"{FRAMEWORKS[r.case.framework]} {r.case.variant} {words[r.status]} ({r.reason})" for r in self.lost]
+        parts = [f"{_name(r)} {words[r.status]} ({r.reason})" for r in self.lost]
         return f"left out: {'; '.join(parts)}." if parts else ""
 
     def _same_code(self) -> str:
@@ -102,7 +102,7 @@ class Verdict:
                 known.append(f"{duration(result.warm_seconds)} in a new process with its caches on disk")
             if result.retrace is not None:
                 known.append(f"{duration(result.retrace.seconds)} on a new shape")
-            parts.append(f"{FRAMEWORKS[result.case.framework]} {result.case.variant} {', '.join(known)}")
+            parts.append(f"{_name(result)} {', '.join(known)}")
         return f"first call: {'; '.join(parts)}." if parts else ""
 
     def _break_even(self) -> str:
@@ -118,7 +118,7 @@ class Verdict:
                 calls = [_overtakes(result, steps[-1], factor) for factor in (gain.value, gain.high, gain.low)]
                 steps.append(result)
                 overtakes.append(Estimate(*calls))
-        names = [f"{FRAMEWORKS[result.case.framework]} {result.case.variant}" for result in steps]
+        names = [_name(result) for result in steps]
         if len(steps) == 1:
             return (
                 f"break-even: {names[0]} takes the least time in all from the first call on, with empty caches; "
@@ -137,7 +137,7 @@ class Verdict:
         known = [result for result in self.best if result.peak_bytes is not None]
         if not known:
             return ""
-        peaks = ", ".join(f"{FRAMEWORKS[r.case.framework]} {r.case.variant} {size(r.peak_bytes)}" for r in known)
+        peaks = ", ".join(f"{_name(r)} {size(r.peak_bytes)}" for r in known)
         sizes = f"; input {size(known[0].input_bytes)}, output {size(known[0].output_bytes)}"
         return f"peak memory of a call: {peaks}{sizes if known[0].input_bytes is not None else ''}."
 
@@ -154,6 +154,10 @@ def _overtakes(dearer: Result, cheaper: Result, factor: float) -> float:
 def _rounded(calls: float) -> str:
     """Two figures: no more are known."""
     return f"{float(f'{calls:.2g}'):,.0f}"
+
+
+def _name(result: Result) -> str:
+    return f"{FRAMEWORKS[result.case.framework]} {result.case.variant}"
 
 
 def _split(result: Result) -> str:
@@ -217,7 +221,8 @@ def verdicts(record: Record) -> list[Verdict]:
 
 def _verdict(record: Record, name: str, pass_name: str) -> Verdict:
     assert record.settings is not None
-    known = [r for r in record.results if r.measured and (r.case.input, r.case.pass_name) == (name, pass_name)]
+    tried = [r for r in record.results if (r.case.input, r.case.pass_name) == (name, pass_name)]
+    known, lost = [r for r in tried if r.measured], [r for r in tried if r.status != "ok"]
     fastest: dict[str, Result] = {}
     for result in known:
         best = fastest.get(result.case.framework)
@@ -229,5 +234,4 @@ def _verdict(record: Record, name: str, pass_name: str) -> Verdict:
         ranked = [ranked[1], ranked[0], *ranked[2:]]
         ratio = time_ratio(ranked[1].blocks, ranked[0].blocks)
     settings = record.settings
-    lost = [r for r in record.results if r.status != "ok" and (r.case.input, r.case.pass_name) == (name, pass_name)]
     return Verdict(settings.problem, settings.device, name, pass_name, tuple(ranked), ratio, tuple(known), tuple(lost))

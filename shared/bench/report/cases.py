@@ -26,11 +26,15 @@ def case_name(record: Record, result: Result) -> str:
     return f"{FRAMEWORKS[case.framework]} {case.variant}{auto}{case.side_text}"
 
 
+# what stands where a case that was tried has no time
+MARKS = {"wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
+
+
 def status(result: Result) -> str:
     """What became of a case, with the reason where it has no time."""
     if result.status == "ok":
         return "ok" if result.blocks else "not timed"
-    words = {"wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}[result.status]
+    words = MARKS[result.status]
     return f"{words}: {result.reason}" if result.reason else words
 
 

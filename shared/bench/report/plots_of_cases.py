@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.cases import gcups_limit
+from shared.bench.report.cases import MARKS, gcups_limit
 from shared.bench.report.scales import label_width, log_ticks, percent, rate_text, seconds_text, shown, span
 from shared.bench.report.svg import ACCENTS, GRID, INK, MUTED, PAPER, WIDTH, Plot, inline, new_axes
 from shared.bench.text import duration
@@ -186,5 +186,4 @@ def _aside(result: Result) -> str:
 
 def _mark(result: Result) -> str:
     """What stands where a case without a time would have its bar."""
-    marks = {"wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
-    return marks.get(result.status, "not timed")
+    return MARKS.get(result.status, "not timed")
