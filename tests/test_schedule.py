@@ -17,6 +17,7 @@ from shared.bench.schedule import (
     block_seconds,
     calls_in_block,
     is_precise,
+    is_rehearsed,
     lead_calls,
     order,
     rounds_that_fit,
@@ -115,11 +116,19 @@ def test_a_call_that_took_no_time_at_all_makes_a_block_too():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "lead", "in_all"),
-    [(0.001, 4, 29 * 0.001), (0.002, 3, 15 * 0.002), (0.02, 1, 2 * 0.02), (0.025, 0, 0.025), (9, 0, 9)],
+    ("seconds", "lead", "rehearsed", "in_all"),
+    [
+        (0.001, 4, True, 30 * 0.001),
+        (0.002, 3, True, 16 * 0.002),
+        (0.02, 1, True, 3 * 0.02),
+        (0.025, 0, True, 2 * 0.025),
+        (0.1, 0, False, 0.1),
+        (9, 0, False, 9),
+    ],
 )
-def test_a_short_block_begins_with_calls_that_are_not_timed(seconds: float, lead: int, in_all: float):
+def test_a_short_block_begins_with_calls_that_are_not_timed(seconds: float, lead: int, rehearsed: bool, in_all: float):
     assert lead_calls(seconds) == lead
+    assert is_rehearsed(seconds) == rehearsed
     assert block_seconds(seconds) == pytest.approx(in_all)
 
 

@@ -136,15 +136,19 @@ class Runner:
             print(traceback.format_exc(), file=sys.stderr)
             return None
 
-    def sample(self, case: dict[str, Any], calls: int, lead: int) -> dict[str, Any]:
-        """A block of timed calls, after up to `lead` calls that bring the case back into the caches of the CPU.
+    def sample(self, case: dict[str, Any], calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
+        """A block of timed calls, after calls that bring the case back into the caches of the CPU.
 
-        Their results are kept during the block, so that its own go to other memory than those of the block before.
+        The results of up to `lead` of those are kept during the block, so that its own go to other memory than those of
+        the block before; the result of one more, if they rehearse, is dropped, as those of timed calls are: they find
+        its memory.
         """
         call, timed_call = self._held[_key(case)]
         with self.backend.precision(case["dtype"]):
             call.place()
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
+            if rehearse:
+                call()
             seconds = [timed(timed_call)[0] for _ in range(calls)]
             del kept
             call.release()

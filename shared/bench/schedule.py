@@ -13,6 +13,8 @@ from shared.bench.statistics import Estimate
 # A block of a fast case lasts about so long, and has so many calls at most; a slower call makes a block by itself.
 # Short blocks and many rounds: a busy neighbour comes and goes within a second, and is then in few of the pairs.
 BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
+# calls that take less than this are rehearsed; page faults do not matter so much to others
+REHEARSED_SECONDS = 0.1
 # fresh workers that time all cases; and without a number from the user as many as this in all, at least and at most
 ALL_CASES_WORKERS = 3
 LEAST_WORKERS, MOST_WORKERS = 5, 40
@@ -38,15 +40,21 @@ def calls_in_block(call_seconds: float) -> int:
 
 
 def lead_calls(call_seconds: float) -> int:
-    """With how many calls, at most, a block begins that are not timed: what others left in the caches matters to it."""
+    """With how many calls, at most, a block begins whose results are kept: those of timed calls then lie elsewhere."""
     if call_seconds >= BLOCK_SECONDS:
         return 0
     return max(1, min(MOST_LEAD_CALLS, calls_in_block(call_seconds) // 4))
 
 
+def is_rehearsed(call_seconds: float) -> bool:
+    """Whether the timed calls follow one whose result is dropped: the first of them finds memory, as the others do."""
+    return call_seconds < REHEARSED_SECONDS
+
+
 def block_seconds(call_seconds: float) -> float:
     """About how long a block takes."""
-    return (calls_in_block(call_seconds) + lead_calls(call_seconds)) * call_seconds
+    calls = calls_in_block(call_seconds) + lead_calls(call_seconds) + is_rehearsed(call_seconds)
+    return calls * call_seconds
 
 
 def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: int) -> list[int]:

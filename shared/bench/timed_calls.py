@@ -18,6 +18,7 @@ from shared.bench.schedule import (
     block_seconds,
     calls_in_block,
     is_precise,
+    is_rehearsed,
     lead_calls,
     order,
     rounds_that_fit,
@@ -169,6 +170,7 @@ def _sample(going: Going, case: Case, number: int, round_number: int, expected: 
         return
     calls = calls_in_block(expected)
     limit = PATIENCE_SECONDS + 10 * calls * expected
-    reply = going.ask(case, "sample", limit, calls=calls, lead=lead_calls(expected))
+    untimed = {"lead": lead_calls(expected), "rehearse": is_rehearsed(expected)}
+    reply = going.ask(case, "sample", limit, calls=calls, **untimed)
     if reply.status == "ok":
         result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))
