@@ -23,6 +23,7 @@ from shared.bench.run import DoesNotFit, NothingToMeasure, run
 from shared.bench.table import report
 from shared.bench.team import CannotMeasure, abilities_of, team_of
 from shared.problems import PROBLEMS
+from shared.problems.problem import UnusableInput
 from shared.sequences import SequenceError
 from shared.variants import VARIANTS, Abilities
 
@@ -66,7 +67,7 @@ def _measure(settings: Settings, record: Record, request: Request) -> int:
         return 3
     except DoesNotFit as error:
         return _fail(f"cannot go on with {request.resume}: {error}")
-    except (SequenceError, NothingToMeasure, MemoryError) as error:
+    except (SequenceError, UnusableInput, NothingToMeasure, MemoryError) as error:
         code = _fail(str(error) or "the input does not fit into memory")
     except KeyboardInterrupt:
         code = 130
@@ -140,25 +141,30 @@ def _list(settings: Settings) -> int:
         except CannotMeasure as error:
             print(error, file=sys.stderr)
             return 3
-        for line in _listed(abilities_of(workers)):
+        for line in _listed({name: abilities_of(workers, name) for name in PROBLEMS}):
             print(line)
         for name, worker in workers.items():
-            print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {worker.abilities.auto}")
+            auto = next(able.auto for able in worker.abilities.values() if able.auto is not None)
+            print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {auto}")
         for reason in missing.values():
             print(reason)
     return 0
 
 
-def _listed(abilities: dict[str, Abilities]) -> Iterator[str]:
-    """Each problem in a line; then each ladder once, under the problems that it belongs to."""
+def _listed(abilities: dict[str, dict[str, Abilities]]) -> Iterator[str]:
+    """Each problem in a line; then each ladder once, under the problems that it belongs to.
+
+    abilities: by problem and framework.
+    """
     for problem in PROBLEMS.values():
         flags = " ".join(itertools.starmap(flag, problem.arguments.items()))
         yield f"{problem.name}: {problem.text}; passes: {', '.join(problem.passes)}; takes {flags}"
     for ladder in dict.fromkeys(VARIANTS.values()):
-        yield f"variants of {', '.join(name for name in PROBLEMS if VARIANTS[name] is ladder)}:"
+        owners = [name for name in PROBLEMS if VARIANTS[name] is ladder]
+        yield f"variants of {', '.join(owners)}:"
         for variant in ladder:
             yield f"  {variant.name:<14} {variant.changes}"
-            for name, able in abilities.items():
+            for name, able in abilities[owners[0]].items():
                 if variant.name in able.absent:
                     yield f"  {'':<14} absent in {FRAMEWORKS[name]}: {able.absent[variant.name]}"
                 elif variant.name in able.first_order:

@@ -19,12 +19,12 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
-from jax_impl import sweeps
+from jax_impl import linear_regression, stencil, sweeps
 from jax_impl.alignment import ABSENT, align
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
 from shared.bench.measure import CompileTimes, covered
-from shared.variants import keyword_defaults
+from shared.variants import Abilities, absent_on, fastest_variant, keyword_defaults
 
 NAME = "jax"
 TITLE = "JAX"
@@ -99,6 +99,41 @@ def pass_function(pass_name: str, score: Callable[..., jax.Array], compiled: boo
 
 def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> jax.Array:
     return jax_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
+
+
+def _alignment_call(
+    problem: str, variant: str, pass_name: str, options: dict[str, Any], compiled: bool, unroll: int | None
+) -> Callable[..., jax.Array]:
+    return pass_function(pass_name, function(problem, variant, options, unroll), compiled)
+
+
+def _alignment_abilities(device: str) -> Abilities:
+    gone = absent_on(device, absent)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, ready)
+
+
+# the problems that are no alignments, each a module with `abilities` and `call_of`
+_WORKLOADS = {"linear_regression": linear_regression, "stencil": stencil}
+
+
+def abilities(problem: str, device: str) -> Abilities:
+    """What this framework says of itself for a problem."""
+    return _alignment_abilities(device) if problem in ALIGNMENTS else _WORKLOADS[problem].abilities(device)
+
+
+def call_of(
+    problem: str,
+    variant: str,
+    pass_name: str,
+    options: dict[str, Any],
+    *,
+    compiled: bool,
+    unroll: int | None = None,
+) -> Callable[..., jax.Array]:
+    """What a case calls, with the arrays of its inputs by position and its parameters by name."""
+    if problem in ALIGNMENTS:
+        return _alignment_call(problem, variant, pass_name, options, compiled, unroll)
+    return _WORKLOADS[problem].call_of(variant, pass_name, options, compiled)
 
 
 def wait(value: Any) -> Any:

@@ -1,10 +1,11 @@
-"""The ladder: every variant of an alignment, in order from naive to fast, and what each changes over the one before.
+"""The ladders: every variant of each problem, in order from naive to fast, and what each changes over the one before.
 
 A variant that a framework cannot run is data with a reason, shown to the user.
 """
 
 import inspect
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shared.alignments import ALIGNMENTS
@@ -12,7 +13,7 @@ from shared.checks import absent_variant_text, check_choice
 
 
 class Variant(NamedTuple):
-    """One rung: a way to compute an alignment."""
+    """One rung: a way to compute it."""
 
     name: str
     changes: str
@@ -21,11 +22,15 @@ class Variant(NamedTuple):
 class Abilities(NamedTuple):
     """What a framework says of itself: its choice, and what it cannot do, each with a reason that the user is shown."""
 
-    auto: str  # the variant that "auto" picks
-    absent: Mapping[str, str]  # variant -> why it cannot run
-    first_order: Mapping[str, str]  # variant -> why it has no second derivatives, which the pass hvp needs
-    uncompiled: Mapping[str, str]  # pass -> why it runs only without the compiler
+    auto: str | None  # the variant that "auto" picks, where there is an "auto"
+    absent: Mapping[str, str] = MappingProxyType({})  # variant -> why it cannot run
+    first_order: Mapping[str, str] = MappingProxyType({})  # variant -> why it has no second derivatives, as hvp needs
+    uncompiled: Mapping[str, str] = MappingProxyType({})  # pass -> why it runs only without the compiler
     ready: tuple[str, ...] = ()  # variants that gain nothing from the framework's compiler around them
+
+    def as_json(self) -> dict[str, Any]:
+        """As plain dictionaries."""
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in self._asdict().items()}
 
     def why_not(self, variant: str, pass_name: str, compiled: bool) -> str | None:
         """Why this cannot be measured; None if it can."""
@@ -58,8 +63,25 @@ SAME_CODE = ("fused",)
 # why the last one cannot run on an accelerator
 CPU_ONLY = "it runs on the CPU only, there is no CUDA kernel yet"
 
-# the rungs walk any recurrence
-VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS)
+TRAINING_VARIANTS = (
+    Variant("eager_loop", "a Python loop, and in each step autograd through eager operations"),
+    Variant("loop_unjitted", "the framework's own loop, called without the compiler around it"),
+    Variant("jit_step", "one step compiled, called from a Python loop"),
+    Variant("compiled_loop", "the whole loop inside the compiler"),
+)
+STENCIL_VARIANTS = (
+    Variant("cell_loop", "the sums as written: a double Python loop over cells"),
+    Variant("column_convolve", "one Python step computes a whole column, by a convolution"),
+    Variant("column_sum", "three shifted slices are added instead of the convolution"),
+    Variant("scan", "the Python loop over columns becomes the compiler's own scan, with the convolution in it"),
+    Variant("scan_sum", "the scan with the shifted slices"),
+)
+
+# the rungs of the alignments walk any recurrence
+VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS) | {
+    "linear_regression": TRAINING_VARIANTS,
+    "stencil": STENCIL_VARIANTS,
+}
 
 
 def variant_names(function_name: str) -> tuple[str, ...]:
@@ -69,7 +91,8 @@ def variant_names(function_name: str) -> tuple[str, ...]:
 
 
 def usable_variants(function_name: str, absent: Mapping[str, str]) -> tuple[str, ...]:
-    """The names that are not absent (variant -> reason) in a framework."""
+    """The names of an alignment's variants that are not absent (variant -> reason) in a framework."""
+    check_choice("function_name", function_name, tuple(ALIGNMENTS))
     return tuple(name for name in variant_names(function_name) if name not in absent)
 
 

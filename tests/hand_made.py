@@ -9,7 +9,7 @@ import numpy as np
 from shared.bench.plan import Case, Settings
 from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
 from shared.bench.statistics import Block
-from shared.problems import Inputs
+from shared.problems.alignment_inputs import AlignmentInputs
 
 WORK = 2_000_000  # cells that each case says it did
 
@@ -58,7 +58,8 @@ def ended(case: Case, status: str, reason: str, **others: Any) -> Result:
 
 def facts(text: str = "three pairs", shape: tuple[int, ...] = (3, 6, 7)) -> Facts:
     """Of an input that is all zeros."""
-    return Facts.of(Inputs(text, np.zeros(shape, np.float32), None, {"gap": -1.0}, {"end": "any"}))
+    zeros = np.zeros(shape, np.float32)
+    return Facts.of(AlignmentInputs(text, zeros, None, parameters={"gap": -1.0}, options={"end": "any"}))
 
 
 def record(

@@ -10,6 +10,7 @@ import pytest
 import compare as command
 from shared.bench import outputs, team
 from shared.bench.plan import Settings
+from shared.problems import PROBLEMS
 from shared.variants import Abilities
 
 
@@ -55,7 +56,7 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
 
 def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities) -> None:
     """Workers that are there at once, and that cannot run a case."""
-    worker = SimpleNamespace(abilities=able, environment={}, alive=True, stop=lambda: None)
+    worker = SimpleNamespace(abilities=dict.fromkeys(PROBLEMS, able), environment={}, alive=True, stop=lambda: None)
     monkeypatch.setattr(team, "Worker", lambda *_: worker)
 
 

@@ -10,23 +10,25 @@ import pytest
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.bench import answers
-from shared.bench.answers import CELLS, Answer, answer, load, save
-from shared.bench.gate import Verdict, judge
-from shared.bench.plan import PASSES, Settings
+from shared.bench import files
+from shared.bench.plan import Settings
 from shared.numerics import TOLERANCES, hvp_bound, marginals_bound, score_bound
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import PROBLEMS, Verdict, alignment_answers
+from shared.problems.alignment_answers import CELLS, Answer, answer
+from shared.problems.alignment_gate import judge
+from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.alignments import PASSES
 
 PARAMETERS: dict[str, Any] = {"gap": -0.5, "temperature": 1.0}
 
 
-def inputs_of(shape: tuple[int, ...], lengths: Any = None) -> Inputs:
+def inputs_of(shape: tuple[int, ...], lengths: Any = None) -> AlignmentInputs:
     similarity = np.random.default_rng(5).normal(size=shape)
     sizes = None if lengths is None else np.array(lengths, np.int32)
-    return Inputs("by hand", similarity, sizes, PARAMETERS, {"end": "any"})
+    return AlignmentInputs("by hand", similarity, sizes, parameters=PARAMETERS, options={"end": "any"})
 
 
-def forty_pairs() -> Inputs:
+def forty_pairs() -> AlignmentInputs:
     return inputs_of((40, 20, 20), np.random.default_rng(6).integers(3, 21, size=(40, 2)))
 
 
@@ -54,7 +56,7 @@ def test_every_pair_of_a_small_input_is_covered():
 
 
 def test_the_globins_are_covered_up_to_about_200_000_cells(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(answers, "reference", _NoReference)
+    monkeypatch.setattr(alignment_answers, "reference", _NoReference)
     inputs = PROBLEMS["smith_waterman"].inputs(Settings())["batch"]
     found = answer("smith_waterman", inputs, ("score",))
     assert CELLS == 200_000
@@ -123,8 +125,8 @@ def test_a_batch_with_one_large_pair_says_that_it_is_cut():
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_an_answer_survives_its_file(tmp_path: Path, is_cut: bool, passes: tuple[str, ...]):
     found = answer("smith_waterman", forty_pairs(), passes, cells=1000 if not is_cut else 50)
-    save(found, tmp_path / "answer.npz")
-    again = load(tmp_path / "answer.npz")
+    files.save_answer(found, tmp_path, "mine")
+    again = files.load_answer("smith_waterman", tmp_path, "mine")
     assert again.is_cut is is_cut
     assert (again.hvp is None) == ("hvp" not in passes)
     for before, after in zip(found, again, strict=True):

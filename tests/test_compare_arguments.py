@@ -10,7 +10,6 @@ import pytest
 from command_line import run_compare
 from in_process import Ended, assert_refused, start_at_once
 
-from shared.bench.command_line import SWEEP
 from shared.bench.machine import usable_cores
 from shared.bench.plan import Settings
 from shared.problems import PROBLEMS
@@ -25,9 +24,9 @@ UNKNOWN = {
     "problem": ("--problem=needleman", f"unknown problem 'needleman'; known: {', '.join(PROBLEMS)}"),
     "variant": (
         "--variant=vmap,fastest",
-        f"unknown variant 'fastest'; known: {', '.join(variant_names('smith_waterman'))}, auto",
+        f"unknown variant 'fastest' of smith_waterman; known: {', '.join(variant_names('smith_waterman'))}, auto",
     ),
-    "pass": ("--pass=hessian", "unknown pass 'hessian'; known: score, marginals, hvp"),
+    "pass": ("--pass=hessian", "unknown pass 'hessian' of smith_waterman; known: score, marginals, hvp"),
     "matrix": ("--matrix=BLOSUM63", f"unknown matrix 'BLOSUM63'; known: {', '.join(matrix_names())}"),
     "end": ("--end=both", "unknown end 'both'; known: any, match"),
     "dtype": ("--dtype=float16", "unknown dtype 'float16'; known: float32, float64"),
@@ -48,9 +47,9 @@ BAD_NUMBERS = {
     ),
     "temperature zero": ("--temperature=0", "temperature must be a number between 1e-15 and 1e+15, got '0'"),
     "temperature negative": ("--temperature=-1", "temperature must be a number between 1e-15 and 1e+15, got '-1'"),
-    "size without rows": ("--size=0x5", "size must be ROWSxCOLS, such as 100x150, got '0x5'"),
-    "size with one number": ("--size=100", "size must be ROWSxCOLS, such as 100x150, got '100'"),
-    "size negative": ("--size=5x-5", "size must be ROWSxCOLS, such as 100x150, got '5x-5'"),
+    "size without rows": ("--size=0x5", "size must be whole numbers from 1, such as 100x150, got '0x5'"),
+    "size with one number": ("--size=100", "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '100'"),
+    "size negative": ("--size=5x-5", "size must be whole numbers from 1, such as 100x150, got '5x-5'"),
     "batch zero": ("--batch=0", "batch must be a whole number from 1, got '0'"),
     "workers a letter": ("--workers=x", "workers must be a whole number from 1, got 'x'"),
     "workers zero": ("--workers=0", "workers must be a whole number from 1, got '0'"),
@@ -61,8 +60,8 @@ BAD_NUMBERS = {
     "budget without end": ("--budget=inf", "budget must be a positive finite number, got 'inf'"),
     "precision zero": ("--precision=0", "precision must be a positive finite number, got '0'"),
     "precision a word": ("--precision=high", "precision must be a positive finite number, got 'high'"),
-    "sweep with one number": ("--sweep=32", "size must be ROWSxCOLS, such as 100x150, got '32'"),
-    "sweep with one bad size": ("--sweep=32x32,0x5", "size must be ROWSxCOLS, such as 100x150, got '0x5'"),
+    "sweep with one number": ("--sweep=32", "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '32'"),
+    "sweep with one bad size": ("--sweep=32x32,0x5", "size must be whole numbers from 1, such as 100x150, got '0x5'"),
     "sweep without sizes": ("--sweep=,", "expected at least one name, got none"),
     "threads too many": ("--threads=99999", "--threads must be between 1 and the"),
     "threads zero": ("--threads=0", "threads must be a whole number from 1, got '0'"),
@@ -92,6 +91,17 @@ EXCLUDED = {
     "--sweep --size 5x5": "--sweep does not go with --size: it has sizes itself",
     "--sweep=5x5 --input globins": "--sweep goes with --input random",
     "--sweep --input mine.fasta": "--sweep goes with --input random",
+    "--problem stencil --gap -1": ("--gap goes with --problem smith_waterman or needleman_wunsch, not with stencil"),
+    "--problem stencil --epochs 3": "--epochs goes with --problem linear_regression, not with stencil",
+    "--problem stencil --variant vmap": "unknown variant 'vmap' of stencil; known: cell_loop, column_convolve, ",
+    "--problem stencil --pass score": "unknown pass 'score' of stencil; known: value, gradient",
+    "--problem stencil --size 64": "a size of stencil is HEIGHTxWIDTH, such as 64x32, got '64'",
+    "--problem stencil --size 2x5": "a stencil has a height of at least 3, got 2",
+    "--problem stencil --unroll 2": "--unroll goes with --problem smith_waterman or smith_waterman_affine or ",
+    "--problem linear_regression --size 3x4": "a size of linear_regression is POINTS, such as 1000, got '3x4'",
+    "--problem linear_regression --batch 3": "--batch goes with --problem smith_waterman or ",
+    "--problem linear_regression --input globins": "--input goes with --problem smith_waterman or ",
+    "--problem linear_regression --learning-rate 3": "gradient descent runs away with a learning rate of 3: ",
     "--sweep --matrix PAM250": "--matrix goes with sequences, not with --input random",
     "--json a --report a": "--json and --report must be different files",
     "--report a --markdown ./a": "--report and --markdown must be different files",
@@ -254,10 +264,11 @@ def test_how_long_and_how_precisely_to_measure_is_asked_for(settings_of: Callabl
 
 
 def test_a_sweep_has_sizes_of_its_own_and_random_input(settings_of: Callable[..., Settings]):
+    swept = PROBLEMS["smith_waterman"].sizes.swept
     plain, given = settings_of("--sweep"), settings_of("--sweep", "6x7, 8X9,6x7", "--batch", "3")
-    assert (plain.sweep, plain.input, plain.passes) == (SWEEP, "random", Settings.passes)
+    assert (plain.sweep, plain.input, plain.passes) == (swept, "random", Settings.passes)
     assert (given.sweep, given.input, given.batch) == (((6, 7), (8, 9)), "random", 3)
-    assert settings_of("--sweep", "--input", "random").sweep == SWEEP and settings_of().sweep is None
+    assert settings_of("--sweep", "--input", "random").sweep == swept and settings_of().sweep is None
 
 
 # the same from a process of its own

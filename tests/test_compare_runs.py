@@ -13,9 +13,9 @@ from command_line import COMPARE, JAX, ROOT, TINY, rows, run_compare, verdicts, 
 
 from shared import native
 from shared.bench.machine import usable_cores
-from shared.bench.plan import PASSES
 from shared.bench.schedule import MOST_CALLS
 from shared.problems import PROBLEMS
+from shared.problems.alignments import PASSES
 from shared.variants import variant_names
 
 # what a user might write to call it from Python; at the end, which of these modules are loaded

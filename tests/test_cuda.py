@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, ragged
 
-from shared.bench.answers import answer
-from shared.bench.gate import judge
 from shared.problems import PROBLEMS as BENCHMARK
-from shared.problems import Inputs
+from shared.problems.alignment_inputs import AlignmentInputs
 from shared.variants import absent_on, fastest_variant, variant_names
 from torch_impl.sweeps import SCANNING
 
@@ -33,20 +31,22 @@ def test_a_gpu_gives_the_reference(framework: str, problem: str, variant: str, p
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
     every = PROBLEMS[problem].options
     for options in every if variant == fastest_variant(absent_on(DEVICE, {})) else every[:1]:
-        inputs = Inputs("a ragged batch", drawn.similarity.astype(dtype), drawn.lengths, parameters, options)
-        result = computed(framework, problem, variant, pass_name, dtype, inputs)
-        verdict = judge(
-            pass_name,
-            result,
-            answer(problem, inputs, [pass_name]),
-            dtype,
-            parameters["temperature"],
-            inputs.similarity.shape,
+        inputs = AlignmentInputs(
+            "a ragged batch",
+            drawn.similarity.astype(dtype),
+            drawn.lengths,
+            parameters=parameters,
+            options=options,
         )
+        result = computed(framework, problem, variant, pass_name, dtype, inputs)
+        answer = BENCHMARK[problem].answer(inputs, [pass_name])
+        verdict = BENCHMARK[problem].judge(pass_name, result, answer, inputs, dtype)
         assert verdict.passed, (options, verdict.text)
 
 
-def computed(framework: str, problem: str, variant: str, pass_name: str, dtype: str, inputs: Inputs) -> np.ndarray:
+def computed(
+    framework: str, problem: str, variant: str, pass_name: str, dtype: str, inputs: AlignmentInputs
+) -> np.ndarray:
     """A pass of a problem on the GPU. JAX traces an eager scan anew at every call."""
     backend = FRAMEWORKS[framework].backend
     with backend.precision(dtype):

@@ -11,7 +11,7 @@ import jax_impl.sweeps
 import torch_impl
 import torch_impl.sweeps
 from shared import native, reference
-from shared.bench.plan import PASSES
+from shared.problems.alignments import PASSES
 from shared.variants import fastest_variant, variant_names
 
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)

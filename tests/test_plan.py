@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from shared.bench.plan import BATCH, PASSES, SINGLE, Absence, Case, Settings, absences, plan
+from shared.bench.plan import Absence, Case, Settings, absences, plan
+from shared.problems.alignments import PASSES
+from shared.problems.problem import BATCH, SINGLE
 from shared.variants import Abilities, variant_names
 
 AUTO = {"jax": "vmap", "torch": "diagonal_loop"}

@@ -8,29 +8,31 @@ import pytest
 
 from shared import reference
 from shared.bench.plan import Settings
-from shared.problems import PROBLEMS, Inputs
-from shared.problems.alignment_inputs import SWEEP_BATCH
+from shared.problems import PROBLEMS
+from shared.problems.alignment_inputs import SWEEP_BATCH, AlignmentInputs
 from shared.sequences import SequenceError, substitution_matrix
 from shared.variants import keyword_defaults
 
+Pair = tuple[AlignmentInputs, AlignmentInputs]
 
-def inputs(**settings: Any) -> tuple[Inputs, Inputs]:
+
+def inputs(**settings: Any) -> Pair:
     """The single pair and the batch, which a ladder has both."""
     named = named_inputs(ladder=True, **settings)
     return named["single"], named["batch"]
 
 
-def named_inputs(**settings: Any) -> dict[str, Inputs]:
+def named_inputs(**settings: Any) -> dict[str, AlignmentInputs]:
     return PROBLEMS["smith_waterman"].inputs(Settings(**settings))
 
 
 @pytest.fixture(scope="module")
-def random_default() -> tuple[Inputs, Inputs]:
+def random_default() -> Pair:
     return inputs(input="random", dtype="float64")
 
 
 @pytest.fixture(scope="module")
-def globins() -> tuple[Inputs, Inputs]:
+def globins() -> Pair:
     return inputs()
 
 
@@ -41,7 +43,9 @@ def fasta(tmp_path: Path) -> Path:
     return path
 
 
-def test_random_input_draws_in_the_order_of_the_published_benchmark(random_default: tuple[Inputs, Inputs]):
+def test_random_input_draws_in_the_order_of_the_published_benchmark(
+    random_default: Pair,
+):
     single, batch = random_default
     np.random.seed(0)
     assert np.array_equal(single.similarity, np.random.random((100, 150)))
@@ -58,7 +62,7 @@ def test_random_input_leaves_numpy_s_own_generator_alone():
     assert np.random.random() == before
 
 
-def test_random_input_has_the_published_number_of_cells(random_default: tuple[Inputs, Inputs]):
+def test_random_input_has_the_published_number_of_cells(random_default: Pair):
     single, batch = random_default
     assert (single.work, batch.work) == (15_000, 959_500)
     assert single.lengths is None
@@ -90,25 +94,25 @@ def test_the_dtype_is_the_one_asked_for(source: str, dtype: str):
     assert (single.similarity.dtype, batch.similarity.dtype) == (dtype, dtype)
 
 
-def test_float32_input_is_float64_input_rounded(random_default: tuple[Inputs, Inputs]):
+def test_float32_input_is_float64_input_rounded(random_default: Pair):
     _, batch = inputs(input="random")
     assert np.array_equal(batch.similarity, random_default[1].similarity.astype(np.float32))
 
 
-def test_globins_are_all_pairs_of_all_proteins(globins: tuple[Inputs, Inputs]):
+def test_globins_are_all_pairs_of_all_proteins(globins: Pair):
     _, batch = globins
     assert batch.similarity.ndim == 3 and len(batch.similarity) == 16 * 15 // 2
     assert f"{len(batch.similarity)} pairs of 16 proteins" in batch.text
     assert batch.work == batch.pair_lengths.astype(int).prod(axis=1).sum()
 
 
-def test_globins_are_zero_beyond_their_lengths(globins: tuple[Inputs, Inputs]):
+def test_globins_are_zero_beyond_their_lengths(globins: Pair):
     _, batch = globins
     for matrix, (rows, cols) in zip(batch.similarity, batch.pair_lengths, strict=True):
         assert not matrix[rows:].any() and not matrix[:, cols:].any()
 
 
-def test_the_single_pair_is_the_first_of_the_batch(globins: tuple[Inputs, Inputs]):
+def test_the_single_pair_is_the_first_of_the_batch(globins: Pair):
     single, batch = globins
     assert np.array_equal(single.similarity, batch.similarity[0])
     assert np.array_equal(single.pair_lengths[0], batch.pair_lengths[0])
@@ -148,7 +152,8 @@ def test_parameters_and_options_come_from_the_settings():
 def test_what_is_not_asked_for_has_the_default_of_the_public_function(problem: str):
     (given,) = PROBLEMS[problem].inputs(Settings(input="random", size=(2, 2), batch=1)).values()
     defaults = keyword_defaults(getattr(reference, problem))
-    assert given.parameters | given.options == defaults == PROBLEMS[problem].arguments
+    table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
+    assert given.parameters | given.options == defaults == table
     assert "temperature" in given.parameters
 
 
@@ -212,14 +217,14 @@ def test_resized_is_the_same_with_a_column_less(source: str, ladder_input: int):
 
 def test_resized_clips_the_lengths_of_columns_alone():
     lengths = np.array([(4, 3), (2, 2), (4, 1)], np.int32)
-    after = Inputs("by hand", np.zeros((3, 4, 3)), lengths).resized
+    after = AlignmentInputs("by hand", np.zeros((3, 4, 3)), lengths).resized
     assert after.lengths is not None and after.lengths.tolist() == [[4, 2], [2, 2], [4, 1]]
     assert lengths.tolist() == [[4, 3], [2, 2], [4, 1]]
 
 
 @pytest.mark.parametrize("shape", [(4, 1), (3, 4, 1)])
 def test_resized_adds_a_column_where_there_is_one(shape: tuple[int, ...]):
-    before = Inputs("by hand", np.ones(shape, np.float32), np.broadcast_to(np.array([4, 1]), (*shape[:-2], 2)))
+    before = AlignmentInputs("by hand", np.ones(shape, np.float32), np.broadcast_to(np.array([4, 1]), (*shape[:-2], 2)))
     after = before.resized
     assert after.similarity.shape == (*shape[:-1], 2) and (after.pair_lengths == (4, 1)).all()
 
@@ -228,9 +233,9 @@ def test_resized_adds_a_column_where_there_is_one(shape: tuple[int, ...]):
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_resized_keeps_the_dtypes(precision: str, dtype: str, cols: int):
-    after = Inputs("by hand", np.zeros((2, 3, cols), precision), np.ones((2, 2), dtype)).resized
+    after = AlignmentInputs("by hand", np.zeros((2, 3, cols), precision), np.ones((2, 2), dtype)).resized
     assert after.lengths is not None and (after.similarity.dtype, after.lengths.dtype) == (precision, dtype)
 
 
 def test_resized_without_lengths_has_none():
-    assert Inputs("by hand", np.zeros((3, 4)), None).resized.lengths is None
+    assert AlignmentInputs("by hand", np.zeros((3, 4)), None).resized.lengths is None

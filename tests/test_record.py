@@ -26,7 +26,8 @@ from shared.bench.record import (
     now,
 )
 from shared.bench.statistics import Block, Cost
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import PROBLEMS
+from shared.problems.alignment_inputs import AlignmentInputs
 
 # every field set, to something else than what it begins with
 WHOLE = Result(
@@ -297,7 +298,13 @@ def test_a_case_without_times_is_not_measured():
 
 
 LENGTHS = np.array([(2, 3), (1, 2)], np.int32)
-GIVEN = Inputs("two pairs", np.arange(12, dtype=np.float32).reshape(2, 2, 3), LENGTHS, {"gap": -1.0}, {"end": "any"})
+GIVEN = AlignmentInputs(
+    "two pairs",
+    np.arange(12, dtype=np.float32).reshape(2, 2, 3),
+    LENGTHS,
+    parameters={"gap": -1.0},
+    options={"end": "any"},
+)
 
 
 def test_the_facts_of_an_input_are_what_it_holds():
@@ -305,7 +312,7 @@ def test_the_facts_of_an_input_are_what_it_holds():
     assert (found.text, found.shape, found.pairs, found.work) == ("two pairs", (2, 2, 3), 2, 8)
     assert (found.parameters, found.options) == ({"gap": -1.0}, {"end": "any"})
     assert found == Facts.of(replace(GIVEN, similarity=GIVEN.similarity.copy())) and len(found.sha256) == 64
-    assert Facts.of(Inputs("", np.zeros((4, 5)), None)).pairs == 1
+    assert Facts.of(AlignmentInputs("", np.zeros((4, 5)), None)).pairs == 1
 
 
 OTHERS = {
@@ -318,12 +325,14 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_the_hash_of_an_input_changes_with_what_the_numbers_depend_on(other: Inputs):
+def test_the_hash_of_an_input_changes_with_what_the_numbers_depend_on(other: AlignmentInputs):
     assert Facts.of(other).sha256 != Facts.of(GIVEN).sha256
 
 
 def test_the_hash_of_an_input_changes_with_its_shape():
-    flat = [Inputs("", GIVEN.similarity.reshape(shape), None) for shape in ((2, 2, 3), (2, 3, 2), (4, 3), (3, 4))]
+    flat = [
+        AlignmentInputs("", GIVEN.similarity.reshape(shape), None) for shape in ((2, 2, 3), (2, 3, 2), (4, 3), (3, 4))
+    ]
     assert len({Facts.of(given).sha256 for given in flat}) == len(flat)
 
 

@@ -19,8 +19,8 @@ import torch_impl
 from shared import native
 from shared.alignments import ALIGNMENTS
 from shared.bench.measure import CompileTimes
-from shared.variants import keyword_defaults
-from torch_impl import sweeps
+from shared.variants import Abilities, absent_on, fastest_variant, keyword_defaults
+from torch_impl import linear_regression, stencil, sweeps
 from torch_impl.alignment import ABSENT, align
 from torch_impl.compiler import compiled as compile_function
 
@@ -94,6 +94,41 @@ def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: 
 
 def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> torch.Tensor:
     return torch_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
+
+
+def _alignment_call(
+    problem: str, variant: str, pass_name: str, options: dict[str, Any], compiled: bool, unroll: int | None
+) -> Callable[..., torch.Tensor]:
+    return pass_function(pass_name, function(problem, variant, options, unroll), compiled)
+
+
+def _alignment_abilities(device: str) -> Abilities:
+    gone = absent_on(device, absent)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, ready)
+
+
+# the problems that are no alignments, each a module with `abilities` and `call_of`
+_WORKLOADS = {"linear_regression": linear_regression, "stencil": stencil}
+
+
+def abilities(problem: str, device: str) -> Abilities:
+    """What this framework says of itself for a problem."""
+    return _alignment_abilities(device) if problem in ALIGNMENTS else _WORKLOADS[problem].abilities(device)
+
+
+def call_of(
+    problem: str,
+    variant: str,
+    pass_name: str,
+    options: dict[str, Any],
+    *,
+    compiled: bool,
+    unroll: int | None = None,
+) -> Callable[..., torch.Tensor]:
+    """What a case calls, with the arrays of its inputs by position and its parameters by name."""
+    if problem in ALIGNMENTS:
+        return _alignment_call(problem, variant, pass_name, options, compiled, unroll)
+    return _WORKLOADS[problem].call_of(variant, pass_name, options, compiled)
 
 
 def wait(value: Any) -> Any:

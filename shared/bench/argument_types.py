@@ -77,13 +77,19 @@ def real(what: str, least: float = -math.inf, most: float = math.inf, positive: 
     return parse
 
 
-def size(text: str) -> tuple[int, int]:
-    rows, _, cols = text.lower().partition("x")
-    if not (rows.isdecimal() and cols.isdecimal() and int(rows) and int(cols)):
-        raise argparse.ArgumentTypeError(f"size must be ROWSxCOLS, such as 100x150, got {text!r}")
-    return int(rows), int(cols)
+def size(text: str) -> tuple[int, ...]:
+    """Numbers with an x between them; how many there must be, the problem knows."""
+    parts = text.lower().split("x")
+    if not all(part.isascii() and part.isdecimal() and int(part) for part in parts):
+        raise argparse.ArgumentTypeError(f"size must be whole numbers from 1, such as 100x150, got {text!r}")
+    return tuple(map(int, parts))
 
 
-def sizes(text: str) -> tuple[tuple[int, int], ...]:
+def sizes(text: str) -> tuple[tuple[int, ...], ...]:
     """Several sizes, each once."""
     return tuple(dict.fromkeys(size(part) for part in names(text)))
+
+
+def size_text(numbers: Sequence[int]) -> str:
+    """A size as it is written."""
+    return "x".join(map(str, numbers))

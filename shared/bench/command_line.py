@@ -5,19 +5,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from shared.bench.argument_types import join_numbers, names, one_of, real, size, sizes, some_of, whole
+from shared.bench.argument_types import (
+    join_numbers,
+    names,
+    one_of,
+    real,
+    size,
+    size_text,
+    sizes,
+    some_of,
+    whole,
+)
 from shared.bench.machine import usable_cores
-from shared.bench.plan import FRAMEWORKS, PASSES, Settings
+from shared.bench.plan import FRAMEWORKS, Settings
 from shared.bench.schedule import LEAST_WORKERS
-from shared.checks import ENDS
-from shared.numerics import LARGEST_GAP, TEMPERATURES
 from shared.problems import PROBLEMS
+from shared.problems.problem import Argument
 from shared.sequences import matrix_names
 from shared.variants import VARIANTS
 
-# what --sweep without sizes goes through
-SWEEP = tuple((side, side) for side in (32, 64, 128, 256, 512))
-SWEEP_TEXT = ",".join(f"{rows}x{cols}" for rows, cols in SWEEP)
+# what --sweep without sizes stands for
+_USUAL = ()
 
 EPILOG = """examples:
   python compare.py
@@ -122,14 +130,14 @@ def _parser() -> argparse.ArgumentParser:
         help="which frameworks: jax,torch (default both)")  # fmt: skip
     add("--problem", type=one_of("problem", PROBLEMS), default=defaults.problem, help="what is computed")
     add("--variant", type=names, metavar="NAME[,NAME]", help="which variants, or auto; see --list (default: a few)")
-    add("--pass", type=some_of("pass", PASSES), dest="passes", metavar="NAME[,NAME]",
-        help=f"what is asked of them: {','.join(PASSES)} (default score,marginals; score for --ladder)")  # fmt: skip
+    add("--pass", type=names, dest="passes", metavar="NAME[,NAME]",
+        help="what is asked of them, see --list (default: alignments score,marginals; --ladder the first)")  # fmt: skip
     add("--input", metavar="globins|random|FILE",
         help="the bundled globins (default), random matrices (default for --ladder), or a FASTA file")  # fmt: skip
     add("--matrix", metavar="NAME",
         help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
     add("--batch", type=whole("batch", 1), metavar="N", help="pairs (default: all pairs; 100 for random)")
-    add("--size", type=size, metavar="RxC", help="rows x cols of the random matrices (default 100x150)")
+    add("--size", type=size, metavar="SIZE", help=f"of the input: {_sizes_text()}")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
     add("--budget", type=real("budget", positive=True), default=defaults.budget, metavar="SECONDS",
         help=f"of the run, or of what --resume adds (default {defaults.budget:g}); no first call is cut")  # fmt: skip
@@ -139,24 +147,14 @@ def _parser() -> argparse.ArgumentParser:
         help=f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise)")  # fmt: skip
     add("--rounds", type=whole("rounds", 1), default=defaults.rounds, metavar="N",
         help=f"rounds in each of them (default {defaults.rounds}, fewer where the budget is short)")  # fmt: skip
-    add("--temperature", type=real("temperature", *TEMPERATURES), metavar="T",
-        help="of the smooth maximum (default 1)")  # fmt: skip
-    add("--gap", type=real("gap", most=LARGEST_GAP), metavar="G", help="added for every gap position (default -1)")
-    add("--gap-open", type=real("gap-open", most=LARGEST_GAP), metavar="G",
-        help="added for the first position of an affine gap (default -3)")  # fmt: skip
-    add("--gap-extend", type=real("gap-extend", most=LARGEST_GAP), metavar="G",
-        help="added for each further position of an affine gap (default -1)")  # fmt: skip
-    add("--no-restrict-turns", dest="restrict_turns", action="store_false", default=None,
-        help="affine: a gap along the row may also follow one along the column")  # fmt: skip
-    add("--no-penalize-turns", dest="penalize_turns", action="store_false", default=None,
-        help="affine: a gap that follows one of the other direction extends it instead of opening")  # fmt: skip
-    add("--end", type=one_of("end", ENDS), help="where a linear local alignment may end: any (default) or match")
+    for name, argument in _arguments().items():
+        _add_argument(parser, name, argument)
     add(
         "--seed",
         type=whole("seed", 0),
         default=defaults.seed,
         metavar="S",
-        help="of random inputs, of which pairs the gate looks at, and of c in the pass hvp (default 0)",
+        help="of all that is drawn: inputs, which pairs the gate looks at, c in the pass hvp (default 0)",
     )
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default: all)")
     add("--unroll", type=whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop (default 1)")
@@ -169,29 +167,109 @@ def _parser() -> argparse.ArgumentParser:
     add("--from", type=Path, nargs="+", dest="recorded", metavar="FILE",
         help="print and report recorded runs instead of measuring")  # fmt: skip
     add("--against", type=Path, nargs=2, metavar=("OLD", "NEW"), help="what changed between two recorded runs")
-    add("--sweep", type=sizes, nargs="?", const=SWEEP, metavar="RxC[,RxC]",
-        help=f"sizes, a batch of random pairs of each (default {SWEEP_TEXT}; 16 pairs)")  # fmt: skip
+    add(
+        "--sweep",
+        type=sizes,
+        nargs="?",
+        const=_USUAL,
+        metavar="SIZE[,SIZE]",
+        help="measure every size by itself; alignments: 16 random pairs of each (default: the problem's own sizes)",
+    )
     add("--ladder", action="store_true",
         help="climb all variants, compiled or not, first and second call")  # fmt: skip
     add("--list", action="store_true", help="list problems and variants, and what each framework has")
     return parser
 
 
+def _arguments() -> dict[str, Argument]:
+    """Those of all problems, by name; one that several have is the same in each but for its default."""
+    return {name: argument for problem in PROBLEMS.values() for name, argument in problem.arguments.items()}
+
+
+def _add_argument(parser: argparse.ArgumentParser, name: str, argument: Argument) -> None:
+    owners = [problem for problem in PROBLEMS.values() if name in problem.arguments]
+    if argument.is_switch:
+        parser.add_argument(flag(name, argument), dest=name, action="store_false", default=None, help=argument.help)
+        return
+    defaults: dict[str, list[str]] = {}
+    for problem in owners:
+        defaults.setdefault(_shown(problem.arguments[name].default), []).append(problem.name)
+    text = "; ".join(value if len(defaults) == 1 else f"{value} for {', '.join(of)}" for value, of in defaults.items())
+    parser.add_argument(
+        flag(name, argument), type=argument.parse, metavar=argument.metavar, help=f"{argument.help} (default {text})"
+    )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _sizes_text() -> str:
+    forms: dict[str, list[str]] = {}
+    for problem in PROBLEMS.values():
+        forms.setdefault(f"{problem.sizes.form}, such as {problem.sizes.example}", []).append(problem.name)
+    return "; ".join(f"{form}, for {', '.join(of)}" for form, of in forms.items())
+
+
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
     """Check what concerns several options, and fill in what the machine decides."""
     given = vars(options)
+    problem = PROBLEMS[options.problem]
+    known = tuple(variant.name for variant in VARIANTS[problem.name])
+    for name in options.variant or ():
+        if name not in (*known, "auto"):
+            parser.error(f"unknown variant {name!r} of {problem.name}; known: {', '.join((*known, 'auto'))}")
+    for name in options.passes or ():
+        if name not in problem.passes:
+            parser.error(f"unknown pass {name!r} of {problem.name}; known: {', '.join(problem.passes)}")
+    if options.sweep == _USUAL:
+        options.sweep = problem.sizes.swept
+    _check_sizes(parser, options)
+    input_name, matrix = _sequences(parser, options)
+    cores = len(usable_cores())
+    if options.threads and options.threads > cores:
+        parser.error(f"--threads must be between 1 and the {cores} cores of this machine, got {options.threads}")
+    passes = problem.default_passes[:1] if options.ladder else problem.default_passes
+    return Settings(
+        frameworks=options.framework,
+        variants=options.variant,
+        passes=options.passes or passes,
+        arguments=_problem_arguments(parser, options),
+        input=input_name,
+        matrix=matrix,
+        threads=options.threads or cores,
+        sweep=options.sweep,
+        **{name: given[name] for name in (
+            "device", "problem", "batch", "size", "dtype", "seed", "unroll", "compile_limit", "ladder",
+            "budget", "precision", "workers", "rounds",
+        )},
+    )  # fmt: skip
+
+
+def _check_sizes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    if options.sweep and (options.ladder or options.size):
+        parser.error(f"--sweep does not go with {'--ladder' if options.ladder else '--size: it has sizes itself'}")
+    problem = PROBLEMS[options.problem]
+    for numbers in (*(options.sweep or ()), *([options.size] if options.size else ())):
+        if len(numbers) != problem.sizes.numbers:
+            wanted = f"{problem.sizes.form}, such as {problem.sizes.example}"
+            parser.error(f"a size of {problem.name} is {wanted}, got {size_text(numbers)!r}")
+
+
+def _sequences(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[str, str]:
+    """The input and the matrix, where there are any."""
+    problem = PROBLEMS[options.problem]
+    if not problem.takes_sequences:
+        for name in ("input", "matrix", "batch", "unroll"):
+            if getattr(options, name) is not None:
+                owners = " or ".join(problem.name for problem in PROBLEMS.values() if problem.takes_sequences)
+                parser.error(f"--{name} goes with --problem {owners}, not with {problem.name}")
+        return "random", Settings.matrix
     input_name = options.input
     if input_name is None:
         input_name = "random" if options.ladder or options.sweep else Settings.input
-    known = tuple(variant.name for variant in VARIANTS[options.problem])
-    for name in options.variant or ():
-        if name not in (*known, "auto"):
-            parser.error(f"unknown variant {name!r}; known: {', '.join((*known, 'auto'))}")
-    if options.sweep:
-        if options.ladder or options.size:
-            parser.error(f"--sweep does not go with {'--ladder' if options.ladder else '--size: it has sizes itself'}")
-        if input_name != "random":
-            parser.error("--sweep goes with --input random")
+    if options.sweep and input_name != "random":
+        parser.error("--sweep goes with --input random")
     if options.size and input_name != "random":
         parser.error("--size goes with --input random")
     if options.matrix and input_name == "random":
@@ -199,28 +277,12 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
     matrix = options.matrix or Settings.matrix
     if matrix.upper() not in matrix_names():
         parser.error(f"unknown matrix {matrix!r}; known: {', '.join(matrix_names())}")
-    cores = len(usable_cores())
-    if options.threads and options.threads > cores:
-        parser.error(f"--threads must be between 1 and the {cores} cores of this machine, got {options.threads}")
-    return Settings(
-        frameworks=options.framework,
-        variants=options.variant,
-        passes=options.passes or (("score",) if options.ladder else Settings.passes),
-        arguments=_problem_arguments(parser, options),
-        input=input_name,
-        matrix=matrix,
-        threads=options.threads or cores,
-        **{name: given[name] for name in (
-            "device", "problem", "batch", "size", "dtype", "seed", "unroll", "compile_limit", "ladder", "sweep",
-            "budget", "precision", "workers", "rounds",
-        )},
-    )  # fmt: skip
+    return input_name, matrix
 
 
 def _problem_arguments(parser: argparse.ArgumentParser, options: argparse.Namespace) -> dict[str, Any]:
     """The problem's parameters and options that were given."""
-    known = dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.arguments)
-    given = {name: value for name in known if (value := getattr(options, name)) is not None}
+    given = {name: value for name in _arguments() if (value := getattr(options, name)) is not None}
     for name in given:
         if name not in PROBLEMS[options.problem].arguments:
             owners = [problem for problem in PROBLEMS.values() if name in problem.arguments]
@@ -230,6 +292,6 @@ def _problem_arguments(parser: argparse.ArgumentParser, options: argparse.Namesp
     return given
 
 
-def flag(name: str, default: Any) -> str:
+def flag(name: str, argument: Argument) -> str:
     """How an argument of a problem is spelled on the command line; what is true by default can be switched off."""
-    return ("--no-" if default is True else "--") + name.replace("_", "-")
+    return ("--no-" if argument.is_switch else "--") + name.replace("_", "-")

@@ -2,30 +2,41 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from shared.problems import Inputs
+from shared.problems import PROBLEMS, Inputs
 
 
-def answer_path(folder: Path, name: str) -> Path:
-    """Where the answer for an input lies."""
-    return folder / f"{name}-answer.npz"
-
-
-def save_inputs(inputs: Inputs, folder: Path, name: str) -> None:
+def save_inputs(problem: str, inputs: Inputs, folder: Path, name: str) -> None:
     """Write one input: the arrays, and the rest as JSON."""
-    arrays = {"similarity": inputs.similarity}
-    if inputs.lengths is not None:
-        arrays["lengths"] = inputs.lengths
-    np.savez(folder / f"{name}.npz", allow_pickle=False, **arrays)
+    np.savez(folder / f"{name}.npz", allow_pickle=False, **inputs.arrays)
     rest = {"text": inputs.text, "parameters": inputs.parameters, "options": inputs.options, "seed": inputs.seed}
-    (folder / f"{name}.json").write_text(json.dumps(rest))
+    (folder / f"{name}.json").write_text(json.dumps({"problem": problem, "rest": rest}))
 
 
 def load_inputs(folder: Path, name: str) -> Inputs:
     """Read what `save_inputs` wrote."""
-    with np.load(folder / f"{name}.npz") as stored:
-        arrays = dict(stored)
-    rest = json.loads((folder / f"{name}.json").read_text())
-    return Inputs(similarity=arrays["similarity"], lengths=arrays.get("lengths"), **rest)
+    stored = json.loads((folder / f"{name}.json").read_text())
+    return PROBLEMS[stored["problem"]].load(_arrays(folder / f"{name}.npz"), stored["rest"])
+
+
+def save_answer(answer: Any, folder: Path, name: str) -> None:
+    """Write what an input's results are gated against."""
+    arrays = {key: value for key, value in answer._asdict().items() if value is not None}
+    np.savez(_answer_path(folder, name), allow_pickle=False, **arrays)
+
+
+def load_answer(problem: str, folder: Path, name: str) -> Any:
+    """Read what `save_answer` wrote."""
+    return PROBLEMS[problem].load_answer(_arrays(_answer_path(folder, name)))
+
+
+def _answer_path(folder: Path, name: str) -> Path:
+    return folder / f"{name}-answer.npz"
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as stored:
+        return dict(stored)

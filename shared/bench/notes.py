@@ -45,14 +45,16 @@ def _gates(record: Record) -> Iterable[str]:
     sources = {result.gate.source for result in record.results if result.gate is not None}
     for source in sorted(sources - {"NumPy"}):
         yield f"pairs too large for the NumPy reference were gated by {source}"
+    for result in record.results:
+        if result.gate is not None and result.gate.told:
+            yield f"{result.case.title}: {result.gate.told}"
     gates = {r.case.input: r.gate for r in record.results if r.measured and r.gate is not None}
     if gates:
-        covered = [f"{gate.pairs} of {record.inputs[name].pairs}" for name, gate in gates.items()]
+        known = {name: gate.pairs for name, gate in gates.items() if gate.pairs is not None}
+        covered = [f"{pairs} of {record.inputs[name].pairs}" for name, pairs in known.items()]
+        on = f" on {' and '.join(dict.fromkeys(covered))} pairs" if covered else ""
         errors = [r.gate.error_of_allowed or 0.0 for r in record.results if r.measured and r.gate is not None]
-        yield (
-            f"every time above passed the parity gate on {' and '.join(dict.fromkeys(covered))} pairs; "
-            f"worst error {max(errors):.0%} of what is allowed"
-        )
+        yield (f"every time above passed the parity gate{on}; worst error {max(errors):.0%} of what is allowed")
 
 
 def warnings(record: Record) -> Iterable[str]:

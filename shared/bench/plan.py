@@ -5,21 +5,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from shared.problems import PROBLEMS
+from shared.problems.problem import BATCH, DATA, SINGLE
 from shared.variants import Abilities, variant_names
 
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
 PASSES = tuple(dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.passes))
-
-# The names of inputs: the one pair, and the batch. A sweep names each of its own by its size.
-SINGLE, BATCH = "single", "batch"
-
-# The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
-_DEFAULT_VARIANTS = ("vmap", "wavefront")
-# Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
-_RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
-# What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
-_FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "fused")
-_DEFAULT_PASSES = ("score", "marginals")
 
 
 @dataclass(frozen=True)
@@ -30,11 +20,11 @@ class Settings:
     frameworks: tuple[str, ...] = ("jax", "torch")
     problem: str = "smith_waterman"
     variants: tuple[str, ...] | None = None
-    passes: tuple[str, ...] = _DEFAULT_PASSES
+    passes: tuple[str, ...] = PROBLEMS["smith_waterman"].default_passes
     input: str = "globins"
     matrix: str = "BLOSUM62"
     batch: int | None = None
-    size: tuple[int, int] | None = None
+    size: tuple[int, ...] | None = None
     dtype: str = "float32"
     arguments: dict[str, Any] = field(default_factory=dict)  # of the problem; what is not here has its default
     seed: int = 0
@@ -42,7 +32,7 @@ class Settings:
     unroll: int | None = None
     compile_limit: float = 120.0
     ladder: bool = False
-    sweep: tuple[tuple[int, int], ...] | None = None  # sizes, each an input of its own
+    sweep: tuple[tuple[int, ...], ...] | None = None  # sizes, each an input of its own
     budget: float = 300.0  # seconds for the whole run
     precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
     workers: int | None = None  # how many fresh processes time each case; None: as many as the two above ask for
@@ -71,7 +61,7 @@ class Case:
     def title(self) -> str:
         """How progress and errors name this case."""
         mode = "" if self.compiled else ", not compiled"
-        where = {BATCH: "", SINGLE: ", one pair"}.get(self.input, f", {self.input}")
+        where = {BATCH: "", DATA: "", SINGLE: ", one pair"}.get(self.input, f", {self.input}")
         return f"{FRAMEWORKS[self.framework]} {self.variant} {self.pass_name}{where}{mode}{self.side_text}"
 
     @property
@@ -146,15 +136,11 @@ def _wanted(settings: Settings, abilities: dict[str, Abilities], inputs: Sequenc
     ]
 
 
-def _ways(settings: Settings, variant: str, abilities: Abilities, input_name: str) -> list[bool]:
+def _ways(settings: Settings, variant: str, abilities: Abilities, input_name: str) -> Sequence[bool]:
     """Compiled, not compiled, both or neither: how a run measures a variant of a framework on an input."""
-    asked, auto = settings.variants, abilities.auto
-    if settings.ladder:
-        suits = variant in _FOR_BOTH or (variant in _FOR_BATCHES) == (input_name == BATCH)
-        return [False, True] if suits and (asked is None or _is_asked(variant, asked, auto)) else []
-    wanted = _is_asked(variant, (*_DEFAULT_VARIANTS, "auto") if asked is None else asked, auto)
-    return [variant not in (*_RUN_UNCOMPILED, *abilities.ready)] if wanted else []
-
-
-def _is_asked(variant: str, asked: tuple[str, ...], auto: str) -> bool:
-    return variant in asked or (variant == auto and "auto" in asked)
+    problem, asked = PROBLEMS[settings.problem], settings.variants
+    if asked is not None:
+        wanted = variant in asked or (variant == abilities.auto and "auto" in asked)
+    else:
+        wanted = settings.ladder or problem.is_default(variant, abilities)
+    return problem.ways(variant, input_name, abilities, settings) if wanted else []

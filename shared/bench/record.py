@@ -27,9 +27,9 @@ class Facts:
     """What is known of an input without having it."""
 
     text: str
-    shape: tuple[int, ...]  # of the similarity
-    pairs: int
-    work: int  # cells inside the lengths
+    shape: tuple[int, ...]  # of the largest array
+    pairs: int | None  # None where it is one computation
+    work: int  # that one call does
     parameters: dict[str, float]
     options: dict[str, Any]
     sha256: str  # of everything that the numbers depend on
@@ -37,10 +37,11 @@ class Facts:
     @classmethod
     def of(cls, inputs: Inputs) -> "Facts":
         """Look at an input."""
-        digest = hashlib.sha256(inputs.similarity.tobytes())
-        digest.update(inputs.pair_lengths.astype(np.int64).tobytes())
-        shape, pairs = inputs.similarity.shape, len(inputs.pair_lengths)
-        return cls(inputs.text, shape, pairs, inputs.work, inputs.parameters, inputs.options, digest.hexdigest())
+        digest = hashlib.sha256()
+        for array in inputs.hashed:
+            digest.update(array.tobytes())
+        of_input = (inputs.text, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
+        return cls(*of_input, digest.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Gate:
     text: str
     error_of_allowed: float | None  # None: not finite
     source: str  # what it was compared with
-    pairs: int
+    pairs: int | None  # None: all of it
+    told: str | None = None  # what the result is, where a reader wants to know
 
 
 @dataclass(frozen=True)
@@ -124,9 +126,9 @@ class Result:
         return Cost(self.cold.seconds, self.time.value)
 
     @property
-    def gcups(self) -> float | None:
-        """Billions of cells per second; None if it is not measured."""
-        return self.work / self.time.value / 1e9 if self.measured and self.work else None
+    def rate(self) -> float | None:
+        """Work per second; None if it is not measured."""
+        return self.work / self.time.value if self.measured and self.work else None
 
     @property
     def warm_seconds(self) -> float | None:

@@ -6,13 +6,14 @@ cases in turn (`timed_calls`), until the verdicts are precise or the budget is s
 """
 
 import dataclasses
+import functools
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shared import native, reference
-from shared.bench import answers, files
+from shared import native
+from shared.bench import files
 from shared.bench.first_calls import measure_first_calls
 from shared.bench.going import PATIENCE_SECONDS, Going
 from shared.bench.machine import different_environments, git_commit, machine
@@ -56,7 +57,7 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         # the ladder tells nothing of memory
         team.environment = {} if settings.ladder else ONE_ARENA
         workers, missing = team.start_all(progress.say)
-        abilities = abilities_of(workers)
+        abilities = abilities_of(workers, settings.problem)
         cases, absent = plan(settings, abilities, list(inputs)), absences(settings, abilities, list(inputs))
         if not cases:
             raise NothingToMeasure("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
@@ -69,7 +70,7 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         }
         _begin(record, settings, {key: Facts.of(given) for key, given in inputs.items()}, environment)
         record.missing, record.absent = missing, absent
-        record.auto = {framework: able.auto for framework, able in abilities.items()}
+        record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
         if not native.keeps():
             record.notes.append(
                 f"fused: its kernels were compiled for this run only: {native.cache_folder()} cannot be written"
@@ -111,13 +112,15 @@ def _begin(record: Record, settings: Settings, inputs: dict[str, Facts], environ
 
 def _hand_over(going: Going, inputs: dict[str, Inputs], folder: Path) -> None:
     """Put the inputs and their answers where the workers find them."""
-    settings = going.settings
+    settings, problem = going.settings, PROBLEMS[going.settings.problem]
     for name, given in inputs.items():
-        files.save_inputs(given, folder, name)
-        seconds, answer = timed(lambda given=given: answers.answer(settings.problem, given, settings.passes))
-        on = f"{len(answer.pairs)} of {len(given.pair_lengths)} pairs{f' of {name}' if len(inputs) > 1 else ''}"
-        going.progress.say(f"NumPy reference on {on}: {seconds:.1f} s")
-        answers.save(answer, files.answer_path(folder, name))
+        files.save_inputs(settings.problem, given, folder, name)
+        seconds, answer = timed(lambda given=given: problem.answer(given, settings.passes))
+        covered = problem.covered(answer)
+        on = "" if covered is None else f" on {covered} of {given.pairs} pairs"
+        of = f" of {name}" if len(inputs) > 1 else ""
+        going.progress.say(f"NumPy reference{on}{of}: {seconds:.1f} s")
+        files.save_answer(answer, folder, name)
 
 
 def _look_at_machine(going: Going, cases: list[Case]) -> None:
@@ -132,21 +135,11 @@ def _look_at_machine(going: Going, cases: list[Case]) -> None:
 
 def _time_reference(going: Going, inputs: dict[str, Inputs]) -> None:
     """The NumPy rows of the ladder: the reference itself, in this process, on one core."""
-    problem = going.settings.problem
+    problem = PROBLEMS[going.settings.problem]
     for name, given in inputs.items():
         for pass_name in going.settings.passes:
             if (name, pass_name) not in going.record.references:
                 going.progress.say(f"NumPy {pass_name}, {given.text}")
-                call = lambda given=given, asked=pass_name: _reference(problem, asked, given)  # noqa: E731
+                call = functools.partial(problem.reference, pass_name, given)
                 going.record.references[name, pass_name] = [timed(call)[0] for _ in range(2)]
                 going.keep()
-
-
-def _reference(problem: str, pass_name: str, inputs: Inputs) -> None:
-    arguments = {**inputs.parameters, **inputs.options}
-    if pass_name == "score":
-        getattr(reference, problem)(inputs.similarity, inputs.lengths, **arguments)
-    elif pass_name == "marginals":
-        reference.gradients(problem, inputs.similarity, inputs.lengths, **arguments)
-    else:
-        reference.hessian_vector_product(problem, inputs.similarity, inputs.weights, inputs.lengths, **arguments)

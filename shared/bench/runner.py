@@ -33,7 +33,7 @@ class _Call:
 
     def __init__(self, backend: Any, function: Callable[..., Any], case: dict[str, Any], inputs: Inputs) -> None:
         self._backend, self._function, self._device = backend, function, case["device"]
-        given = [inputs.similarity, inputs.lengths, *([inputs.weights] if case["pass_name"] == "hvp" else [])]
+        given = inputs.arguments(case["pass_name"])
         self._given, self._parameters = given, inputs.parameters
         self._random = np.random.default_rng()
         self._arguments: list[Any] = []
@@ -62,9 +62,12 @@ class _Call:
 class Runner:
     """Runs cases on one framework, and holds those that are ready to be timed."""
 
-    def __init__(self, backend: Any, auto: str, device: str, folder: Path, send: Callable[..., None]) -> None:
+    def __init__(
+        self, backend: Any, autos: dict[str, str | None], device: str, folder: Path, send: Callable[..., None]
+    ) -> None:
+        """autos: what the framework picks by itself, by problem."""
         self.backend, self.device, self.folder, self.send = backend, device, folder, send
-        self.witness = Witness(backend, auto, device, folder)
+        self.witness = Witness(backend, autos, device, folder)
         self._held: dict[str, tuple[_Call, Callable[[], Any]]] = {}
         self._function: Callable[..., Any] | None = None  # of the last cold case
         self._random = np.random.default_rng()
@@ -155,8 +158,9 @@ class Runner:
         return {"seconds": seconds}
 
     def _made(self, case: dict[str, Any], inputs: Inputs) -> Callable[..., Any]:
-        score = self.backend.function(case["problem"], case["variant"], inputs.options, case["unroll"])
-        return self.backend.pass_function(case["pass_name"], score, case["compiled"])
+        names = ("problem", "variant", "pass_name")
+        chosen = [case[name] for name in names]
+        return self.backend.call_of(*chosen, inputs.options, compiled=case["compiled"], unroll=case["unroll"])
 
     def _first_call(self, case: dict[str, Any], call: _Call, memory: Any = None) -> dict[str, Any]:
         """Time it, split it, tell the parent at once, and gate the result. memory: to be read before the gate."""

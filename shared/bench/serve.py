@@ -16,7 +16,7 @@ from shared.bench.machine import best_rate, every_thread_is_on, speed_check, str
 from shared.bench.measure import timed
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.runner import Runner, Wrong
-from shared.variants import Abilities, absent_on, fastest_variant
+from shared.problems import PROBLEMS
 
 # copied on an accelerator to see how fast its memory streams
 _DEVICE_STREAM_BYTES = 2**29
@@ -39,19 +39,19 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, folder: st
         send(event="unavailable", device_problem=True, reason=problem)
         return
     used = backend.set_threads(threads)
-    absent = absent_on(device, backend.absent)
-    abilities = Abilities(fastest_variant(absent), absent, backend.first_order, backend.uncompiled, backend.ready)
+    abilities = {name: backend.abilities(name, device) for name in PROBLEMS}
     cores = usable_cores()
     # the framework has work to do once, so that the threads that it starts can be looked at
     backend.wait(backend.to_device(np.zeros(2**16, np.float32), device) + 1)
     send(
         event="hello",
-        abilities=abilities._asdict(),
+        abilities={name: able.as_json() for name, able in abilities.items()},
         environment=backend.environment(device) | {"threads": used, "cores": cores},
         every_thread_is_on=every_thread_is_on(cores),
         peak_only_rises=backend.peak_only_rises,
     )
-    runner = Runner(backend, abilities.auto, device, Path(folder), send)
+    autos = {name: able.auto for name, able in abilities.items()}
+    runner = Runner(backend, autos, device, Path(folder), send)
 
     def start_compiler() -> dict[str, Any]:
         with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):

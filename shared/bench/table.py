@@ -7,6 +7,7 @@ from tabulate import tabulate
 from shared.bench.notes import busy_machine, notes
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
+from shared.bench.report.rows import growth_table
 from shared.bench.text import clock, duration, size, time_interval
 from shared.bench.verdict import verdicts
 from shared.problems import PROBLEMS
@@ -17,7 +18,10 @@ def report(record: Record) -> str:
     if record.settings is None:
         return "nothing was measured"
     parts = ["\n".join(_head(record))]
-    parts += _ladder(record) if record.settings.ladder else [*_tables(record), "\n\n".join(_verdicts(record))]
+    if record.settings.ladder:
+        parts += _ladder(record)
+    else:
+        parts += [*_tables(record), *_growth(record), "\n\n".join(_verdicts(record))]
     below = list(notes(record))
     return "\n\n".join([*parts, "\n".join(below)] if below else parts)
 
@@ -28,12 +32,12 @@ def _head(record: Record) -> Iterable[str]:
     problem = PROBLEMS[settings.problem]
     given = next(iter(record.inputs.values()))
     cores = f"{settings.threads} core{'s' if settings.threads > 1 else ''}"
-    parameters = ", ".join(f"{name} {value:g}" for name, value in given.parameters.items())
-    options = "".join(f", {name} {value}" for name, value in given.options.items())
+    parameters = [f"{name} {value:g}" for name, value in given.parameters.items()]
+    options = [f"{name} {value}" for name, value in given.options.items()]
     unroll = f", unroll {settings.unroll}" if settings.unroll else ""
-    yield f"{problem.name}: {problem.text}; {settings.dtype}, {parameters}{options}{unroll}"
+    yield f"{problem.name}: {problem.text}; {', '.join([settings.dtype, *parameters, *options])}{unroll}"
     for given in record.inputs.values():
-        yield f"input: {given.text}; {given.work:,} cells"
+        yield f"input: {given.text}; {given.work:,} {problem.rate.work}"
     yield f"on {where['cpu']}, {cores}, Python {where['python']}, NumPy {where['numpy']}"
     for name, details in where["frameworks"].items():
         gpu = f" on {details['gpu']}" if "gpu" in details else ""
@@ -53,12 +57,22 @@ def _from_to(counts: Sequence[int]) -> str:
 
 def _tables(record: Record) -> Iterable[str]:
     """A table for each input, which is one unless sizes are swept."""
+    assert record.settings is not None
+    unit = PROBLEMS[record.settings.problem].rate.unit
     for name, given in record.inputs.items():
         rows = [_row(result, record.auto) for result in record.results if result.case.input == name]
         headers = ("pass", "framework", "variant", "compiled", "first call", "new process", "new shape", "median",
-                   "95% interval", "GCUPS", "memory")  # fmt: skip
+                   "95% interval", unit, "memory")  # fmt: skip
         table = tabulate(rows, headers=headers, disable_numparse=True, colalign=("left",) * 4 + ("right",) * 7)
         yield f"{given.text}\n\n{table}" if len(record.inputs) > 1 else table
+
+
+def _growth(record: Record) -> Iterable[str]:
+    """How a sweep's times grow."""
+    table = growth_table(record)
+    if table.rows:
+        shown = tabulate(table.rows, headers=table.headers, disable_numparse=True, colalign=table.aligns)
+        yield f"{table.title}\n\n{shown}"
 
 
 def _row(result: Result, auto: Mapping[str, str]) -> tuple[str, ...]:
@@ -73,7 +87,7 @@ def _row(result: Result, auto: Mapping[str, str]) -> tuple[str, ...]:
     shape = duration(result.retrace.seconds) if result.retrace else "–"
     if not result.measured:
         return (*names, cold, warm, shape, "–", "–", "–", size(result.peak_bytes))
-    rate = f"{result.gcups or 0:.3g}"
+    rate = PROBLEMS[case.problem].rate.text(result.rate or 0)
     times = (duration(result.time.value), time_interval(result.time))
     return (*names, cold, warm, shape, *times, rate, size(result.peak_bytes))
 

@@ -85,6 +85,6 @@ def team_of(settings: Settings, folder: Path, tick: Callable[[], None]) -> Itera
         team.stop()
 
 
-def abilities_of(workers: dict[str, Worker]) -> dict[str, Abilities]:
-    """What each framework says of itself."""
-    return {framework: worker.abilities for framework, worker in workers.items()}
+def abilities_of(workers: dict[str, Worker], problem: str) -> dict[str, Abilities]:
+    """What each framework says of itself for a problem."""
+    return {framework: worker.abilities[problem] for framework, worker in workers.items()}

@@ -83,7 +83,7 @@ class Worker:
             if hello is None:
                 raise Unavailable(f"{FRAMEWORKS[framework]} did not start: {self._last_words()}", device_problem=False)
             raise Unavailable(hello["reason"], hello["device_problem"])
-        self.abilities = Abilities(**hello["abilities"])
+        self.abilities = {problem: Abilities(**able) for problem, able in hello["abilities"].items()}
         self.environment: dict[str, Any] = hello["environment"]
         self.peak_only_rises: bool = hello["peak_only_rises"]
         self.holds: set[Case] = set()  # the cases that it has prepared

@@ -1,8 +1,12 @@
 """The problems of the benchmark: what is computed. The list is here, to be read."""
 
 from shared.problems.alignments import ALIGNMENT_PROBLEMS
-from shared.problems.problem import Inputs, Problem
+from shared.problems.linear_regression import LinearRegression
+from shared.problems.problem import Inputs, Problem, Verdict
+from shared.problems.stencil import Stencil
 
-PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in ALIGNMENT_PROBLEMS}
+PROBLEMS: dict[str, Problem] = {
+    problem.name: problem for problem in (*ALIGNMENT_PROBLEMS, LinearRegression(), Stencil())
+}
 
-__all__ = ["PROBLEMS", "Inputs", "Problem"]
+__all__ = ["PROBLEMS", "Inputs", "Problem", "Verdict"]

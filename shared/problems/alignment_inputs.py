@@ -4,14 +4,15 @@ The random input draws in a fixed order: np.random.seed, one single matrix, then
 pair. With its default size and seed 0 it is a published benchmark's input: 100 pairs of 100 x 150, 959,500 cells.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shared.problems.problem import Inputs
+from shared.problems.problem import BATCH, SINGLE, Inputs
 from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substitution_matrix
 
 RANDOM_SIZE = (100, 150)
@@ -25,15 +26,78 @@ _FULL = (1.0,)
 _Raw = tuple[str, np.ndarray, np.ndarray | None]  # text, similarity, lengths
 
 
-def alignment_inputs(settings: Any, parameters: dict[str, float], options: dict[str, Any]) -> dict[str, Inputs]:
+@dataclass(frozen=True)
+class AlignmentInputs(Inputs):
+    """Similarities and lengths. The parameters are differentiable."""
+
+    similarity: np.ndarray  # (rows, cols) or (batch, rows, cols)
+    lengths: np.ndarray | None  # (batch, 2), or None
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"similarity": self.similarity} | ({} if self.lengths is None else {"lengths": self.lengths})
+
+    def arguments(self, pass_name: str) -> list[np.ndarray | None]:
+        return [self.similarity, self.lengths, *([self.weights] if pass_name == "hvp" else [])]
+
+    @property
+    def hashed(self) -> Iterable[np.ndarray]:
+        return self.similarity, self.pair_lengths.astype(np.int64)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.similarity.shape
+
+    @property
+    def weights(self) -> np.ndarray:
+        """c of the loss sum(c * marginals), whose gradient is the pass hvp: normal, drawn by the seed.
+
+        Of similarity's shape and dtype; in the padding too, where it must have no influence.
+        """
+        drawn = np.random.default_rng(self.seed).standard_normal(self.similarity.shape, dtype=np.float32)
+        return drawn.astype(self.similarity.dtype)
+
+    @property
+    def pair_lengths(self) -> np.ndarray:
+        """(pairs, 2): the lengths of every pair, also of a single one without lengths."""
+        rows, cols = self.similarity.shape[-2:]
+        given = np.array([rows, cols]) if self.lengths is None else self.lengths
+        return np.broadcast_to(given, (self.pairs, 2))
+
+    @property
+    def pairs(self) -> int:
+        return len(self.similarity) if self.similarity.ndim == 3 else 1
+
+    @property
+    def resized(self) -> "AlignmentInputs":
+        """A column less, or one more where there is one."""
+        cols = self.similarity.shape[-1]
+        if cols > 1:
+            similarity = np.ascontiguousarray(self.similarity[..., :-1])
+        else:
+            similarity = np.concatenate([self.similarity] * 2, axis=-1)
+        lengths = None
+        if self.lengths is not None:
+            lengths = np.minimum(self.lengths, similarity.shape[-2:]).astype(self.lengths.dtype)
+        return replace(self, similarity=similarity, lengths=lengths)
+
+    @property
+    def work(self) -> int:
+        """Cells inside the lengths: the work asked for, not the padding."""
+        return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum())
+
+
+def alignment_inputs(
+    settings: Any, parameters: dict[str, float], options: dict[str, Any]
+) -> dict[str, AlignmentInputs]:
     """The inputs that the settings ask for, by name. Raises SequenceError on bad sequences.
 
     A ladder has the single pair and the batch, a sweep a batch of each of its sizes, any other run the batch.
     """
 
-    def made(text: str, similarity: np.ndarray, lengths: np.ndarray | None) -> Inputs:
-        dtype = np.dtype(settings.dtype)
-        return Inputs(text, similarity.astype(dtype), lengths, parameters, options, settings.seed)
+    def made(text: str, similarity: np.ndarray, lengths: np.ndarray | None) -> AlignmentInputs:
+        given = similarity.astype(np.dtype(settings.dtype))
+        return AlignmentInputs(text, given, lengths, parameters=parameters, options=options, seed=settings.seed)
 
     if settings.sweep:
         return {
@@ -46,7 +110,7 @@ def alignment_inputs(settings: Any, parameters: dict[str, float], options: dict[
     else:
         path = GLOBINS if settings.input == "globins" else Path(settings.input)
         single, batch = _proteins(path, settings)
-    return {"single": made(*single), "batch": made(*batch)} if settings.ladder else {"batch": made(*batch)}
+    return {SINGLE: made(*single), BATCH: made(*batch)} if settings.ladder else {BATCH: made(*batch)}
 
 
 def _random(

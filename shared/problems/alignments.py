@@ -1,26 +1,129 @@
 """The alignments as problems of the benchmark: they share their inputs and passes, and differ in what they compute."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.problems.alignment_inputs import alignment_inputs
-from shared.problems.problem import Inputs, Problem
+from shared.bench.argument_types import one_of, real
+from shared.checks import ENDS
+from shared.numerics import LARGEST_GAP, TEMPERATURES
+from shared.problems import alignment_answers
+from shared.problems.alignment_answers import Answer, batched
+from shared.problems.alignment_gate import judge
+from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs
+from shared.problems.problem import BATCH, Argument, Arrays, Problem, Rate, RunFloat64, Sizes, Verdict
+from shared.variants import Abilities
 
 PASSES = ("score", "marginals", "hvp")
 
+# The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
+_DEFAULT_VARIANTS = ("vmap", "wavefront")
+# Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
+_RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
+# What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
+_FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "fused")
 
-def _problem(name: str) -> Problem:
-    text, parameters, options = ALIGNMENTS[name]
+_READ = {
+    "gap": (real("gap", most=LARGEST_GAP), "added for every gap position", "G"),
+    "gap_open": (real("gap-open", most=LARGEST_GAP), "added for the first position of an affine gap", "G"),
+    "gap_extend": (
+        real("gap-extend", most=LARGEST_GAP), "added for each further position of an affine gap", "G"
+    ),
+    "temperature": (real("temperature", *TEMPERATURES), "of the smooth maximum", "T"),
+    "end": (one_of("end", ENDS), "where a linear local alignment may end: any or match", None),
+    "restrict_turns": (None, "affine: a gap along the row may also follow one along the column", None),
+    "penalize_turns": (
+        None, "affine: a gap that follows one of the other direction extends it instead of opening", None
+    ),
+}  # fmt: skip
 
-    def inputs(settings: Any) -> dict[str, Inputs]:
-        asked = settings.arguments
-        return alignment_inputs(
-            settings,
-            {key: asked.get(key, default) for key, default in parameters.items()},
-            {key: asked.get(key, default) for key, default in options.items()},
+
+class AlignmentProblem(Problem[AlignmentInputs, Answer]):
+    """A smooth alignment: its scores, their gradients, and the gradient of a loss on those."""
+
+    passes = PASSES
+    default_passes = ("score", "marginals")
+    rate = Rate("cells", "GCUPS", 1e9, "1 GCUPS is a billion cells per second; padding does not count.")
+    sizes = Sizes("ROWSxCOLS", "100x150", 2, tuple((n, n) for n in (32, 64, 128, 256, 512)), "cells in a call")
+    takes_sequences = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.text, self._parameters, self._options = ALIGNMENTS[name]
+        self.arguments = {
+            key: Argument(default, *_READ[key]) for key, default in (self._parameters | self._options).items()
+        }
+
+    def inputs(self, settings: Any) -> dict[str, AlignmentInputs]:
+        """Raises SequenceError on bad sequences."""
+        values = self.argument_values(settings)
+        parameters, options = ({key: values[key] for key in keys} for keys in (self._parameters, self._options))
+        return alignment_inputs(settings, parameters, options)
+
+    def load(self, arrays: Arrays, rest: dict[str, Any]) -> AlignmentInputs:
+        return AlignmentInputs(similarity=arrays["similarity"], lengths=arrays.get("lengths"), **rest)
+
+    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+        if settings.ladder:
+            suits = variant in _FOR_BOTH or (variant in _FOR_BATCHES) == (input_name == BATCH)
+            return [False, True] if suits else []
+        return [variant not in (*_RUN_UNCOMPILED, *abilities.ready)]
+
+    def is_default(self, variant: str, abilities: Abilities) -> bool:
+        return variant in _DEFAULT_VARIANTS or variant == abilities.auto
+
+    def answer(self, inputs: AlignmentInputs, passes: Sequence[str]) -> Answer:
+        return alignment_answers.answer(self.name, inputs, passes)
+
+    def load_answer(self, arrays: Arrays) -> Answer:
+        return alignment_answers.answer_of(arrays)
+
+    def proved(self, answer: Answer, inputs: AlignmentInputs, run: RunFloat64) -> tuple[Answer, str]:
+        """Pairs that are too large for NumPy: a float64 run, which must be right on the corners that NumPy did."""
+        if not answer.is_cut:
+            return answer, "NumPy"
+        batch = replace(inputs, similarity=batched(inputs.similarity)[answer.pairs].astype(np.float64))
+        passes = [name for name in PASSES if getattr(answer, name) is not None]
+        weights = [batched(inputs.weights)[answer.pairs].astype(np.float64)]
+        on_corners, full = (
+            {
+                name: run(name, batch, [batch.similarity, lengths, *(weights if name == "hvp" else [])])
+                for name in passes
+            }
+            for lengths in (answer.lengths, inputs.pair_lengths[answer.pairs])
         )
+        selected = answer._replace(pairs=np.arange(len(answer.pairs)))
+        for name, result in on_corners.items():
+            verdict = self.judge(name, result, selected, batch, "float64")
+            if not verdict.passed:
+                raise RuntimeError(f"the float64 run to gate against is itself wrong: {verdict.text}")
+        # the corners' max|h| would be too strict for the full pairs; no score is larger than max|h| by much
+        largest = np.maximum(answer.largest, np.abs(full["score"]))
+        lengths = inputs.pair_lengths[answer.pairs]
+        source = "float64 {auto}, itself gated by NumPy on cut pairs"
+        return answer._replace(lengths=lengths, is_cut=False, largest=largest, **full), source
 
-    return Problem(name, text, PASSES, parameters | options, inputs)
+    def covered(self, answer: Answer) -> int:
+        return len(answer.pairs)
+
+    def judge(self, pass_name: str, result: np.ndarray, answer: Answer, inputs: AlignmentInputs, dtype: str) -> Verdict:
+        temperature = inputs.parameters["temperature"]
+        return judge(pass_name, result, answer, dtype, temperature, inputs.similarity.shape)
+
+    def reference(self, pass_name: str, inputs: AlignmentInputs) -> None:
+        """Cell by cell, on one core."""
+        given, arguments = (inputs.similarity, inputs.lengths), {**inputs.parameters, **inputs.options}
+        if pass_name == "score":
+            getattr(reference, self.name)(*given, **arguments)
+        elif pass_name == "marginals":
+            reference.gradients(self.name, *given, **arguments)
+        else:
+            similarity, lengths = given
+            reference.hessian_vector_product(self.name, similarity, inputs.weights, lengths, **arguments)
 
 
-ALIGNMENT_PROBLEMS = tuple(_problem(name) for name in ALIGNMENTS)
+ALIGNMENT_PROBLEMS = tuple(map(AlignmentProblem, ALIGNMENTS))

@@ -1,68 +1,203 @@
-"""What the benchmark needs to know of a problem, and the inputs of one run."""
+"""What the benchmark asks of a problem, and of the inputs of one run. It knows nothing else of what is computed."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from shared.variants import Abilities
+
+# The names of inputs: the one pair, the batch, and what a problem with one kind of input has. A sweep names each of
+# its own by its size.
+SINGLE, BATCH, DATA = "single", "batch", "data"
+
 
 @dataclass(frozen=True)
-class Inputs:
-    """One call's arguments, as NumPy arrays and numbers."""
+class Inputs(ABC):
+    """One call's arguments, as NumPy arrays and numbers. Its fields are the arrays, beside those that are here."""
 
     text: str  # one line for the table's head
-    similarity: np.ndarray  # (rows, cols) or (batch, rows, cols)
-    lengths: np.ndarray | None  # (batch, 2), or None
-    parameters: dict[str, float] = field(default_factory=dict)  # differentiable
-    options: dict[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    parameters: dict[str, float] = field(default_factory=dict, kw_only=True)  # a call's keyword arguments
+    options: dict[str, Any] = field(default_factory=dict, kw_only=True)  # known when a function is made
+    seed: int = field(default=0, kw_only=True)
 
     @property
-    def weights(self) -> np.ndarray:
-        """c of the loss sum(c * marginals), whose gradient is the pass hvp: normal, drawn by the seed.
+    @abstractmethod
+    def arrays(self) -> dict[str, np.ndarray]:
+        """By field. With what else is here, all that a worker needs."""
 
-        Of similarity's shape and dtype; in the padding too, where it must have no influence.
-        """
-        drawn = np.random.default_rng(self.seed).standard_normal(self.similarity.shape, dtype=np.float32)
-        return drawn.astype(self.similarity.dtype)
-
-    @property
-    def pair_lengths(self) -> np.ndarray:
-        """(pairs, 2): the lengths of every pair, also of a single one without lengths."""
-        rows, cols = self.similarity.shape[-2:]
-        pairs = len(self.similarity) if self.similarity.ndim == 3 else 1
-        given = np.array([rows, cols]) if self.lengths is None else self.lengths
-        return np.broadcast_to(given, (pairs, 2))
+    @abstractmethod
+    def arguments(self, pass_name: str) -> list[np.ndarray | None]:
+        """What a call of a pass takes, by position."""
 
     @property
-    def resized(self) -> "Inputs":
-        """The same with a column less, or one more where there is one: a shape that no compiler has seen yet."""
-        cols = self.similarity.shape[-1]
-        if cols > 1:
-            similarity = np.ascontiguousarray(self.similarity[..., :-1])
-        else:
-            similarity = np.concatenate([self.similarity] * 2, axis=-1)
-        lengths = None
-        if self.lengths is not None:
-            lengths = np.minimum(self.lengths, similarity.shape[-2:]).astype(self.lengths.dtype)
-        return replace(self, similarity=similarity, lengths=lengths)
+    def hashed(self) -> Iterable[np.ndarray]:
+        """All that numbers depend on, parameters and options apart."""
+        return self.arrays.values()
 
     @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Of the largest array."""
+
+    @property
+    @abstractmethod
     def work(self) -> int:
-        """Cells inside the lengths: the work asked for, not the padding."""
-        return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum())
+        """What one call does, in the units of the problem's rate."""
+
+    @property
+    def pairs(self) -> int | None:
+        """How many are computed in one call, each by itself; None where that is no question."""
+        return None
+
+    @property
+    @abstractmethod
+    def resized(self) -> "Inputs":
+        """The same of another shape, one that no compiler has seen yet."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is computed."""
+class Rate(NamedTuple):
+    """What one call does, and how fast that is, in words."""
+
+    work: str  # "cells"
+    unit: str  # "GCUPS"
+    per: float  # of the work in a unit
+    meaning: str  # "1 GCUPS is a billion cells per second."
+
+    def text(self, per_second: float) -> str:
+        """So much work per second, in the unit, without it."""
+        value = per_second / self.per
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+class Argument(NamedTuple):
+    """A number or choice of a problem that the command line may set."""
+
+    default: Any
+    parse: Callable[[str], Any] | None  # None: true, and can be switched off
+    help: str
+    metavar: str | None = None
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the command line can only switch it off."""
+        return self.parse is None
+
+
+class Sizes(NamedTuple):
+    """How a size is written, and which there are without a word from the user."""
+
+    form: str  # "ROWSxCOLS"
+    example: str
+    numbers: int  # that make a size
+    swept: tuple[tuple[int, ...], ...]
+    axis: str  # what grows with it
+
+
+class Verdict(NamedTuple):
+    """The gate's, on one case."""
+
+    passed: bool
+    text: str  # "worst error 2.1e-07, allowed 1.0e-05"
+    error: float | None  # as a fraction of what is allowed, over all that was compared; None if it is not finite
+    told: str | None = None  # what the result is, where a reader wants to know
+
+
+class UnusableInput(Exception):
+    """The inputs that were asked for cannot be computed; the text says why."""
+
+
+GivenInputs = TypeVar("GivenInputs", bound=Inputs)
+GivenAnswer = TypeVar("GivenAnswer")
+
+# an array by its name, as a file keeps it
+Arrays = Mapping[str, np.ndarray]
+# a pass, inputs in float64, a call's arguments by position -> its result by the framework's own choice of a variant
+RunFloat64 = Callable[[str, Inputs, Sequence[np.ndarray | None]], np.ndarray]
+
+
+class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
+    """What is computed, on what, and how a result is proved right."""
 
     name: str
     text: str  # one line
-    passes: tuple[str, ...]
-    arguments: dict[str, Any]  # its parameters and options, which the command line may set, with their defaults
-    # what a user asked for -> the inputs of the run by their names
-    inputs: Callable[[Any], dict[str, Inputs]]
-    # cells that one call does, the name of that rate
-    rate: str = "GCUPS"
+    passes: tuple[str, ...]  # what may be asked of it
+    default_passes: tuple[str, ...]
+    arguments: dict[str, Argument]
+    rate: Rate
+    sizes: Sizes
+    takes_sequences = False  # --input, --matrix and --batch
+
+    def argument_values(self, settings: Any) -> dict[str, Any]:
+        """All arguments, those that were given and the others' defaults."""
+        return {name: settings.arguments.get(name, argument.default) for name, argument in self.arguments.items()}
+
+    @abstractmethod
+    def inputs(self, settings: Any) -> dict[str, GivenInputs]:
+        """The inputs that the settings ask for, by name. Raises UnusableInput."""
+
+    def extent(self, shape: tuple[int, ...], work: int) -> int:
+        """How large an input is, as the axis of `sizes` says. shape, work: as the input has them."""
+        return work
+
+    @abstractmethod
+    def load(self, arrays: Arrays, rest: dict[str, Any]) -> GivenInputs:
+        """The inputs again, from their arrays and other fields."""
+
+    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+        """Whether a variant that was asked for runs compiled on an input, not compiled, both, or neither."""
+        return [variant not in abilities.ready]
+
+    def is_default(self, variant: str, abilities: Abilities) -> bool:
+        """Whether a variant is measured where none is named."""
+        return True
+
+    @abstractmethod
+    def answer(self, inputs: GivenInputs, passes: Sequence[str]) -> GivenAnswer:
+        """What results are gated against: a named tuple of arrays, None and booleans. By NumPy, in float64.
+
+        Raises UnusableInput.
+        """
+
+    @abstractmethod
+    def load_answer(self, arrays: Arrays) -> GivenAnswer:
+        """The answer again, from those of its fields that are not None."""
+
+    def proved(self, answer: GivenAnswer, inputs: GivenInputs, run: RunFloat64) -> tuple[GivenAnswer, str]:
+        """What to gate against, and its name for people, where {auto} is the framework's own choice of a variant.
+
+        run: for what NumPy is too slow for.
+        """
+        return answer, "NumPy"
+
+    def covered(self, answer: GivenAnswer) -> int | None:
+        """How many of the pairs the answer knows; None where it knows everything."""
+        return None
+
+    @abstractmethod
+    def judge(
+        self, pass_name: str, result: np.ndarray, answer: GivenAnswer, inputs: GivenInputs, dtype: str
+    ) -> Verdict:
+        """Is a result right? It comes before every number."""
+
+    @abstractmethod
+    def reference(self, pass_name: str, inputs: GivenInputs) -> None:
+        """Do in NumPy what a case does; it is timed."""
+
+
+def check_form(pass_name: str, result: np.ndarray, shape: tuple[int, ...], dtype: str) -> Verdict | None:
+    """A verdict on a result of another shape or type, or with values that are not finite; None if it has neither."""
+    if result.shape != shape or result.dtype != dtype:
+        text = f"{pass_name} is {result.dtype} of shape {result.shape}, expected {dtype} of shape {shape}"
+        return Verdict(False, text, None)
+    if not np.isfinite(result).all():
+        return Verdict(False, f"{pass_name} has values that are not finite", None)
+    return None
+
+
+def within(pass_name: str, result: np.ndarray, wanted: np.ndarray, allowed: float, told: str | None = None) -> Verdict:
+    """A verdict on a result by its largest error."""
+    error = float(np.abs(result.astype(np.float64) - wanted).max(initial=0.0))
+    return Verdict(error <= allowed, f"{pass_name} off by {error:.1e}, allowed {allowed:.1e}", error / allowed, told)

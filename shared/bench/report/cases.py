@@ -8,15 +8,24 @@ from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.rows import NOTHING, Table
 from shared.bench.statistics import drift, outliers
 from shared.bench.text import duration, size, time_interval
+from shared.problems import PROBLEMS
+from shared.problems.problem import Rate
 
 
-def gcups_limit(record: Record, result: Result) -> float | None:
-    """What reading the input and writing the output once would allow, at the machine's measured bandwidth."""
+def rate_of(record: Record) -> Rate:
+    """How the problem's work and its speed are told."""
+    assert record.settings is not None
+    return PROBLEMS[record.settings.problem].rate
+
+
+def rate_limit(record: Record, result: Result) -> float | None:
+    """Work per second that reading the input and writing the output once would allow, at the machine's measured
+    bandwidth."""
     bandwidth = record.environment.get("bandwidth_bytes_per_second")
     moved = (result.input_bytes or 0) + (result.output_bytes or 0)
     if not isinstance(bandwidth, int | float) or not bandwidth > 0 or not moved or not result.work:
         return None
-    return result.work * bandwidth / moved / 1e9
+    return result.work * bandwidth / moved
 
 
 def case_name(record: Record, result: Result) -> str:
@@ -75,12 +84,11 @@ def _warm_up(result: Result) -> str | None:
 
 
 def _rate(_: Record, result: Result) -> str | None:
-    rate = result.gcups
-    return None if rate is None else f"{rate:.3g}"
+    return None if result.rate is None else PROBLEMS[result.case.problem].rate.text(result.rate)
 
 
 def _of_limit(record: Record, result: Result) -> str | None:
-    rate, limit = result.gcups, gcups_limit(record, result)
+    rate, limit = result.rate, rate_limit(record, result)
     return f"{rate / limit:.2%}" if rate and limit else None
 
 
@@ -90,6 +98,7 @@ def _error(_: Record, result: Result) -> str | None:
     return "not finite" if result.gate.error_of_allowed is None else f"{result.gate.error_of_allowed:.1%}"
 
 
+_RATE = "rate"  # its header is the problem's
 _CASE = (
     _Column("pass", lambda _, result: result.case.pass_name, "left"),
     _Column("input", lambda _, result: result.case.input, "left"),
@@ -99,7 +108,7 @@ _CASE = (
 # what takes less was no compilation of a kernel but a look at what there is
 _A_BUILD = 0.1
 _AFTER = (
-    _Column("GCUPS", _rate),
+    _Column(_RATE, _rate),
     _Column("of the bandwidth's limit", _of_limit),
     _Column("peak memory", _bytes("peak_bytes")),
     _Column("input bytes", _bytes("input_bytes")),
@@ -145,7 +154,7 @@ def case_table(record: Record) -> Table:
         kept = [at for at in kept if columns[at].header != "input"]
     return Table(
         "All cases",
-        tuple(columns[at].header for at in kept),
+        tuple(rate_of(record).unit if columns[at].header is _RATE else columns[at].header for at in kept),
         [tuple(row[at] for at in kept) for row in rows],
         tuple(columns[at].align for at in kept),
     )

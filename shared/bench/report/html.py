@@ -88,6 +88,7 @@ class _Part:
         self.drawings = [Markup(plot.svg) for plot in self.plots]
         self.cases = case_table(record)
         self.reference = rows.reference_table(record)
+        self.growth = rows.growth_table(record)
         self.notes = list(notes(record))
         self.speed = rows.speed_table(record)
         self.facts: list[Table] = [rows.environment_table(record), rows.settings_table(record)]

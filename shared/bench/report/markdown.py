@@ -56,11 +56,12 @@ def _verdict(record: Record) -> Iterator[str]:
 
 
 def _numbers(record: Record) -> Iterator[str]:
-    cases, reference = case_table(record), rows.reference_table(record)
+    cases = case_table(record)
     yield _table(cases) if cases.rows else "No case was measured."
-    if reference.rows:
-        yield f"#### {reference.title}"
-        yield _table(reference)
+    for table in (rows.growth_table(record), rows.reference_table(record)):
+        if table.rows:
+            yield f"#### {table.title}"
+            yield _table(table)
 
 
 def _conditions(record: Record) -> Iterator[str]:

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.cases import MARKS, gcups_limit
+from shared.bench.report.cases import MARKS, rate_limit, rate_of
 from shared.bench.report.scales import label_width, log_ticks, percent, rate_text, seconds_text, shown, span
 from shared.bench.report.svg import ACCENTS, GRID, INK, MUTED, PAPER, WIDTH, Plot, inline, new_axes
 from shared.bench.text import duration
@@ -42,9 +42,9 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
             f"Shorter is faster. The scale is logarithmic: read where a bar ends, not its area. {whiskers}"
             f"{empty.format('bar on a light ground')}",
         )
-        if any(result.gcups for result in results):
-            has_limit = any(gcups_limit(record, result) for result in results)
-            title = f"{which}: cells per second"
+        if any(result.rate for result in results):
+            has_limit = any(rate_limit(record, result) for result in results)
+            title = f"{which}: {rate_of(record).work} per second"
             limit = (
                 " The upright line is what the memory's measured bandwidth allows if a call reads its input and writes "
                 "its output once; in brackets, the share of it that was reached (beyond 100% the data lay in a cache)."
@@ -52,7 +52,7 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
             yield Plot(
                 title,
                 _rate_dots(record, results, f"{name}-rate-{number}", title),
-                f"Further right is faster. 1 GCUPS is a billion cells per second.{limit if has_limit else ''}"
+                f"Further right is faster. {rate_of(record).meaning}{limit if has_limit else ''}"
                 f"{empty.format('hollow marker')}",
             )
 
@@ -89,30 +89,32 @@ def _time_bars(results: Sequence[Result], name: str, title: str) -> str:
 
 def _rate_dots(record: Record, results: Sequence[Result], name: str, title: str) -> str:
     """A marker for each measured case, and a line up to the limit of the machine."""
-    found = {result.case: (result.gcups, gcups_limit(record, result)) for result in results}
+    rate = rate_of(record)
+    in_units = lambda per_second: None if per_second is None else per_second / rate.per  # noqa: E731
+    found = {result.case: (in_units(result.rate), in_units(rate_limit(record, result))) for result in results}
     shown = [result for result in results if found[result.case][0]]
     values = [value for result in shown for value in found[result.case] if value]
     base = 10.0 ** math.floor(math.log10(min(values) / 1.3))
     labels, ends = [], []
     for result in shown:
-        rate, limit = found[result.case]
-        assert rate is not None
-        share = f" ({percent(rate / limit)})" if limit else ""
-        labels.append(_Label(f"{rate:.3g}", share))
-        ends.append(max(rate, limit or 0))
-    axes, rows = _rows(shown, labels, base, ends, rate_text, "GCUPS")
+        value, limit = found[result.case]
+        assert value is not None
+        share = f" ({percent(value / limit)})" if limit else ""
+        labels.append(_Label(rate.text(value * rate.per), share))
+        ends.append(max(value, limit or 0))
+    axes, rows = _rows(shown, labels, base, ends, rate_text, rate.unit)
     for result, y, label in rows:
-        rate, limit = found[result.case]
-        assert rate is not None
+        value, limit = found[result.case]
+        assert value is not None
         colour = ACCENTS.get(result.case.framework, INK)
-        axes.plot([base, rate], [y, y], color=colour, linewidth=1.6)
+        axes.plot([base, value], [y, y], color=colour, linewidth=1.6)
         if limit:
-            axes.plot([rate, limit], [y, y], color=GRID, linewidth=1, zorder=1)
+            axes.plot([value, limit], [y, y], color=GRID, linewidth=1, zorder=1)
             axes.plot([limit], [y], color=INK, marker="|", markersize=11, markeredgewidth=1.6)
         face = colour if result.case.compiled else PAPER
         shape = _SHAPES.get(result.case.framework, "s")
-        axes.plot([rate], [y], color=colour, marker=shape, markersize=6, markerfacecolor=face, markeredgewidth=1.4)
-        _write(axes, max(rate, limit or 0), y, label)
+        axes.plot([value], [y], color=colour, marker=shape, markersize=6, markerfacecolor=face, markeredgewidth=1.4)
+        _write(axes, max(value, limit or 0), y, label)
     return inline(axes, name, title)
 
 

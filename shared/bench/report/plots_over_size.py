@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.cases import gcups_limit
+from shared.bench.report.cases import rate_limit, rate_of
 from shared.bench.report.scales import (
     bytes_text,
     count_text,
@@ -21,6 +21,7 @@ from shared.bench.report.scales import (
     span,
 )
 from shared.bench.report.svg import ACCENTS, MUTED, PAPER, WIDTH, Plot, inline, new_axes
+from shared.problems import PROBLEMS
 
 _VARIANT_SHAPES = "osD^vPXp<>"
 _DASHES = {"jax": "-", "torch": (0, (4, 1.5))}
@@ -61,10 +62,23 @@ _QUANTITIES = (
               "Lower is cheaper. The first call traces, compiles and runs once."),
     _Quantity("memory", "peak memory of a call", lambda r: _just(r.peak_bytes if r.measured else None), bytes_text,
               2.0**20, _moved, "Lower is less. The dotted line is the input and the output alone."),
-    _Quantity("rate", "cells per second (GCUPS)", lambda r: _just(r.gcups), rate_text, 1.0, gcups_limit,
-              "Higher is faster. 1 GCUPS is a billion cells per second. The dotted line is what the memory's measured "
-              "bandwidth allows if a call reads its input and writes its output once."),
 )  # fmt: skip
+
+
+def _quantities(record: Record) -> tuple[_Quantity, ...]:
+    """With the rate, which is the problem's."""
+    rate = rate_of(record)
+
+    def limit(record: Record, result: Result) -> float | None:
+        found = rate_limit(record, result)
+        return found / rate.per if found else None
+
+    return (*_QUANTITIES, _Quantity(
+        "rate", f"{rate.work} per second ({rate.unit})", lambda r: _just(r.rate / rate.per if r.rate else None),
+        rate_text, 1.0, limit,
+        f"Higher is faster. {rate.meaning} The dotted line is what the memory's measured bandwidth allows if a call "
+        "reads its input and writes its output once.",
+    ))  # fmt: skip
 
 
 def plots_over_size(record: Record, name: str) -> Iterator[Plot]:
@@ -72,7 +86,7 @@ def plots_over_size(record: Record, name: str) -> Iterator[Plot]:
     assert record.settings is not None
     for pass_name in record.settings.passes:
         results = [r for r in record.results if r.case.pass_name == pass_name and r.case.input in record.inputs]
-        for quantity in _QUANTITIES:
+        for quantity in _quantities(record):
             if any(quantity.value(result) for result in results):
                 title = f"{pass_name}: {quantity.title}"
                 key = f"{name}-{quantity.name}-{record.settings.passes.index(pass_name)}"
@@ -83,8 +97,14 @@ def plots_over_size(record: Record, name: str) -> Iterator[Plot]:
 
 def _lines(record: Record, results: Sequence[Result], quantity: _Quantity, name: str, title: str) -> str:
     """A line for each framework, variant and whether it is compiled."""
-    square = all(facts.shape[-2] == facts.shape[-1] for facts in record.inputs.values())
-    sizes = {key: facts.shape[-1] if square else facts.work for key, facts in record.inputs.items()}
+    assert record.settings is not None
+    problem = PROBLEMS[record.settings.problem]
+    square = all(len(set(facts.shape[-2:])) == 1 < len(facts.shape) for facts in record.inputs.values())
+    sizes = {
+        key: facts.shape[-1] if square else problem.extent(facts.shape, facts.work)
+        for key, facts in record.inputs.items()
+    }
+    across = "rows = columns of a matrix" if square else problem.sizes.axis
     points = [(result, found) for result in results if (found := quantity.value(result))]
     variants = list(dict.fromkeys(result.case.variant for result, _ in points))
     series: dict[tuple[str, str, bool, str], list[tuple[float, ...]]] = {}
@@ -108,7 +128,7 @@ def _lines(record: Record, results: Sequence[Result], quantity: _Quantity, name:
         axes.vlines(x, low, high, color=ACCENTS[key[0]], linewidth=1.2)
         axes.plot(x, y, **_look(key, variants))
     values = [value for _, found in points for value in found] + list(bounds.values())
-    _ticks(axes, quantity, (min(values), max(values)), sorted(set(sizes.values())), square)
+    _ticks(axes, quantity, (min(values), max(values)), sorted(set(sizes.values())), square, across)
     _legend(axes, columns, variants)
     return inline(axes, name, title)
 
@@ -127,17 +147,19 @@ def _look(key: tuple[str, str, bool, str], variants: Sequence[str]) -> dict[str,
     }
 
 
-def _ticks(axes: Axes, quantity: _Quantity, span: tuple[float, float], sizes: Sequence[int], square: bool) -> None:
+def _ticks(
+    axes: Axes, quantity: _Quantity, span: tuple[float, float], sizes: Sequence[int], square: bool, across: str
+) -> None:
     low, high = span[0] / 1.5 / quantity.unit, span[1] * 1.5 / quantity.unit
     axes.set_ylim(low * quantity.unit, high * quantity.unit)
     ticks = [tick * quantity.unit for tick in log_ticks(low, high, 150, 26)]
     axes.set_yticks(ticks, [quantity.text(tick) for tick in ticks])
     first, last = sizes[0] / 1.25, sizes[-1] * 1.25
     axes.set_xlim(first, last)
-    across = _fitting(sizes, math.log(last / first)) if square else log_ticks(first, last, 280)
-    axes.set_xticks(across, [count_text(tick) if not square else f"{tick:,}" for tick in across])
+    ticks = _fitting(sizes, math.log(last / first)) if square else log_ticks(first, last, 280)
+    axes.set_xticks(ticks, [count_text(tick) if not square else f"{tick:,}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlabel("rows = columns of a matrix" if square else "cells in a call", labelpad=2)
+    axes.set_xlabel(across, labelpad=2)
     axes.tick_params(length=0, pad=4)
     axes.grid()
 

@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shared.bench.growth import Power, growths, sizes
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record
 from shared.bench.text import duration
 from shared.problems import PROBLEMS
 
 NOTHING = "–"
+# a line in logarithms through points that are not further from it is called straight
+_STRAIGHT = 1.25
 # characters that turn the direction of text: a name with one could pose as another
 _TURNS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
 
@@ -63,8 +66,9 @@ def summary(record: Record) -> Iterator[str]:
         arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
         given = "".join(f", {name} {_value(value)}" for name, value in arguments.items())
         yield f"{problem.text if problem else settings.problem}; {settings.dtype}{given}"
+    work = _work(record)
     for facts in list(record.inputs.values())[:2]:
-        yield f"{facts.text}; {facts.work:,} cells"
+        yield f"{facts.text}; {facts.work:,} {work}"
     if len(record.inputs) > 2:
         yield f"and {len(record.inputs) - 2} more sizes"
     frameworks = {name: facts for name, facts in _frameworks(record).items() if isinstance(facts, Mapping)}
@@ -79,6 +83,11 @@ def summary(record: Record) -> Iterator[str]:
         if facts.get("compiler_start_seconds"):
             start = duration(facts["compiler_start_seconds"])
             yield f"starting {FRAMEWORKS.get(name, name)}'s compiler took {start}, once, not counted below"
+
+
+def _work(record: Record) -> str:
+    problem = PROBLEMS.get(record.settings.problem) if record.settings else None
+    return problem.rate.work if problem else "work"
 
 
 def _frameworks(record: Record) -> Mapping[str, Any]:
@@ -108,13 +117,47 @@ def reference_table(record: Record) -> Table:
     return Table("The NumPy reference", ("pass", "input", "each call"), rows, ("left", "left", "right"))
 
 
+def growth_table(record: Record) -> Table:
+    """The exponents of a sweep."""
+    rows = [
+        (
+            growth.case.pass_name,
+            FRAMEWORKS[growth.case.framework],
+            f"{growth.case.variant}{growth.case.side_text}",
+            "yes" if growth.case.compiled else "no",
+            *(_power(power) for power in (growth.first_call, growth.compiling, growth.call)),
+        )
+        for growth in growths(record)
+    ]
+    low, high = sizes(record) if rows else (0, 0)
+    axis = PROBLEMS[record.settings.problem].sizes.axis if rows and record.settings else "size"
+    title = f"Growth: p of n^p for n {axis}, fitted from {low:,} to {high:,}"
+    headers = ("pass", "framework", "variant", "compiled", "first call", "tracing and compiling", "a call")
+    return Table(title, headers, rows, ("left",) * 4 + ("right",) * 3)
+
+
+def _power(power: Power | None) -> str:
+    """The exponent, and how far a time is off the line if it is no straight one."""
+    if power is None:
+        return NOTHING
+    off = f" (off by up to {power.largest_factor:.2g} times)" if power.largest_factor > _STRAIGHT else ""
+    return f"{power.exponent:.2f}{off}"
+
+
 def input_table(record: Record) -> Table:
     """What every number was measured on."""
     rows = [
-        (name, facts.text, " × ".join(map(str, facts.shape)), f"{facts.pairs:,}", f"{facts.work:,}", facts.sha256)
+        (
+            name,
+            facts.text,
+            " × ".join(map(str, facts.shape)),
+            NOTHING if facts.pairs is None else f"{facts.pairs:,}",
+            f"{facts.work:,}",
+            facts.sha256,
+        )
         for name, facts in record.inputs.items()
     ]
-    headers = ("input", "what it is", "shape", "pairs", "cells", "SHA-256")
+    headers = ("input", "what it is", "shape", "pairs", _work(record), "SHA-256")
     return Table("Inputs", headers, rows, ("left", "left", "right", "right", "right", "left"))
 
 

@@ -1,19 +1,10 @@
-"""The parity gate: is a result right? It comes before every number."""
-
-from typing import NamedTuple
+"""The parity gate of the alignments: is a result right, pair by pair?"""
 
 import numpy as np
 
-from shared.bench.answers import Answer
 from shared.numerics import hvp_bound, marginals_bound, score_bound
-
-
-class Verdict(NamedTuple):
-    """The outcome for one case."""
-
-    passed: bool
-    text: str  # "worst error 2.1e-07, allowed 1.0e-05"
-    error: float | None  # as a fraction of what is allowed, over all pairs compared; None if it is not finite
+from shared.problems.alignment_answers import Answer
+from shared.problems.problem import Verdict
 
 
 def judge(

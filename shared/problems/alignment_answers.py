@@ -1,18 +1,17 @@
-"""What every result is gated against: the NumPy reference on some pairs of the input, computed once, kept in a file.
+"""What an alignment's results are gated against: the NumPy reference on some pairs of the input, computed once.
 
 The reference walks cells in Python, so it covers about CELLS cells: the shortest pair, the longest, then others drawn
 by seed. A pair that is larger than that by itself is cut to a corner that fits. The answer then says so: a worker
 proves a float64 run of a variant on the corners, and gates the full pairs against that run.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from shared import reference
-from shared.problems import Inputs
+from shared.problems.alignment_inputs import AlignmentInputs
 
 CELLS = 200_000
 
@@ -29,7 +28,7 @@ class Answer(NamedTuple):
     hvp: np.ndarray | None  # (n, rows, cols), if it was asked for
 
 
-def answer(problem: str, inputs: Inputs, passes: Sequence[str], cells: int = CELLS) -> Answer:
+def answer(problem: str, inputs: AlignmentInputs, passes: Sequence[str], cells: int = CELLS) -> Answer:
     """Compute the reference for as many pairs of `inputs` as the number of cells allows, at least one."""
     pairs, lengths, is_cut = _choose(inputs, cells)
     corner = (pairs, slice(lengths[:, 0].max()), slice(lengths[:, 1].max()))
@@ -55,7 +54,7 @@ def batched(array: np.ndarray) -> np.ndarray:
     return array if array.ndim == 3 else array[None]
 
 
-def _choose(inputs: Inputs, cells: int) -> tuple[np.ndarray, np.ndarray, bool]:
+def _choose(inputs: AlignmentInputs, cells: int) -> tuple[np.ndarray, np.ndarray, bool]:
     """Which pairs, their lengths, and whether one of them is cut."""
     full = inputs.pair_lengths.astype(np.int64)
     side = int(cells**0.5)
@@ -76,14 +75,6 @@ def _choose(inputs: Inputs, cells: int) -> tuple[np.ndarray, np.ndarray, bool]:
     return pairs, cut[pairs], bool((cut[pairs] != full[pairs]).any())
 
 
-def save(answer: Answer, path: Path) -> None:
-    """Write to an .npz file."""
-    arrays = {name: value for name, value in answer._asdict().items() if value is not None}
-    np.savez(path, allow_pickle=False, **arrays)
-
-
-def load(path: Path) -> Answer:
-    """Read what `save` wrote."""
-    with np.load(path) as stored:
-        arrays = dict(stored)
-    return Answer(**arrays | {"is_cut": bool(arrays["is_cut"]), "hvp": arrays.get("hvp")})
+def answer_of(arrays: Mapping[str, np.ndarray]) -> Answer:
+    """An answer from those of its fields that are not None."""
+    return Answer(**{"hvp": None} | dict(arrays) | {"is_cut": bool(arrays["is_cut"])})

@@ -1,0 +1,132 @@
+"""Linear regression as a problem of the benchmark: a training loop whose steps are almost nothing.
+
+y = 2 x + 1 + 0.5 * normal with x uniform in [0, 1), drawn by the seed: all x first, then the noise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.bench.argument_types import real, size_text, whole
+from shared.problems.problem import (
+    DATA,
+    Argument,
+    Arrays,
+    Inputs,
+    Problem,
+    Rate,
+    Sizes,
+    UnusableInput,
+    Verdict,
+    check_form,
+    within,
+)
+from shared.reference.linear_regression import fit, least_squares
+from shared.variants import Abilities
+
+POINTS = 1000
+TRUE_A, TRUE_B, NOISE = 2.0, 1.0, 0.5
+# how far a and b may be from those of NumPy's gradient descent: in float32 late updates fall below the rounding
+ALLOWED = {"float32": 5e-4, "float64": 1e-10}
+# the compiler is part of these; nothing is to be put around any variant
+_COMPILED = ("jit_step", "compiled_loop")
+
+
+@dataclass(frozen=True)
+class Points(Inputs):
+    """x and y, each (points,). The parameter is the learning rate, the option the number of epochs."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"x": self.x, "y": self.y}
+
+    def arguments(self, pass_name: str) -> list[np.ndarray | None]:
+        return [self.x, self.y]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.x.shape
+
+    @property
+    def work(self) -> int:
+        return self.options["epochs"]
+
+    @property
+    def resized(self) -> "Points":
+        """A point less, or one more where there is one."""
+        x, y = ((array[:-1] if len(array) > 1 else np.tile(array, 2)) for array in (self.x, self.y))
+        return replace(self, x=x, y=y)
+
+
+class Fitted(NamedTuple):
+    """What the gate knows."""
+
+    descent: np.ndarray  # (2,): a and b by NumPy's gradient descent
+    best: np.ndarray  # (2,): by least squares
+
+
+class LinearRegression(Problem[Points, Fitted]):
+    """Fit a line by full-batch gradient descent, autograd in every step."""
+
+    name = "linear_regression"
+    text = "fit y = a x + b by gradient descent on the mean squared error"
+    passes = ("train",)
+    default_passes = ("train",)
+    arguments = {  # noqa: RUF012
+        "epochs": Argument(10_000, whole("epochs", 1), "steps of the training loop", "N"),
+        "learning_rate": Argument(1e-2, real("learning-rate", positive=True), "length of a step down", "R"),
+    }
+    rate = Rate("steps", "steps/s", 1.0, "A step is one epoch: the gradient over all points, and the update.")
+    sizes = Sizes("POINTS", "1000", 1, ((100,), (10_000,), (1_000_000,)), "points")
+
+    def inputs(self, settings: Any) -> dict[str, Points]:
+        values = self.argument_values(settings)
+        learning_rate, epochs = values["learning_rate"], values["epochs"]
+
+        def made(points: int) -> Points:
+            generator = np.random.default_rng(settings.seed)
+            x = generator.random(points)
+            y = TRUE_A * x + TRUE_B + NOISE * generator.standard_normal(points)
+            text = f"{points:,} points, seed {settings.seed}"
+            given = (array.astype(settings.dtype) for array in (x, y))
+            named = {"parameters": {"learning_rate": learning_rate}, "options": {"epochs": epochs}}
+            return Points(text, *given, **named, seed=settings.seed)
+
+        if settings.sweep:
+            return {size_text(numbers): made(*numbers) for numbers in settings.sweep}
+        return {DATA: made(*(settings.size or (POINTS,)))}
+
+    def load(self, arrays: Arrays, rest: dict[str, Any]) -> Points:
+        return Points(x=arrays["x"], y=arrays["y"], **rest)
+
+    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+        return [variant in _COMPILED]
+
+    def extent(self, shape: tuple[int, ...], work: int) -> int:
+        return shape[0]
+
+    def answer(self, inputs: Points, passes: Sequence[str]) -> Fitted:
+        descent = fit(inputs.x, inputs.y, **inputs.options, **inputs.parameters)
+        if not np.isfinite(descent).all():
+            rate = inputs.parameters["learning_rate"]
+            raise UnusableInput(f"gradient descent runs away with a learning rate of {rate:g}: take a smaller one")
+        return Fitted(descent, least_squares(inputs.x, inputs.y))
+
+    def load_answer(self, arrays: Arrays) -> Fitted:
+        return Fitted(**arrays)
+
+    def judge(self, pass_name: str, result: np.ndarray, answer: Fitted, inputs: Points, dtype: str) -> Verdict:
+        fault = check_form(pass_name, result, (2,), dtype)
+        if fault:
+            return fault
+        (a, b), (best_a, best_b) = result, answer.best
+        told = f"a {a:.6f}, b {b:.6f}; least squares a {best_a:.6f}, b {best_b:.6f}"
+        return within(pass_name, result, answer.descent, ALLOWED[dtype], told)
+
+    def reference(self, pass_name: str, inputs: Points) -> None:
+        fit(inputs.x, inputs.y, **inputs.options, **inputs.parameters)

@@ -1,0 +1,125 @@
+"""The nested-loop stencil as a problem of the benchmark: what a loop over cells costs to compile, and to run.
+
+The weights are uniform in [0, 2/3), drawn by the seed: three of them make 1 on average, so that numbers neither grow
+nor vanish from column to column.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.bench.argument_types import size_text
+from shared.problems.problem import (
+    DATA,
+    Arrays,
+    Inputs,
+    Problem,
+    Rate,
+    Sizes,
+    UnusableInput,
+    Verdict,
+    check_form,
+    within,
+)
+from shared.reference.stencil import gradient, stencil
+from shared.variants import Abilities
+
+SIZE = (64, 32)
+# of the largest number that is wanted
+ALLOWED = {"float32": 1e-5, "float64": 1e-12}
+# written out in full, so that a compiler may take minutes: only where the question is what compiling costs
+_WRITTEN_OUT = ("cell_loop",)
+
+
+@dataclass(frozen=True)
+class Weights(Inputs):
+    """w (height, width)."""
+
+    w: np.ndarray
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"w": self.w}
+
+    def arguments(self, pass_name: str) -> list[np.ndarray | None]:
+        return [self.w, *([self.cotangent] if pass_name == "gradient" else [])]
+
+    @property
+    def cotangent(self) -> np.ndarray:
+        """c of the loss sum(c * a), whose derivative for w is the pass gradient: normal, drawn by the seed."""
+        height, width = self.w.shape
+        drawn = np.random.default_rng([self.seed, 1]).standard_normal((height, width + 1), dtype=np.float32)
+        return drawn.astype(self.w.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.w.shape
+
+    @property
+    def work(self) -> int:
+        return self.w.size
+
+    @property
+    def resized(self) -> "Weights":
+        """A column less, or one more where there is one."""
+        w = self.w[:, :-1] if self.w.shape[1] > 1 else np.tile(self.w, (1, 2))
+        return replace(self, w=np.ascontiguousarray(w))
+
+
+class Known(NamedTuple):
+    """What the gate knows."""
+
+    value: np.ndarray  # (height, width + 1)
+    gradient: np.ndarray  # (height, width)
+
+
+class Stencil(Problem[Weights, Known]):
+    """Three neighbours of the column before, weighted and added, column by column."""
+
+    name = "stencil"
+    text = "a(i, j+1) is the sum of a(k, j) w(k, j) over the neighbours k of i"
+    passes = ("value", "gradient")
+    default_passes = ("value", "gradient")
+    arguments = {}  # noqa: RUF012
+    rate = Rate("cells", "Mcells/s", 1e6, "1 Mcells/s is a million cells per second.")
+    sizes = Sizes("HEIGHTxWIDTH", "64x32", 2, tuple((64, width) for width in (4, 8, 16, 32)), "cells in a call")
+
+    def inputs(self, settings: Any) -> dict[str, Weights]:
+        def made(height: int, width: int) -> Weights:
+            if height < 3:
+                raise UnusableInput(f"a stencil has a height of at least 3, got {height}")
+            w = np.random.default_rng(settings.seed).random((height, width)) * (2 / 3)
+            return Weights(
+                f"weights of {height} x {width}, seed {settings.seed}", w.astype(settings.dtype), seed=settings.seed
+            )
+
+        if settings.sweep:
+            return {size_text(numbers): made(*numbers) for numbers in settings.sweep}
+        return {DATA: made(*(settings.size or SIZE))}
+
+    def load(self, arrays: Arrays, rest: dict[str, Any]) -> Weights:
+        return Weights(w=arrays["w"], **rest)
+
+    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+        if settings.ladder:
+            return [False, True]
+        return [bool(settings.sweep) or variant not in _WRITTEN_OUT]
+
+    def answer(self, inputs: Weights, passes: Sequence[str]) -> Known:
+        return Known(stencil(inputs.w), gradient(inputs.w, inputs.cotangent))
+
+    def load_answer(self, arrays: Arrays) -> Known:
+        return Known(**arrays)
+
+    def judge(self, pass_name: str, result: np.ndarray, answer: Known, inputs: Weights, dtype: str) -> Verdict:
+        wanted: np.ndarray = getattr(answer, pass_name)
+        fault = check_form(pass_name, result, wanted.shape, dtype)
+        return fault or within(pass_name, result, wanted, ALLOWED[dtype] * float(np.abs(wanted).max(initial=1.0)))
+
+    def reference(self, pass_name: str, inputs: Weights) -> None:
+        if pass_name == "value":
+            stencil(inputs.w)
+        else:
+            gradient(inputs.w, inputs.cotangent)
