@@ -84,7 +84,7 @@ def _measure(settings: Settings, record: Record, request: Request) -> int:
     if code not in (0, 130) and not record.results:
         return code
     # the files first: the reader of what is printed may have gone
-    problems = [*keep.finish(), *write_reports([record], request.report, request.markdown)]
+    problems = [*keep.finish(), *write_reports([record], request.report, request.markdown, request.picture)]
     for problem in problems:
         failed = _fail(problem)
         code = code or failed
@@ -96,7 +96,7 @@ def _show(records: list[Record], request: Request) -> int:
     """Recorded runs again, as text and as what else was asked for."""
     print("\n\n\n".join(report(record) for record in records))
     code = 0
-    for problem in write_reports(records, request.report, request.markdown):
+    for problem in write_reports(records, request.report, request.markdown, request.picture):
         code = _fail(problem)
     return code
 

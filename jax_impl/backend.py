@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
-from jax_impl import linear_regression, stencil, sweeps
+from jax_impl import learn_alignment, linear_regression, stencil, sweeps
 from jax_impl.alignment import ABSENT, align
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
@@ -113,7 +113,7 @@ def _alignment_abilities(device: str) -> Abilities:
 
 
 # the problems that are no alignments, each a module with `abilities` and `call_of`
-_WORKLOADS = {"linear_regression": linear_regression, "stencil": stencil}
+_WORKLOADS = {"linear_regression": linear_regression, "stencil": stencil, "learn_alignment": learn_alignment}
 
 
 def abilities(problem: str, device: str) -> Abilities:

@@ -81,6 +81,8 @@ STENCIL_VARIANTS = (
 VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS) | {
     "linear_regression": TRAINING_VARIANTS,
     "stencil": STENCIL_VARIANTS,
+    # those with which a step of training is bearable
+    "learn_alignment": tuple(rung for rung in ALIGNMENT_VARIANTS if rung.name in ("vmap", "wavefront", "fused")),
 }
 
 

@@ -20,7 +20,7 @@ from shared import native
 from shared.alignments import ALIGNMENTS
 from shared.bench.measure import CompileTimes
 from shared.variants import Abilities, absent_on, fastest_variant, keyword_defaults
-from torch_impl import linear_regression, stencil, sweeps
+from torch_impl import learn_alignment, linear_regression, stencil, sweeps
 from torch_impl.alignment import ABSENT, align
 from torch_impl.compiler import compiled as compile_function
 
@@ -108,7 +108,7 @@ def _alignment_abilities(device: str) -> Abilities:
 
 
 # the problems that are no alignments, each a module with `abilities` and `call_of`
-_WORKLOADS = {"linear_regression": linear_regression, "stencil": stencil}
+_WORKLOADS = {"linear_regression": linear_regression, "stencil": stencil, "learn_alignment": learn_alignment}
 
 
 def abilities(problem: str, device: str) -> Abilities:

@@ -62,11 +62,12 @@ class Request:
         self.json: Path | None = options.json
         self.report: Path | None = options.report
         self.markdown: Path | None = options.markdown
+        self.picture: Path | None = options.picture
         self.resume: Path | None = options.resume
         self.recorded: tuple[Path, ...] = tuple(options.recorded or ())
         self.against: tuple[Path, ...] = tuple(options.against or ())
         # those that were given, by option, for the file that cannot be written
-        paths = {"--json": self.json, "--report": self.report, "--markdown": self.markdown}
+        paths = {"--json": self.json, "--report": self.report, "--markdown": self.markdown, "--picture": self.picture}
         self.outputs = {option: path for option, path in paths.items() if path is not None}
         # every file that will be written: a run that is gone on with is kept in its own
         self.written = dict(self.outputs)
@@ -82,8 +83,8 @@ class _Mode(NamedTuple):
 
 
 _MODES = {
-    "resume": _Mode(("budget", "json", "report", "markdown"), ": the record has the settings"),
-    "recorded": _Mode(("report", "markdown"), ": nothing is measured"),
+    "resume": _Mode(("budget", "json", "report", "markdown", "picture"), ": the record has the settings"),
+    "recorded": _Mode(("report", "markdown", "picture"), ": nothing is measured"),
     "against": _Mode((), ": nothing is measured"),
     "list": _Mode(("device", "framework", "threads")),
 }
@@ -163,6 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", type=Path, metavar="FILE", help="write everything, with all samples, after every step")
     add("--report", type=Path, metavar="FILE", help="write a page (HTML) with verdicts, plots and every number")
     add("--markdown", type=Path, metavar="FILE", help="write the same as Markdown, without plots")
+    add("--picture", type=Path, metavar="FILE", help="write an alignment before and after learning (SVG)")
     add("--resume", type=Path, metavar="FILE", help="go on with the run of a JSON file, and keep it there")
     add("--from", type=Path, nargs="+", dest="recorded", metavar="FILE",
         help="print and report recorded runs instead of measuring")  # fmt: skip
@@ -224,6 +226,9 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
             parser.error(f"unknown pass {name!r} of {problem.name}; known: {', '.join(problem.passes)}")
     if options.sweep == _USUAL:
         options.sweep = problem.sizes.swept
+    if options.picture and not problem.has_picture and not (options.resume or options.recorded):
+        owners = " or ".join(problem.name for problem in PROBLEMS.values() if problem.has_picture)
+        parser.error(f"--picture goes with --problem {owners}, not with {problem.name}")
     _check_sizes(parser, options)
     input_name, matrix = _sequences(parser, options)
     cores = len(usable_cores())

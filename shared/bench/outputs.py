@@ -35,6 +35,10 @@ def check_writable(option: str, path: Path) -> None:
         raise CannotWrite(f"cannot write {path} ({option}): {error.strerror}") from None
 
 
+class NothingToShow(Exception):
+    """A file that was asked for would be empty; the text says why."""
+
+
 class Keeper:
     """Writes a record to its file after every step. A disk that fills up while measuring stops nothing."""
 
@@ -63,15 +67,19 @@ class Keeper:
         return None
 
 
-def write_reports(records: Sequence[Record], page: Path | None, markdown: Path | None) -> list[str]:
+def write_reports(
+    records: Sequence[Record], page: Path | None, markdown: Path | None, picture: Path | None = None
+) -> list[str]:
     """Write what was asked for; what is wrong, if anything is."""
     problems = []
-    for path, make in ((page, _page), (markdown, _markdown)):
+    for path, make in ((page, _page), (markdown, _markdown), (picture, _picture)):
         if path is not None:
             try:
                 write_whole(path, make(records))
             except OSError as error:
                 problems.append(f"cannot write {path}: {error.strerror}")
+            except NothingToShow as error:
+                problems.append(f"cannot make {path}: {error}")
             except Exception as error:  # one output that cannot be made must not cost the others
                 traceback.print_exc()
                 problems.append(f"cannot make {path}: {error!r}")
@@ -82,6 +90,14 @@ def _page(records: Sequence[Record]) -> str:
     from shared.bench.report.html import html_report  # here: plots take a second to import
 
     return html_report(records)
+
+
+def _picture(records: Sequence[Record]) -> str:
+    from shared.bench.report.picture import picture_file
+
+    if not any(record.pictures for record in records):
+        raise NothingToShow("no case was right whose problem has a picture")
+    return picture_file(records)
 
 
 def _markdown(records: Sequence[Record]) -> str:

@@ -183,6 +183,8 @@ class Record:
     references: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (input, pass) -> seconds
     speed: list[Block] = field(default_factory=list)  # the same plain work in every round: how steady the machine was
     generations: list[Generation] = field(default_factory=list)  # those that are complete
+    # input -> what a result looks like ("before", "after", "truth"), and by which case, where there is something to see
+    pictures: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: float = 0.0  # that the run has taken
     notes: list[str] = field(default_factory=list)
     resumed_by: list[str] = field(default_factory=list)  # commands
@@ -230,6 +232,7 @@ class Record:
             ],
             "speed": [_plain(block) for block in self.speed],
             "generations": [asdict(entry) for entry in self.generations],
+            "pictures": self.pictures,
             "cases": [result.as_json() for result in self.results],
         }
 
@@ -253,6 +256,7 @@ class Record:
                 references={(row["input"], row["pass"]): row["seconds"] for row in stored["numpy"]},
                 speed=_blocks(stored["speed"]),
                 generations=[_generation(**entry) for entry in stored.get("generations", [])],
+                pictures=_pictures(stored.get("pictures", {})),
                 results=[Result.from_json(case) for case in stored["cases"]],
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -288,6 +292,17 @@ def _tuples(value: Any) -> Any:
 
 def _generation(worker: int, seconds: float, others: float | None) -> Generation:
     return Generation(worker, float(seconds), None if others is None else float(others))
+
+
+def _pictures(stored: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    for picture in stored.values():
+        before, after = (np.asarray(picture[when], dtype=float) for when in ("before", "after"))
+        truth = np.asarray(picture["truth"], dtype=int)
+        if before.ndim != 2 or before.shape != after.shape or (truth.size and truth.shape[1:] != (2,)):
+            raise ValueError("a picture whose parts do not fit")
+        if not isinstance(picture["by"], str):
+            raise ValueError("a picture by nobody")
+    return stored
 
 
 def _blocks(stored: list[dict[str, Any]]) -> list[Block]:

@@ -13,7 +13,7 @@ import numpy as np
 from shared.bench.measure import longer, timed, warm_up
 from shared.bench.memory import ProcessMemory
 from shared.bench.witness import Witness
-from shared.problems import Inputs
+from shared.problems import PROBLEMS, Inputs
 
 # Before each block the arguments move to other memory, with pieces of up to this many bytes in between: where memory
 # happens to lie makes a call faster or slower, and a process that never moves would take its luck for a property.
@@ -88,7 +88,7 @@ class Runner:
                 memory.start()
             # a counter that only rises must be read before the gate has run anything
             only_rises = on_accelerator and backend.peak_only_rises
-            facts = self._first_call(case, call, memory if only_rises else None)
+            facts = self._first_call(case, call, memory if only_rises else None, draw=True)
             facts["cold"] = facts.pop("first")
             second, result = timed(call)
             facts["output_bytes"] = backend.to_numpy(result).nbytes
@@ -162,16 +162,19 @@ class Runner:
         chosen = [case[name] for name in names]
         return self.backend.call_of(*chosen, inputs.options, compiled=case["compiled"], unroll=case["unroll"])
 
-    def _first_call(self, case: dict[str, Any], call: _Call, memory: Any = None) -> dict[str, Any]:
+    def _first_call(self, case: dict[str, Any], call: _Call, memory: Any = None, draw: bool = False) -> dict[str, Any]:
         """Time it, split it, tell the parent at once, and gate the result. memory: to be read before the gate."""
         with self.backend.compile_times() as split:
             seconds, result = timed(call)
-        peak = {} if memory is None else {"peak_bytes": memory.stop()}
+        found: dict[str, Any] = {} if memory is None else {"peak_bytes": memory.stop()}
         self.send(event="first_call", seconds=seconds)
-        verdict, gate = self.witness.judge(case, self.backend.to_numpy(result))
+        on_host = self.backend.to_numpy(result)
+        verdict, gate = self.witness.judge(case, on_host)
         if not verdict.passed:
             raise Wrong(verdict.text, gate)
-        return {"first": {"seconds": seconds, **asdict(split)}, "gate": gate, **peak}
+        if draw:
+            found["picture"] = PROBLEMS[case["problem"]].picture(on_host, self.witness.inputs(case["input"]))
+        return {"first": {"seconds": seconds, **asdict(split)}, "gate": gate, **found}
 
     def _cache(self, case: dict[str, Any]) -> Path:
         """Where the compilers keep what they make for this case, for every process of the run."""

@@ -129,6 +129,7 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
     rate: Rate
     sizes: Sizes
     takes_sequences = False  # --input, --matrix and --batch
+    has_picture = False  # --picture
 
     def argument_values(self, settings: Any) -> dict[str, Any]:
         """All arguments, those that were given and the others' defaults."""
@@ -185,6 +186,13 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
     @abstractmethod
     def reference(self, pass_name: str, inputs: GivenInputs) -> None:
         """Do in NumPy what a case does; it is timed."""
+
+    def picture(self, result: np.ndarray, inputs: GivenInputs) -> dict[str, Any] | None:
+        """What a right result looks like, as JSON: the matrices "before" and "after", and the cells "truth".
+
+        None where there is nothing to see.
+        """
+        return None
 
 
 def check_form(pass_name: str, result: np.ndarray, shape: tuple[int, ...], dtype: str) -> Verdict | None:

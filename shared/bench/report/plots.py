@@ -1,6 +1,7 @@
 """The plots of a record as inline SVG, made for a phone's width."""
 
 from shared.bench.record import Record
+from shared.bench.report.picture import pictures
 from shared.bench.report.plots_of_cases import plots_of_cases
 from shared.bench.report.plots_over_size import plots_over_size
 from shared.bench.report.svg import Plot, own_style
@@ -12,4 +13,4 @@ def plots(record: Record, name: str) -> list[Plot]:
         return []
     draw = plots_over_size if record.settings.sweep else plots_of_cases
     with own_style():
-        return list(draw(record, name))
+        return [*draw(record, name), *pictures(record, name)]

@@ -1,0 +1,184 @@
+"""Learning to align as a problem of the benchmark: the use that differentiable alignments were made for.
+
+A 20 x 20 substitution matrix and a gap score are learnt by gradient descent through `marginals`, so that the soft
+alignments of synthetic protein families are the true ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shared.bench.argument_types import real, size_text, whole
+from shared.numerics import TEMPERATURES
+from shared.problems.families import LETTERS, families
+from shared.problems.problem import (
+    DATA,
+    Argument,
+    Arrays,
+    Inputs,
+    Problem,
+    Rate,
+    Sizes,
+    UnusableInput,
+    Verdict,
+    check_form,
+    within,
+)
+from shared.reference import learning
+from shared.reference.learning import MATRIX_LETTERS, START_GAP, Learned, first_derivatives, recovered, start_matrix
+
+SIZE = (32, 40)
+# how far the curve of the losses, the matrix and the gap may be from NumPy's
+ALLOWED = {"float32": 2e-3, "float64": 1e-8}
+
+
+@dataclass(frozen=True)
+class Pairs(Inputs):
+    """Pairs of sequences with their true alignments. Parameters are the learning rate and the temperature, the option
+    is the number of steps."""
+
+    first: np.ndarray  # (pairs, rows), int32
+    second: np.ndarray  # (pairs, cols), int32
+    truth: np.ndarray  # (pairs, rows, cols)
+    lengths: np.ndarray  # (pairs, 2), int32
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"first": self.first, "second": self.second, "truth": self.truth, "lengths": self.lengths}
+
+    def arguments(self, pass_name: str) -> list[np.ndarray | None]:
+        return list(self.arrays.values())
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.truth.shape
+
+    @property
+    def work(self) -> int:
+        return self.options["steps"]
+
+    @property
+    def resized(self) -> "Pairs":
+        """A letter less in every second sequence that is full, or one more column of padding where there is one."""
+        cols = self.second.shape[1]
+        if cols > 1:
+            lengths = np.minimum(self.lengths, (self.first.shape[1], cols - 1)).astype(self.lengths.dtype)
+            second, truth = self.second[:, :-1].copy(), self.truth[..., :-1].copy()
+            return replace(self, second=second, truth=truth, lengths=lengths)
+        return replace(
+            self, second=np.pad(self.second, [(0, 0), (0, 1)]), truth=np.pad(self.truth, [(0, 0), (0, 0), (0, 1)])
+        )
+
+
+class Trained(NamedTuple):
+    """What the gate knows."""
+
+    losses: np.ndarray
+    matrix: np.ndarray
+    gap: np.ndarray
+
+
+class LearnAlignment(Problem[Pairs, Trained]):
+    """A training loop whose steps are a batch of alignments, their marginals, and the way back through those."""
+
+    name = "learn_alignment"
+    text = "learn a substitution matrix and a gap score by gradient descent through the marginals of smith_waterman"
+    passes = ("train",)
+    default_passes = ("train",)
+    arguments = {  # noqa: RUF012
+        "steps": Argument(100, whole("steps", 1), "steps of learning to align", "N"),
+        "learning_rate": Argument(8.0, real("learning-rate", positive=True), "length of a step down", "R"),
+        "temperature": Argument(1.0, real("temperature", *TEMPERATURES), "of the smooth maximum", "T"),
+    }
+    rate = Rate("steps", "steps/s", 1.0, "A step is the loss on all pairs, its gradient, and the update.")
+    sizes = Sizes("PAIRSxLETTERS", "32x40", 2, ((32, 20), (32, 40), (32, 80)), "cells in a step")
+    has_picture = True
+
+    def inputs(self, settings: Any) -> dict[str, Pairs]:
+        values = self.argument_values(settings)
+
+        def made(pairs: int, letters: int) -> Pairs:
+            drawn = families(pairs, letters, settings.seed)
+            rows, cols = drawn.truth.shape[1:]
+            text = (
+                f"{pairs} pairs of descendants of proteins of {letters} letters, up to {rows} x {cols}, "
+                f"seed {settings.seed}"
+            )
+            if not drawn.truth.any():
+                raise UnusableInput(f"no two letters have the same ancestor among {text}: take longer ones, or more")
+            return Pairs(
+                text, drawn.first, drawn.second, drawn.truth.astype(settings.dtype), drawn.lengths,
+                parameters={name: values[name] for name in ("learning_rate", "temperature")},
+                options={"steps": values["steps"]}, seed=settings.seed,
+            )  # fmt: skip
+
+        if settings.sweep:
+            return {size_text(numbers): made(*numbers) for numbers in settings.sweep}
+        return {DATA: made(*(settings.size or SIZE))}
+
+    def load(self, arrays: Arrays, rest: dict[str, Any]) -> Pairs:
+        return Pairs(**arrays, **rest)
+
+    def extent(self, shape: tuple[int, ...], work: int) -> int:
+        return int(np.prod(shape))
+
+    def answer(self, inputs: Pairs, passes: Sequence[str]) -> Trained:
+        found = learning.learn(*inputs.arrays.values(), **inputs.options, **inputs.parameters)
+        if not all(np.isfinite(part).all() for part in found):
+            rate = inputs.parameters["learning_rate"]
+            raise UnusableInput(f"gradient descent runs away with a learning rate of {rate:g}: take a smaller one")
+        return Trained(found.losses, found.matrix, np.array(found.gap))
+
+    def load_answer(self, arrays: Arrays) -> Trained:
+        return Trained(**arrays)
+
+    def judge(self, pass_name: str, result: np.ndarray, answer: Trained, inputs: Pairs, dtype: str) -> Verdict:
+        wanted = packed(*answer)
+        fault = check_form(pass_name, result, wanted.shape, dtype)
+        if fault:
+            return fault
+        learned = unpacked(result.astype(np.float64))
+        before, after = self._marginals(inputs)[0], self._marginals(inputs, learned)[0]
+        told = (
+            f"{recovered(before, inputs.truth):.1%} of the true pairs of letters recovered before, "
+            f"{recovered(after, inputs.truth):.1%} after; loss {learned.losses[0]:.4f} to {learned.losses[-1]:.4f}, "
+            f"gap {START_GAP:g} to {float(learned.gap):.3f}"
+        )
+        return within(pass_name, result, wanted, ALLOWED[dtype], told)
+
+    def reference(self, pass_name: str, inputs: Pairs) -> None:
+        learning.learn(*inputs.arrays.values(), **inputs.options, **inputs.parameters)
+
+    def picture(self, result: np.ndarray, inputs: Pairs) -> dict[str, Any]:
+        """The soft alignment of the first pair before and after, and its truth."""
+        rows, cols = (int(length) for length in inputs.lengths[0])
+        before, after = (
+            self._marginals(inputs, learned)[0][0, :rows, :cols] for learned in (None, unpacked(result.astype(float)))
+        )
+        return {
+            "before": np.round(before, 3).tolist(),
+            "after": np.round(after, 3).tolist(),
+            "truth": np.argwhere(inputs.truth[0] > 0.5).tolist(),
+            "rows": "".join(LETTERS[code] for code in inputs.first[0, :rows]),
+            "columns": "".join(LETTERS[code] for code in inputs.second[0, :cols]),
+        }
+
+    def _marginals(self, inputs: Pairs, learned: Learned | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """With what was learned, or with the start."""
+        matrix, gap = (start_matrix(), START_GAP) if learned is None else (learned.matrix, float(learned.gap))
+        similarity = matrix[inputs.first[:, :, None], inputs.second[:, None, :]]
+        return first_derivatives(similarity, inputs.lengths, gap, inputs.parameters["temperature"])
+
+
+def packed(losses: np.ndarray, matrix: np.ndarray, gap: np.ndarray) -> np.ndarray:
+    """What a case gives, as one vector: (steps + 401,)."""
+    return np.concatenate([losses, matrix.ravel(), np.reshape(gap, 1)])
+
+
+def unpacked(result: np.ndarray) -> Learned:
+    """The parts of it."""
+    cells = MATRIX_LETTERS**2
+    matrix = result[-cells - 1 : -1].reshape(MATRIX_LETTERS, MATRIX_LETTERS)
+    return Learned(result[: -cells - 1], matrix, result[-1])

@@ -1,0 +1,83 @@
+"""Learning to align in PyTorch: a substitution matrix and a gap score, by gradient descent through the marginals.
+
+`jax_impl.learn_alignment` has the same names with the same meaning.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import torch_impl
+from shared.reference.learning import START_GAP, Learned, start_matrix
+from shared.variants import Abilities, absent_on, fastest_variant
+from torch_impl.alignment import ABSENT
+from torch_impl.sweeps import SCANNING
+
+Tensor = torch.Tensor
+
+
+def learn(
+    first: Any,
+    second: Any,
+    truth: Any,
+    lengths: Any,
+    *,
+    steps: int = 100,
+    learning_rate: float = 8.0,
+    temperature: float = 1.0,
+    variant: str = "auto",
+    compiled: bool = False,
+) -> Learned:
+    """Learn from true alignments, by full-batch gradient descent on sum((marginals - truth)^2) / sum(truth).
+
+    Args:
+        first, second: sequences as numbers of letters from 0 to 19, (pairs, rows) and (pairs, cols).
+        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64.
+        lengths: of each pair, (pairs, 2).
+        steps, learning_rate: of the descent.
+        temperature, variant: of smith_waterman.
+        compiled: must be False: torch.compile has no second derivatives.
+
+    Returns:
+        The losses (steps,), each before its update; the matrix (20, 20) and the gap (), of truth's dtype.
+
+    Raises:
+        TypeError, ValueError: as smith_waterman, or compiled is True.
+        RuntimeError: the variant has no second derivatives.
+    """
+    if compiled:
+        raise ValueError("compiled must be False here: torch.compile has no second derivatives")
+    first, second, truth = (torch.as_tensor(array) for array in (first, second, truth))
+    at = first.long()[:, :, None], second.long()[:, None, :]
+    function = functools.partial(torch_impl.smith_waterman, variant=variant)
+    matrix = torch.as_tensor(start_matrix()).to(truth)
+    gap = truth.new_tensor(START_GAP)
+    total = truth.sum()
+    losses = []
+    with torch.enable_grad():
+        for _ in range(steps):
+            matrix, gap = (value.detach().requires_grad_() for value in (matrix, gap))
+            expected = torch_impl.marginals(function, matrix[at], lengths, gap=gap, temperature=temperature)
+            loss = ((expected - truth) ** 2).sum() / total
+            d_matrix, d_gap = torch.autograd.grad(loss, (matrix, gap))
+            losses.append(loss.detach())
+            matrix, gap = matrix.detach() - learning_rate * d_matrix, gap.detach() - learning_rate * d_gap
+    return Learned(torch.stack(losses), matrix, gap)  # pyright: ignore[reportArgumentType]
+
+
+def abilities(device: str) -> Abilities:
+    """What the benchmark may ask for."""
+    absent = absent_on(device, ABSENT) | dict.fromkeys(SCANNING, "PyTorch's scan operator has wrong second derivatives")
+    return Abilities(fastest_variant(absent), absent, ready=("wavefront", "fused"))
+
+
+def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:
+    """What the benchmark times: everything that `learn` gives, as one vector."""
+
+    def call(*arrays: Any, **parameters: Any) -> Tensor:
+        learned = learn(*arrays, variant=variant, compiled=compiled, **options, **parameters)
+        return torch.cat([part.reshape(-1) for part in learned])
+
+    return call
