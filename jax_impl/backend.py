@@ -101,24 +101,33 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
     return jax_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
-def _alignment_call(
-    problem: str, variant: str, pass_name: str, options: dict[str, Any], compiled: bool, unroll: int | None
-) -> Callable[..., jax.Array]:
-    return pass_function(pass_name, function(problem, variant, options, unroll), compiled)
+class _Alignment:
+    """An alignment as a program of the benchmark; the other problems are modules with the same two functions."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def abilities(self, device: str) -> Abilities:
+        gone = absent_on(device, absent)
+        return Abilities(fastest_variant(gone), gone, first_order, uncompiled, ready)
+
+    def call_of(
+        self, variant: str, pass_name: str, options: dict[str, Any], compiled: bool, unroll: int | None = None
+    ) -> Callable[..., jax.Array]:
+        return pass_function(pass_name, function(self._name, variant, options, unroll), compiled)
 
 
-def _alignment_abilities(device: str) -> Abilities:
-    gone = absent_on(device, absent)
-    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, ready)
-
-
-# the problems that are no alignments, each a module with `abilities` and `call_of`
-_WORKLOADS = {"linear_regression": linear_regression, "stencil": stencil, "learn_alignment": learn_alignment}
+_PROGRAMS: dict[str, Any] = {
+    **{name: _Alignment(name) for name in ALIGNMENTS},
+    "linear_regression": linear_regression,
+    "stencil": stencil,
+    "learn_alignment": learn_alignment,
+}
 
 
 def abilities(problem: str, device: str) -> Abilities:
     """What this framework says of itself for a problem."""
-    return _alignment_abilities(device) if problem in ALIGNMENTS else _WORKLOADS[problem].abilities(device)
+    return _PROGRAMS[problem].abilities(device)
 
 
 def call_of(
@@ -131,9 +140,8 @@ def call_of(
     unroll: int | None = None,
 ) -> Callable[..., jax.Array]:
     """What a case calls, with the arrays of its inputs by position and its parameters by name."""
-    if problem in ALIGNMENTS:
-        return _alignment_call(problem, variant, pass_name, options, compiled, unroll)
-    return _WORKLOADS[problem].call_of(variant, pass_name, options, compiled)
+    steps = {"unroll": unroll} if unroll else {}
+    return _PROGRAMS[problem].call_of(variant, pass_name, options, compiled, **steps)
 
 
 def wait(value: Any) -> Any:

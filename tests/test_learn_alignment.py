@@ -1,4 +1,4 @@
-"""Learning to align: the families, the vectorised reference against the reference proper, both frameworks against it."""
+"""Learning to align: the families, the vectorised reference against the reference proper, both frameworks."""
 
 import functools
 from typing import Any

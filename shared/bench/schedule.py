@@ -17,6 +17,8 @@ BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 REHEARSED_SECONDS = 0.1
 # fresh workers that time all cases; and without a number from the user as many as this in all, at least and at most
 ALL_CASES_WORKERS = 3
+# a call that takes so long, and so many times as long as another variant, is timed by the first of them alone
+DEAR_SECONDS, HOPELESS = 2.0, 10.0
 LEAST_WORKERS, MOST_WORKERS = 5, 40
 
 

@@ -10,9 +10,11 @@ import time
 from shared.bench.going import PATIENCE_SECONDS, Going
 from shared.bench.machine import busy_seconds, usable_cores
 from shared.bench.plan import Case
-from shared.bench.record import Compilation, Generation, WarmUp
+from shared.bench.record import Compilation, Generation, Record, WarmUp
 from shared.bench.schedule import (
     ALL_CASES_WORKERS,
+    DEAR_SECONDS,
+    HOPELESS,
     LEAST_WORKERS,
     MOST_WORKERS,
     block_seconds,
@@ -47,12 +49,32 @@ def measure_timed_calls(going: Going, cases: list[Case]) -> None:
 
 
 def _next_cases(going: Going, cases: list[Case], number: int) -> list[Case]:
-    """What worker `number` times: of the cases that go well, at first all, then those that can still win."""
+    """What worker `number` times: of the cases that go well, at first all, then those that can still win.
+
+    A case that takes seconds is left out from the second on where its framework is many times as fast with another.
+    """
     well = [case for case in cases if going.record.result(case).status == "ok"]
-    if number < ALL_CASES_WORKERS or going.settings.workers is not None:
+    if going.settings.workers is not None:
         return well
+    if number < ALL_CASES_WORKERS:
+        return [case for case in well if not _is_hopeless(going.record, case)]
     can_win = contenders(going.record)
     return [case for case in well if case in can_win or not going.record.result(case).blocks]
+
+
+def _is_hopeless(record: Record, case: Case) -> bool:
+    """Whether more of its times would cost minutes and decide nothing: it is slow, and its framework far faster else."""
+    own = record.result(case)
+    if not own.measured or own.time.value < DEAR_SECONDS:
+        return False
+    rivals = [
+        other
+        for other in record.results
+        if other.measured
+        and (other.case.framework, other.case.side) == (case.framework, case.side)
+        and (other.case.input, other.case.pass_name) == (case.input, case.pass_name)
+    ]
+    return any(HOPELESS * rival.time.value < own.time.value for rival in rivals)
 
 
 def _is_enough(going: Going, longest: float) -> bool:
