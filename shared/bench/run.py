@@ -71,7 +71,7 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         _begin(record, settings, {key: Facts.of(given) for key, given in inputs.items()}, environment)
         record.missing, record.absent = missing, absent
         record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
-        if not native.keeps():
+        if any(case.variant == "fused" for case in cases) and not native.keeps():
             record.notes.append(
                 f"fused: its kernels were compiled for this run only: {native.cache_folder()} cannot be written"
             )

@@ -63,7 +63,7 @@ def _next_cases(going: Going, cases: list[Case], number: int) -> list[Case]:
 
 
 def _is_hopeless(record: Record, case: Case) -> bool:
-    """Whether more of its times would cost minutes and decide nothing: it is slow, and its framework far faster else."""
+    """Whether more of its times cost minutes and decide nothing: another variant of its framework is far faster."""
     own = record.result(case)
     if not own.measured or own.time.value < DEAR_SECONDS:
         return False
