@@ -4,7 +4,7 @@ SIZES says which sizes each rung is shown, by problem, framework and dtype; each
 smith_waterman climbs the ladder in breadth. The other problems run through the same sweeps, so for them every rung has
 a size in float64, and more where they are cheap or show every option: JAX's scan_select and vmap, PyTorch's
 diagonal_loop. The variants whose derivatives are written by hand are shown all sizes with every problem, and fused
-every option at each of them.
+every option at each of them; of JAX's, which compiles every size anew, the other problems have four sizes in float64.
 
 A size is a ragged batch with poisoned padding and parameters per pair; single pairs, shared parameters, the bundled
 globins and PyTorch's compiler, which each rung meets with one problem, have tests of their own. JAX's float64 cases are
@@ -51,6 +51,8 @@ FEW_CELLS = ((1, 1), (1, 7), (7, 1), (3, 4))
 TRACED = ((7, 1), (5, 8), (63, 17))
 # as many as the affine problem has options, none of them too small for a turn
 FOUR_TURNS = ((3, 4), (4, 3), (5, 8), (8, 5))
+# in which every option has a turn where it finds something; what is too small for one gets the first
+AFFINE_TURNS = ((5, 8), (8, 5), (17, 9), (63, 17), (1, 7))
 
 # framework -> variant -> sizes in float64, sizes in float32
 Sizes = tuple[tuple[int, int], ...]
@@ -84,8 +86,8 @@ OTHERS: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
         "scan_select": (FOUR_TURNS, ONE),
         "batch_loop": (FEW, ()),
         "vmap": (ONE, ONE),
-        "wavefront": (AWKWARD_SIZES, ONE),
-        "fused": (AWKWARD_SIZES, AWKWARD_SIZES),
+        "wavefront": (FOUR, ONE),
+        "fused": (FOUR, TWO),
     },
     "torch": {
         "cell_loop": (ONE, ONE),
@@ -100,7 +102,7 @@ OTHERS: dict[str, dict[str, tuple[Sizes, Sizes]]] = {
 }
 # of the other problems, whose sweeps smith_waterman shows in both
 OF_ONE_DTYPE = {"jax": ("diagonal_loop", "scan_cond", "batch_loop"), "torch": SCANNING}
-AFFINE = OTHERS | {"jax": OTHERS["jax"] | {"vmap": (FOUR_TURNS, ONE)}}
+AFFINE = OTHERS | {"jax": OTHERS["jax"] | {"vmap": (FOUR_TURNS, ONE), "wavefront": (AFFINE_TURNS, ONE)}}
 SIZES = dict.fromkeys(PROBLEMS, OTHERS) | {"smith_waterman": SMITH_WATERMAN, "smith_waterman_affine": AFFINE}
 
 
@@ -167,7 +169,7 @@ def test_the_cases_cover_every_rung_and_every_option(problem):
     for framework, variant in (("jax", "scan_select"), ("jax", "vmap"), ("torch", "diagonal_loop"), *by_hand):
         seen = [case for case in own if (case[0], case[2]) == (framework, variant)]
         assert all(options in [case[5] for case in seen] for options in PROBLEMS[problem].options)
-        if variant != "vmap" and (variant != "scan_select" or problem == "smith_waterman"):
+        if (problem == "smith_waterman" and variant != "vmap") or framework == "torch":
             assert {size for _, _, _, size, dtype, _ in seen if dtype == "float64"} == set(AWKWARD_SIZES)
 
 
