@@ -158,7 +158,8 @@ def _listed(abilities: dict[str, dict[str, Abilities]]) -> Iterator[str]:
     """
     for problem in PROBLEMS.values():
         flags = " ".join(itertools.starmap(flag, problem.arguments.items()))
-        yield f"{problem.name}: {problem.text}; passes: {', '.join(problem.passes)}; takes {flags}"
+        takes = f"; takes {flags}" if flags else ""
+        yield f"{problem.name}: {problem.text}; passes: {', '.join(problem.passes)}{takes}"
     for ladder in dict.fromkeys(VARIANTS.values()):
         owners = [name for name in PROBLEMS if VARIANTS[name] is ladder]
         yield f"variants of {', '.join(owners)}:"

@@ -25,7 +25,7 @@ def learn(
     lengths: Any,
     *,
     steps: int = 100,
-    learning_rate: float = 8.0,
+    learning_rate: float = 20.0,
     temperature: float = 1.0,
     variant: str = "auto",
     compiled: bool = True,

@@ -12,6 +12,7 @@ import pytest
 from command_line import COMPARE, JAX, ROOT, TINY, rows, run_compare, verdicts, without
 
 from shared import native
+from shared.alignments import ALIGNMENTS
 from shared.bench.machine import usable_cores
 from shared.bench.schedule import MOST_CALLS
 from shared.problems import PROBLEMS
@@ -210,9 +211,11 @@ def test_list_shows_problems_variants_and_each_framework_s_choice():
         "passes: score, marginals, hvp; "
         "takes --gap-open --gap-extend --temperature --no-restrict-turns --no-penalize-turns"
     )
-    assert lines[len(PROBLEMS)] == f"variants of {', '.join(PROBLEMS)}:"
+    heads = [f"variants of {', '.join(ALIGNMENTS)}:", *(f"variants of {name}:" for name in list(PROBLEMS)[4:])]
+    assert [line for line in lines if line.startswith("variants of ")] == heads and lines[len(PROBLEMS)] == heads[0]
     listed = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
-    assert listed == list(variant_names("smith_waterman"))
+    every = [variant_names(name) for name in ("smith_waterman", *list(PROBLEMS)[4:])]
+    assert listed == [name for names in every for name in names]
     assert lines[-1].startswith("JAX ") and lines[-1].endswith("auto picks fused")
 
 

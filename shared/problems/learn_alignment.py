@@ -89,7 +89,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
     default_passes = ("train",)
     arguments = {  # noqa: RUF012
         "steps": Argument(100, whole("steps", 1), "steps of learning to align", "N"),
-        "learning_rate": Argument(8.0, real("learning-rate", positive=True), "length of a step down", "R"),
+        "learning_rate": Argument(20.0, real("learning-rate", positive=True), "length of a step down", "R"),
         "temperature": Argument(1.0, real("temperature", *TEMPERATURES), "of the smooth maximum", "T"),
     }
     rate = Rate("steps", "steps/s", 1.0, "A step is the loss on all pairs, its gradient, and the update.")
