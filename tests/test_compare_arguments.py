@@ -94,6 +94,7 @@ EXCLUDED = {
     "--problem stencil --gap -1": ("--gap goes with --problem smith_waterman or needleman_wunsch, not with stencil"),
     "--problem stencil --epochs 3": "--epochs goes with --problem linear_regression, not with stencil",
     "--problem stencil --variant vmap": "unknown variant 'vmap' of stencil; known: cell_loop, column_convolve, ",
+    "--problem stencil --variant auto": "unknown variant 'auto' of stencil; known: cell_loop, ",
     "--problem stencil --pass score": "unknown pass 'score' of stencil; known: value, gradient",
     "--problem stencil --size 64": "a size of stencil is HEIGHTxWIDTH, such as 64x32, got '64'",
     "--problem stencil --size 2x5": "a stencil has a height of at least 3, got 2",

@@ -22,7 +22,7 @@ from shared.bench.schedule import LEAST_WORKERS
 from shared.problems import PROBLEMS
 from shared.problems.problem import Argument
 from shared.sequences import matrix_names
-from shared.variants import VARIANTS
+from shared.variants import variant_names
 
 # what --sweep without sizes stands for
 _USUAL = ()
@@ -217,10 +217,10 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> S
     """Check what concerns several options, and fill in what the machine decides."""
     given = vars(options)
     problem = PROBLEMS[options.problem]
-    known = tuple(variant.name for variant in VARIANTS[problem.name])
+    known = (*variant_names(problem.name), *(["auto"] if problem.has_auto else []))
     for name in options.variant or ():
-        if name not in (*known, "auto"):
-            parser.error(f"unknown variant {name!r} of {problem.name}; known: {', '.join((*known, 'auto'))}")
+        if name not in known:
+            parser.error(f"unknown variant {name!r} of {problem.name}; known: {', '.join(known)}")
     for name in options.passes or ():
         if name not in problem.passes:
             parser.error(f"unknown pass {name!r} of {problem.name}; known: {', '.join(problem.passes)}")

@@ -128,6 +128,7 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
     arguments: dict[str, Argument]
     rate: Rate
     sizes: Sizes
+    has_auto = False  # whether a framework picks a variant by itself
     takes_sequences = False  # --input, --matrix and --batch
     has_picture = False  # --picture
 
