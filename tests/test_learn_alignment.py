@@ -16,7 +16,7 @@ from shared.problems.families import LETTERS, families
 from shared.problems.learn_alignment import ALLOWED, Pairs, packed, unpacked
 from shared.problems.problem import UnusableInput
 from shared.reference import learning
-from shared.variants import variant_names
+from shared.variants import keyword_defaults, variant_names
 
 MODULES = {"jax": jax_impl.learn_alignment, "torch": torch_impl.learn_alignment}
 PROBLEM = PROBLEMS["learn_alignment"]
@@ -213,3 +213,11 @@ def test_another_shape_keeps_what_is_inside():
     assert after.shape == (*given.shape[:2], given.shape[2] - 1)
     assert (after.lengths[:, 1] <= after.shape[2]).all() and after.second.shape == (4, after.shape[2])
     assert given.work == after.work == 100
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_not_asked_for_has_the_default_of_the_function(framework: str):
+    defaults = keyword_defaults(MODULES[framework].learn)
+    assert {name: argument.default for name, argument in PROBLEM.arguments.items()} == {
+        name: value for name, value in defaults.items() if name != "compiled"
+    }

@@ -17,7 +17,7 @@ from shared.problems import PROBLEMS
 from shared.problems.linear_regression import ALLOWED, NOISE, TRUE_A, TRUE_B, Points
 from shared.problems.problem import UnusableInput
 from shared.reference.linear_regression import START, fit, least_squares
-from shared.variants import variant_names
+from shared.variants import keyword_defaults, variant_names
 
 MODULES = {"jax": jax_impl.linear_regression, "torch": torch_impl.linear_regression}
 NAMES = variant_names("linear_regression")
@@ -193,3 +193,11 @@ def test_another_shape_has_a_point_less_and_the_work_is_the_epochs():
     assert np.array_equal(given.resized.x, given.x[:-1]) and np.array_equal(given.resized.y, given.y[:-1])
     assert given.work == given.resized.work == 77
     assert points(1).resized.shape == (2,)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_not_asked_for_has_the_default_of_the_function(framework: str):
+    defaults = keyword_defaults(MODULES[framework].fit)
+    assert {name: argument.default for name, argument in PROBLEM.arguments.items()} == {
+        name: value for name, value in defaults.items() if name != "compiled"
+    }

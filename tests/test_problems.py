@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from shared import reference
+from shared.alignments import ALIGNMENTS
 from shared.bench.plan import Settings
 from shared.problems import PROBLEMS
 from shared.problems.alignment_inputs import SWEEP_BATCH, AlignmentInputs
@@ -148,7 +149,7 @@ def test_parameters_and_options_come_from_the_settings():
         assert given.options == {"end": "match"}
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("problem", ALIGNMENTS)
 def test_what_is_not_asked_for_has_the_default_of_the_public_function(problem: str):
     (given,) = PROBLEMS[problem].inputs(Settings(input="random", size=(2, 2), batch=1)).values()
     defaults = keyword_defaults(getattr(reference, problem))

@@ -72,6 +72,7 @@ RECORDS = {
         references={("single", "score"): [0.5, 0.25], ("batch", "hvp"): [2.0, 1.0]},
         speed=blocks([0.005, 0.006], workers=2),
         generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
+        pictures={"batch": {"before": [[0.1, 0.2]], "after": [[0.9, 0.0]], "truth": [[0, 0]], "by": "JAX fused"}},
         notes=["the budget was spent"],
         resumed_by=["python compare.py --resume run.json"],
     ),
@@ -172,8 +173,9 @@ def without(stored: dict[str, Any], *path: Any) -> Any:
     return stored
 
 
-# records without generations were written before there were any
-TOP = [name for name in as_read(RECORDS["everything"]) if name not in ("schema_version", "generations")]
+# records without these were written before there were any
+_LATER = ("generations", "pictures")
+TOP = [name for name in as_read(RECORDS["everything"]) if name not in ("schema_version", *_LATER)]
 WITHIN = [
     ("settings", "sweep"), ("inputs", "batch", "sha256"), ("inputs", "batch", "shape"), ("absent", 0, "reason"),
     ("numpy", 0, "seconds"), ("speed", 0, "worker"), ("cases", 0, "framework"), ("cases", 0, "blocks", 0, "round"),
@@ -195,6 +197,10 @@ def test_a_record_with_something_missing_is_not_read(path: tuple[Any, ...]):
         (("cases", 1, "blocks", 0, "seconds", 0), -1.0),
         (("cases", 1, "blocks", 0, "seconds", 0), "0.1"),
         (("generations", 0, "seconds"), "long"),
+        (("pictures", "batch", "after"), [[0.5]]),
+        (("pictures", "batch", "before"), "dark"),
+        (("pictures", "batch", "truth"), [[1, 2, 3]]),
+        (("pictures", "batch", "by"), 3),
     ],
     ids=str,
 )
