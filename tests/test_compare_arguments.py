@@ -156,6 +156,7 @@ def test_an_argument_of_another_problem_is_refused(end_of: Callable[..., Ended],
 
 def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settings]):
     values = {"gap": -2.5, "gap_open": -9.0, "gap_extend": -0.5, "temperature": 2.0, "end": "match"}
+    values |= {"epochs": 7, "steps": 3, "learning_rate": 0.5}
     for name, problem in PROBLEMS.items():
         given = {key: values.get(key, False) for key in problem.arguments}
         words = [
