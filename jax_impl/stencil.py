@@ -42,7 +42,8 @@ def _cell_loop(w: jax.Array) -> jax.Array:
     a = jnp.zeros((height, width + 1), w.dtype).at[:, 0].set(1)
     for j in range(width):
         for i in range(1, height - 1):
-            a = a.at[i, j + 1].set(sum(a[k, j] * w[k, j] for k in (i - 1, i, i + 1)))
+            cell = a[i - 1, j] * w[i - 1, j] + a[i, j] * w[i, j] + a[i + 1, j] * w[i + 1, j]
+            a = a.at[i, j + 1].set(cell)
     return a
 
 

@@ -27,7 +27,7 @@ from torch_impl.compiler import compiled as compile_function
 NAME = "torch"
 TITLE = "PyTorch"
 absent = ABSENT
-first_order = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
+first_order: dict[str, str] = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
 uncompiled = {"hvp": "torch.compile has no second derivatives"}
 # these have no use for torch.compile around them: what they do is one operator
 ready: tuple[str, ...] = ("wavefront", "fused")

@@ -78,6 +78,6 @@ def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: boo
 
     def call(*arrays: Any, **parameters: Any) -> Tensor:
         learned = learn(*arrays, variant=variant, compiled=compiled, **options, **parameters)
-        return torch.cat([part.reshape(-1) for part in learned])
+        return torch.cat([torch.as_tensor(part).reshape(-1) for part in learned])
 
     return call

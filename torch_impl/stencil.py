@@ -61,7 +61,10 @@ def _cell_loop(w: Tensor) -> Tensor:
     columns = [[one] * height]
     for j in range(width):
         before, weights = columns[-1], w[:, j].unbind()
-        inner = [sum(before[k] * weights[k] for k in (i - 1, i, i + 1)) for i in range(1, height - 1)]
+        inner = [
+            before[i - 1] * weights[i - 1] + before[i] * weights[i] + before[i + 1] * weights[i + 1]
+            for i in range(1, height - 1)
+        ]
         columns.append([zero, *inner, zero])
     return torch.stack([torch.stack(column) for column in columns], dim=1)
 

@@ -190,7 +190,7 @@ def _arguments() -> dict[str, Argument]:
 
 def _add_argument(parser: argparse.ArgumentParser, name: str, argument: Argument) -> None:
     owners = [problem for problem in PROBLEMS.values() if name in problem.arguments]
-    if argument.is_switch:
+    if argument.parse is None:
         parser.add_argument(flag(name, argument), dest=name, action="store_false", default=None, help=argument.help)
         return
     defaults: dict[str, list[str]] = {}

@@ -77,4 +77,5 @@ def _choose(inputs: AlignmentInputs, cells: int) -> tuple[np.ndarray, np.ndarray
 
 def answer_of(arrays: Mapping[str, np.ndarray]) -> Answer:
     """An answer from those of its fields that are not None."""
-    return Answer(**{"hvp": None} | dict(arrays) | {"is_cut": bool(arrays["is_cut"])})
+    known = {name: arrays[name] for name in ("pairs", "lengths", "largest", "score", "marginals")}
+    return Answer(**known, is_cut=bool(arrays["is_cut"]), hvp=arrays.get("hvp"))

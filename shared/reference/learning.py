@@ -47,7 +47,7 @@ def learn(
             off = marginals - truth
             losses.append(np.sum(off**2) / total)
             along = similarity + 1j * _STEP * (2 * off / total)
-            changes = [value.imag / _STEP for value in first_derivatives(along, lengths, gap, temperature)]
+            changes = [np.imag(value) / _STEP for value in first_derivatives(along, lengths, gap, temperature)]
             slope = np.zeros_like(matrix)
             np.add.at(slope, at, changes[0])
             matrix = matrix - learning_rate * slope
@@ -78,7 +78,7 @@ def first_derivatives(
     for d in range(count):
         choices = np.stack([h[d, :, :-1] + s[d], h[d + 1, :, 1:] + gap, h[d + 1, :, :-1] + gap, s[d]])
         smooth = _smooth_maximum(choices, temperature)
-        possible = is_cell[d] & (smooth.real > _LOWEST / 2)
+        possible = is_cell[d] & (np.real(smooth) > _LOWEST / 2)
         h[d + 2, :, 1:] = np.where(possible, smooth, _LOWEST)
         shares[:, d] = np.where(possible, np.exp((choices - smooth) / temperature), 0.0)
 
@@ -109,5 +109,5 @@ def recovered(marginals: np.ndarray, truth: np.ndarray) -> float:
 
 def _smooth_maximum(values: np.ndarray, temperature: float) -> np.ndarray:
     """Over the first axis; of complex numbers the largest real part is taken off."""
-    highest = values[np.argmax(values.real, axis=0), *np.indices(values.shape[1:])]
+    highest = values[np.argmax(np.real(values), axis=0), *np.indices(values.shape[1:])]
     return highest + temperature * np.log(np.exp((values - highest) / temperature).sum(axis=0))
