@@ -141,7 +141,7 @@ def _power(power: Power | None) -> str:
     if power is None:
         return NOTHING
     off = f" (off by up to {power.largest_factor:.2g} times)" if power.largest_factor > _STRAIGHT else ""
-    return f"{power.exponent:.2f}{off}"
+    return f"{round(power.exponent, 2) + 0.0:.2f}{off}"  # never -0.00
 
 
 def input_table(record: Record) -> Table:
