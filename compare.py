@@ -32,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     request, settings = parse(given)
+    if sys.stdout is None and not request.outputs:
+        return _fail("standard output is closed and no file is asked for: nothing would be seen of it")
     try:
         for option, path in request.written.items():
             check_writable(option, path)
@@ -88,14 +90,12 @@ def _measure(settings: Settings, record: Record, request: Request) -> int:
     for problem in problems:
         failed = _fail(problem)
         code = code or failed
-    print(report(record))
-    return code or (1 if record.went_wrong else 0)
+    return _print(report(record)) or code or (1 if record.went_wrong else 0)
 
 
 def _show(records: list[Record], request: Request) -> int:
     """Recorded runs again, as text and as what else was asked for."""
-    print("\n\n\n".join(report(record) for record in records))
-    code = 0
+    code = _print("\n\n\n".join(report(record) for record in records))
     for problem in write_reports(records, request.report, request.markdown, request.picture):
         code = _fail(problem)
     return code
@@ -118,6 +118,19 @@ def _read(path: Path) -> Record:
         raise UnreadableRecord(f"cannot read {path}: {error}") from None
 
 
+def _print(text: str) -> int:
+    """To standard output; to standard error if that has no room, so that nothing measured is lost."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _leave_standard_output()
+        _say(text)
+        return _fail(f"cannot print the table to standard output: {error.strerror}")
+    return 0
+
+
 def _fail(text: str) -> int:
     _say(f"compare.py: error: {text}")
     return 2
@@ -125,7 +138,9 @@ def _fail(text: str) -> int:
 
 def _say(text: str) -> None:
     """To standard error, whose reader may have gone."""
-    with contextlib.suppress(BrokenPipeError):
+    if sys.stderr is None:  # print would take standard output instead
+        return
+    with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 

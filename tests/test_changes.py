@@ -210,6 +210,18 @@ def test_a_framework_that_only_one_run_has_is_warned_of():
     assert found == "the environments differ: torch was 1.2.3"
 
 
+def test_what_was_asked_for_otherwise_is_named():
+    old, new = record(steady(VMAP, 0.25)), record(steady(VMAP, 0.25))
+    assert old.settings is not None
+    new.settings = replace(old.settings, problem="free_gap", dtype="float64")
+    new.inputs = {name: replace(given, parameters={"gap": -2.0}) for name, given in new.inputs.items()}
+    assert warnings(old, new)[:3] == [
+        "the problem differs: smith_waterman in the old run, free_gap in the new one",
+        "the dtype differs: float32 in the old run, float64 in the new one",
+        "gap differs: -1.0 in the old run, -2.0 in the new one",
+    ]
+
+
 def test_an_input_that_is_not_the_same_is_warned_of():
     other = record(steady(VMAP, 0.25), inputs={"batch": hand_made.facts("four pairs", (4, 6, 7))})
     assert warnings(record(steady(VMAP, 0.25)), other) == [

@@ -1,6 +1,7 @@
 """Whole runs of compare.py: what is printed where, what is written, and that the parent stays light."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from command_line import COMPARE, JAX, ROOT, TINY, rows, run_compare, verdicts, without
+from command_line import COMPARE, JAX, ROOT, SECONDS, TINY, rows, run_compare, verdicts, without
 
 from shared import native
 from shared.alignments import ALIGNMENTS
@@ -316,6 +317,41 @@ def test_without_a_cuda_device_there_is_a_line_for_each_framework_and_exit_code_
     jax, torch = done.stderr.splitlines()[-2:]
     assert jax.startswith("JAX ") and "sees no cuda device (" in jax and "install jax[cuda13]" in jax
     assert torch.startswith("PyTorch ") and "sees no cuda device (" in torch and "install a CUDA build" in torch
+
+
+FUSED = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--json")
+
+
+def shell(arguments: tuple[str, ...], redirected: str) -> CompletedProcess[str]:
+    """compare.py with its standard streams redirected by a shell."""
+    line = " ".join([shlex.quote(word) for word in (sys.executable, COMPARE, *arguments)] + [redirected])
+    return subprocess.run(["sh", "-c", line], capture_output=True, text=True, timeout=SECONDS, cwd=ROOT)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_table_that_cannot_be_printed_goes_to_standard_error(tmp_path: Path):
+    done = shell((*TINY, *FUSED, str(tmp_path / "run.json")), "> /dev/full")
+    assert done.returncode == 2 and "score: only JAX (vmap, " in done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "compare.py: error: cannot print the table to standard output: No space left on device"
+    )
+
+
+def test_without_standard_output_and_without_a_file_nothing_is_begun():
+    done = shell(TINY, ">&-")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "compare.py: error: standard output is closed and no file is asked for: nothing would be seen of it\n"
+    )
+
+
+@pytest.mark.parametrize("where", ["2>&-", "2>/dev/full"])
+def test_a_standard_error_that_nobody_reads_costs_nothing(tmp_path: Path, where: str):
+    if "full" in where and not Path("/dev/full").exists():
+        pytest.skip("no device that is always full")
+    done = shell((*TINY, *FUSED, str(tmp_path / "run.json")), where)
+    assert done.returncode == 0
+    assert done.stdout.startswith("smith_waterman: ") and json.loads((tmp_path / "run.json").read_text())["finished"]
 
 
 def test_a_reader_that_closes_the_pipe_ends_it_quietly():

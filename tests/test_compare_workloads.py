@@ -56,6 +56,10 @@ def test_a_stencil_is_climbed_with_the_compiler_off_and_on(tmp_path: Path):
         "value, weights of 4 x 3, seed 0",
         "gradient, weights of 4 x 3, seed 0",
     ]
+    rungs = [line.split("  ") for line in done.stdout.splitlines() if line.startswith("scan_sum")]
+    assert [sum(cell.strip().endswith("s") for cell in rung) for rung in rungs] == [4, 4]
+    numpy_rows = [line for line in done.stdout.splitlines() if line.startswith("NumPy  ")]
+    assert len(numpy_rows) == 2 and all(row.rstrip().endswith("s") for row in numpy_rows)
     stored = json.loads((tmp_path / "run.json").read_text())
     assert len(stored["cases"]) == 5 * 2 * 2 and len(stored["numpy"]) == 2
     assert all(case["status"] == "ok" for case in stored["cases"])

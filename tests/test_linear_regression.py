@@ -105,7 +105,7 @@ def test_no_epoch_leaves_the_start(framework: str, variant: str):
 
 
 @settings(max_examples=15, deadline=None, derandomize=True)
-@given(count=st.integers(1, 12), epochs=st.integers(1, 5), rate=st.floats(1e-3, 0.4), seed=st.integers(0, 99))
+@given(count=st.integers(2, 12), epochs=st.integers(1, 5), rate=st.floats(1e-3, 0.4), seed=st.integers(0, 99))
 def test_both_frameworks_take_the_same_steps(count: int, epochs: int, rate: float, seed: int):
     given = points(count, seed=seed)
     options = {"epochs": epochs, "learning_rate": rate}
@@ -164,9 +164,16 @@ def test_bad_arguments_get_the_same_error_from_both(framework: str, name: str):
 # the problem of the benchmark
 
 
-def test_a_learning_rate_that_runs_away_is_refused_before_anything_is_measured():
+@pytest.mark.parametrize("epochs", [20, 10_000])
+def test_a_learning_rate_that_runs_away_is_refused_before_anything_is_measured(epochs: int):
     with pytest.raises(UnusableInput, match="runs away with a learning rate of 3: take a smaller one"):
-        PROBLEM.answer(points(arguments={"learning_rate": 3.0}), ["train"])
+        PROBLEM.answer(points(arguments={"learning_rate": 3.0, "epochs": epochs}), ["train"])
+
+
+def test_a_few_short_steps_far_from_the_end_are_not_running_away():
+    for seed in range(20):
+        given = points(3, seed=seed, arguments={"learning_rate": 1e-3, "epochs": 1})
+        assert np.isfinite(PROBLEM.answer(given, ["train"]).descent).all()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -192,7 +199,8 @@ def test_another_shape_has_a_point_less_and_the_work_is_the_epochs():
     given = points(5, arguments={"epochs": 77})
     assert np.array_equal(given.resized.x, given.x[:-1]) and np.array_equal(given.resized.y, given.y[:-1])
     assert given.work == given.resized.work == 77
-    assert points(1).resized.shape == (2,)
+    with pytest.raises(UnusableInput, match="a line takes at least 2 points, got 1"):
+        points(1)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

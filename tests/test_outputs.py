@@ -178,6 +178,18 @@ def test_the_record_is_kept_after_every_step(tmp_path: Path):
     assert keep.finish() == [] and Record.read(path) == kept
 
 
+def test_what_an_earlier_run_left_stays_until_something_is_measured(tmp_path: Path):
+    path, kept = tmp_path / "run.json", made()
+    path.write_text("an earlier run")
+    kept.results.clear()
+    keep = Keeper(kept, path)
+    keep()
+    assert keep.finish() == [] and path.read_text() == "an earlier run"
+    kept.results.append(steady(case("jax", "vmap"), 0.25))
+    keep()
+    assert Record.read(path) == kept
+
+
 def test_without_a_path_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     keep = Keeper(made(), None)

@@ -93,6 +93,7 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
     for text in different_environments(old.environment, new.environment):
         if not text.startswith("git_commit "):  # that is what one compares
             yield f"the environments differ: {text}"
+    yield from _different_settings(old, new)
     for name in old.inputs:
         if name in new.inputs and old.inputs[name] != new.inputs[name]:
             yield f"the input {name} is not the same: its cases are not compared"
@@ -102,6 +103,20 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
             f"the machine itself was {abs(change):.0%} {'slower' if change > 0 else 'faster'} in the new run, "
             "by the same plain Python work in both"
         )
+
+
+def _different_settings(old: Record, new: Record) -> Iterator[str]:
+    """What was asked for that makes them two different things."""
+    if old.settings is None or new.settings is None:
+        return
+    for name in ("problem", "device", "dtype", "threads"):
+        asked = [getattr(record.settings, name) for record in (old, new)]
+        if asked[0] != asked[1]:
+            yield f"the {name} differs: {asked[0]} in the old run, {asked[1]} in the new one"
+    given = [next((f.parameters | f.options for f in r.inputs.values()), {}) for r in (old, new)]
+    for name in given[0].keys() & given[1].keys():
+        if given[0][name] != given[1][name]:
+            yield f"{name} differs: {given[0][name]} in the old run, {given[1][name]} in the new one"
 
 
 def _machine_change(old: Record, new: Record) -> float | None:

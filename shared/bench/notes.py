@@ -97,6 +97,8 @@ def _steadiness(record: Record, passed: list[Result]) -> Iterable[str]:
     if slow:
         yield f"too slow for a warm-up that shows whether times have settled: {', '.join(slow)}"
     others = record.others_cores
+    if others is None and any(entry.others is not None for entry in record.generations):
+        yield "calls were timed for less than a second: what other programs took of the cores meanwhile is not known"
     if others is not None and record.settings is not None:
         yield f"other programs kept {others:.2f} of {record.settings.threads} cores busy while calls were timed"
     speeds = all_seconds(record.speed)

@@ -45,6 +45,8 @@ class Keeper:
     def __init__(self, record: Record, path: Path | None) -> None:
         self._record, self._path = record, path
         self._has_warned = False
+        # what an earlier run left there stays until this one has something to put in its place
+        self._waits = path is not None and path.exists() and not record.results
 
     def __call__(self) -> None:
         problem = self._write()
@@ -59,6 +61,9 @@ class Keeper:
 
     def _write(self) -> str | None:
         if self._path is None:
+            return None
+        self._waits = self._waits and not any(result.cold or result.reason for result in self._record.results)
+        if self._waits:
             return None
         try:
             self._record.write(self._path)

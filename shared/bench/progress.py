@@ -1,5 +1,6 @@
 """What a run shows while it goes on, on standard error: a display that moves on a terminal, plain lines elsewhere."""
 
+import contextlib
 import sys
 import time
 from types import TracebackType
@@ -40,8 +41,11 @@ class Lines:
         pass
 
     def say(self, line: str) -> None:
-        """Print it."""
-        print(line, file=sys.stderr, flush=True)
+        """Print it, if there is somebody to read it: what is measured does not hang on that."""
+        if sys.stderr is None:  # closed from the start; print would take standard output instead
+            return
+        with contextlib.suppress(OSError, ValueError):
+            print(line, file=sys.stderr, flush=True)
 
     def begin(self, what: str, steps: int) -> None:
         """A heading."""
@@ -133,4 +137,4 @@ class Display:
 
 def progress_for_here() -> Lines | Display:
     """A display if standard error is a terminal."""
-    return Display() if sys.stderr.isatty() else Lines()
+    return Display() if sys.stderr is not None and sys.stderr.isatty() else Lines()

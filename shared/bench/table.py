@@ -109,14 +109,19 @@ def _ladder(record: Record) -> list[str]:
         for name, given in record.inputs.items():
             rows = _ladder_rows(record, pass_name, name)
             headers = ["variant"]
-            for name in record.auto:
-                title = FRAMEWORKS[name]
+            for framework in _frameworks(record):
+                title = FRAMEWORKS[framework]
                 headers += [f"{title}\njit off\n{call}" for call in ("first", "second")]
                 headers += [f"{title}\njit on\n{call}" for call in ("first", "second")]
             columns = ("left", *["right"] * (len(headers) - 1))
             table = tabulate(rows, headers=headers, disable_numparse=True, colalign=columns)
             tables.append(f"{pass_name}, {given.text}\n\n{table}")
     return tables
+
+
+def _frameworks(record: Record) -> list[str]:
+    """Those that were measured."""
+    return list(record.environment["frameworks"])
 
 
 def _ladder_rows(record: Record, pass_name: str, name: str) -> list[list[str]]:
@@ -128,10 +133,10 @@ def _ladder_rows(record: Record, pass_name: str, name: str) -> list[list[str]]:
     rows = []
     seconds = record.references.get((name, pass_name))
     if seconds:
-        rows.append(["NumPy", *([duration(value) for value in seconds] + ["", ""]) * len(record.auto)])
+        rows.append(["NumPy", *([duration(value) for value in seconds] + ["", ""]) * len(_frameworks(record))])
     for variant in dict.fromkeys(variant for variant, _, _ in cells):
         row = [variant]
-        for framework in record.auto:
+        for framework in _frameworks(record):
             for compiled in (False, True):
                 row += _ladder_cell(cells.get((variant, framework, compiled)))
         rows.append(row)

@@ -82,6 +82,8 @@ def _is_enough(going: Going, longest: float) -> bool:
     settings, record = going.settings, going.record
     number = len(record.generations)
     if settings.workers is not None:
+        if number >= settings.workers == 1:
+            record.notes.append("1 fresh process of each framework: the intervals know nothing of that one's luck")
         return number >= settings.workers
     estimates = deciding(record)
     precise = is_precise(estimates, settings)

@@ -79,9 +79,13 @@ class Worker:
                 raise Unavailable(text, device_problem=False) from None
             raise
         if hello is None or hello["event"] != "hello":
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed its output, so it is at its end
+                self._process.wait(1.0)
+            code = self._process.returncode
             self.stop()
             if hello is None:
-                raise Unavailable(f"{FRAMEWORKS[framework]} did not start: {self._last_words()}", device_problem=False)
+                how = f"it was killed by {signal.Signals(-code).name}" if code and code < 0 else self._last_words()
+                raise Unavailable(f"{FRAMEWORKS[framework]} did not start: {how}", device_problem=False)
             raise Unavailable(hello["reason"], hello["device_problem"])
         self.abilities = {problem: Abilities(**able) for problem, able in hello["abilities"].items()}
         self.environment: dict[str, Any] = hello["environment"]

@@ -30,6 +30,7 @@ POINTS = 1000
 TRUE_A, TRUE_B, NOISE = 2.0, 1.0, 0.5
 # how far a and b may be from those of NumPy's gradient descent: in float32 late updates fall below the rounding
 ALLOWED = {"float32": 5e-4, "float64": 1e-10}
+_AWAY = 10.0
 # the compiler is part of these; nothing is to be put around any variant
 _COMPILED = ("jit_step", "compiled_loop")
 
@@ -89,6 +90,8 @@ class LinearRegression(Problem[Points, Fitted]):
         learning_rate, epochs = values["learning_rate"], values["epochs"]
 
         def made(points: int) -> Points:
+            if points < 2:
+                raise UnusableInput(f"a line takes at least 2 points, got {points}")
             generator = np.random.default_rng(settings.seed)
             x = generator.random(points)
             y = TRUE_A * x + TRUE_B + NOISE * generator.standard_normal(points)
@@ -112,10 +115,12 @@ class LinearRegression(Problem[Points, Fitted]):
 
     def answer(self, inputs: Points, passes: Sequence[str]) -> Fitted:
         descent = _fit(inputs)
-        if not np.isfinite(descent).all():
+        best = least_squares(inputs.x, inputs.y)
+        # it begins less than this away, and goes nearer with every step that is not too long
+        if not np.abs(descent - best).max() < _AWAY * (1 + np.abs(best).max()):
             rate = inputs.parameters["learning_rate"]
             raise UnusableInput(f"gradient descent runs away with a learning rate of {rate:g}: take a smaller one")
-        return Fitted(descent, least_squares(inputs.x, inputs.y))
+        return Fitted(descent, best)
 
     def load_answer(self, arrays: Arrays) -> Fitted:
         return Fitted(**arrays)
