@@ -9,6 +9,7 @@ Whatever is wrong with a file or a name is told in one line, as a SequenceError.
 """
 
 import io
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -138,19 +139,29 @@ def pair_batch(
     }
     lengths = np.array([[len(codes[i]) for i in pair] for pair in pairs], dtype=np.int32).reshape(-1, 2)  # (batch, 2)
     rows, cols = (int(longest) for longest in lengths.max(axis=0, initial=0))
+    shape = (len(pairs), rows, cols)
+    too_large = SequenceError(f"{_file(source)}: expected pairs that fit into memory, got float32 of shape {shape}")
+    if 4 * math.prod(shape) > _available_bytes():  # a system may promise it all the same, and kill who takes it
+        raise too_large
     try:
-        similarity = np.zeros((len(pairs), rows, cols), dtype=np.float32)
+        similarity = np.zeros(shape, dtype=np.float32)
     except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
-        shape = (len(pairs), rows, cols)
-        raise SequenceError(
-            f"{_file(source)}: expected pairs that fit into memory, got float32 of shape {shape}"
-        ) from None
+        raise too_large from None
     for scores, (first, second) in zip(similarity, pairs, strict=True):
         # All letters against the second sequence, then one row of that for each letter of the first: whole rows are
         # copied instead of single cells looked up.
         profile = matrix.scores.take(codes[second], axis=1)  # (letters, len(second))
         scores[: len(codes[first]), : len(codes[second])] = profile.take(codes[first], axis=0)
     return similarity, lengths
+
+
+def _available_bytes() -> float:
+    """Memory that the system can give without taking it from others; no limit where it does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return math.inf
+    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), math.inf)
 
 
 def _load(name: str) -> substitution_matrices.Array:

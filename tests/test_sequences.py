@@ -401,6 +401,17 @@ def test_records_of_no_pair_are_not_looked_at() -> None:
     assert similarity.shape == (1, 7, 1)
 
 
+def test_pairs_that_the_system_would_be_killed_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [(0, 0)] * 100
+    records = [Record("short", "A" * 50)]
+    monkeypatch.setattr(sequences, "_available_bytes", lambda: 4.0 * 100 * 50 * 50)
+    assert pair_batch(records, pairs, substitution_matrix("BLOSUM62"), "x.fasta")[0].shape == (100, 50, 50)
+    monkeypatch.setattr(sequences, "_available_bytes", lambda: 4.0 * 100 * 50 * 50 - 1)
+    assert message_of(lambda: pair_batch(records, pairs, substitution_matrix("BLOSUM62"), "x.fasta")) == (
+        "'x.fasta': expected pairs that fit into memory, got float32 of shape (100, 50, 50)"
+    )
+
+
 def test_pairs_too_large_for_memory_are_told() -> None:
     records = [Record("long", "A" * 9_000_000)]  # more bytes than 47 bits can address
     assert message_of(lambda: pair_batch(records, [(0, 0)], substitution_matrix("BLOSUM62"), Path("x.fasta"))) == (
