@@ -46,6 +46,8 @@ def picture_file(records: Sequence[Record]) -> str:
             _draw(axes, shown, when, "#2563eb", "#111827")
             axes.set_title(f"{when} learning", color="#111827")
             axes.tick_params(labelcolor="#4b5563", color="#9ca3af")
+            for spine in axes.spines.values():  # the style's colours stand in for those of a page
+                spine.set_color("#9ca3af")
             axes.xaxis.label.set_color("#4b5563")
             axes.yaxis.label.set_color("#4b5563")
         figure.tight_layout()
