@@ -6,6 +6,7 @@
 import contextlib
 import functools
 import importlib.metadata
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ from jax_impl.alignment import ABSENT, align
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
 from shared.bench.measure import CompileTimes, covered
-from shared.variants import Abilities, absent_on, fastest_variant, keyword_defaults
+from shared.bench.programs import programs
+from shared.variants import Abilities, keyword_defaults
 
 NAME = "jax"
 TITLE = "JAX"
@@ -101,28 +103,9 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
     return jax_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
-class _Alignment:
-    """An alignment as a program of the benchmark; the other problems are modules with the same two functions."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def abilities(self, device: str) -> Abilities:
-        gone = absent_on(device, absent)
-        return Abilities(fastest_variant(gone), gone, first_order, uncompiled, ready)
-
-    def call_of(
-        self, variant: str, pass_name: str, options: dict[str, Any], compiled: bool, unroll: int | None = None
-    ) -> Callable[..., jax.Array]:
-        return pass_function(pass_name, function(self._name, variant, options, unroll), compiled)
-
-
-_PROGRAMS: dict[str, Any] = {
-    **{name: _Alignment(name) for name in ALIGNMENTS},
-    "linear_regression": linear_regression,
-    "stencil": stencil,
-    "learn_alignment": learn_alignment,
-}
+_PROGRAMS = programs(
+    sys.modules[__name__], linear_regression=linear_regression, stencil=stencil, learn_alignment=learn_alignment
+)
 
 
 def abilities(problem: str, device: str) -> Abilities:

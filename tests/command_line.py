@@ -8,11 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from shared.bench.plan import PASSES
 from shared.bench.record import Record
+from shared.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[1]
 COMPARE = str(ROOT / "compare.py")
+PASSES = tuple(dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.passes))
 # the least that has an interval: one fresh worker, two rounds
 TINY = (
     *("--input", "random", "--size", "6x7", "--batch", "3", "--threads", "1"),

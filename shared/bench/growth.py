@@ -55,9 +55,9 @@ def growths(record: Record) -> list[Growth]:
     return [growth for growth in found if growth.first_call or growth.call]
 
 
-def sizes(record: Record) -> tuple[float, float]:
+def sizes(record: Record) -> tuple[int, int]:
     """The smallest and the largest of the sweep, in the units of the problem's axis."""
-    extents = [_extent(record, name) for name in record.inputs]
+    extents = [extent(record, name) for name in record.inputs]
     return min(extents), max(extents)
 
 
@@ -72,7 +72,7 @@ def fitted(points: list[tuple[float, float]]) -> Power | None:
 
 
 def _power(record: Record, results: list[Result], value: Callable[[Result], float | None]) -> Power | None:
-    points = [(_extent(record, result.case.input), value(result)) for result in results]
+    points = [(extent(record, result.case.input), value(result)) for result in results]
     return fitted([(size, seconds) for size, seconds in points if seconds is not None and seconds > 0])
 
 
@@ -85,7 +85,8 @@ def _compiling(result: Result) -> float | None:
     return result.cold.seconds - result.time.value
 
 
-def _extent(record: Record, name: str) -> float:
+def extent(record: Record, name: str) -> int:
+    """How large an input is, in the units of the problem's axis."""
     assert record.settings is not None
     facts = record.inputs[name]
     return PROBLEMS[record.settings.problem].extent(facts.shape, facts.work)

@@ -9,7 +9,6 @@ from shared.problems.problem import BATCH, DATA, SINGLE
 from shared.variants import Abilities, variant_names
 
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
-PASSES = tuple(dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.passes))
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
         if fault:
             return fault
         learned = unpacked(result.astype(np.float64))
-        before, after = self._marginals(inputs)[0], self._marginals(inputs, learned)[0]
+        before, after = self._marginals(inputs), self._marginals(inputs, learned)
         told = (
             f"{recovered(before, inputs.truth):.1%} of the true pairs of letters recovered before, "
             f"{recovered(after, inputs.truth):.1%} after; loss {learned.losses[0]:.4f} to {learned.losses[-1]:.4f}, "
@@ -158,7 +158,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
         """The soft alignment of the first pair before and after, and its truth."""
         rows, cols = (int(length) for length in inputs.lengths[0])
         before, after = (
-            self._marginals(inputs, learned)[0][0, :rows, :cols] for learned in (None, unpacked(result.astype(float)))
+            self._marginals(inputs, learned)[0, :rows, :cols] for learned in (None, unpacked(result.astype(float)))
         )
         return {
             "before": np.round(before, 3).tolist(),
@@ -168,11 +168,12 @@ class LearnAlignment(Problem[Pairs, Trained]):
             "columns": "".join(LETTERS[code] for code in inputs.second[0, :cols]),
         }
 
-    def _marginals(self, inputs: Pairs, learned: Learned | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def _marginals(self, inputs: Pairs, learned: Learned | None = None) -> np.ndarray:
         """With what was learned, or with the start."""
         matrix, gap = (start_matrix(), START_GAP) if learned is None else (learned.matrix, float(learned.gap))
         similarity = matrix[inputs.first[:, :, None], inputs.second[:, None, :]]
-        return first_derivatives(similarity, inputs.lengths, gap, inputs.parameters["temperature"])
+        marginals, _ = first_derivatives(similarity, inputs.lengths, gap, inputs.parameters["temperature"])
+        return marginals
 
 
 def packed(losses: np.ndarray, matrix: np.ndarray, gap: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from shared.bench.growth import extent
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.report.cases import rate_limit, rate_of
@@ -98,13 +99,9 @@ def plots_over_size(record: Record, name: str) -> Iterator[Plot]:
 def _lines(record: Record, results: Sequence[Result], quantity: _Quantity, name: str, title: str) -> str:
     """A line for each framework, variant and whether it is compiled."""
     assert record.settings is not None
-    problem = PROBLEMS[record.settings.problem]
     square = all(len(set(facts.shape[-2:])) == 1 < len(facts.shape) for facts in record.inputs.values())
-    sizes = {
-        key: facts.shape[-1] if square else problem.extent(facts.shape, facts.work)
-        for key, facts in record.inputs.items()
-    }
-    across = "rows = columns of a matrix" if square else problem.sizes.axis
+    sizes = {key: facts.shape[-1] if square else extent(record, key) for key, facts in record.inputs.items()}
+    across = "rows = columns of a matrix" if square else PROBLEMS[record.settings.problem].sizes.axis
     points = [(result, found) for result in results if (found := quantity.value(result))]
     variants = list(dict.fromkeys(result.case.variant for result, _ in points))
     series: dict[tuple[str, str, bool, str], list[tuple[float, ...]]] = {}
