@@ -7,7 +7,7 @@ import pytest
 import recorded
 from hand_made import case, facts, right
 
-from shared.bench.growth import fitted, growths, sizes
+from shared.bench.growth import fitted, growths, hopeless, sizes
 from shared.bench.plan import Settings
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report import rows
@@ -64,6 +64,19 @@ def test_a_case_that_failed_at_one_size_is_fitted_through_the_others():
     failed.status, failed.reason, failed.blocks = "limit", "> 120 s", []
     (found,) = growths(record)
     assert found.call is not None and found.call.sizes == 3
+
+
+def test_what_was_over_the_limit_on_a_smaller_input_is_hopeless_on_a_larger_one():
+    record = made(1.0, 1.5)
+    smallest, middle, largest = record.results
+    assert hopeless(record, middle.case) is None
+    middle.status, middle.reason = "limit", "> 120 s"
+    assert hopeless(record, largest.case) == "> 120 s at 20x20"
+    assert hopeless(record, middle.case) is None and hopeless(record, smallest.case) is None
+    assert hopeless(record, replace(largest.case, framework="torch")) is None
+    # of three, the third says where it was seen and not where it was left out
+    middle.reason = "> 120 s at 10x10"
+    assert hopeless(record, largest.case) == "> 120 s at 10x10"
 
 
 def test_a_run_of_one_size_or_two_has_no_growth():

@@ -1,6 +1,7 @@
 """The first phase: every case from nothing, then on a shape that is new to it."""
 
 from shared.bench.going import PATIENCE_SECONDS, Going
+from shared.bench.growth import hopeless
 from shared.bench.plan import Case
 from shared.bench.record import Compilation, Result
 from shared.bench.statistics import Block
@@ -49,6 +50,10 @@ def _has_room(going: Going, expected: float) -> bool:
 
 def _first_call(going: Going, result: Result) -> None:
     case, settings, team = result.case, going.settings, going.team
+    reason = hopeless(going.record, case) if settings.sweep else None
+    if reason is not None:  # to wait for the limit again would show nothing
+        result.status, result.reason = "limit", reason
+        return
     running = team.running(case)
     if settings.device != "cpu" and running is not None and running.peak_only_rises:
         team.stop(case)  # its counter of memory tells of one case only

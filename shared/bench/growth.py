@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -59,6 +59,16 @@ def sizes(record: Record) -> tuple[int, int]:
     """The smallest and the largest of the sweep, in the units of the problem's axis."""
     extents = [extent(record, name) for name in record.inputs]
     return min(extents), max(extents)
+
+
+def hopeless(record: Record, case: Case) -> str | None:
+    """The limit that the same case was over on a smaller input, as "> 120 s at 64x8"; None where there is none."""
+    for result in record.results:
+        other = result.case
+        is_same = replace(other, input=case.input) == case and other != case
+        if is_same and result.status == "limit" and extent(record, other.input) < extent(record, case.input):
+            return result.reason if " at " in (result.reason or "") else f"{result.reason} at {other.input}"
+    return None
 
 
 def fitted(points: list[tuple[float, float]]) -> Power | None:
