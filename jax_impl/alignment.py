@@ -6,18 +6,27 @@ import jax.numpy as jnp
 
 from jax_impl.arguments import prepare, see
 from jax_impl.kernels import calls
-from jax_impl.kernels.fused import fused, why_not
+from jax_impl.kernels.fused import fused, platform_of, why_not
 from jax_impl.recurrences import RECURRENCES, Array
 from jax_impl.sweeps import SCANNING, SWEEPS
 from jax_impl.wavefront import wavefront
-from shared import checks, native
-from shared.variants import CPU_ONLY, choose_variant, usable_variants
+from shared import checks, cuda, native
+from shared.variants import choose_variant, usable_variants
 
-# variant -> why it cannot run in this framework
+# variant -> why it cannot run in this framework on a CPU
 ABSENT: dict[str, str] = {}
 _no_kernels = native.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
+
+
+def absent_on(device: str) -> dict[str, str]:
+    """The same for "cpu" or "cuda", where a few lines of C++ launch the kernels."""
+    absent = dict(ABSENT)
+    if device != "cpu":
+        reason = cuda.why_absent()
+        absent |= {"fused": reason} if reason else {}
+    return absent
 
 
 def align(
@@ -34,9 +43,11 @@ def align(
     parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
     the compiler's loop, for the variants that have one.
     """
-    chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
+    platform = platform_of(similarity)
+    absent = absent_on("cuda") if platform == "cuda" else ABSENT
+    chosen = choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, platform, variant))
     if chosen == "fused":
-        return _fused(function_name, options, similarity, lengths, parameters)
+        return _fused(function_name, options, similarity, lengths, parameters, platform)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
@@ -51,23 +62,25 @@ def align(
     return (scores * arguments.valid).astype(arguments.result_dtype)
 
 
-def _why_not(name: str, similarity: Any, asked: str) -> str | None:
+def _why_not(name: str, similarity: Any, platform: str, asked: str) -> str | None:
     """Why a variant that is not absent cannot take this similarity; None if it can."""
     if name != "fused":
         return None
-    reason = why_not(similarity, warn=asked == "auto")
-    if reason not in (None, CPU_ONLY) and not calls.loaded():  # not only for this one
+    reason = why_not(similarity, platform, warn=asked == "auto")
+    if reason and platform == "cpu" and not calls.loaded():  # not only for this one
         ABSENT[name] = reason
     return reason
 
 
-def _fused(function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any) -> Array:
-    """The native kernels, which mask what lies outside lengths, and clamp, by themselves."""
+def _fused(
+    function_name: str, options: dict[str, Any], similarity: Any, lengths: Any, parameters: Any, platform: str
+) -> Array:
+    """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     s = jnp.asarray(similarity)
     text = _third_order_text(function_name, "fused")
     wide = s.astype(jnp.promote_types(s.dtype, jnp.float32))
-    return fused(function_name, options, wide, lengths, parameters, text).astype(s.dtype)
+    return fused(function_name, options, wide, lengths, parameters, text, platform).astype(s.dtype)
 
 
 def _third_order_text(function_name: str, variant: str) -> str:

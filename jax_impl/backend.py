@@ -22,6 +22,7 @@ from jax.experimental.compilation_cache import compilation_cache
 import jax_impl
 from jax_impl import learn_alignment, linear_regression, stencil, sweeps
 from jax_impl.alignment import ABSENT, align
+from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
 from shared.bench.measure import CompileTimes, covered

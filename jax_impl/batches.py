@@ -13,8 +13,10 @@ Arrays = tuple[Array, ...]
 TABLE_BYTES = 2**21
 
 
-def of_any_batch(function: Callable[..., Arrays], table_bytes: int = TABLE_BYTES) -> Callable[..., Arrays]:
+def of_any_batch(function: Callable[..., Arrays], table_bytes: int | None = TABLE_BYTES) -> Callable[..., Arrays]:
     """A function of arrays with one batch axis, the first of them (batch, rows, cols), for none, one, or more by vmap.
+
+    table_bytes: what its tables may take on a CPU; None: the batch always stays whole.
 
     What vmap adds goes into the batch, where it costs least; a loop whose length it maps would copy its tables.
     """
@@ -25,6 +27,8 @@ def of_any_batch(function: Callable[..., Arrays], table_bytes: int = TABLE_BYTES
             return tuple(result[0] for result in function(*(array[None] for array in arrays)))
         if not len(arrays[0]):
             return _of_nothing(function, *arrays)
+        if table_bytes is None:
+            return function(*arrays)
         chunked = functools.partial(_in_chunks, function, table_bytes)
         return jax.lax.platform_dependent(*arrays, cpu=chunked, default=function)
 

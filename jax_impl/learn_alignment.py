@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 import jax_impl
-from jax_impl.alignment import ABSENT
+from jax_impl.alignment import absent_on
 from shared.reference.learning import START_GAP, Learned, start_matrix
-from shared.variants import Abilities, absent_on, fastest_variant
+from shared.variants import Abilities, fastest_variant
 
 Weights = tuple[jax.Array, jax.Array]  # the matrix and the gap
 
@@ -76,7 +76,7 @@ _compiled_step = jax.jit(_step, static_argnums=7)
 
 def abilities(device: str) -> Abilities:
     """What the benchmark may ask for."""
-    absent = absent_on(device, ABSENT)
+    absent = absent_on(device)
     return Abilities(fastest_variant(absent), absent)
 
 

@@ -60,8 +60,6 @@ ALIGNMENT_VARIANTS = (
 FASTEST = ("fused", "wavefront")
 # these run the same machine code in both frameworks, on a CPU
 SAME_CODE = ("fused",)
-# why the last one cannot run on an accelerator
-CPU_ONLY = "it runs on the CPU only, there is no CUDA kernel yet"
 
 TRAINING_VARIANTS = (
     Variant("eager_loop", "a Python loop, and in each step autograd through eager operations"),
@@ -96,11 +94,6 @@ def usable_variants(function_name: str, absent: Mapping[str, str]) -> tuple[str,
     """The names of an alignment's variants that are not absent (variant -> reason) in a framework."""
     check_choice("function_name", function_name, tuple(ALIGNMENTS))
     return tuple(name for name in variant_names(function_name) if name not in absent)
-
-
-def absent_on(device: str, absent: Mapping[str, str]) -> dict[str, str]:
-    """What is absent on "cpu" or "cuda", given what is absent on the CPU."""
-    return dict(absent) if device == "cpu" else {**absent, "fused": CPU_ONLY}
 
 
 def fastest_variant(absent: Mapping[str, str]) -> str:

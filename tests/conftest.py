@@ -1,10 +1,14 @@
 """What every test file may use."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+
+# these want Triton's interpreter from the beginning of their process: test_interpreted.py runs them
+collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpreted"]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -6,7 +6,7 @@ from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, ragged
 
 from shared.problems import PROBLEMS as BENCHMARK
 from shared.problems.alignment_inputs import AlignmentInputs
-from shared.variants import absent_on, fastest_variant, variant_names
+from shared.variants import fastest_variant, variant_names
 from torch_impl.sweeps import SCANNING
 
 pytestmark = pytest.mark.cuda
@@ -18,7 +18,7 @@ CASES = [
     for problem in PROBLEMS
     for variant in variant_names(problem)
     for pass_name in BENCHMARK[problem].passes
-    if variant not in absent_on(DEVICE, backend.absent) and not (pass_name == "hvp" and variant in backend.first_order)
+    if variant not in backend.absent_on(DEVICE) and not (pass_name == "hvp" and variant in backend.first_order)
 ]
 
 
@@ -30,7 +30,7 @@ def test_a_gpu_gives_the_reference(framework: str, problem: str, variant: str, p
     drawn = ragged(rows, cols, problem=problem, per_pair=False)
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
     every = PROBLEMS[problem].options
-    for options in every if variant == fastest_variant(absent_on(DEVICE, {})) else every[:1]:
+    for options in every if variant == fastest_variant(FRAMEWORKS[framework].backend.absent_on(DEVICE)) else every[:1]:
         inputs = AlignmentInputs(
             "a ragged batch",
             drawn.similarity.astype(dtype),

@@ -6,23 +6,34 @@ from typing import Any
 
 import torch
 
-from shared import checks, native
+from shared import checks, cuda, native
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order import first_order
-from torch_impl.kernels.fused import fused, why_not
+from torch_impl.kernels.fused import fused, is_on_gpu, why_not
 from torch_impl.kernels.plain_calls import plain_call
 from torch_impl.recurrences import RECURRENCES, Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS
 from torch_impl.transforms import under_derivative_transform, under_transform
 
-# variant -> why it cannot run in this framework
+# variant -> why it cannot run in this framework on a CPU
 ABSENT: dict[str, str] = {}
 _no_kernels = native.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
+
+
+def absent_on(device: str) -> dict[str, str]:
+    """The same for "cpu" or "cuda"."""
+    if device == "cpu":
+        return dict(ABSENT)
+    absent = {name: reason for name, reason in ABSENT.items() if name != "fused"}
+    reason = cuda.why_absent()
+    return absent | {"fused": reason} if reason else absent
+
+
 # variant -> (function name, options) -> what computes scores, gradients and their tangents
 ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {"wavefront": wavefront.engine}
 # the rungs that autograd differentiates by itself
@@ -62,7 +73,8 @@ def align(
         result = plain_call(function_name, options, similarity, lengths, parameters, instead)
         if result is not None:
             return result
-    chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, variant))
+    absent = absent_on("cuda") if is_on_gpu(similarity) else ABSENT
+    chosen = choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, instead)
     if instead is not None:
@@ -115,7 +127,7 @@ def _why_not(name: str, similarity: Any, asked: str) -> str | None:
     if name != "fused":
         return None
     reason = why_not(similarity, warn=asked == "auto")
-    if reason and native.why_absent():  # not only for this one
+    if reason and not is_on_gpu(similarity) and native.why_absent():  # not only for this one
         ABSENT[name] = reason
     return reason
 
@@ -128,7 +140,7 @@ def _fused(
     parameters: Any,
     instead: Callable[..., Tensor] | None,
 ) -> Tensor:
-    """The native kernels, which mask what lies outside lengths, and clamp, by themselves."""
+    """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype = s.dtype

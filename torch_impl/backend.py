@@ -24,6 +24,7 @@ from shared.bench.programs import programs
 from shared.variants import Abilities, keyword_defaults
 from torch_impl import learn_alignment, linear_regression, stencil, sweeps
 from torch_impl.alignment import ABSENT, align
+from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
 
 NAME = "torch"

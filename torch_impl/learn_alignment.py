@@ -11,8 +11,8 @@ import torch
 
 import torch_impl
 from shared.reference.learning import START_GAP, Learned, start_matrix
-from shared.variants import Abilities, absent_on, fastest_variant
-from torch_impl.alignment import ABSENT
+from shared.variants import Abilities, fastest_variant
+from torch_impl.alignment import absent_on
 from torch_impl.sweeps import SCANNING
 
 Tensor = torch.Tensor
@@ -69,7 +69,7 @@ def learn(
 
 def abilities(device: str) -> Abilities:
     """What the benchmark may ask for."""
-    absent = absent_on(device, ABSENT) | dict.fromkeys(SCANNING, "PyTorch's scan operator has wrong second derivatives")
+    absent = absent_on(device) | dict.fromkeys(SCANNING, "PyTorch's scan operator has wrong second derivatives")
     return Abilities(fastest_variant(absent), absent, ready=("wavefront", "fused"))
 
 

@@ -1,1 +1,1 @@
-"""The variant `fused` in JAX: the native kernels of shared.native, called by XLA."""
+"""The variant `fused` in JAX: the kernels of shared.native, called by XLA, and on a GPU those of shared.cuda."""

@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from shared.alignments import ALIGNMENTS
-from shared.variants import Abilities, absent_on, fastest_variant
+from shared.variants import Abilities, fastest_variant
 
 
 class Alignment:
@@ -17,7 +17,7 @@ class Alignment:
     def abilities(self, device: str) -> Abilities:
         """What the benchmark may ask for."""
         backend = self._backend
-        gone = absent_on(device, backend.absent)
+        gone = backend.absent_on(device)
         return Abilities(fastest_variant(gone), gone, backend.first_order, backend.uncompiled, backend.ready)
 
     def call_of(

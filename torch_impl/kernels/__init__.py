@@ -1,1 +1,1 @@
-"""The variant `fused` in PyTorch: the native kernels of shared.native, called through ctypes."""
+"""The variant `fused` in PyTorch: the kernels of shared.native, through ctypes, and on a GPU those of shared.cuda."""

@@ -1,35 +1,54 @@
-"""The variant `fused` in PyTorch: scores, gradients and tangents by one native call each.
+"""The variant `fused` in PyTorch: scores, gradients and tangents by one native call each, or by kernels for a GPU.
 
 torch_impl.derivatives makes of them all derivatives to second order.
 """
 
 import functools
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from shared import native
-from shared.variants import CPU_ONLY
+from shared import cuda, native
 from torch_impl.arguments import _tensor
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.kernels import calls
 from torch_impl.kernels.calls import Tensor
-from torch_impl.transforms import in_transform, under_forward_mode
+from torch_impl.transforms import in_transform, nothing_at_work, under_forward_mode
+
+# imported where a GPU is used: it imports Triton
+TRITON_CALLS = "torch_impl.kernels.triton_calls"
 
 
 def why_not(similarity: Any, warn: bool) -> str | None:
-    """Why these kernels cannot take this similarity; None if they can. Compiles them if that has not been done.
+    """Why these kernels cannot take this similarity; None if they can. Compiles the native ones if need be.
 
     warn: if that fails, not only return the reason but say it, once.
     """
+    if is_on_gpu(similarity):
+        return _why_not_on_gpu()
     if isinstance(similarity, Tensor) and similarity.device.type != "cpu":
-        return CPU_ONLY
+        return "it runs on CPUs and CUDA devices only"
     dtype = str(getattr(similarity, "dtype", "")).removeprefix("torch.")
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         return None  # the checks refuse it with a better reason
     return _why_not("float64" if dtype == "float64" else "float32", warn)
+
+
+def is_on_gpu(similarity: Any) -> bool:
+    """Whether it is a tensor on a CUDA device."""
+    return isinstance(similarity, Tensor) and similarity.device.type == "cuda"
+
+
+@torch.compiler.assume_constant_result
+def _why_not_on_gpu() -> str | None:
+    reason = cuda.why_absent()
+    if reason is None:
+        importlib.import_module(TRITON_CALLS)  # so that the compiler does not meet the import
+    return reason
 
 
 @torch.compiler.assume_constant_result
@@ -68,16 +87,17 @@ def fused(
     if not batch:
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
     kind, flags = native.call_of(function_name, options)
+    own: Any = sys.modules[TRITON_CALLS] if similarity.device.type == "cuda" else calls
     if instead is not None:
         results = instead(similarity, sizes, values, kind, flags)
         return results if batch else results[0]
     differentiated = torch.is_grad_enabled() and (similarity.requires_grad or values.requires_grad)
     if differentiated or in_transform() or under_forward_mode():
-        operators = (calls.score, calls.gradients, calls.tangents)
+        operators = (own.score, own.gradients, own.tangents)
         engine = Engine(*(functools.partial(operator, kind=kind, options=flags) for operator in operators))
         scores = scores_of(engine, text(), similarity, sizes, values)
     else:  # without a Function, which costs more than a small alignment
-        scores = calls.score(similarity, sizes, values, kind, flags)
+        scores = own.score(similarity, sizes, values, kind, flags)
     return scores if batch else scores[0]
 
 
@@ -86,5 +106,17 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tens
     if any(isinstance(value, (Tensor, np.ndarray)) for value in parameters.values()):
         own = [_tensor(value, like.dtype, like.device).expand(batch) for value in parameters.values()]
         return torch.stack(own, dim=-1)
-    numbers = torch.tensor([float(value) for value in parameters.values()], dtype=like.dtype, device=like.device)
-    return numbers.expand(*batch, -1)
+    numbers = tuple(float(value) for value in parameters.values())
+    # to bring numbers to a GPU waits for it
+    keep = like.device.type == "cuda" and nothing_at_work()
+    return (_kept_numbers if keep else _numbers)(numbers, like.dtype, like.device).expand(*batch, -1)
+
+
+def _numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(numbers, dtype=dtype, device=device)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):
+        return _numbers(numbers, dtype, device)

@@ -1,0 +1,210 @@
+"""The CUDA kernels as calls of XLA: score, gradients and tangents, without derivatives. vmap adds batch axes.
+
+The same arrays as `jax_impl.kernels.calls` takes and gives. XLA hands its buffers and its stream to a few lines of C++,
+which launch the machine code that Triton has made, the same as PyTorch runs. A call says which kernels it wants; what
+a GPU needs of them is compiled when it runs them first. So a call can be lowered, and exported, on any machine.
+"""
+
+import ctypes
+import functools
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jax_impl.batches import of_any_batch
+from shared import native
+from shared.cuda.programs import (
+    Kernel,
+    Layout,
+    Program,
+    gradients_program,
+    layout_of,
+    score_program,
+    tangents_program,
+    values_of,
+)
+
+Array = jax.Array
+Arrays = tuple[Array, ...]
+
+TARGET = "jax_torch_alignment_launch"
+# instead of the layout that suits a shape, for tests
+forced_layout: Layout | None = None
+# for tests: what runs a kernel on the CPU, given the grid and the arguments: (is a buffer, address or number, bytes)
+interpreter: Callable[[Kernel, int, list[tuple[bool, int, int]]], None] | None = None
+
+_registering = threading.Lock()
+_kept: list[Any] = []  # what C++ points to: functions, and the machine code in use
+
+
+def score(call: native.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
+    """Scores (*batch)."""
+    (scores,) = of_any_batch(functools.partial(_score, call), None)(similarity, lengths, *parameters)
+    return scores
+
+
+def gradients(
+    call: native.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
+) -> tuple[Array, Array, Arrays]:
+    """Scores, and their derivatives for similarity and each parameter; 0 for the temperature unless d_temperature."""
+    function = of_any_batch(functools.partial(_gradients, call, d_temperature), None)
+    scores, d_similarity, *rest = function(similarity, lengths, *parameters)
+    return scores, d_similarity, tuple(rest)
+
+
+def tangents(
+    call: native.Call,
+    similarity: Array,
+    lengths: Array,
+    parameters: Arrays,
+    t_similarity: Array,
+    t_parameters: Arrays,
+) -> tuple[Array, Array, Arrays]:
+    """The tangents of all that `gradients` gives."""
+    function = of_any_batch(functools.partial(_tangents, call), None)
+    t_scores, t_d_similarity, *rest = function(similarity, lengths, t_similarity, *parameters, *t_parameters)
+    return t_scores, t_d_similarity, tuple(rest)
+
+
+def _score(call: native.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
+    program = score_program(call, *_described(similarity), layout=_layout(similarity))
+    return (_run(program, _given(similarity, lengths, parameters))["scores"],)
+
+
+def _gradients(call: native.Call, d_temperature: bool, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
+    layout = _layout(similarity)
+    program = gradients_program(call, *_described(similarity), layout=layout, with_values=d_temperature)
+    return _results(_run(program, _given(similarity, lengths, parameters)))
+
+
+def _tangents(call: native.Call, similarity: Array, lengths: Array, t_similarity: Array, *both: Array) -> Arrays:
+    count = values_of(call.kind)
+    given = _given(similarity, lengths, both[:count])
+    given |= {"t_similarity": t_similarity, "t_values": jnp.stack(both[count:], axis=-1)}
+    dtype, shape, strides, has_lengths = _described(similarity)
+    program = tangents_program(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity))
+    return _results(_run(program, given))
+
+
+def _given(similarity: Array, lengths: Array, parameters: Arrays) -> dict[str, Array]:
+    return {"similarity": similarity, "lengths": lengths, "values": jnp.stack(parameters, axis=-1)}
+
+
+def _described(similarity: Array) -> tuple[str, tuple[int, ...], tuple[int, ...], bool]:
+    """Type, shape, strides, and whether there are lengths."""
+    _, rows, cols = similarity.shape
+    return str(similarity.dtype), similarity.shape, (rows * cols, cols), True
+
+
+def _layout(similarity: Array) -> Layout:
+    return forced_layout or layout_of(*similarity.shape[:2])
+
+
+def _results(found: dict[str, Array]) -> Arrays:
+    d_values = found["d_values"]
+    return found["scores"], found["d_similarity"], *(d_values[:, k] for k in range(d_values.shape[1]))
+
+
+def _run(program: Program, given: dict[str, Array]) -> dict[str, Array]:
+    """The results, by name."""
+    register()
+    dtype = given["similarity"].dtype
+    made = program.results | program.scratch
+    places = {name: place for place, name in enumerate((*given, *made))}
+    kernels, numbers = "", []
+    for launch in program.launches:
+        kernels += json.dumps(launch.kernel) + "\n"
+        numbers += [launch.grid, len(launch.arguments)]
+        for argument, is_wide in zip(launch.arguments, launch.is_wide, strict=True):
+            numbers += (
+                [_BUFFER, places[argument]] if isinstance(argument, str) else [_WIDE if is_wide else _NARROW, argument]
+            )
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in made.values()]
+    results = jax.ffi.ffi_call(TARGET, shapes)(*given.values(), kernels=kernels, launches=np.array(numbers, np.int64))
+    return dict(zip(program.results, results, strict=False))
+
+
+# kinds of a launch's arguments, in launch.cc
+_BUFFER, _NARROW, _WIDE = 0, 1, 2
+
+
+class _Found(ctypes.Structure):
+    _fields_ = (
+        ("code", ctypes.c_char_p),
+        ("name", ctypes.c_char_p),
+        ("threads", ctypes.c_int32),
+        ("shared", ctypes.c_int32),
+        ("error", ctypes.c_char_p),
+    )
+
+
+_Find = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER(_Found))
+_Interpret = ctypes.CFUNCTYPE(
+    ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, *[ctypes.POINTER(ctypes.c_int64)] * 3
+)
+
+
+def register() -> None:
+    """Compile and load what launches kernels, unless that has been done. Raises native.Absent."""
+    with _registering:
+        if not _kept:
+            _register()
+
+
+def _register() -> None:
+    own, include = Path(__file__).with_name("launch.cc"), jax.ffi.include_dir()
+    headers = tuple(sorted(Path(include, "xla/ffi/api").glob("*.h")))
+    wanted = native.Target("alignment-launch", (own,), headers, ("-O1", f"-I{include}", "-ldl"))
+    library = native.load(wanted, {"use_functions": (_Find, _Interpret)})
+    functions = _Find(_find), _interpreter(interpreter) if interpreter else _Interpret()
+    library.use_functions(*functions)
+    jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.xla_launch_on_gpu), platform="CUDA")
+    if interpreter:
+        jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.xla_launch_interpreted), platform="cpu")
+    _kept.extend((library, *functions))
+
+
+def _find(kernel: bytes, capability: int, found: Any) -> int:
+    """Called by C++, for each kernel and GPU once."""
+    try:
+        from shared.cuda.machine_code import machine_code  # here: it imports Triton
+
+        compiled = machine_code(kernel_of(kernel), capability)
+        result = found.contents
+        code, name = compiled.asm["cubin"], compiled.metadata.name.encode()
+        result.code, result.name = code, name
+        result.threads, result.shared = compiled.metadata.num_warps * 32, compiled.metadata.shared
+        _kept.append((code, name))
+    except Exception as error:
+        text = f"Triton could not compile a kernel: {type(error).__name__}: {error}".encode()
+        _kept.append(text)
+        found.contents.error = text
+        return 1
+    return 0
+
+
+def kernel_of(text: bytes) -> Kernel:
+    """The kernel that a call names."""
+    name, dtype, constants, warps = json.loads(text)
+    return Kernel(name, dtype, tuple((key, value) for key, value in constants), warps)
+
+
+def _interpreter(run: Callable[[Kernel, int, list[tuple[bool, int, int]]], None]) -> Any:
+    """As C++ calls it; the text of an error must outlive the call."""
+
+    def interpret(kernel: bytes, grid: int, count: int, kinds: Any, values: Any, sizes: Any) -> int | None:
+        try:
+            run(kernel_of(kernel), grid, [(kinds[i] == _BUFFER, values[i], sizes[i]) for i in range(count)])
+        except Exception as error:
+            text = ctypes.create_string_buffer(f"{type(error).__name__}: {error}".encode())
+            _kept.append(text)
+            return ctypes.addressof(text)
+        return None
+
+    return _Interpret(interpret)

@@ -1,0 +1,186 @@
+"""A call as a list of kernel launches: what is launched on what, and the memory between. Known to both frameworks.
+
+Buffers have names, those of the kernels' arguments; a framework brings its own memory for them, and a way to launch.
+"""
+
+from typing import Any, NamedTuple
+
+from shared.native import Call
+
+# kinds of shared.native
+AFFINE, FREE_GAP = 2, 4
+RESTRICT_TURNS, PENALIZE_TURNS = 1, 2
+
+Shape = tuple[Any, ...]
+
+
+class Kernel(NamedTuple):
+    """A kernel of `kernels`, for one type of numbers and with its constants: what there is one machine code of."""
+
+    name: str
+    dtype: str
+    constants: tuple[tuple[str, int], ...]
+    warps: int
+
+
+class Launch(NamedTuple):
+    """One launch: a program for each pair. arguments: in the kernel's order, names of buffers, or numbers.
+
+    is_wide: which of them are numbers of 64 bits.
+    """
+
+    kernel: Kernel
+    grid: Any
+    arguments: tuple[Any, ...]
+    is_wide: tuple[bool, ...]
+
+
+class Program(NamedTuple):
+    """The launches of a call, in order, and the buffers that they write, by name: results first."""
+
+    launches: tuple[Launch, ...]
+    results: dict[str, Shape]
+    scratch: dict[str, Shape]
+
+
+class Layout(NamedTuple):
+    """How many rows of a matrix a program walks at once, and by how many warps."""
+
+    lanes: int
+    warps: int
+
+
+# with so many pairs every part of a GPU has work for long, and what counts is how little work a cell is
+MANY_PAIRS = 512
+NARROW, WIDE = Layout(32, 1), Layout(128, 4)
+
+
+def layout_of(pairs: Any, rows: Any) -> Layout:
+    """Few pairs are walked in wide strips, where a step takes longer but there are fewer of them."""
+    return NARROW if pairs >= MANY_PAIRS or rows <= NARROW.lanes else WIDE
+
+
+def states_of(kind: int) -> int:
+    """States of a cell."""
+    return 3 if kind == AFFINE else 1
+
+
+def values_of(kind: int) -> int:
+    """Differentiable parameters of a pair."""
+    return {AFFINE: 3, FREE_GAP: 1}.get(kind, 2)
+
+
+def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
+    """Scores. shape: (pairs, rows, cols); strides: of the pairs and the rows, in elements.
+
+    Buffers given: similarity, lengths (pairs, 2), if there are any, and values (pairs, parameters).
+    """
+    pairs, _, cols = shape
+    states = states_of(call.kind)
+    scratch = {"first_plane": (pairs, cols), "planes": (2 * states - 1, pairs, cols), "totals": (1,)}
+    given = {"t_similarity": "similarity", "t_values": "values"}
+    launch = _forward(call, dtype, shape, (*strides, *strides), has_lengths, layout, given, tangents=False, keep=False)
+    return Program((launch,), {"scores": (pairs,)}, scratch)
+
+
+def gradients_program(
+    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout, with_values: bool
+) -> Program:
+    """Scores and their derivatives, d_similarity and d_values; 0 for the temperature unless with_values."""
+    given = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
+    four = (*strides, *strides)
+    forward = _forward(call, dtype, shape, four, has_lengths, layout, given, tangents=False, keep=True)
+    backward = _backward(call, dtype, shape, four, has_lengths, layout, given, tangents=False, with_values=with_values)
+    return _both(call, shape, forward, backward, tangents=False)
+
+
+def tangents_program(
+    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout
+) -> Program:
+    """The tangents of all that gradients_program gives, under the same names.
+
+    Given are also t_similarity and t_values. strides: of the pairs and rows of similarity, then of t_similarity.
+    """
+    given = {"first_plane": "d_similarity"}
+    forward = _forward(call, dtype, shape, strides, has_lengths, layout, given, tangents=True, keep=True)
+    backward = _backward(call, dtype, shape, strides, has_lengths, layout, given, tangents=True, with_values=True)
+    return _both(call, shape, forward, backward, tangents=True)
+
+
+def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents: bool) -> Program:
+    pairs, rows, cols = shape
+    states = states_of(call.kind)
+    planes, flows = (3 * states, 2 * states) if tangents else (2 * states, states)
+    results = {"scores": (pairs,), "d_similarity": shape, "d_values": (pairs, values_of(call.kind))}
+    scratch = {"totals": (pairs, 4), "planes": (planes - 1, pairs, rows, cols), "below": (pairs, flows, cols + 1)}
+    return Program((forward, backward), results, scratch)
+
+
+_INPUTS = ("similarity", "t_similarity", "lengths", "values", "t_values")
+
+
+def _forward(
+    call: Call,
+    dtype: str,
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    layout: Layout,
+    given: dict[str, str],
+    tangents: bool,
+    keep: bool,
+) -> Launch:
+    buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
+    constants = {**_constants(call, has_lengths, tangents), "keep": keep, **_tiling(call, tangents or keep, layout)}
+    return _launch("forward_kernel", dtype, buffers, given, has_lengths, shape, strides, constants, layout.warps)
+
+
+def _backward(
+    call: Call,
+    dtype: str,
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    layout: Layout,
+    given: dict[str, str],
+    tangents: bool,
+    with_values: bool,
+) -> Launch:
+    buffers = (*_INPUTS, "totals", "first_plane", "planes", "below", "d_values")
+    constants = {**_constants(call, has_lengths, tangents), "with_values": with_values, **_tiling(call, True, layout)}
+    return _launch("backward_kernel", dtype, buffers, given, has_lengths, shape, strides, constants, layout.warps)
+
+
+def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
+    """Lanes and steps: with fewer steps at a time a kernel needs fewer registers, of which a thread has 255."""
+    return {"lanes": layout.lanes, "steps": 4 if call.kind == AFFINE and is_large else 8}
+
+
+def _constants(call: Call, has_lengths: bool, tangents: bool) -> dict[str, int]:
+    restrict, penalize = (bool(call.options & flag) for flag in (RESTRICT_TURNS, PENALIZE_TURNS))
+    return {
+        "kind": call.kind,
+        "restrict_turns": restrict,
+        "penalize_turns": penalize,
+        "has_lengths": has_lengths,
+        "tangents": tangents,
+    }
+
+
+def _launch(
+    name: str,
+    dtype: str,
+    buffers: tuple[str, ...],
+    given: dict[str, str],
+    has_lengths: bool,
+    shape: Shape,
+    strides: Shape,
+    constants: dict[str, int],
+    warps: int,
+) -> Launch:
+    # a pointer that is not used has to be some pointer
+    stand_in = given if has_lengths else given | {"lengths": "similarity"}
+    arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides)
+    kernel = Kernel(name, dtype, tuple((key, int(value)) for key, value in constants.items()), warps)
+    is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides))
+    return Launch(kernel, shape[0], arguments, is_wide)

@@ -1,0 +1,90 @@
+"""Tiles of a few columns in registers: read and written at once, worked on column by column.
+
+A program's lanes are rows of the matrix, each one column behind the lane above it, so that a step works on an
+anti-diagonal. Column k of a tile is what the lanes hold in step k: a tile is a parallelogram of the matrix.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def columns(tile, lanes: tl.constexpr, steps: tl.constexpr):
+    """The columns of a tile (lanes, steps), of 4 or 8 steps."""
+    even, odd = tl.split(tl.reshape(tile, [lanes, steps // 2, 2]))
+    if steps == 4:
+        c0, c2 = tl.split(even)
+        c1, c3 = tl.split(odd)
+        return c0, c1, c2, c3
+    else:
+        c04, c26 = tl.split(tl.reshape(even, [lanes, 2, 2]))
+        c15, c37 = tl.split(tl.reshape(odd, [lanes, 2, 2]))
+        c0, c4 = tl.split(c04)
+        c2, c6 = tl.split(c26)
+        c1, c5 = tl.split(c15)
+        c3, c7 = tl.split(c37)
+        return c0, c1, c2, c3, c4, c5, c6, c7
+
+
+@triton.jit
+def numbers(row, steps: tl.constexpr):
+    """The numbers of a vector (steps,)."""
+    even, odd = tl.split(tl.reshape(row, [steps // 2, 2]))
+    if steps == 4:
+        c0, c2 = tl.split(even)
+        c1, c3 = tl.split(odd)
+        return c0, c1, c2, c3
+    else:
+        c04, c26 = tl.split(tl.reshape(even, [2, 2]))
+        c15, c37 = tl.split(tl.reshape(odd, [2, 2]))
+        c0, c4 = tl.split(c04)
+        c2, c6 = tl.split(c26)
+        c1, c5 = tl.split(c15)
+        c3, c7 = tl.split(c37)
+        return c0, c1, c2, c3, c4, c5, c6, c7
+
+
+@triton.jit
+def tile_of(c, lanes: tl.constexpr, steps: tl.constexpr):
+    """The tile of its columns."""
+    if steps == 4:
+        even, odd = tl.join(c[0], c[2]), tl.join(c[1], c[3])
+    else:
+        even = tl.reshape(tl.join(tl.join(c[0], c[4]), tl.join(c[2], c[6])), [lanes, 4])
+        odd = tl.reshape(tl.join(tl.join(c[1], c[5]), tl.join(c[3], c[7])), [lanes, 4])
+    return tl.reshape(tl.join(even, odd), [lanes, steps])
+
+
+@triton.jit
+def tile_at(base, row_offsets, is_row, col, cols, steps: tl.constexpr):
+    """Columns col to col + steps - 1 of each lane's row; 1 where there is no such cell: odds of 0 would be no state."""
+    at = col[:, None] + tl.arange(0, steps)[None, :]
+    is_cell = is_row[:, None] & (at >= 0) & (at < cols)
+    return tl.load(base + row_offsets[:, None] + at, mask=is_cell, other=1.0)
+
+
+@triton.jit
+def plane(first, others, k: tl.constexpr, size):
+    """The k-th plane."""
+    if k == 0:
+        return first
+    else:
+        return others + (k - 1) * size
+
+
+@triton.jit
+def shifted(values, source):
+    """Each of a tuple of vectors, moved from lane to lane."""
+    moved = (tl.gather(values[0], source, 0),)
+    for k in tl.static_range(1, len(values)):
+        moved = moved + (tl.gather(values[k], source, 0),)
+    return moved
+
+
+@triton.jit
+def chosen(where, values, others):
+    """tl.where for tuples."""
+    own = (tl.where(where, values[0], others[0]),)
+    for k in tl.static_range(1, len(values)):
+        own = own + (tl.where(where, values[k], others[k]),)
+    return own

@@ -1,0 +1,107 @@
+"""The GPU kernels behind both frameworks' calls, on the CPU; and what a pair of arrays is compared by."""
+
+import ctypes
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from frameworks import PROBLEMS, Inputs
+
+import jax_impl.kernels.triton_calls as jax_calls
+import torch_impl.kernels.triton_calls as torch_calls
+from shared import native
+from shared.cuda.kernels import KERNELS
+from shared.cuda.programs import Kernel, Layout
+from torch_impl.kernels import calls
+
+# few lanes: small matrices have several strips
+SMALL = Layout(8, 1)
+EVERY = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
+
+torch_calls.forced_layout = jax_calls.forced_layout = SMALL
+
+
+class Derivatives(NamedTuple):
+    """Scores, and their derivatives; or the tangents of all three."""
+
+    scores: np.ndarray
+    d_similarity: np.ndarray
+    d_values: np.ndarray
+
+
+class Given(NamedTuple):
+    """What an operator takes, as NumPy arrays."""
+
+    similarity: np.ndarray
+    lengths: np.ndarray
+    values: np.ndarray  # (pairs, parameters)
+
+
+def given(inputs: Inputs, dtype: str) -> Given:
+    """Of a ragged batch with parameters for each pair."""
+    assert inputs.lengths is not None
+    values = np.stack([np.broadcast_to(value, len(inputs.similarity)) for value in inputs.parameters.values()], -1)
+    return Given(inputs.similarity.astype(dtype), inputs.lengths, values.astype(dtype))
+
+
+def direction(arrays: Given, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A direction to go in, with poison where there is no cell."""
+    random = np.random.default_rng(seed)
+    similarity, lengths, values = arrays
+    i, j = np.indices(similarity.shape[1:])
+    outside = (i >= lengths[:, :1, None]) | (j >= lengths[:, 1:, None])
+    own = np.where(outside, np.nan, random.normal(size=similarity.shape))
+    return own.astype(similarity.dtype), random.normal(size=values.shape).astype(values.dtype)
+
+
+def run(
+    framework: str, call: native.Call, arrays: Given, towards: tuple | None = None, with_values: bool = True
+) -> Derivatives:
+    """The kernels' gradients, or with a direction their tangents, by a framework's calls."""
+    if framework == "torch":
+        return _torch_run(torch_calls, call, arrays, towards, with_values)
+    similarity, lengths, values = (jnp.asarray(array) for array in arrays)
+    parameters = tuple(values.T)
+    if towards is None:
+        found = jax_calls.gradients(call, with_values, similarity, lengths, parameters)
+    else:
+        t_similarity, t_values = (jnp.asarray(array) for array in towards)
+        found = jax_calls.tangents(call, similarity, lengths, parameters, t_similarity, tuple(t_values.T))
+    scores, d_similarity, rest = found
+    return Derivatives(np.asarray(scores), np.asarray(d_similarity), np.stack([np.asarray(part) for part in rest], -1))
+
+
+def run_native(call: native.Call, arrays: Given, towards: tuple | None = None) -> Derivatives:
+    """The same by the native kernels."""
+    return _torch_run(calls, call, arrays, towards, True)
+
+
+def _torch_run(
+    operators: Any, call: native.Call, arrays: Given, towards: tuple | None, with_values: bool
+) -> Derivatives:
+    tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in (*arrays, *(towards or ()))]
+    if towards is None:
+        found = operators.gradients(*tensors, *call, with_values)
+    else:
+        found = operators.tangents(*tensors, *call)
+    return Derivatives(*(tensor.numpy() for tensor in found))
+
+
+def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]]) -> None:
+    """Run a kernel on memory that is given by address and size in bytes: what the C++ of JAX calls in place of CUDA."""
+    function = KERNELS[kernel.name]
+    own = []
+    for name, (is_buffer, value, size) in zip(function.arg_names, arguments, strict=False):
+        if is_buffer:
+            dtype = np.dtype(np.int32 if name == "lengths" else kernel.dtype)
+            memory: Any = (ctypes.c_char * size).from_address(value) if size else b""
+            own.append(torch.from_numpy(np.frombuffer(memory, dtype)))
+        else:
+            own.append(value)
+    function[(grid,)](*own, **dict(kernel.constants), num_warps=kernel.warps)
+
+
+jax_calls.interpreter = interpret
+jax.config.update("jax_enable_x64", True)

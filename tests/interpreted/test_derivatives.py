@@ -1,0 +1,124 @@
+"""What is made of the kernels: derivatives and transforms, by the engines of both frameworks."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from frameworks import PROBLEMS, ragged
+from kernel_calls import Given, direction, given, run, run_native
+
+import jax_impl.kernels.triton_calls as jax_calls
+import torch_impl.kernels.triton_calls as torch_calls
+from jax_impl.derivatives import scores_of as jax_scores_of
+from jax_impl.kernels.fused import _Kernels
+from shared import native
+from shared.checks import CannotDifferentiate
+from torch_impl.derivatives import Engine
+from torch_impl.derivatives import scores_of as torch_scores_of
+
+LOCAL = native.call_of("smith_waterman", {"end": "any"})
+GLOBAL = native.call_of("needleman_wunsch", {})
+AFFINE = native.call_of("smith_waterman_affine", {"restrict_turns": False, "penalize_turns": True})
+CALLS = pytest.mark.parametrize("call", [LOCAL, AFFINE, GLOBAL])
+
+
+def jax_scores(call: native.Call, similarity: Any, lengths: Any, values: Any) -> Any:
+    parameters = tuple(jnp.moveaxis(values, -1, 0))
+    return jax_scores_of(_Kernels(call, "cuda"), "no third", similarity, lengths, parameters)
+
+
+def torch_scores(call: native.Call, similarity: Any, lengths: Any, values: Any) -> Any:
+    operators: Any = (torch_calls.score, torch_calls.gradients, torch_calls.tangents)
+    engine = Engine(*(functools.partial(operator, kind=call.kind, options=call.options) for operator in operators))
+    return torch_scores_of(engine, "no third", similarity, lengths, values)
+
+
+def small(call: native.Call) -> Given:
+    problem = {LOCAL: "smith_waterman", AFFINE: "smith_waterman_affine", GLOBAL: "needleman_wunsch"}[call]
+    whole = given(ragged(3, 4, problem=problem), "float64")
+    return Given(*(array[[0, 4]] for array in whole))  # a full one and a partial one
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_jax_gives_what_pytorch_gives_to_the_last_bit(problem: str):
+    call = native.call_of(problem, PROBLEMS[problem].options[0])
+    arrays = given(ragged(9, 3, problem=problem), "float32")
+    towards = direction(arrays)
+    for own, other in zip(run("jax", call, arrays), run("torch", call, arrays), strict=True):
+        np.testing.assert_array_equal(own, other)
+    for own, other in zip(run("jax", call, arrays, towards), run("torch", call, arrays, towards), strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
+def test_pytorchs_derivatives_are_right_to_second_order():
+    similarity, lengths, values = (torch.from_numpy(array) for array in small(LOCAL))
+    leaves = similarity.nan_to_num(0, 0, 0).requires_grad_(), values.requires_grad_()
+    function = lambda s, v: torch_scores(LOCAL, s, lengths, v)  # noqa: E731
+    torch.autograd.gradcheck(function, leaves, fast_mode=True)
+    torch.autograd.gradgradcheck(function, leaves, fast_mode=True)
+
+
+@CALLS
+def test_jaxs_derivatives_are_pytorchs(call: native.Call):
+    arrays = small(call)
+    clean = Given(np.nan_to_num(arrays.similarity, posinf=0, neginf=0), *arrays[1:])
+    weights = np.random.default_rng(3).normal(size=clean.similarity.shape)
+
+    def jax_loss(s: Any, v: Any) -> Any:
+        slope = jax.grad(lambda own: jax_scores(call, own, clean.lengths, v).sum())(s)
+        return (slope * weights).sum()
+
+    found = jax.grad(jax_loss, (0, 1))(clean.similarity, clean.values)
+    leaves = [torch.from_numpy(array).requires_grad_() for array in (clean.similarity, clean.values)]
+    scores = torch_scores(call, leaves[0], torch.from_numpy(clean.lengths), leaves[1])
+    (slope,) = torch.autograd.grad(scores.sum(), leaves[0], create_graph=True)
+    wanted = torch.autograd.grad((slope * torch.from_numpy(weights)).sum(), leaves)
+    for own, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(own, other.numpy(), rtol=1e-10, atol=1e-12)
+
+
+def test_jaxs_vmap_is_the_batch():
+    arrays = given(ragged(5, 6), "float64")
+    similarity, lengths, values = (jnp.asarray(array) for array in arrays)
+    gradient = jax.value_and_grad(functools.partial(jax_scores, LOCAL))
+    scores, slopes = jax.vmap(gradient)(similarity, lengths, values)
+    wanted = run("jax", LOCAL, arrays)
+    np.testing.assert_allclose(scores, wanted.scores, rtol=1e-13)
+    np.testing.assert_allclose(slopes, wanted.d_similarity, atol=1e-13)
+    folded = [array.reshape(2, 3, *array.shape[1:]) for array in (similarity, lengths, values)]
+    twice = jax.jit(jax.vmap(jax.vmap(functools.partial(jax_scores, LOCAL))))(*folded)
+    np.testing.assert_allclose(twice.reshape(-1), wanted.scores, rtol=1e-13)
+
+
+def test_a_third_derivative_raises_in_both():
+    arrays = small(LOCAL)
+    single = jnp.nan_to_num(arrays.similarity[:1], posinf=0, neginf=0)
+    score = lambda s: jax_scores(LOCAL, s, arrays.lengths[:1], arrays.values[:1]).sum()  # noqa: E731
+    with pytest.raises(CannotDifferentiate, match="no third"):
+        jax.jvp(jax.hessian(score), (single,), (single,))
+    leaf = torch.from_numpy(np.array(single)).requires_grad_()
+    rest = torch.from_numpy(arrays.lengths[:1]), torch.from_numpy(arrays.values[:1])
+    (first,) = torch.autograd.grad(torch_scores(LOCAL, leaf, *rest).sum(), leaf, create_graph=True)
+    (second,) = torch.autograd.grad((first**2).sum(), leaf, create_graph=True)
+    with pytest.raises(CannotDifferentiate, match="no third"):
+        torch.autograd.grad(second.sum(), leaf)
+
+
+def test_what_goes_wrong_in_a_kernel_reaches_the_caller(monkeypatch: pytest.MonkeyPatch):
+    def broken(_: bytes) -> Any:
+        raise ValueError("the kernel is on strike")
+
+    monkeypatch.setattr(jax_calls, "kernel_of", broken)
+    arrays = [jnp.asarray(array) for array in small(LOCAL)]
+    with pytest.raises(jax.errors.JaxRuntimeError, match="the kernel is on strike"):
+        jax_scores(LOCAL, *arrays).block_until_ready()
+
+
+def test_the_native_kernels_agree():
+    arrays = given(ragged(9, 10), "float64")
+    for own, other in zip(run("jax", LOCAL, arrays), run_native(LOCAL, arrays), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-13)

@@ -1,0 +1,138 @@
+"""The kernels give what the reference and the native kernels give, for whatever may come."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from frameworks import AWKWARD_SIZES, DTYPES, Result, assert_parity, ragged, reference_result
+from kernel_calls import EVERY, SMALL, Derivatives, Given, direction, given, run, run_native
+
+import torch_impl.kernels.triton_calls as torch_calls
+from shared import native
+from shared.cuda.programs import Layout
+
+operators: Any = torch_calls
+LOCAL: Any = native.call_of("smith_waterman", {"end": "any"})
+
+
+def close(got: Derivatives, wanted: Derivatives, rtol: float) -> None:
+    for own, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(own, other, rtol=rtol, atol=rtol * max(1.0, float(np.abs(other).max(initial=0.0))))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("problem", "options"), EVERY)
+def test_scores_and_gradients_are_the_references(problem: str, options: dict, dtype: str):
+    inputs = ragged(11, 9, problem=problem)
+    call: Any = native.call_of(problem, options)
+    arrays = given(inputs, dtype)
+    scores, d_similarity, d_values = run("torch", call, arrays)
+    cotangent = inputs.cotangent
+    gradients = {"similarity": d_similarity * cotangent[:, None, None].astype(dtype)}
+    for k, name in enumerate(inputs.parameters):
+        gradients[name] = d_values[:, k] * cotangent.astype(dtype)
+    expected = reference_result(inputs, problem, **options)
+    assert_parity(Result(scores, gradients, cotangent), expected, dtype, inputs.parameters["temperature"])
+    only_scores = operators.score(*(torch.from_numpy(array) for array in arrays), *call).numpy()
+    np.testing.assert_array_equal(only_scores, scores)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("problem", "options"), EVERY)
+def test_tangents_are_those_of_the_native_kernels(problem: str, options: dict, dtype: str):
+    call, arrays = native.call_of(problem, options), given(ragged(9, 11, problem=problem), dtype)
+    towards = direction(arrays)
+    close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12 if dtype == "float64" else 1e-4)
+
+
+@pytest.mark.parametrize(("rows", "cols"), AWKWARD_SIZES[:-1])
+@pytest.mark.parametrize("problem", ["smith_waterman", "needleman_wunsch"])
+def test_awkward_sizes(problem: str, rows: int, cols: int):
+    call = native.call_of(problem, {"end": "any"} if problem == "smith_waterman" else {})
+    arrays = given(ragged(rows, cols, problem=problem), "float64")
+    close(run("torch", call, arrays), run_native(call, arrays), 1e-12)
+    towards = direction(arrays)
+    close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12)
+
+
+@pytest.mark.parametrize("layout", [Layout(32, 1), Layout(128, 4)])
+def test_the_layout_changes_nothing(layout: Layout, monkeypatch: pytest.MonkeyPatch):
+    whole, *_ = given(ragged(layout.lanes + 3, 4), "float64")
+    arrays = Given(whole[:1], np.array([[layout.lanes + 3, 4]], np.int32), np.array([[-1.0, 1.0]]))
+    wanted = run("torch", LOCAL, arrays), run("torch", LOCAL, arrays, direction(arrays))
+    monkeypatch.setattr(torch_calls, "forced_layout", layout)
+    close(run("torch", LOCAL, arrays), wanted[0], 1e-13)
+    close(run("torch", LOCAL, arrays, direction(arrays)), wanted[1], 1e-12)
+
+
+@pytest.mark.parametrize(("temperature", "size"), [(1e-3, 1e4), (1e-3, 1.0), (1.0, 1e4), (1e3, 1e-3), (1e3, 1.0)])
+def test_no_temperature_and_no_similarity_is_too_much(temperature: float, size: float):
+    random = np.random.default_rng(0)
+    similarity = (random.normal(size=(2, 10, 12)) * size).astype(np.float32)
+    values = np.array([[-0.5 * size, temperature]] * 2, np.float32)
+    arrays = Given(similarity, np.array([[10, 12], [9, 4]], np.int32), values)
+    towards = direction(arrays)
+    got, t_got = run("torch", LOCAL, arrays), run("torch", LOCAL, arrays, towards)
+    assert all(np.isfinite(part).all() for part in (*got, *t_got))
+    wanted = run_native(LOCAL, arrays)
+    np.testing.assert_allclose(got.scores, wanted.scores, rtol=1e-5)
+    np.testing.assert_allclose(got.d_similarity, wanted.d_similarity, atol=2e-4)
+
+
+def test_what_is_no_number_makes_its_own_pair_nan_and_no_other():
+    similarity = np.zeros((5, 6, 7))
+    similarity[0, 2, 3], similarity[1, 5, 6], similarity[2, 1, 1] = np.nan, np.inf, -np.inf
+    lengths = np.array([[6, 7], [6, 7], [6, 7], [0, 0], [6, 7]], np.int32)
+    values = np.array([[-1.0, 1.0]] * 4 + [[-1.0, 0.0]])
+    scores, d_similarity, d_values = run("torch", LOCAL, Given(similarity, lengths, values))
+    assert np.isnan(scores).tolist() == [True, True, False, False, True]
+    for pair in (0, 1, 4):
+        assert np.isnan(d_similarity[pair]).all() and np.isnan(d_values[pair]).all()
+    assert np.isfinite(d_similarity[[2, 3]]).all() and d_similarity[2, 1, 1] == 0
+    assert scores[3] == 0 and not d_similarity[3].any() and not d_values[3].any()
+
+
+def test_without_lengths_the_matrices_are_whole_and_may_lie_anywhere():
+    random = np.random.default_rng(1)
+    wide = torch.from_numpy(random.normal(size=(9, 3, 20)))[:, :, 2:13].transpose(0, 1)
+    values = torch.tensor([[-1.0, 1.0]] * 3, dtype=torch.float64)
+    assert wide.stride(2) == 1 and not wide.is_contiguous()
+    arrays = Given(wide.contiguous().numpy(), np.array([[9, 11]] * 3, np.int32), values.numpy())
+    none = torch.empty((0, 2), dtype=torch.int32)
+    found = operators.gradients(wide, none, values, *LOCAL, True)
+    close(Derivatives(*(tensor.numpy() for tensor in found)), run_native(LOCAL, arrays), 1e-13)
+
+
+def test_lengths_are_clamped_and_may_be_of_64_bits():
+    similarity, values = np.random.default_rng(2).normal(size=(3, 5, 6)), np.array([[-1.0, 1.0]] * 3)
+    wild = np.array([[-3, 2**40], [9, 9], [-1, -1]], np.int64)
+    tame = np.array([[0, 6], [5, 6], [0, 0]], np.int32)
+    close(run("torch", LOCAL, Given(similarity, wild, values)), run("torch", LOCAL, Given(similarity, tame, values)), 0)
+
+
+def test_an_empty_batch_launches_nothing():
+    nothing = Given(np.zeros((0, 3, 4)), np.zeros((0, 2), np.int32), np.zeros((0, 2)))
+    assert [part.shape for part in run("torch", LOCAL, nothing)] == [(0,), (0, 3, 4), (0, 2)]
+    flat = Given(np.zeros((2, 0, 4)), np.zeros((2, 2), np.int32), np.ones((2, 2)))
+    assert run("torch", LOCAL, flat).d_similarity.shape == (2, 0, 4)
+
+
+def test_the_temperatures_derivative_is_left_out_where_nobody_asks():
+    arrays = given(ragged(7, 9), "float64")
+    with_it, without = run("torch", LOCAL, arrays), run("torch", LOCAL, arrays, with_values=False)
+    assert without.d_values[:, 1].tolist() == [0.0] * 6 and with_it.d_values[:, 1].any()
+    np.testing.assert_array_equal(without.d_similarity, with_it.d_similarity)
+
+
+def test_an_operator_can_be_mapped():
+    arrays = given(ragged(6, 7), "float64")
+    tensors = [torch.from_numpy(array) for array in arrays]
+    folded = [tensor.unflatten(0, (2, 3)) for tensor in tensors]
+    mapped = torch.func.vmap(lambda *own: operators.gradients(*own, *LOCAL, True))(*folded)
+    for own, whole in zip(mapped, run("torch", LOCAL, arrays), strict=True):
+        np.testing.assert_array_equal(own.flatten(0, 1).numpy(), whole)
+
+
+def test_the_layout_in_use_is_the_small_one():
+    assert torch_calls.forced_layout == SMALL

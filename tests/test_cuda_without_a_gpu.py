@@ -1,0 +1,193 @@
+"""What can be known of the GPU kernels on a machine without one: their machine code, and what the frameworks make."""
+
+import importlib.util
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from frameworks import FRAMEWORKS, PROBLEMS
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+import jax_impl.kernels.triton_calls as jax_calls
+from jax_impl.kernels.fused import _Kernels, _scores
+from shared import cuda, native
+from shared.cuda.programs import (
+    NARROW,
+    WIDE,
+    Kernel,
+    Layout,
+    Program,
+    gradients_program,
+    layout_of,
+    score_program,
+    tangents_program,
+)
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+KINDS = {problem: native.call_of(problem, options[0]) for problem, (_, options) in PROBLEMS.items()}
+SHAPE, STRIDES = (2, 9, 7), (63, 7)
+# registers of a thread: the machine has 255. Bytes of a thread's own memory, where there are not enough: they cost time
+LOCAL_BYTES = {"smith_waterman_affine": 256}
+FEW_LOCAL_BYTES = 48
+
+
+def programs(problem: str, dtype: str, layout: Layout) -> dict[str, Program]:
+    """The three calls of a problem."""
+    given = KINDS[problem], dtype, SHAPE
+    return {
+        "score": score_program(*given, STRIDES, True, layout),
+        "gradients": gradients_program(*given, STRIDES, True, layout, False),
+        "gradients with values": gradients_program(*given, STRIDES, True, layout, True),
+        "tangents": tangents_program(*given, (*STRIDES, *STRIDES), True, layout),
+    }
+
+
+def resources(compiled: Any, folder: Path) -> dict[str, int]:
+    """What a kernel takes of a GPU, by the tool that comes with Triton."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    (file := folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
+    text = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
+    return {name: int(value) for name, value in re.findall(r"(REG|STACK|SHARED):(\d+)", text)}
+
+
+@pytest.fixture
+def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("problem", KINDS)
+def test_the_kernels_compile_and_fit(problem: str, capability: int, tmp_path: Path):
+    from shared.cuda.machine_code import machine_code
+
+    seen = set()
+    for layout in (NARROW, WIDE) if capability == 90 else (NARROW,):
+        for program in programs(problem, "float32", layout).values():
+            for kernel in (launch.kernel for launch in program.launches):
+                if kernel in seen:
+                    continue
+                seen.add(kernel)
+                found = resources(machine_code(kernel, capability), tmp_path)
+                assert 0 < found["REG"] <= 255 and found["SHARED"] <= 48 * 1024, (kernel, found)
+                assert found["STACK"] <= LOCAL_BYTES.get(problem, FEW_LOCAL_BYTES), (kernel, found)
+
+
+@pytest.mark.usefixtures("triton_cache")
+def test_they_compile_in_float64_and_with_lengths_of_64_bits():
+    from shared.cuda.machine_code import machine_code
+
+    for program in programs("smith_waterman", "float64", NARROW).values():
+        for launch in program.launches:
+            assert machine_code(launch.kernel, 90, "int64").asm["cubin"].startswith(b"\x7fELF")
+
+
+@pytest.mark.usefixtures("triton_cache")
+def test_there_is_one_machine_code_for_all_shapes_and_addresses():
+    """Else JAX, which describes a kernel without its arguments, would run another code than PyTorch."""
+    from shared.cuda.kernels import KERNELS
+
+    for function in KERNELS.values():
+        numbers = {"pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride"}
+        for parameter in function.params:
+            if parameter.is_constexpr:
+                continue
+            assert (
+                parameter.do_not_specialize if parameter.name in numbers else parameter.do_not_specialize_on_alignment
+            )
+
+
+@pytest.mark.parametrize("problem", KINDS)
+def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str):
+    alignment = KINDS[problem]
+    parameters = tuple(jnp.full(3, 0.5 + k) for k in range(len(PROBLEMS[problem].parameters)))
+    arrays = jnp.ones((3, 9, 7)), np.full((3, 2), 5, np.int32), parameters
+    kernels = _Kernels(alignment, "cuda")
+
+    def score(s: Any) -> Any:
+        return _scores(kernels, "", s, *arrays[1:]).sum()
+
+    def curve(s: Any) -> Any:
+        return (jax.grad(score)(s) ** 2).sum()
+
+    for function, launched in ((score, 1), (jax.grad(score), 2), (jax.grad(curve), 4)):
+        lowered = jax.jit(function).trace(arrays[0]).lower(lowering_platforms=("cuda",))
+        text = lowered.as_text()
+        assert text.count("_kernel\\22") == launched and jax_calls.TARGET in text
+
+
+def test_a_call_can_be_exported_for_machines_with_a_gpu():
+    kernels = _Kernels(KINDS["free_gap"], "cuda")
+    score = jax.jit(lambda s: _scores(kernels, "", s, np.full((3, 2), 5, np.int32), (jnp.ones(3),)))
+    disabled = [jax.export.DisabledSafetyCheck.custom_call(jax_calls.TARGET)]
+    exported = jax.export.export(score, platforms=["cuda"], disabled_checks=disabled)(jnp.ones((3, 9, 7)))
+    assert exported.platforms == ("cuda",) and jax_calls.TARGET in exported.mlir_module()
+
+
+def test_a_kernel_survives_being_written_into_a_call():
+    for program in programs("smith_waterman_affine", "float64", WIDE).values():
+        for launch in program.launches:
+            assert jax_calls.kernel_of(json.dumps(launch.kernel).encode()) == launch.kernel
+
+
+def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    import ctypes
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    kernel = programs("free_gap", "float32", NARROW)["score"].launches[0].kernel
+    found = jax_calls._Found()
+    assert jax_calls._find(json.dumps(kernel).encode(), 90, ctypes.pointer(found)) == 0
+    assert ctypes.string_at(found.code, 4) == b"\x7fELF"
+    assert (found.name, found.threads, found.error) == (b"forward_kernel", 32, None)
+    unknown = json.dumps(Kernel("sideways_kernel", "float32", (), 1)).encode()
+    assert jax_calls._find(unknown, 90, ctypes.pointer(found)) == 1
+    assert found.error.startswith(b"Triton could not compile a kernel: KeyError: 'sideways_kernel'")
+
+
+def test_the_launcher_is_registered_for_cuda_alone():
+    jax_calls.register()
+    call = jax.ffi.ffi_call(jax_calls.TARGET, jax.ShapeDtypeStruct((3,), np.float32))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No FFI handler registered"):
+        jax.jit(lambda s: call(s, kernels="", launches=np.zeros(0, np.int64)))(jnp.ones(3))
+
+
+def test_pytorch_knows_shapes_without_running_and_the_compiler_sees_the_kernels():
+    import torch_impl.kernels.triton_calls
+
+    calls: Any = torch_impl.kernels.triton_calls
+    call = KINDS["smith_waterman"]
+    with FakeTensorMode():
+        tensors: Any = (torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2))
+        assert calls.score(*tensors, *call).shape == (3,)
+        assert [tuple(part.shape) for part in calls.gradients(*tensors, *call, True)] == [(3,), (3, 9, 7), (3, 2)]
+        towards: Any = (torch.empty(3, 9, 7), torch.empty(3, 2))
+        assert [tuple(part.shape) for part in calls.tangents(*tensors, *towards, *call)] == [(3,), (3, 9, 7), (3, 2)]
+    traced = make_fx(lambda *own: calls.gradients(*own, *call, True), tracing_mode="fake")(
+        torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2)
+    )
+    assert "triton" in traced.code
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_without_triton_fused_is_absent_on_a_gpu_with_a_reason(framework: str, monkeypatch: pytest.MonkeyPatch):
+    backend = FRAMEWORKS[framework].backend
+    assert "fused" not in backend.absent_on("cuda")
+    monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda name: None)
+    assert "pip install triton" in backend.absent_on("cuda")["fused"]
+    assert backend.abilities("smith_waterman", "cuda").auto == "wavefront"
+
+
+def test_few_pairs_are_walked_in_wide_strips():
+    assert layout_of(1, 100) == layout_of(64, 512) == WIDE
+    assert layout_of(4096, 512) == layout_of(1, 20) == NARROW

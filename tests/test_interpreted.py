@@ -1,0 +1,29 @@
+"""The kernels for GPUs run, on this CPU, in Triton's interpreter: in processes of their own, because it has to be on
+before Triton is imported."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+FILES = sorted(path.name for path in (TESTS / "interpreted").glob("test_*.py"))
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_in_the_interpreter(file: str, tmp_path: Path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "interpreted" / file)]
+    environment = os.environ | {"TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert " passed" in ended.stdout and "skipped" not in ended.stdout
+
+
+def test_there_are_such_tests():
+    assert len(FILES) >= 2

@@ -1,0 +1,126 @@
+"""The CUDA kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
+
+The same tensors as `torch_impl.kernels.calls` takes and gives. torch.compile sees the kernels that an operator
+launches. Triton's interpreter, where it is on, runs them on CPU tensors.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.library import register_vmap, triton_op, wrap_triton
+
+from shared.cuda.kernels import KERNELS
+from shared.cuda.programs import (
+    Launch,
+    Layout,
+    Program,
+    gradients_program,
+    layout_of,
+    score_program,
+    tangents_program,
+)
+from shared.native import Call
+
+Tensor = torch.Tensor
+Triple = tuple[Tensor, Tensor, Tensor]
+
+_DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+# instead of the layout that suits a shape, for tests
+forced_layout: Layout | None = None
+
+
+@triton_op("smooth_alignment::triton_score", mutates_args=())
+def score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    """Scores (batch,)."""
+    given = _given(similarity, lengths, values)
+    program = score_program(Call(kind, options), *_described(given), layout=_layout(similarity))
+    return _run(program, given)["scores"]
+
+
+@triton_op("smooth_alignment::triton_gradients", mutates_args=())
+def gradients(
+    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, and their derivatives for similarity and values; 0 for the temperature unless with_values."""
+    given = _given(similarity, lengths, values)
+    layout = _layout(similarity)
+    program = gradients_program(Call(kind, options), *_described(given), layout=layout, with_values=with_values)
+    return _triple(_run(program, given))
+
+
+@triton_op("smooth_alignment::triton_tangents", mutates_args=())
+def tangents(
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    t_similarity: Tensor,
+    t_values: Tensor,
+    kind: int,
+    options: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The tangents of all that gradients gives, in the direction (t_similarity, t_values)."""
+    given = _given(similarity, lengths, values)
+    given |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
+    program = tangents_program(Call(kind, options), *_described(given), layout=_layout(similarity))
+    return _triple(_run(program, given))
+
+
+def _given(similarity: Tensor, lengths: Tensor, values: Tensor) -> dict[str, Tensor]:
+    return {"similarity": _rows(similarity), "lengths": lengths.contiguous(), "values": values.contiguous()}
+
+
+def _rows(matrices: Tensor) -> Tensor:
+    """With the numbers of a row one after the other; rows and pairs may be any distance apart."""
+    return matrices if matrices.stride(2) == 1 else matrices.contiguous()
+
+
+def _described(given: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[Any, ...], bool]:
+    """Type, shape, strides, and whether there are lengths."""
+    matrices = [given[name] for name in ("similarity", "t_similarity") if name in given]
+    strides = tuple(stride for matrix in matrices for stride in matrix.stride()[:2])
+    similarity = matrices[0]
+    return _DTYPES[similarity.dtype], tuple(similarity.shape), strides, given["lengths"].shape[0] > 0
+
+
+def _layout(similarity: Tensor) -> Layout:
+    return forced_layout or layout_of(*similarity.shape[:2])
+
+
+def _run(program: Program, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The results and what lay between, by name."""
+    like = given["similarity"]
+    buffers = given | {name: like.new_empty(shape) for name, shape in (program.results | program.scratch).items()}
+    if like.shape[0]:
+        for launch in program.launches:
+            _launch(launch, buffers)
+    return buffers
+
+
+def _launch(launch: Launch, buffers: dict[str, Tensor]) -> None:
+    arguments = (buffers[argument] if isinstance(argument, str) else argument for argument in launch.arguments)
+    kernel = wrap_triton(KERNELS[launch.kernel.name])
+    kernel[(launch.grid,)](*arguments, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
+
+
+def _triple(results: dict[str, Tensor]) -> Triple:
+    return results["scores"], results["d_similarity"], results["d_values"]
+
+
+def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
+    """An operator of a batch, mapped: all of (mapped, batch, ...) are one batch, and what is not mapped is repeated."""
+
+    def folded(argument: Any, dim: int | None) -> Any:
+        if not isinstance(argument, Tensor):
+            return argument
+        whole = argument.expand(info.batch_size, *argument.shape) if dim is None else argument.movedim(dim, 0)
+        return whole.flatten(0, 1)
+
+    results = operator(*(folded(argument, dim) for argument, dim in zip(arguments, in_dims, strict=True)))
+    if isinstance(results, Tensor):
+        return results.unflatten(0, (info.batch_size, -1)), 0
+    return tuple(result.unflatten(0, (info.batch_size, -1)) for result in results), (0,) * len(results)
+
+
+for _operator in (score, gradients, tangents):
+    register_vmap(_operator, lambda info, in_dims, *arguments, own=_operator: _mapped(own, info, in_dims, *arguments))
