@@ -12,6 +12,9 @@ import jax.numpy as jnp
 
 import jax_impl
 from jax_impl.alignment import absent_on
+from jax_impl.arguments import inside, see
+from shared import workload_checks as checks
+from shared.checks import check_parameter
 from shared.reference.learning import START_GAP, Learned, start_matrix
 from shared.variants import Abilities, fastest_variant
 
@@ -34,7 +37,8 @@ def learn(
 
     Args:
         first, second: sequences as numbers of letters from 0 to 19, (pairs, rows) and (pairs, cols).
-        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64.
+        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
+            What lies outside lengths has no influence.
         lengths: of each pair, (pairs, 2).
         steps, learning_rate: of the descent.
         temperature, variant: of smith_waterman.
@@ -44,9 +48,14 @@ def learn(
         The losses (steps,), each before its update; the matrix (20, 20) and the gap (), of truth's dtype.
 
     Raises:
-        TypeError, ValueError: as smith_waterman.
+        TypeError, ValueError: an argument is not as described.
     """
+    checks.check_pairs(see, first, second, truth, lengths)
+    checks.check_count("steps", steps, least=1)
+    checks.check_learning_rate(see(learning_rate))
+    check_parameter("temperature", see(temperature), ())
     truth = jnp.asarray(truth)
+    truth = jnp.where(inside(jnp.asarray(lengths), *truth.shape[1:]), truth, 0)
     weights = jnp.asarray(start_matrix(), truth.dtype), jnp.asarray(START_GAP, truth.dtype)
     step = _compiled_step if compiled else _step
     losses = []

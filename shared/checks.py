@@ -130,13 +130,14 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
     is_temperature = name == "temperature"
     least, most = TEMPERATURES if is_temperature else (-math.inf, LARGEST_GAP)
     for pair, value in enumerate(seen.values()):
-        if not _is_finite(value) or not least <= value <= most:
+        if not is_finite(value) or not least <= value <= most:
             wanted = f"between {least:g} and {most:g}" if is_temperature else f"finite and at most {most:g}"
             where = f" for pair {pair}" if seen.shape else ""
             raise ValueError(f"{name} must be {wanted}, got {_shown(value)}{where}")
 
 
-def _is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> bool:
+    """Whether a number is one that a float can hold."""
     try:
         return math.isfinite(value)
     except OverflowError:  # a whole number that no float can hold
@@ -167,10 +168,10 @@ def absent_variant_text(variant: str, reason: str, usable: tuple[str, ...]) -> s
     return f"variant {variant!r} is absent here: {reason}; usable: {', '.join(usable)}"
 
 
-def second_order_text(variant: str, usable: tuple[str, ...]) -> str:
+def second_order_text(variant: str, usable: tuple[str, ...], has_auto: bool = True) -> str:
     """The error for a double backward through a variant whose second derivatives would be wrong."""
-    alternatives = ", ".join(repr(name) for name in usable)
-    return f"variant {variant!r} is right to first order only; for second derivatives use {alternatives} or 'auto'"
+    text = f"variant {variant!r} is right to first order only; for second derivatives use"
+    return f"{text} {_alternatives(usable, has_auto)}"
 
 
 def third_order_text(variant: str, usable: tuple[str, ...]) -> str:
@@ -179,8 +180,12 @@ def third_order_text(variant: str, usable: tuple[str, ...]) -> str:
     return f"variant {variant!r} is right to second order only; for third derivatives use {alternatives}"
 
 
-def transform_text(variant: str, done: str, usable: tuple[str, ...]) -> str:
+def transform_text(variant: str, done: str, usable: tuple[str, ...], has_auto: bool = True) -> str:
     """The error for a variant that a transform of functions cannot pass through. done: "differentiated" or "mapped"."""
-    alternatives = ", ".join(repr(name) for name in usable)
     instead = ", or autograd" if done == "differentiated" else ""
-    return f"variant {variant!r} cannot be {done} by torch.func; use {alternatives} or 'auto'{instead}"
+    return f"variant {variant!r} cannot be {done} by torch.func; use {_alternatives(usable, has_auto)}{instead}"
+
+
+def _alternatives(usable: tuple[str, ...], has_auto: bool) -> str:
+    """has_auto: whether "auto" is a variant too."""
+    return ", ".join(repr(name) for name in usable) + (" or 'auto'" if has_auto else "")

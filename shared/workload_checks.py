@@ -1,9 +1,10 @@
 """Argument checks of the workloads beside the alignments, and their error texts, once for both frameworks."""
 
-import math
+from collections.abc import Callable
 from typing import Any
 
-from shared.checks import Seen
+from shared.checks import Seen, check_lengths, is_finite
+from shared.reference.learning import MATRIX_LETTERS
 
 _FLOATS = ("float32", "float64")
 
@@ -20,18 +21,47 @@ def check_points(x: Seen, y: Seen) -> None:
         raise ValueError("x must have at least 1 point, got 0")
 
 
-def check_count(name: str, value: Any) -> None:
-    """Raise unless it is a whole number from 0."""
+def check_count(name: str, value: Any, least: int = 0) -> None:
+    """Raise unless it is a whole number from `least`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number, got {type(value).__name__}")
-    if value < 0:
-        raise ValueError(f"{name} must be at least 0, got {value}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
-def check_learning_rate(value: Any) -> None:
-    """Raise unless it is a positive finite number; what is traced is not looked at."""
-    if isinstance(value, int | float) and not (math.isfinite(value) and value > 0):
-        raise ValueError(f"learning_rate must be positive and finite, got {value}")
+def check_learning_rate(seen: Seen) -> None:
+    """Raise unless it is a positive finite number, or an array of shape () that holds one."""
+    if seen.shape is None:
+        raise TypeError(f"learning_rate must be a number or an array of shape (), got {seen.type_name}")
+    if not seen.dtype.startswith(("float", "bfloat", "int", "uint")):
+        raise TypeError(f"learning_rate must be real, got {seen.dtype}")
+    if seen.shape != ():
+        raise ValueError(f"learning_rate must have shape (), got {seen.shape}")
+    for value in seen.values() if seen.values else ():
+        if not (is_finite(value) and value > 0):
+            raise ValueError(f"learning_rate must be positive and finite, got {value}")
+
+
+def check_pairs(see: Callable[[Any], Seen], first: Any, second: Any, truth: Any, lengths: Any) -> None:
+    """Raise unless these are pairs of sequences with their true alignments, as `learn` takes them."""
+    seen = see(truth)
+    _check_floats("truth", seen)
+    shape = seen.shape or ()
+    if len(shape) != 3 or 0 in shape:
+        raise ValueError(f"truth must have shape (pairs, rows, cols), none of them 0, got {seen.shape}")
+    for name, letters, count in (("first", first, shape[1]), ("second", second, shape[2])):
+        own = see(letters)
+        if own.shape is None:
+            raise TypeError(f"{name} must be an integer array of this framework or NumPy, got {own.type_name}")
+        if not own.dtype.startswith(("int", "uint")):
+            raise TypeError(f"{name} must be integers, got {own.dtype}")
+        if own.shape != (shape[0], count):
+            raise ValueError(f"{name} must have shape {(shape[0], count)} for truth of shape {shape}, got {own.shape}")
+        values = own.values() if own.values else ()
+        if values and not (min(values) >= 0 and max(values) < MATRIX_LETTERS):
+            worst = min(values) if min(values) < 0 else max(values)
+            raise ValueError(f"{name} must be letters from 0 to {MATRIX_LETTERS - 1}, got {worst}")
+    check_lengths(see(lengths), shape)
 
 
 def check_weights(seen: Seen) -> None:

@@ -1,6 +1,7 @@
 """Learning to align: the families, the vectorised reference against the reference proper, both frameworks."""
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,52 @@ def test_the_gate_goes_red_just_beyond_what_is_allowed(dtype: str):
 def test_a_learning_rate_that_runs_away_is_refused_before_anything_is_measured():
     with pytest.raises(UnusableInput, match="take a smaller one"):
         PROBLEM.answer(pairs(arguments={"learning_rate": 1e300, "steps": 5}), ["train"])
+
+
+@pytest.mark.parametrize(("dtype", "refused"), [("float32", True), ("float64", False)])
+def test_a_descent_that_rounding_decides_is_refused_not_called_wrong(dtype: str, refused: bool):
+    given = pairs((8, 20), dtype, arguments={"temperature": 0.01, "steps": 30})
+    if refused:
+        with pytest.raises(UnusableInput, match="float32 cannot tell a right result from a wrong one"):
+            PROBLEM.answer(given, ["train"])
+    else:
+        assert np.isfinite(PROBLEM.answer(given, ["train"]).losses).all()
+
+
+SOME = pairs((2, 8))
+BAD = {
+    "a letter too many": ({"first": SOME.first + 20}, ValueError, "first must be letters from 0 to 19, got "),
+    "a letter below": ({"second": SOME.second - 20}, ValueError, "second must be letters from 0 to 19, got -"),
+    "real letters": ({"first": SOME.first * 1.0}, TypeError, "first must be integers, got float64"),
+    "a list": ({"first": SOME.first.tolist()}, TypeError, "first must be an integer array of this framework or NumPy"),
+    "fewer pairs": ({"second": SOME.second[:1]}, ValueError, "second must have shape (2, "),
+    "truth of integers": ({"truth": SOME.truth.astype(int)}, TypeError, "truth must be float32 or float64, got int64"),
+    "truth of one pair": ({"truth": SOME.truth[0]}, ValueError, "truth must have shape (pairs, rows, cols)"),
+    "long lengths": ({"lengths": SOME.lengths + 99}, ValueError, "lengths must be between 0 and (rows, cols)"),
+    "cold": ({"temperature": 0.0}, ValueError, "temperature must be between 1e-15 and 1e+15, got 0.0"),
+    "no rate": ({"learning_rate": float("nan")}, ValueError, "learning_rate must be positive and finite, got nan"),
+    "no step": ({"steps": 0}, ValueError, "steps must be at least 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_bad_arguments_get_the_same_error_from_both(framework: str, name: str):
+    options, error, text = BAD[name]
+    given = {**SOME.arrays, "steps": 1, **options}
+    with FRAMEWORKS[framework].backend.precision("float64"), pytest.raises(error) as raised:
+        MODULES[framework].learn(**given)
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_lies_outside_lengths_has_no_influence(framework: str):
+    i, j = np.indices(SOME.truth.shape[1:])
+    outside = (i >= SOME.lengths[:, :1, None]) | (j >= SOME.lengths[:, 1:, None])
+    assert outside.any()
+    poisoned = replace(SOME, truth=np.where(outside, np.nan, SOME.truth), options={"steps": 2})
+    wanted = learned(framework, replace(SOME, options={"steps": 2}), "wavefront", compiled=False)
+    np.testing.assert_array_equal(learned(framework, poisoned, "wavefront", compiled=False), wanted)
 
 
 def test_what_a_case_gives_is_packed_and_unpacked():

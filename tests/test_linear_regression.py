@@ -3,6 +3,7 @@
 import functools
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import jax_impl.linear_regression
 import torch_impl.linear_regression
 from shared.bench.plan import Settings
+from shared.checks import CannotDifferentiate
 from shared.problems import PROBLEMS
 from shared.problems.linear_regression import ALLOWED, NOISE, TRUE_A, TRUE_B, Points
 from shared.problems.problem import UnusableInput
@@ -88,6 +90,46 @@ def test_every_variant_equals_numpy_s_gradient_descent(framework: str, variant: 
     assert np.abs(result - wanted).max() < (1e-5 if dtype == "float32" else 1e-13)
 
 
+@pytest.mark.parametrize("epochs", [1, 9, 10, 11, 23])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_compiled_loop_takes_exactly_so_many_steps(framework: str, epochs: int):
+    given = points(30)
+    options = {"epochs": epochs, "learning_rate": 0.3}
+    result = fitted(framework, given, "compiled_loop", **options)
+    assert result == pytest.approx(fit(given.x, given.y, **options), rel=1e-12)
+
+
+@pytest.mark.parametrize("variant", ["jit_step", "compiled_loop"])
+def test_pytorch_compiles_for_more_sizes_than_its_own_limit_allows(variant: str):
+    for count in range(2, 13):
+        result = fitted("torch", points(count), variant, epochs=2, learning_rate=0.01 * count)
+        wanted = fit(points(count).x, points(count).y, epochs=2, learning_rate=0.01 * count)
+        assert result == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_pytorch_gives_no_gradient_rather_than_a_wrong_one(variant: str):
+    x, y = (torch.from_numpy(array) for array in (points().x, points().y))
+    call = functools.partial(MODULES["torch"].fit, x, epochs=3, variant=variant)
+    with pytest.raises(CannotDifferentiate, match="fit cannot be differentiated in PyTorch"):
+        call(y.requires_grad_())
+    with pytest.raises(CannotDifferentiate, match="fit cannot be differentiated in PyTorch"):
+        torch.func.grad(lambda own: call(own).sum())(y.detach())
+    with torch.no_grad():
+        assert call(y).isfinite().all()
+
+
+def test_jax_differentiates_a_fit():
+    given = points(20)
+    step = 1e-6 * (np.arange(20) == 3)
+    with FRAMEWORKS["jax"].backend.precision("float64"):
+        for variant in NAMES:
+            call = functools.partial(MODULES["jax"].fit, given.x, epochs=5, learning_rate=0.1, variant=variant)
+            slope = jax.grad(lambda y: call(y)[0])(given.y)[3]  # noqa: B023
+            wanted = float(call(given.y + step)[0] - call(given.y - step)[0]) / 2e-6
+            assert float(slope) == pytest.approx(wanted, rel=1e-5)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_ten_thousand_epochs_pass_the_gate_and_end_near_the_least_squares(framework: str, dtype: str):
@@ -148,6 +190,10 @@ BAD = {
     "epochs": (np.ones(3), np.ones(3), {"epochs": -1}, ValueError, "epochs must be at least 0, got -1"),
     "half an epoch": (np.ones(3), np.ones(3), {"epochs": 0.5}, TypeError, "epochs must be a whole number, got float"),
     "rate": (np.ones(3), np.ones(3), {"learning_rate": 0.0}, ValueError, "learning_rate must be positive and finite"),
+    "text for a rate": (np.ones(3), np.ones(3), {"learning_rate": "a"}, TypeError, "must be a number or an array"),
+    "a truth value for a rate": (np.ones(3), np.ones(3), {"learning_rate": True}, TypeError, "must be real, got bool"),
+    "rates": (np.ones(3), np.ones(3), {"learning_rate": np.ones(2)}, ValueError, "must have shape (), got (2,)"),
+    "large rate": (np.ones(3), np.ones(3), {"learning_rate": 10**400}, ValueError, "must be positive and finite"),
     "variant": (np.ones(3), np.ones(3), {"variant": "vmap"}, ValueError, "variant must be one of 'eager_loop', "),
 }
 

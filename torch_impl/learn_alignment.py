@@ -10,9 +10,12 @@ from typing import Any
 import torch
 
 import torch_impl
+from shared import workload_checks as checks
+from shared.checks import check_parameter
 from shared.reference.learning import START_GAP, Learned, start_matrix
 from shared.variants import Abilities, fastest_variant
 from torch_impl.alignment import absent_on
+from torch_impl.arguments import inside, see
 from torch_impl.sweeps import SCANNING
 
 Tensor = torch.Tensor
@@ -34,7 +37,8 @@ def learn(
 
     Args:
         first, second: sequences as numbers of letters from 0 to 19, (pairs, rows) and (pairs, cols).
-        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64.
+        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
+            What lies outside lengths has no influence.
         lengths: of each pair, (pairs, 2).
         steps, learning_rate: of the descent.
         temperature, variant: of smith_waterman.
@@ -44,12 +48,18 @@ def learn(
         The losses (steps,), each before its update; the matrix (20, 20) and the gap (), of truth's dtype.
 
     Raises:
-        TypeError, ValueError: as smith_waterman, or compiled is True.
+        TypeError, ValueError: an argument is not as described, or compiled is True.
         RuntimeError: the variant has no second derivatives.
     """
     if compiled:
         raise ValueError("compiled must be False here: torch.compile has no second derivatives")
+    checks.check_pairs(see, first, second, truth, lengths)
+    checks.check_count("steps", steps, least=1)
+    checks.check_learning_rate(see(learning_rate))
+    check_parameter("temperature", see(temperature), ())
     first, second, truth = (torch.as_tensor(array) for array in (first, second, truth))
+    sizes = torch.as_tensor(lengths, device=truth.device)
+    truth = torch.where(inside(sizes, *truth.shape[1:]), truth, 0.0)
     at = first.long()[:, :, None], second.long()[:, None, :]
     function = functools.partial(torch_impl.smith_waterman, variant=variant)
     matrix = torch.as_tensor(start_matrix()).to(truth)

@@ -8,16 +8,23 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._dynamo
 from torch._higher_order_ops import while_loop
 
 from shared import workload_checks as checks
-from shared.checks import check_choice
+from shared.checks import CannotDifferentiate, check_choice
 from shared.reference.linear_regression import START
 from shared.variants import Abilities, variant_names
 from torch_impl.arguments import from_numpy, see
+from torch_impl.transforms import under_derivative_transform
 
 Tensor = torch.Tensor
 Line = tuple[Tensor, Tensor]  # a and b
+
+# steps in one turn of the compiled loop: a turn costs 5 microseconds beside them, but to compile more takes longer
+TURN = 10
+# one compile for each number of points and dtype; 8, the default, are soon used up
+_DYNAMO = {"recompile_limit": 256, "accumulated_recompile_limit": 1024}
 
 # variant -> why it cannot run in this framework
 ABSENT: dict[str, str] = {}
@@ -37,58 +44,83 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
 
     Raises:
         TypeError, ValueError: an argument is not as described.
+        RuntimeError: x or y requires a gradient: what is fitted here has none.
     """
     checks.check_points(see(x), see(y))
     checks.check_count("epochs", epochs)
-    checks.check_learning_rate(learning_rate)
+    checks.check_learning_rate(see(learning_rate))
     check_choice("variant", variant, variant_names("linear_regression"))
     x, y = (points if isinstance(points, Tensor) else from_numpy(points) for points in (x, y))
+    recorded = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
+    if recorded or under_derivative_transform():
+        # a loop in the compiler, and one that detaches its steps, would give wrong ones without a word
+        raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it x.detach() and y.detach()")
     a, b = (x.new_tensor(value) for value in START)
-    return torch.stack(_LOOPS[variant](a, b, x, y, learning_rate, epochs))
+    rate = torch.as_tensor(learning_rate, dtype=x.dtype, device=x.device)
+    with torch._dynamo.config.patch(_DYNAMO):
+        return torch.stack(_LOOPS[variant](a, b, x, y, rate, epochs))
 
 
 def _error(a: Tensor, b: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return ((a * x + b - y) ** 2).mean()
 
 
-def _eager_step(a: Tensor, b: Tensor, x: Tensor, y: Tensor, learning_rate: float) -> Line:
+def _eager_step(a: Tensor, b: Tensor, x: Tensor, y: Tensor, learning_rate: Tensor) -> Line:
     a, b = a.detach().requires_grad_(), b.detach().requires_grad_()
     with torch.enable_grad():
         d_a, d_b = torch.autograd.grad(_error(a, b, x, y), (a, b))
     return a.detach() - learning_rate * d_a, b.detach() - learning_rate * d_b
 
 
-def _step(a: Tensor, b: Tensor, x: Tensor, y: Tensor, learning_rate: float) -> Line:
+def _step(a: Tensor, b: Tensor, x: Tensor, y: Tensor, learning_rate: Tensor) -> Line:
     """The same in the form that the compiler can look into."""
     d_a, d_b = torch.func.grad(_error, argnums=(0, 1))(a, b, x, y)
     return a - learning_rate * d_a, b - learning_rate * d_b
 
 
 def _python_loop(
-    step: Callable[..., Line], a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: float, epochs: int
+    step: Callable[..., Line], a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int
 ) -> Line:
     for _ in range(epochs):
         a, b = step(a, b, x, y, rate)
     return a, b
 
 
-def _own_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: float, epochs: int) -> Line:
+def _turns(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: Tensor, steps: int) -> Line:
+    """PyTorch's own loop, with some steps in each of its turns."""
+
     def is_before_the_end(number: Tensor, a: Tensor, b: Tensor) -> Tensor:
-        return number < epochs
+        return number < turns
 
-    def step(number: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return number + 1, *_step(a, b, x, y, rate)
+    def turn(number: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        for _ in range(steps):
+            a, b = _step(a, b, x, y, rate)
+        return number + 1, a, b
 
-    number = torch.zeros((), dtype=torch.int64, device=x.device)
-    _, a, b = while_loop(is_before_the_end, step, (number, a, b))
+    _, a, b = while_loop(is_before_the_end, turn, (torch.zeros_like(turns), a, b))
     return a, b
+
+
+def _own_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
+    return _turns(a, b, x, y, rate, torch.tensor(epochs, device=x.device), 1)
+
+
+@functools.partial(torch.compile, dynamic=False, fullgraph=True)
+def _two_loops(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: Tensor, rest: Tensor) -> Line:
+    a, b = _turns(a, b, x, y, rate, turns, TURN)
+    return _turns(a, b, x, y, rate, rest, 1)
+
+
+def _compiled_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
+    counts = (torch.tensor(count, device=x.device) for count in divmod(epochs, TURN))
+    return _two_loops(a, b, x, y, rate, *counts)
 
 
 _LOOPS: dict[str, Callable[..., Line]] = {
     "eager_loop": functools.partial(_python_loop, _eager_step),
     "loop_unjitted": _own_loop,
     "jit_step": functools.partial(_python_loop, torch.compile(_step, dynamic=False, fullgraph=True)),
-    "compiled_loop": torch.compile(_own_loop, dynamic=False, fullgraph=True),
+    "compiled_loop": _compiled_loop,
 }
 
 

@@ -33,11 +33,19 @@ def start_matrix() -> np.ndarray:
 
 
 def learn(
-    first: Any, second: Any, truth: Any, lengths: Any, *, steps: int, learning_rate: float, temperature: float = 1.0
+    first: Any,
+    second: Any,
+    truth: Any,
+    lengths: Any,
+    *,
+    steps: int,
+    learning_rate: float,
+    temperature: float = 1.0,
+    start: np.ndarray | None = None,
 ) -> Learned:
     """Gradient descent from the start. first (pairs, rows), second (pairs, cols), truth (pairs, rows, cols), lengths
-    (pairs, 2)."""
-    matrix, gap, losses = start_matrix(), START_GAP, []
+    (pairs, 2); start (20, 20): another matrix to begin with."""
+    matrix, gap, losses = start_matrix() if start is None else start, START_GAP, []
     at = np.asarray(first)[:, :, None], np.asarray(second)[:, None, :]
     total = np.sum(truth)
     with np.errstate(over="ignore", invalid="ignore"):  # with too long a step it runs away, and the caller sees that
