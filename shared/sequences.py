@@ -23,6 +23,8 @@ from Bio import SeqIO
 from Bio.Align import substitution_matrices
 from numpy.typing import NDArray
 
+from shared.host import available_bytes
+
 GLOBINS = Path(__file__).parent / "data" / "globins.fasta"
 
 # No set of proteins worth aligning pair by pair comes near it, and it stops a read of /dev/zero.
@@ -141,7 +143,7 @@ def pair_batch(
     rows, cols = (int(longest) for longest in lengths.max(axis=0, initial=0))
     shape = (len(pairs), rows, cols)
     too_large = SequenceError(f"{_file(source)}: expected pairs that fit into memory, got float32 of shape {shape}")
-    if 4 * math.prod(shape) > _available_bytes():  # a system may promise it all the same, and kill who takes it
+    if 4 * math.prod(shape) > available_bytes():  # a system may promise it all the same, and kill who takes it
         raise too_large
     try:
         similarity = np.zeros(shape, dtype=np.float32)
@@ -153,15 +155,6 @@ def pair_batch(
         profile = matrix.scores.take(codes[second], axis=1)  # (letters, len(second))
         scores[: len(codes[first]), : len(codes[second])] = profile.take(codes[first], axis=0)
     return similarity, lengths
-
-
-def _available_bytes() -> float:
-    """Memory that the system can give without taking it from others; no limit where it does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return math.inf
-    return next((1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), math.inf)
 
 
 def _load(name: str) -> substitution_matrices.Array:

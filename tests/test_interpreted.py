@@ -15,6 +15,7 @@ FILES = sorted(path.name for path in (TESTS / "interpreted").glob("test_*.py"))
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
+@pytest.mark.timeout(1200)  # each is a file of tests, with limits of their own
 @pytest.mark.parametrize("file", FILES)
 def test_in_the_interpreter(file: str, tmp_path: Path):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "interpreted" / file)]

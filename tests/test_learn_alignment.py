@@ -202,6 +202,11 @@ def test_a_descent_that_rounding_decides_is_refused_not_called_wrong(dtype: str,
         assert np.isfinite(PROBLEM.answer(given, ["train"]).losses).all()
 
 
+def test_more_pairs_than_memory_holds_are_refused():
+    with pytest.raises(UnusableInput, match="100000 pairs of 1000 letters do not fit into memory"):
+        pairs((100_000, 1000))
+
+
 SOME = pairs((2, 8))
 BAD = {
     "a letter too many": ({"first": SOME.first + 20}, ValueError, "first must be letters from 0 to 19, got "),

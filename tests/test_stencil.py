@@ -110,7 +110,9 @@ def test_pytorch_differentiates_twice_what_has_no_scan_and_says_so_of_the_others
             CannotDifferentiate, match="for second derivatives use 'cell_loop', 'column_convolve', 'column_sum'$"
         ):
             torch.autograd.grad(first.sum(), w)
-        with pytest.raises(CannotDifferentiate, match=r"cannot be differentiated by torch\.func; use .* 'column_sum', or autograd$"):
+        with pytest.raises(
+            CannotDifferentiate, match=r"cannot be differentiated by torch\.func; use .* 'column_sum', or autograd$"
+        ):
             torch.func.grad(lambda w: MODULES["torch"].stencil(w, variant=variant).sum())(w)
     else:
         (second,) = torch.autograd.grad(first.sum(), w)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shared.bench.argument_types import real, size_text, whole
+from shared.host import available_bytes
 from shared.numerics import TEMPERATURES
 from shared.problems.families import LETTERS, families
 from shared.problems.problem import (
@@ -39,6 +40,8 @@ ALLOWED = {"float32": 2e-3, "float64": 1e-8}
 
 # what a step's rounding amounts to, as a difference in the start
 ROUNDING = {"float32": 1e-5, "float64": 1e-14}
+# complex numbers in memory for each cell while the reference walks the pairs: choices, shares, states, derivatives
+_NUMBERS = 16
 # beside the start, in no direction of its own
 _BESIDE = 1e-7 * np.random.default_rng(0).standard_normal((MATRIX_LETTERS, MATRIX_LETTERS))
 
@@ -110,6 +113,9 @@ class LearnAlignment(Problem[Pairs, Trained]):
         values = self.argument_values(settings)
 
         def made(pairs: int, letters: int) -> Pairs:
+            # of complex numbers, as many as the reference has for a cell of the skewed matrices
+            if _NUMBERS * 16 * pairs * letters * 2 * letters > available_bytes():
+                raise UnusableInput(f"{pairs} pairs of {letters} letters do not fit into memory: take fewer")
             drawn = families(pairs, letters, settings.seed)
             rows, cols = drawn.truth.shape[1:]
             text = (
