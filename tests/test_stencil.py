@@ -107,7 +107,7 @@ def test_pytorch_differentiates_twice_what_has_no_scan_and_says_so_of_the_others
     np.testing.assert_allclose(first.detach(), gradient(given.w, given.cotangent), atol=1e-12)
     if variant in torch_impl.stencil.SCANNING:
         with pytest.raises(
-            CannotDifferentiate, match="for second derivatives use 'cell_loop', 'column_convolve', 'column_sum'$"
+            CannotDifferentiate, match=r"for second derivatives use 'cell_loop', 'column_convolve', 'column_sum'$"
         ):
             torch.autograd.grad(first.sum(), w)
         with pytest.raises(
