@@ -119,6 +119,16 @@ def test_pytorch_gives_no_gradient_rather_than_a_wrong_one(variant: str):
         assert call(y).isfinite().all()
 
 
+@pytest.mark.parametrize("variant", NAMES)
+def test_pytorch_fits_in_inference_mode_too(variant: str):
+    wanted = fit(points().x, points().y, epochs=3, learning_rate=0.1)
+    with torch.inference_mode():
+        x, y = (torch.tensor(array) for array in (points().x, points().y))
+        assert x.is_inference()
+        result = MODULES["torch"].fit(x, y, epochs=3, learning_rate=0.1, variant=variant)
+    assert result.numpy() == pytest.approx(wanted, rel=1e-12)
+
+
 def test_jax_differentiates_a_fit():
     given = points(20)
     step = 1e-6 * (np.arange(20) == 3)

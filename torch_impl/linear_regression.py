@@ -55,9 +55,10 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
     if recorded or under_derivative_transform():
         # a loop in the compiler, and one that detaches its steps, would give wrong ones without a word
         raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it x.detach() and y.detach()")
-    a, b = (x.new_tensor(value) for value in START)
-    rate = torch.as_tensor(learning_rate, dtype=x.dtype, device=x.device)
-    with torch._dynamo.config.patch(_DYNAMO):
+    with torch.inference_mode(False), torch._dynamo.config.patch(_DYNAMO):  # each step has a gradient inside
+        x, y = (points.clone() if points.is_inference() else points.detach() for points in (x, y))
+        a, b = (x.new_tensor(value) for value in START)
+        rate = torch.as_tensor(learning_rate, dtype=x.dtype, device=x.device)
         return torch.stack(_LOOPS[variant](a, b, x, y, rate, epochs))
 
 

@@ -182,7 +182,7 @@ def forward_kernel(
     exists = (highest_top > -MOST / 2) & ~is_empty
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
     opened, _extended, temperature, t_opened, t_temperature = given
-    worth = (highest_top + tl.log2(whole)).to(tl.float64) * LN_2
+    worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
     tangent = t_whole / whole
     if tangents:
         score = temperature * tangent.to(tl.float64) + t_temperature * worth
