@@ -44,8 +44,7 @@ def align(
     the compiler's loop, for the variants that have one.
     """
     platform = platform_of(similarity)
-    absent = absent_on("cuda") if platform == "cuda" else ABSENT
-    chosen = choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, platform, variant))
+    chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, platform, variant))
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, platform)
     arguments = prepare(similarity, lengths, parameters)

@@ -29,9 +29,13 @@ def absent_on(device: str) -> dict[str, str]:
     """The same for "cpu" or "cuda"."""
     if device == "cpu":
         return dict(ABSENT)
-    absent = {name: reason for name, reason in ABSENT.items() if name != "fused"}
-    reason = cuda.why_absent()
+    absent, reason = _absent_on_gpu(), cuda.why_absent()
     return absent | {"fused": reason} if reason else absent
+
+
+def _absent_on_gpu() -> dict[str, str]:
+    """Without what `why_not` tells of fused, which needs no C++ compiler there."""
+    return {name: reason for name, reason in ABSENT.items() if name != "fused"}
 
 
 # variant -> (function name, options) -> what computes scores, gradients and their tangents
@@ -73,7 +77,7 @@ def align(
         result = plain_call(function_name, options, similarity, lengths, parameters, instead)
         if result is not None:
             return result
-    absent = absent_on("cuda") if is_on_gpu(similarity) else ABSENT
+    absent = _absent_on_gpu() if is_on_gpu(similarity) else ABSENT
     chosen = choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, instead)

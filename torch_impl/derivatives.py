@@ -96,7 +96,7 @@ class _Score(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return _mapped(functools.partial(_Score.apply, engine, text), info, in_dims[2:], tensors)
+        return mapped(functools.partial(_Score.apply, engine, text), info, in_dims[2:], tensors)
 
 
 class _Gradients(torch.autograd.Function):
@@ -130,7 +130,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
-        return _mapped(functools.partial(_Gradients.apply, engine, text, with_values), info, in_dims[3:], tensors)
+        return mapped(functools.partial(_Gradients.apply, engine, text, with_values), info, in_dims[3:], tensors)
 
 
 class _Tangents(torch.autograd.Function):
@@ -152,7 +152,7 @@ class _Tangents(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return _mapped(functools.partial(_Tangents.apply, engine, text), info, in_dims[2:], tensors)
+        return mapped(functools.partial(_Tangents.apply, engine, text), info, in_dims[2:], tensors)
 
 
 # Forward mode: the same, with what the compiler does not bear.
@@ -175,7 +175,7 @@ class _ScoreForward(_Score):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return _mapped(functools.partial(_ScoreForward.apply, engine, text), info, in_dims[2:], tensors)
+        return mapped(functools.partial(_ScoreForward.apply, engine, text), info, in_dims[2:], tensors)
 
 
 class _GradientsForward(_Gradients):
@@ -195,7 +195,7 @@ class _GradientsForward(_Gradients):
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
         function = functools.partial(_GradientsForward.apply, engine, text, with_values)
-        return _mapped(function, info, in_dims[3:], tensors)
+        return mapped(function, info, in_dims[3:], tensors)
 
 
 class _TangentsForward(_Tangents):
@@ -205,7 +205,7 @@ class _TangentsForward(_Tangents):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return _mapped(functools.partial(_TangentsForward.apply, engine, text), info, in_dims[2:], tensors)
+        return mapped(functools.partial(_TangentsForward.apply, engine, text), info, in_dims[2:], tensors)
 
 
 def _slope(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
@@ -247,7 +247,7 @@ def _given_away(saved: Tensor) -> Tensor:
     return saved.clone() if _autograd._get_current_graph_task_keep_graph() else saved.detach()
 
 
-def _mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
+def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
     """A function of batches, mapped: all of (mapped, batch, ...) are one batch, and what is not mapped is repeated."""
     moved = [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

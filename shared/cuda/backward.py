@@ -16,7 +16,7 @@ from shared.cuda.cells import (
     shares,
 )
 from shared.cuda.forward import INPUTS, NUMBERS
-from shared.cuda.pairs import FORBIDDEN, LN_2, constants, match_of, outside, size_of
+from shared.cuda.pairs import FORBIDDEN, LN_2, constants, match_of, may_end, outside, size_of
 from shared.cuda.tiles import chosen, columns, numbers, plane, shifted, tile_at, tile_of
 
 
@@ -170,12 +170,7 @@ def backward_kernel(
                     kind, restrict_turns, tangents, states, (s_m, s_e, s_x), diagonal, left, up, costs
                 )
                 # what ends here
-                if kind == LOCAL_ANY:
-                    ends = is_cell
-                elif kind == GLOBAL or kind == FREE_GAP:
-                    ends = is_cell & (row == own_rows - 1) & (col == own_cols - 1)
-                else:
-                    ends = is_cell & (row > 0) & (col > 0)
+                ends = may_end(kind, is_cell, row, col, own_rows, own_cols)
                 if kind == AFFINE:
                     end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
                 elif kind == LOCAL_MATCH:

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from shared.cuda.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, LOCAL_MATCH, all_choices, dot, shares, smooth_maximum
-from shared.cuda.pairs import LN_2, MOST, NOTHING, constants, match_of, outside, size_of
+from shared.cuda.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_MATCH, all_choices, dot, shares, smooth_maximum
+from shared.cuda.pairs import LN_2, MOST, NOTHING, constants, match_of, may_end, outside, size_of
 from shared.cuda.tiles import chosen, columns, numbers, plane, shifted, tile_at, tile_of
 
 # One machine code for all shapes and addresses, and the same in both frameworks: nothing is gained by knowing more of
@@ -136,12 +136,7 @@ def forward_kernel(
                         end_x = new_x[0]
                 # lanes that have not begun stand outside
                 new = chosen(col >= 0, new, before)
-                if kind == LOCAL_ANY:
-                    ends = is_cell
-                elif kind == GLOBAL or kind == FREE_GAP:
-                    ends = is_cell & (row == own_rows - 1) & (col == own_cols - 1)
-                else:
-                    ends = is_cell & (row > 0) & (col > 0)
+                ends = may_end(kind, is_cell, row, col, own_rows, own_cols)
                 if kind == GLOBAL or kind == FREE_GAP:
                     top = tl.where(ends, end_e, top)
                     total = tl.where(ends, end_m, total)

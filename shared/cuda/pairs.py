@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from shared.cuda.cells import AFFINE, FREE_GAP, GLOBAL
+from shared.cuda.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
@@ -120,3 +120,14 @@ def match_of(s, t_s, is_cell, match, tangents: tl.constexpr):
     if tangents:
         x = tl.where(allowed & is_cell, t_s * inverse_t - (s * inverse_t) * ratio, 0.0)
     return tl.exp2(part), e, x, bad
+
+
+@triton.jit
+def may_end(kind: tl.constexpr, is_cell, row, col, own_rows, own_cols):
+    """In which cells an alignment may end."""
+    if kind == LOCAL_ANY:
+        return is_cell
+    elif kind == GLOBAL or kind == FREE_GAP:
+        return is_cell & (row == own_rows - 1) & (col == own_cols - 1)
+    else:
+        return is_cell & (row > 0) & (col > 0)

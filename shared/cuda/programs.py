@@ -6,10 +6,9 @@ Buffers have names, those of the kernels' arguments; a framework brings its own 
 from typing import Any, NamedTuple
 
 from shared.native import Call
+from shared.native.library import KINDS, PENALIZE_TURNS, RESTRICT_TURNS
 
-# kinds of shared.native
-AFFINE, FREE_GAP = 2, 4
-RESTRICT_TURNS, PENALIZE_TURNS = 1, 2
+AFFINE, FREE_GAP = KINDS["smith_waterman_affine", None], KINDS["free_gap", None]
 
 Shape = tuple[Any, ...]
 

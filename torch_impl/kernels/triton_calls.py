@@ -21,6 +21,7 @@ from shared.cuda.programs import (
     tangents_program,
 )
 from shared.native import Call
+from torch_impl.derivatives import mapped
 
 Tensor = torch.Tensor
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -108,18 +109,10 @@ def _triple(results: dict[str, Tensor]) -> Triple:
 
 
 def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
-    """An operator of a batch, mapped: all of (mapped, batch, ...) are one batch, and what is not mapped is repeated."""
-
-    def folded(argument: Any, dim: int | None) -> Any:
-        if not isinstance(argument, Tensor):
-            return argument
-        whole = argument.expand(info.batch_size, *argument.shape) if dim is None else argument.movedim(dim, 0)
-        return whole.flatten(0, 1)
-
-    results = operator(*(folded(argument, dim) for argument, dim in zip(arguments, in_dims, strict=True)))
-    if isinstance(results, Tensor):
-        return results.unflatten(0, (info.batch_size, -1)), 0
-    return tuple(result.unflatten(0, (info.batch_size, -1)) for result in results), (0,) * len(results)
+    """An operator under vmap: its tensors come first."""
+    count = sum(isinstance(argument, Tensor) for argument in arguments)
+    function = lambda *tensors: operator(*tensors, *arguments[count:])  # noqa: E731
+    return mapped(function, info, in_dims[:count], arguments[:count])
 
 
 for _operator in (score, gradients, tangents):
