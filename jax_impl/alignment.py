@@ -14,7 +14,10 @@ from shared import checks, cuda, native
 from shared.variants import choose_variant, usable_variants
 
 # variant -> why it cannot run in this framework on a CPU
-ABSENT: dict[str, str] = {}
+ABSENT: dict[str, str] = {
+    "cuda_graph": "JAX captures no graph by hand; XLA makes them of compiled loops by itself where "
+    "XLA_FLAGS=--xla_gpu_enable_command_buffer=+WHILE asks for it"
+}
 _no_kernels = native.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels

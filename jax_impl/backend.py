@@ -6,6 +6,7 @@
 import contextlib
 import functools
 import importlib.metadata
+import os
 import sys
 import tempfile
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 import jax
 import jax.monitoring
+import jax.numpy as jnp
 import jax.profiler
 import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
@@ -37,6 +39,8 @@ first_order: dict[str, str] = {}
 uncompiled: dict[str, str] = {}
 # every variant gains by jax.jit
 ready: tuple[str, ...] = ()
+# more than the largest cache of an accelerator holds
+_FLUSH_BYTES = 2**28
 
 
 def device_problem(device: str) -> str | None:
@@ -219,13 +223,34 @@ class DeviceMemory:
         return None if peak is None or self._before is None else peak - self._before
 
 
-def device_seconds(call: Callable[[], Any], device: str) -> float | None:
-    """Seconds that an accelerator was busy with one call, read from the profiler; None on a CPU."""
+def limit_memory(device: str, share: float) -> None:
+    """Take no more than this fraction of an accelerator's memory, and nothing in advance. Before JAX looks for it."""
+    if device != "cpu":
+        os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)  # the same by its old name
+        os.environ |= {"XLA_CLIENT_MEM_FRACTION": f"{share:.3f}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this says that an accelerator's memory, or what may be had of it, was too small."""
+    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+
+
+def flush(device: str) -> None:
+    """Write over all that an accelerator's caches hold; nothing on a CPU."""
+    if device != "cpu":
+        wait(jnp.zeros(_FLUSH_BYTES, jnp.uint8, device=jax.devices(device)[0]))
+
+
+def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
+    """Seconds from the first to the last work that one call gives an accelerator, by its clock; None on a CPU.
+
+    launch: the call, which need not wait for its result. Read from the profiler: JAX has no events.
+    """
     if device == "cpu":
         return None
     with tempfile.TemporaryDirectory(prefix="compare-") as name:
         with jax.profiler.trace(name):
-            call()
+            wait(launch())
         spans = [
             (event.start_ns, event.start_ns + event.duration_ns)
             for path in Path(name).rglob("*.xplane.pb")
@@ -235,12 +260,35 @@ def device_seconds(call: Callable[[], Any], device: str) -> float | None:
             if line.name.startswith("Stream")
             for event in line.events
         ]
-    return covered(spans) / 1e9 if spans else None
+    return (max(end for _, end in spans) - min(start for start, _ in spans)) / 1e9 if spans else None
+
+
+def repeated(value: jax.Array, times: int) -> jax.Array:
+    """So often one after the other along the first axis."""
+    return jnp.tile(value, (times, *(1 for _ in value.shape[1:])))
+
+
+def extremes(value: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
+    """Of what `repeated` has made of equal parts, the smallest and the largest of each number; NaN if one is."""
+    parts = value.reshape(times, -1, *value.shape[1:])
+    return parts.min(0), parts.max(0)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _exponentials(x: jax.Array, count: int) -> jax.Array:
+    for _ in range(count):
+        x = jnp.exp2(-x)
+    return x
+
+
+def exponentials(value: jax.Array, count: int) -> jax.Array:
+    """So many exponentials of each number, one of the other, by one kernel; they need not be there yet."""
+    return _exponentials(value, count)
 
 
 def copy(value: jax.Array) -> jax.Array:
-    """The value again, in memory of its own."""
-    return wait(value.copy())
+    """The value again, in memory of its own; it need not be there yet."""
+    return value.copy()
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -248,4 +296,5 @@ def environment(device: str) -> dict[str, Any]:
     details: dict[str, Any] = {"jax": jax.__version__, "jaxlib": importlib.metadata.version("jaxlib")}
     if device != "cpu":
         details["gpu"] = jax.devices(device)[0].device_kind
-    return details
+    flags = os.environ.get("XLA_FLAGS")
+    return details | ({"XLA_FLAGS": flags} if flags else {})

@@ -53,12 +53,13 @@ ALIGNMENT_VARIANTS = (
     Variant("batch_loop", "a batch: a Python loop over pairs of the compiled single-pair scan_select"),
     Variant("vmap", "a batch: the single-pair scan_select mapped over the pairs by the framework's vmap"),
     Variant("wavefront", "the batch innermost, every shift in one direction, derivatives written by hand"),
+    Variant("cuda_graph", "on a GPU the wavefront's launches captured once, by hand, in a CUDA graph"),
     Variant("fused", "one native kernel for the whole matrix, the same machine code in both frameworks"),
 )
 
 # what "auto" picks: the first of these that can run; all are right to second order
 FASTEST = ("fused", "wavefront")
-# these run the same machine code in both frameworks, on a CPU
+# these run the same machine code in both frameworks, on a CPU and on a GPU
 SAME_CODE = ("fused",)
 
 TRAINING_VARIANTS = (

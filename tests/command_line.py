@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from shared.bench.record import Record
@@ -83,12 +85,16 @@ def environment(*folders: Path) -> dict[str, str]:
 
 
 def run_compare(
-    *arguments: str, folders: tuple[Path, ...] = (), cwd: Path = ROOT, python: tuple[str, ...] = (COMPARE,)
+    *arguments: str,
+    folders: tuple[Path, ...] = (),
+    cwd: Path = ROOT,
+    python: tuple[str, ...] = (COMPARE,),
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    command = [sys.executable, *python, *arguments]
+    """Run it to its end. more: of its environment."""
+    command, variables = [sys.executable, *python, *arguments], {**environment(*folders), **more}
     return subprocess.run(
-        command, cwd=cwd, env=environment(*folders), capture_output=True, text=True, timeout=SECONDS, check=False
+        command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
     )
 
 

@@ -45,7 +45,7 @@ WHOLE = Result(
     input_bytes=2**33,
     output_bytes=480,
     work=126,
-    device_seconds=0.0625,
+    on_device=[0.0625, 0.125, 0.25],
     blocks=[Block(0, 0, (0.25, 0.5)), Block(1, 4, (0.125,))],
 )
 
@@ -122,7 +122,7 @@ def test_every_case_is_there_with_all_its_samples():
     assert rounds == [(0, 0, [0.25]), (0, 1, [0.5]), (0, 2, [0.125])]
     # everything that was found is there, and what is not known is not
     assert {entry.name for entry in fields(Result)} - {"case"} <= set(first)
-    assert not {"retrace", "warm", "reason", "device_seconds"} & set(second)
+    assert not {"retrace", "warm", "reason", "on_device"} & set(second)
 
 
 def test_a_wrong_case_has_its_reason_and_no_time():

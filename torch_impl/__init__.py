@@ -14,7 +14,7 @@ import torch
 
 from shared.checks import ENDS, check_choice, check_flag
 from shared.variants import usable_variants
-from torch_impl.alignment import ABSENT, align
+from torch_impl.alignment import absent_here, align
 from torch_impl.expected import hessian_vector_product, marginals
 
 __all__ = [
@@ -196,4 +196,4 @@ def variants(function_name: str) -> tuple[str, ...]:
     Raises:
         ValueError: function_name is no public function's name.
     """
-    return usable_variants(function_name, ABSENT)
+    return usable_variants(function_name, absent_here())

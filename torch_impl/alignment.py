@@ -1,5 +1,6 @@
 """From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from torch_impl.sweeps import SCANNING, SWEEPS
 from torch_impl.transforms import under_derivative_transform, under_transform
 
 # variant -> why it cannot run in this framework on a CPU
-ABSENT: dict[str, str] = {}
+ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
 _no_kernels = native.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
@@ -29,17 +30,22 @@ def absent_on(device: str) -> dict[str, str]:
     """The same for "cpu" or "cuda"."""
     if device == "cpu":
         return dict(ABSENT)
-    absent, reason = _absent_on_gpu(), cuda.why_absent()
-    return absent | {"fused": reason} if reason else absent
+    reason = cuda.why_absent()
+    return {"fused": reason} if reason else {}
 
 
-def _absent_on_gpu() -> dict[str, str]:
-    """Without what `why_not` tells of fused, which needs no C++ compiler there."""
-    return {name: reason for name, reason in ABSENT.items() if name != "fused"}
+def absent_here() -> dict[str, str]:
+    """What runs neither on the CPU nor on a GPU of this machine."""
+    if not torch.cuda.is_available():
+        return dict(ABSENT)
+    return {name: reason for name, reason in ABSENT.items() if name in absent_on("cuda")}
 
 
 # variant -> (function name, options) -> what computes scores, gradients and their tangents
-ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {"wavefront": wavefront.engine}
+ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {
+    "wavefront": wavefront.engine,
+    "cuda_graph": functools.partial(wavefront.engine, graph=True),
+}
 # the rungs that autograd differentiates by itself
 TO_ANY_ORDER = tuple(name for name in SWEEPS if name not in SCANNING)
 
@@ -77,7 +83,8 @@ def align(
         result = plain_call(function_name, options, similarity, lengths, parameters, instead)
         if result is not None:
             return result
-    absent = _absent_on_gpu() if is_on_gpu(similarity) else ABSENT
+    # what a GPU lacks for fused, `_why_not` tells
+    absent = {} if is_on_gpu(similarity) else ABSENT
     chosen = choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, instead)

@@ -22,7 +22,7 @@ from shared.alignments import ALIGNMENTS
 from shared.bench.measure import CompileTimes
 from shared.bench.programs import programs
 from shared.variants import Abilities, keyword_defaults
-from torch_impl import learn_alignment, linear_regression, stencil, sweeps
+from torch_impl import cuda_graph, learn_alignment, linear_regression, stencil, sweeps
 from torch_impl.alignment import ABSENT, align
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
@@ -33,7 +33,11 @@ absent = ABSENT
 first_order: dict[str, str] = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
 uncompiled = {"hvp": "torch.compile has no second derivatives"}
 # these have no use for torch.compile around them: what they do is one operator
-ready: tuple[str, ...] = ("wavefront", "fused")
+ready: tuple[str, ...] = ("wavefront", "cuda_graph", "fused")
+# more than the largest cache of an accelerator holds
+_FLUSH_BYTES = 2**28
+# clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
+_HEAD_START = 5_000_000
 
 
 def device_problem(device: str) -> str | None:
@@ -149,6 +153,7 @@ def forget_compiled() -> None:
     torch._dynamo.reset()
     clear_caches()
     sweeps.forget_compiled()
+    cuda_graph.forget()
 
 
 @contextlib.contextmanager
@@ -215,21 +220,71 @@ class DeviceMemory:
         return torch.cuda.max_memory_allocated(self._device) - self._before
 
 
-def device_seconds(call: Callable[[], Any], device: str) -> float | None:
-    """Seconds from the first to the last work that one call gives an accelerator, by its clock; None on a CPU."""
+def limit_memory(device: str, share: float) -> None:
+    """Take no more than this fraction of an accelerator's memory."""
+    if device != "cpu" and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(share)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether this says that an accelerator's memory, or what may be had of it, was too small."""
+    return isinstance(error, torch.OutOfMemoryError)
+
+
+def flush(device: str) -> None:
+    """Write over all that an accelerator's caches hold; nothing on a CPU."""
+    if device != "cpu":
+        torch.zeros(_FLUSH_BYTES, dtype=torch.uint8, device=device)
+        torch.cuda.synchronize()
+
+
+def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
+    """Seconds from the first to the last work that one call gives an accelerator, by its clock; None on a CPU.
+
+    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so that
+    Python's time between two launches does not count where the device does not wait for it either.
+    """
     if device == "cpu":
         return None
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(_HEAD_START)
     start.record()
-    call()
+    result = launch()
     end.record()
     torch.cuda.synchronize()
+    del result
     return start.elapsed_time(end) / 1e3
 
 
+def repeated(value: torch.Tensor, times: int) -> torch.Tensor:
+    """So often one after the other along the first axis."""
+    return value.repeat(times, *(1 for _ in value.shape[1:]))
+
+
+def extremes(value: torch.Tensor, times: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of what `repeated` has made of equal parts, the smallest and the largest of each number; NaN if one is."""
+    parts = value.unflatten(0, (times, -1))
+    return parts.amin(0), parts.amax(0)
+
+
+@functools.cache
+def _exponentials(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(count):
+            x = torch.exp2(-x)
+        return x
+
+    return compile_function(chain)
+
+
+def exponentials(value: torch.Tensor, count: int) -> torch.Tensor:
+    """So many exponentials of each number, one of the other, by one kernel; they need not be there yet."""
+    return _exponentials(count)(value)
+
+
 def copy(value: torch.Tensor) -> torch.Tensor:
-    """The value again, in memory of its own."""
-    return wait(value.clone())
+    """The value again, in memory of its own; it need not be there yet."""
+    return value.clone()
 
 
 def environment(device: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from shared import workload_checks as checks
 from shared.checks import CannotDifferentiate, check_choice
 from shared.reference.linear_regression import START
 from shared.variants import Abilities, variant_names
+from torch_impl import cuda_graph
 from torch_impl.arguments import from_numpy, see
 from torch_impl.transforms import under_derivative_transform
 
@@ -23,6 +24,8 @@ Line = tuple[Tensor, Tensor]  # a and b
 
 # steps in one turn of the compiled loop: a turn costs 5 microseconds beside them, but to compile more takes longer
 TURN = 10
+# steps in a CUDA graph, which is launched from Python: fewer, and the GPU waits for Python
+GRAPH_STEPS = 100
 # one compile for each number of points and dtype; 8, the default, are soon used up
 _DYNAMO = {"recompile_limit": 256, "accumulated_recompile_limit": 1024}
 
@@ -79,6 +82,9 @@ def _step(a: Tensor, b: Tensor, x: Tensor, y: Tensor, learning_rate: Tensor) -> 
     return a - learning_rate * d_a, b - learning_rate * d_b
 
 
+_compiled_step = torch.compile(_step, dynamic=False, fullgraph=True)
+
+
 def _python_loop(
     step: Callable[..., Line], a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int
 ) -> Line:
@@ -112,7 +118,34 @@ def _two_loops(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, turns: 
     return _turns(a, b, x, y, rate, rest, 1)
 
 
+@functools.partial(torch.compile, dynamic=False, fullgraph=True)
+def _steps(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> Line:
+    return _python_loop(_step, a, b, x, y, rate, TURN)
+
+
+def _go_on(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor) -> Line:
+    """Many steps, after which a and b are where the next ones begin: what a CUDA graph does."""
+    moved_a, moved_b = _python_loop(_steps, a, b, x, y, rate, GRAPH_STEPS // TURN)
+    return a.copy_(moved_a), b.copy_(moved_b)
+
+
+def _launched_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
+    """A CUDA graph of compiled steps, launched until there are only a few to do."""
+    launches, rest = divmod(epochs, GRAPH_STEPS)
+    if launches:
+        given = (a, b, x, y, rate)
+        with cuda_graph.using():
+            graph = cuda_graph.graph_of(_go_on, given, key=_go_on)
+            graph.load(given)
+            for _ in range(launches):
+                graph.launch()
+            a, b = (line.clone() for line in graph.results)
+    return _python_loop(_compiled_step, a, b, x, y, rate, rest)
+
+
 def _compiled_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epochs: int) -> Line:
+    if x.device.type == "cuda":  # there each turn of PyTorch's own loop waits for the device to say whether to go on
+        return _launched_loop(a, b, x, y, rate, epochs)
     counts = (torch.tensor(count, device=x.device) for count in divmod(epochs, TURN))
     return _two_loops(a, b, x, y, rate, *counts)
 
@@ -120,7 +153,7 @@ def _compiled_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epo
 _LOOPS: dict[str, Callable[..., Line]] = {
     "eager_loop": functools.partial(_python_loop, _eager_step),
     "loop_unjitted": _own_loop,
-    "jit_step": functools.partial(_python_loop, torch.compile(_step, dynamic=False, fullgraph=True)),
+    "jit_step": functools.partial(_python_loop, _compiled_step),
     "compiled_loop": _compiled_loop,
 }
 

@@ -16,6 +16,7 @@ import torch
 from shared.alignments import ALIGNMENTS
 from shared.numerics import LOWEST
 from shared.plans import SIMILARITY, Choice, plan_of
+from torch_impl import cuda_graph
 from torch_impl.recurrences import RECURRENCES, Parameters, Tensor
 
 # numbers that are worked on at once: on a CPU they should stay in its cache
@@ -116,12 +117,10 @@ class Memory:
 
     _kept: list[Tensor] = []  # noqa: RUF012 - shared on purpose: each call takes one out and puts one back
 
-    def __init__(self) -> None:
-        try:
+    def __init__(self, device: torch.device) -> None:
+        self.block, self.used = self._of_size(0), 0
+        if device.type == "cpu" and Memory._kept:
             self.block = Memory._kept.pop()
-        except IndexError:
-            self.block = self._of_size(0)
-        self.used = 0
 
     @staticmethod
     def _of_size(size: int) -> Tensor:
@@ -153,7 +152,8 @@ class Walk:
         self.plan = plan_of(self.recurrence, self.names)
         self.shape = s.shape
         batch, rows, cols = s.shape
-        lengths = lengths.clamp(min=0).minimum(lengths.new_tensor([rows, cols]))
+        # nothing here may wait for a device, or bring numbers there: a CUDA graph holds neither
+        lengths = torch.stack([lengths[:, axis].clamp(0, size) for axis, size in enumerate((rows, cols))], dim=1)
         longest: list[int] = [rows, cols]
         if s.device.type == "cpu":  # elsewhere it would mean to wait for the device
             longest = lengths.amax(0).clamp(min=1).tolist()
@@ -170,7 +170,7 @@ class Walk:
         self.inside = i < self.lengths[0], j < self.lengths[1]
         ends = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
         # what a cell is worth as an end, at most: the least of both numbers takes a tenth of the time of a select
-        numbers = s.new_tensor(torch.inf), s.new_tensor(LOWEST)
+        numbers = s.new_full((), torch.inf), s.new_full((), LOWEST)
         self.end_limits = [torch.where(mask, *numbers) for mask in ends]
         self.s = self.pack(s)
         for chunk in self.chunks:
@@ -211,7 +211,11 @@ class Walk:
         """Arrays of states whose border has these values; the rest is to be written."""
         states = [self.memory.new((self.layout.slots, self.shape[0]), self.s) for _ in border]
         for state, value in zip(states, border, strict=True):
-            state[self.layout.border] = torch.as_tensor(value, dtype=state.dtype, device=state.device)
+            if not isinstance(value, Tensor):
+                state.index_fill_(0, self.layout.border, value)
+            else:
+                value = value.to(state.dtype).expand(len(self.layout.border), state.shape[1])
+                state.index_copy_(0, self.layout.border, value)
         return states
 
     def choices(
@@ -290,15 +294,22 @@ def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple
     return list(groups.items())
 
 
-def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any) -> Any:
+def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any, graph: bool = False) -> Any:
     """Call the function with a Memory; on a CPU in a thread of its own, with one thread for each operator.
+
+    graph: on a GPU, launch its CUDA graph instead. tensors: similarity (batch, rows, cols) first.
 
     The thread may take numbers too small for a normal float as 0: they are slow, and far from the best alignment there
     are many. An anti-diagonal is too small for PyTorch to share among threads, and what is large is in chunks.
     """
-    memory = Memory()
-    if tensors[0].device.type != "cpu":
-        return function(memory, *tensors, *others)
+    device, (_, rows, cols) = tensors[0].device, tensors[0].shape
+    memory = Memory(device)
+    if device.type != "cpu":
+        launched = lambda *own: function(memory, *own, *others)  # noqa: E731
+        if not graph:
+            return launched(*tensors)
+        tables = layout_of(rows, cols, rows, cols, device)
+        return cuda_graph.replayed(launched, tensors, key=(function, *others), reads=tables)
 
     def call() -> Any:
         torch.set_flush_denormal(True)  # of this thread

@@ -55,17 +55,20 @@ class Ends:
         scaled = highest + log_odds
         recurrence = walk.recurrence
         # as low as LOWEST in the units of the walk, or in those of the similarity
-        lowest = torch.where(highest <= LOWEST / 2, LOWEST, highest * walk.temperature)
+        lowest = (highest * walk.temperature).masked_fill(highest <= LOWEST / 2, LOWEST)
         self.empty = recurrence.is_empty(lowest, walk.lengths)
         if with_weights:
-            counts = torch.where(self.empty, 0.0, torch.ones_like(scaled))
+            counts = torch.ones_like(scaled).masked_fill(self.empty, 0.0)
             for odds, factor in zip(self.weights, (best - highest - log_odds).exp_().mul_(counts), strict=True):
                 odds.mul_(factor)
         self.scores = self.unless_empty(walk.temperature * scaled, walk.parameters)
 
     def unless_empty(self, scores: Tensor, parameters: Parameters) -> Tensor:
         """The scores, but where there is no alignment what it counts by these parameters. Linear."""
-        return torch.where(self.empty, self.walk.recurrence.empty_score(parameters, self.walk.lengths), scores)
+        instead = self.walk.recurrence.empty_score(parameters, self.walk.lengths)
+        if isinstance(instead, Tensor):
+            return torch.where(self.empty, instead, scores)
+        return scores.masked_fill(self.empty, instead)
 
 
 def _exp_(values: Tensor) -> Tensor:
@@ -153,9 +156,9 @@ class Totals:
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_score", mutates_args=())
-def score(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
-    """Scores (batch,)."""
-    return alone(_score, (s, lengths, values), problem, options) if len(s) else s.new_empty(0)
+def score(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool) -> Tensor:
+    """Scores (batch,). graph: by a CUDA graph."""
+    return alone(_score, (s, lengths, values), problem, options, graph=graph) if len(s) else s.new_empty(0)
 
 
 def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
@@ -164,18 +167,18 @@ def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: 
 
 
 @score.register_fake
-def _(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
+def _(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool) -> Tensor:
     return s.new_empty(len(s))
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_gradients", mutates_args=())
 def gradients(
-    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, with_values: bool
+    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scores (batch,), and their derivatives for s (batch, rows, cols) and values (batch, parameters)."""
     if not len(s):
         return _new(s, values)
-    return alone(_gradients, (s, lengths, values), problem, options, with_values)
+    return alone(_gradients, (s, lengths, values), problem, options, with_values, graph=graph)
 
 
 def _gradients(
@@ -203,19 +206,19 @@ def _gradients(
 
 @gradients.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, with_values: bool
+    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _new(s, values)
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_tangents", mutates_args=())
 def tangents(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str
+    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str, graph: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What scores and gradients change by when s and values change by t_s and t_values; shapes as there."""
     if not len(s):
         return _new(s, values)
-    return alone(_tangents, (s, lengths, values, t_s, t_values), problem, options)
+    return alone(_tangents, (s, lengths, values, t_s, t_values), problem, options, graph=graph)
 
 
 def _tangents(
@@ -284,7 +287,7 @@ def _tangents(
 
 @tangents.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str
+    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str, graph: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _new(s, values)
 
@@ -294,8 +297,8 @@ def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return s.new_empty(len(s)), s.new_empty(s.shape), values.new_empty(values.shape)
 
 
-def engine(problem: str, options: dict[str, Any]) -> Engine:
-    """The operators for one problem."""
+def engine(problem: str, options: dict[str, Any], graph: bool = False) -> Engine:
+    """The operators for one problem. graph: on a GPU, each a CUDA graph instead of thousands of launches."""
     text = ",".join(f"{name}={value}" for name, value in options.items())
-    keywords = {"problem": problem, "options": text}
+    keywords = {"problem": problem, "options": text, "graph": graph}
     return Engine(*(functools.partial(operator, **keywords) for operator in (score, gradients, tangents)))

@@ -134,10 +134,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]",
         help="what is asked of them, see --list (default: alignments score,marginals; --ladder the first)")  # fmt: skip
     add("--input", metavar="globins|random|FILE",
-        help="the bundled globins (default), random matrices (default for --ladder), or a FASTA file")  # fmt: skip
+        help="the bundled globins (default), random matrices (default: --ladder, on a GPU), or a FASTA file")  # fmt: skip
     add("--matrix", metavar="NAME",
         help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
-    add("--batch", type=whole("batch", 1), metavar="N", help="pairs (default: all pairs; 100 for random)")
+    add("--batch", type=whole("batch", 1), metavar="N",
+        help="pairs (default: all pairs; 100 for random; on a GPU 64 and a full chip of up to 4096)")  # fmt: skip
     add("--size", type=size, metavar="SIZE", help=f"of the input: {_sizes_text()}")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
     add("--budget", type=real("budget", positive=True), default=defaults.budget, metavar="SECONDS",
@@ -272,7 +273,8 @@ def _sequences(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
         return "random", Settings.matrix
     input_name = options.input
     if input_name is None:
-        input_name = "random" if options.ladder or options.sweep else Settings.input
+        on_gpu = options.device != "cpu"
+        input_name = "random" if options.ladder or options.sweep or on_gpu else Settings.input
     if options.sweep and input_name != "random":
         parser.error("--sweep goes with --input random")
     if options.size and input_name != "random":

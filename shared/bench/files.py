@@ -13,6 +13,7 @@ def save_inputs(problem: str, inputs: Inputs, folder: Path, name: str) -> None:
     """Write one input: the arrays, and the rest as JSON."""
     np.savez(folder / f"{name}.npz", allow_pickle=False, **inputs.arrays)
     rest = {"text": inputs.text, "parameters": inputs.parameters, "options": inputs.options, "seed": inputs.seed}
+    rest["repeats"] = inputs.repeats
     (folder / f"{name}.json").write_text(json.dumps({"problem": problem, "rest": rest}))
 
 

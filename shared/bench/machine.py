@@ -58,7 +58,7 @@ def git_commit() -> str | None:
 
 def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """What is not the same in two environments, a text for each; what is measured in them does not count."""
-    names = [name for name in {**before, **after} if name not in ("frameworks", "bandwidth_bytes_per_second")]
+    names = [name for name in {**before, **after} if name != "frameworks" and not name.endswith("_per_second")]
     pairs = [(name, before.get(name), after.get(name)) for name in names]
     ours, theirs = before.get("frameworks", {}), after.get("frameworks", {})
     for framework in {**ours, **theirs}:

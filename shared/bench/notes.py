@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from shared.bench import ceilings
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.statistics import FENCE, all_seconds, drift, outliers
@@ -22,6 +23,7 @@ def notes(record: Record) -> Iterable[str]:
             kept = f" ({len(result.seconds)} samples taken before are kept in the record)" if result.blocks else ""
             yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
     yield from _gates(record)
+    yield from _accelerator(record)
     passed = [result for result in record.results if result.measured]
     built = max((result.build_seconds for result in passed), default=0.0)
     if built > 1:
@@ -39,6 +41,14 @@ def notes(record: Record) -> Iterable[str]:
         yield f"absent: {absence.case}: {absence.reason}"
     for framework, reason in record.missing.items():
         yield f"{FRAMEWORKS[framework]} was not measured: {reason}"
+
+
+def _accelerator(record: Record) -> Iterable[str]:
+    """What it was measured to do at most, and how much of its memory a framework had."""
+    settings = record.settings
+    if settings is not None and settings.device != "cpu":
+        yield from ceilings.told(record)
+        yield f"each framework might take {settings.memory_share:.0%} of the accelerator's memory"
 
 
 def _gates(record: Record) -> Iterable[str]:

@@ -8,6 +8,9 @@ from shared.problems import PROBLEMS
 from shared.problems.problem import BATCH, DATA, SINGLE
 from shared.variants import Abilities, variant_names
 
+# of an accelerator's memory: the rest is for what drivers and kernels take
+_SHARED = 0.9
+
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
 
 
@@ -38,6 +41,17 @@ class Settings:
     rounds: int = 20  # in each of them
     sides: int = 1  # 2: every case against itself, each in processes of its own; only to test the protocol
     handicap: float = 0.0  # how much longer the second side works, as a fraction
+
+    @property
+    def is_default_on_gpu(self) -> bool:
+        """Whether the device is an accelerator and nothing says how large an input it shall have."""
+        told = self.size or self.batch or self.ladder or self.sweep
+        return self.device != "cpu" and not told
+
+    @property
+    def memory_share(self) -> float:
+        """Of an accelerator's memory, for each of the processes that hold their cases at the same time."""
+        return _SHARED / (len(self.frameworks) * self.sides)
 
 
 @dataclass(frozen=True)
@@ -141,5 +155,5 @@ def _ways(settings: Settings, variant: str, abilities: Abilities, input_name: st
     if asked is not None:
         wanted = variant in asked or (variant == abilities.auto and "auto" in asked)
     else:
-        wanted = settings.ladder or problem.is_default(variant, abilities)
+        wanted = settings.ladder or problem.is_default(variant, abilities, settings)
     return problem.ways(variant, input_name, abilities, settings) if wanted else []

@@ -40,7 +40,7 @@ class Facts:
         digest = hashlib.sha256()
         for array in inputs.hashed:
             digest.update(array.tobytes())
-        of_input = (inputs.text, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
+        of_input = (inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
         return cls(*of_input, digest.hexdigest())
 
 
@@ -99,7 +99,7 @@ class Result:
     input_bytes: int | None = None
     output_bytes: int | None = None
     work: int | None = None
-    device_seconds: float | None = None  # time on an accelerator itself
+    on_device: list[float] = field(default_factory=list)  # seconds on an accelerator itself, of some calls
     blocks: list[Block] = field(default_factory=list)
 
     @property
@@ -111,6 +111,11 @@ class Result:
     def seconds(self) -> list[float]:
         """Every sample of the calls after the first."""
         return all_seconds(self.blocks)
+
+    @property
+    def device_seconds(self) -> float | None:
+        """Median of the times on the accelerator; None where there is none, or it does not tell."""
+        return float(np.median(self.on_device)) if self.on_device else None
 
     @property
     def time(self) -> Estimate:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shared import native
-from shared.bench import files
+from shared.bench import files, fitting
+from shared.bench.ceilings import BANDWIDTH, EXPONENTIALS
 from shared.bench.first_calls import measure_first_calls
 from shared.bench.going import PATIENCE_SECONDS, Going
 from shared.bench.machine import different_environments, git_commit, machine
@@ -64,13 +65,15 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         # a ladder of single-pair rungs alone has no use for the batch, and the other way round
         used = {case.input for case in cases}
         inputs = {key: given for key, given in inputs.items() if key in used}
+        record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
+        asked, inputs = inputs, fitting.fitted(going, inputs, cases, Path(name))
         environment = machine() | {
             "threads": settings.threads,
             "frameworks": {framework: worker.environment for framework, worker in workers.items()},
         }
         _begin(record, settings, {key: Facts.of(given) for key, given in inputs.items()}, environment)
         record.missing, record.absent = missing, absent
-        record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
+        record.notes += fitting.told(asked, inputs)
         if any(case.variant == "fused" for case in cases) and not native.keeps():
             record.notes.append(
                 f"fused: its kernels were compiled for this run only: {native.cache_folder()} cannot be written"
@@ -117,18 +120,22 @@ def _hand_over(going: Going, inputs: dict[str, Inputs], folder: Path) -> None:
         files.save_inputs(settings.problem, given, folder, name)
         seconds, answer = timed(lambda given=given: problem.answer(given, settings.passes))
         covered = problem.covered(answer)
-        on = "" if covered is None else f" on {covered} of {given.pairs} pairs"
+        on = "" if covered is None else f" on {covered * given.repeats} of {given.pairs} pairs"
         of = f" of {name}" if len(inputs) > 1 else ""
         going.progress.say(f"NumPy reference{on}{of}: {seconds:.1f} s")
         files.save_answer(answer, folder, name)
 
 
 def _look_at_machine(going: Going, cases: list[Case]) -> None:
-    """How fast memory streams, and what the start of each compiler takes."""
+    """What the machine can do at most, and what the start of each compiler takes."""
     environment = going.record.environment
-    if environment.get("bandwidth_bytes_per_second") is None:
-        reply = going.ask_worker(cases[0], "bandwidth", PATIENCE_SECONDS)
-        environment["bandwidth_bytes_per_second"] = reply.details.get("bytes_per_second")
+    seats = {case.seat: case for case in cases if case.side < 2}.values()
+    for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
+        if environment.get(rate) is None and (going.settings.device != "cpu" or rate == BANDWIDTH):
+            # an accelerator's by each framework: what one reaches, it has
+            asked = seats if going.settings.device != "cpu" else cases[:1]
+            replies = [going.ask_worker(case, command, PATIENCE_SECONDS) for case in asked]
+            environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
     for framework, seconds in going.start_compilers([case for case in cases if case.side < 2]).items():
         environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)
 

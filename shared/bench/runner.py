@@ -4,7 +4,7 @@ blocks of timed calls."""
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import numpy as np
 from shared.bench.measure import longer, timed, warm_up
 from shared.bench.memory import ProcessMemory
 from shared.bench.witness import Witness
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import PROBLEMS, Inputs, Verdict
 
 # Before each block the arguments move to other memory, with pieces of up to this many bytes in between: where memory
 # happens to lie makes a call faster or slower, and a process that never moves would take its luck for a property.
 _GAPS, _GAP_BYTES = 8, 2**20
+# of which the time on an accelerator is taken
+_DEVICE_CALLS = 3
 
 
 class Wrong(Exception):
@@ -37,26 +39,35 @@ class _Call:
         self._given, self._parameters = given, inputs.parameters
         self._random = np.random.default_rng()
         self._arguments: list[Any] = []
-        self._between: list[np.ndarray] = []
-        self.input_bytes = sum(array.nbytes for array in given if array is not None)
+        self._between: list[Any] = []
+        self._repeats = inputs.repeats
+        self.input_bytes = sum(array.nbytes for array in given if array is not None) * inputs.repeats
         self.place()
 
     def place(self) -> None:
         """Put the arguments into memory that was not theirs before."""
         self.release()
-        self._between = [np.ones(int(self._random.integers(1, _GAP_BYTES)), np.uint8) for _ in range(_GAPS)]
-        # a copy: a framework may share a NumPy array's memory
-        self._arguments = [
-            None if array is None else self._backend.to_device(array.copy(), self._device) for array in self._given
-        ]
+        gaps = [np.ones(int(self._random.integers(1, _GAP_BYTES)), np.uint8) for _ in range(_GAPS)]
+        # in the memory where the arguments will be
+        self._between = gaps if self._device == "cpu" else [self._backend.to_device(gap, self._device) for gap in gaps]
+        self._arguments = [None if array is None else self._placed(array) for array in self._given]
         self._backend.wait([argument for argument in self._arguments if argument is not None])
+
+    def _placed(self, array: np.ndarray) -> Any:
+        # a copy: a framework may share a NumPy array's memory
+        value = self._backend.to_device(array.copy(), self._device)
+        return value if self._repeats == 1 else self._backend.repeated(value, self._repeats)
 
     def release(self) -> None:
         """Let go of the arguments: other cases need the memory. `place` brings them back."""
         self._arguments, self._between = [], []
 
+    def launch(self) -> Any:
+        """Call it; on an accelerator the result may not be there yet."""
+        return self._function(*self._arguments, **self._parameters)
+
     def __call__(self) -> Any:
-        return self._backend.wait(self._function(*self._arguments, **self._parameters))
+        return self._backend.wait(self.launch())
 
 
 class Runner:
@@ -91,7 +102,7 @@ class Runner:
             facts = self._first_call(case, call, memory if only_rises else None, draw=True)
             facts["cold"] = facts.pop("first")
             second, result = timed(call)
-            facts["output_bytes"] = backend.to_numpy(result).nbytes
+            facts["output_bytes"] = result.nbytes
             del result
             # the ladder times two calls and no more: a call for memory's sake may take as long as they did
             if not is_ladder and not only_rises:
@@ -121,23 +132,42 @@ class Runner:
             call = _Call(backend, self._made(case, inputs), case, inputs)
             facts = self._first_call(case, call)
             settled = warm_up(call)
-            on_device = self._device_seconds(call)
+            on_device = self._on_device(call) if self.device != "cpu" else []
         call.release()
         self._held[_key(case)] = call, longer(call, case["handicap"]) if case["handicap"] else call
         return {
             "warm": facts["first"],
             "warm_up": {"calls": settled.calls, "stable": settled.stable},
             "call_seconds": settled.seconds,
-            "device_seconds": on_device,
+            "on_device": on_device,
         }
 
-    def _device_seconds(self, call: _Call) -> float | None:
-        """Of one call; None on a CPU, and where the framework's profiler does not work: that costs no case."""
+    def fits(self, case: dict[str, Any], repeats: int) -> dict[str, Any]:
+        """Whether an accelerator has the memory for a case whose input is repeated so often."""
+        backend, inputs = self.backend, replace(self.witness.inputs(case["input"]), repeats=repeats)
         try:
-            return self.backend.device_seconds(call, self.device)
+            with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case["dtype"]):
+                backend.build(case["variant"], case["dtype"])
+                _Call(backend, self._made(case, inputs), case, inputs)()
+        except Exception as error:
+            if not backend.is_out_of_memory(error):
+                raise
+            return {"fits": False}
+        return {"fits": True}
+
+    def _on_device(self, call: _Call) -> list[float]:
+        """Seconds on an accelerator, of some calls that find its caches cold.
+
+        Nothing on a CPU, and where the framework's profiler does not work: that costs no case.
+        """
+        found = []
+        try:
+            for _ in range(_DEVICE_CALLS):
+                self.backend.flush(self.device)
+                found.append(self.backend.device_seconds(call.launch, self.device))
         except Exception:
             print(traceback.format_exc(), file=sys.stderr)
-            return None
+        return [seconds for seconds in found if seconds is not None]
 
     def sample(self, case: dict[str, Any], calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after calls that bring the case back into the caches of the CPU.
@@ -152,10 +182,15 @@ class Runner:
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
             if rehearse:
                 call()
-            seconds = [timed(timed_call)[0] for _ in range(calls)]
+            seconds = [self._timed(timed_call) for _ in range(calls)]
             del kept
             call.release()
         return {"seconds": seconds}
+
+    def _timed(self, call: Callable[[], Any]) -> float:
+        """Of a call that finds no argument in an accelerator's caches: a model would not leave them there either."""
+        self.backend.flush(self.device)
+        return timed(call)[0]
 
     def _made(self, case: dict[str, Any], inputs: Inputs) -> Callable[..., Any]:
         names = ("problem", "variant", "pass_name")
@@ -168,13 +203,22 @@ class Runner:
             seconds, result = timed(call)
         found: dict[str, Any] = {} if memory is None else {"peak_bytes": memory.stop()}
         self.send(event="first_call", seconds=seconds)
-        on_host = self.backend.to_numpy(result)
-        verdict, gate = self.witness.judge(case, on_host)
+        on_host, verdict, gate = self._judged(case, result)
         if not verdict.passed:
             raise Wrong(verdict.text, gate)
         if draw:
             found["picture"] = PROBLEMS[case["problem"]].picture(on_host, self.witness.inputs(case["input"]))
         return {"first": {"seconds": seconds, **asdict(split)}, "gate": gate, **found}
+
+    def _judged(self, case: dict[str, Any], result: Any) -> tuple[np.ndarray, Verdict, dict[str, Any]]:
+        """The result on the host, the verdict on it, and what the record keeps of that.
+
+        Where pairs are repeated, the smallest and the largest of the numbers that should be the same are judged.
+        """
+        backend, repeats = self.backend, self.witness.inputs(case["input"]).repeats
+        parts = (result,) if repeats == 1 else backend.extremes(result, repeats)
+        judged = [(on_host := backend.to_numpy(part), *self.witness.judge(case, on_host)) for part in parts]
+        return max(judged, key=lambda one: (not one[1].passed, one[1].error is None, one[1].error))
 
     def _cache(self, case: dict[str, Any]) -> Path:
         """Where the compilers keep what they make for this case, for every process of the run."""

@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,10 +21,15 @@ from shared.problems import PROBLEMS
 
 # copied on an accelerator to see how fast its memory streams
 _DEVICE_STREAM_BYTES = 2**29
+# on an accelerator so many exponentials of each of so many numbers: they take ten times as long as the numbers' memory
+_EXPONENTIALS_OF, _EXPONENTIALS_EACH = 2**25, 128
 
 
-def serve(channel: TextIO, framework: str, device: str, threads: int, folder: str) -> None:
-    """Speak JSON lines with the parent: commands come in, events go out."""
+def serve(channel: TextIO, framework: str, device: str, threads: int, memory: float, folder: str) -> None:
+    """Speak JSON lines with the parent: commands come in, events go out.
+
+    memory: the share of an accelerator's memory that the framework may take.
+    """
 
     def send(**event: Any) -> None:
         channel.write(json.dumps(event) + "\n")
@@ -34,6 +40,7 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, folder: st
     except ImportError as error:
         send(event="unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
         return
+    backend.limit_memory(device, memory)
     problem = backend.device_problem(device)
     if problem:
         send(event="unavailable", device_problem=True, reason=problem)
@@ -57,15 +64,27 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, folder: st
         with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):
             return {"seconds": timed(lambda: backend.start_compiler(device))[0]}
 
+    def seconds_of(launch: Callable[[], Any]) -> Callable[[], float]:
+        backend.wait(launch())  # compiled
+        return lambda: backend.device_seconds(launch, device) or timed(lambda: backend.wait(launch()))[0]
+
     def bandwidth() -> dict[str, Any]:
         if device == "cpu":
-            return {"bytes_per_second": stream_bandwidth(threads)}
+            return {"per_second": stream_bandwidth(threads)}
         array = backend.to_device(np.zeros(_DEVICE_STREAM_BYTES, np.uint8), device)
-        return {"bytes_per_second": best_rate(lambda: timed(lambda: backend.copy(array))[0], 2 * _DEVICE_STREAM_BYTES)}
+        return {"per_second": best_rate(seconds_of(lambda: backend.copy(array)), 2 * _DEVICE_STREAM_BYTES)}
+
+    def exponentials() -> dict[str, Any]:
+        array = backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), device)
+        with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):
+            once = seconds_of(lambda: backend.exponentials(array, _EXPONENTIALS_EACH))
+            return {"per_second": best_rate(once, _EXPONENTIALS_OF * _EXPONENTIALS_EACH)}
 
     commands = {
         "start_compiler": start_compiler,
         "bandwidth": bandwidth,
+        "exponentials": exponentials,
+        "fits": runner.fits,
         "speed": lambda: {"seconds": speed_check()},
         "cold": runner.cold,
         "retrace": runner.retrace,
@@ -80,7 +99,10 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, folder: st
             send(event="done", status="wrong", reason=str(error), gate=error.gate)
         except Exception as error:  # a case that fails costs only itself
             print(traceback.format_exc(), file=sys.stderr)
-            send(event="done", status="failed", reason=_one_line(error))
+            if backend.is_out_of_memory(error):
+                send(event="done", status="limit", reason="out of memory")
+            else:
+                send(event="done", status="failed", reason=_one_line(error))
 
 
 def _lines() -> Any:

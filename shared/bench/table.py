@@ -1,9 +1,10 @@
 """What a person reads: the head, the table, the verdict in words; and the ladder's two tables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tabulate import tabulate
 
+from shared.bench.ceilings import share_of_limit
 from shared.bench.notes import busy_machine, notes
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
@@ -41,6 +42,7 @@ def _head(record: Record) -> Iterable[str]:
     yield f"on {where['cpu']}, {cores}, Python {where['python']}, NumPy {where['numpy']}"
     for name, details in where["frameworks"].items():
         gpu = f" on {details['gpu']}" if "gpu" in details else ""
+        gpu += f", XLA_FLAGS {details['XLA_FLAGS']}" if "XLA_FLAGS" in details else ""
         start = details.get("compiler_start_seconds")
         took = f"; starting its compiler took {duration(start)}, once, not counted below" if start else ""
         yield f"{FRAMEWORKS[name]} {details[name]}{gpu}{took}"
@@ -58,12 +60,13 @@ def _from_to(counts: Sequence[int]) -> str:
 def _tables(record: Record) -> Iterable[str]:
     """A table for each input, which is one unless sizes are swept."""
     assert record.settings is not None
-    unit = PROBLEMS[record.settings.problem].rate.unit
+    unit, on_cpu = PROBLEMS[record.settings.problem].rate.unit, record.settings.device == "cpu"
     for name, given in record.inputs.items():
-        rows = [_row(result, record.auto) for result in record.results if result.case.input == name]
+        rows = [_row(record, result) for result in record.results if result.case.input == name]
         headers = ("pass", "framework", "variant", "compiled", "first call", "new process", "new shape", "median",
-                   "95% interval", unit, "memory")  # fmt: skip
-        table = tabulate(rows, headers=headers, disable_numparse=True, colalign=("left",) * 4 + ("right",) * 7)
+                   "95% interval", *([] if on_cpu else _ON_DEVICE), unit, "memory")  # fmt: skip
+        columns = ("left",) * 4 + ("right",) * (len(headers) - 4)
+        table = tabulate(rows, headers=headers, disable_numparse=True, colalign=columns)
         yield f"{given.text}\n\n{table}" if len(record.inputs) > 1 else table
 
 
@@ -75,21 +78,33 @@ def _growth(record: Record) -> Iterable[str]:
         yield f"{table.title}\n\n{shown}"
 
 
-def _row(result: Result, auto: Mapping[str, str]) -> tuple[str, ...]:
-    case = result.case
-    variant = f"{case.variant} (auto)" if auto.get(case.framework) == case.variant else case.variant
+# columns that only an accelerator has
+_ON_DEVICE = ("device time", "of the limit")
+
+
+def _row(record: Record, result: Result) -> tuple[str, ...]:
+    case, on_device = result.case, _on_device(record, result)
+    variant = f"{case.variant} (auto)" if record.auto.get(case.framework) == case.variant else case.variant
     variant += case.side_text
     names = (case.pass_name, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no")
     if result.status != "ok":
-        return (*names, _mark(result), *[""] * 6)
+        return (*names, _mark(result), *[""] * (6 + len(on_device)))
     cold = duration(result.cold.seconds) if result.cold else "–"
     warm = duration(result.warm_seconds) if result.warm_seconds is not None else "–"
     shape = duration(result.retrace.seconds) if result.retrace else "–"
     if not result.measured:
-        return (*names, cold, warm, shape, "–", "–", "–", size(result.peak_bytes))
+        return (*names, cold, warm, shape, "–", "–", *on_device, "–", size(result.peak_bytes))
     rate = PROBLEMS[case.problem].rate.text(result.rate or 0)
     times = (duration(result.time.value), time_interval(result.time))
-    return (*names, cold, warm, shape, *times, rate, size(result.peak_bytes))
+    return (*names, cold, warm, shape, *times, *on_device, rate, size(result.peak_bytes))
+
+
+def _on_device(record: Record, result: Result) -> tuple[str, ...]:
+    """Nothing on a CPU."""
+    if result.case.device == "cpu":
+        return ()
+    seconds, share = result.device_seconds, share_of_limit(record, result)
+    return ("–" if seconds is None else duration(seconds), "–" if share is None else f"{share:.1%}")
 
 
 def _verdicts(record: Record) -> Iterable[str]:

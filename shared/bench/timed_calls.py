@@ -177,7 +177,7 @@ def _prepare(going: Going, case: Case) -> float | None:
         result.warm.append(Compilation(**found["warm"]))
     going.cached.add(case)
     result.warm_up.append(WarmUp(**found["warm_up"]))
-    result.device_seconds = found["device_seconds"]
+    result.on_device += found["on_device"]
     running = going.team.running(case)
     if running is not None:
         running.holds.add(case)

@@ -56,8 +56,8 @@ class Verdict:
     @property
     def price(self) -> list[str]:
         """What comes with it: the other variants, compiling, break-even and memory, a sentence each."""
-        lines = (self._lost(), self._same_code(), self._by_variant(), self._first_calls(), self._break_even(),
-                 self._memory())  # fmt: skip
+        lines = (self._lost(), self._same_code(), self._on_device(), self._by_variant(), self._first_calls(),
+                 self._break_even(), self._memory())  # fmt: skip
         return [line for line in lines if line]
 
     def _lost(self) -> str:
@@ -68,9 +68,19 @@ class Verdict:
 
     def _same_code(self) -> str:
         variants = {result.case.variant for result in self.best}
-        if len(self.best) < 2 or self.device != "cpu" or len(variants) > 1 or not variants <= set(SAME_CODE):
+        if len(self.best) < 2 or len(variants) > 1 or not variants <= set(SAME_CODE):
             return ""
-        return "same code: both ran the same native kernel; what differs is what each framework does around it."
+        kernel = "native kernel" if self.device == "cpu" else "kernels"
+        return f"same code: both ran the same {kernel}; what differs is what each framework does around it."
+
+    def _on_device(self) -> str:
+        """What is left of a call when the framework's own work is taken away."""
+        parts = [
+            f"{_name(result)} {duration(result.device_seconds)} of {duration(result.time.value)}"
+            for result in self.best
+            if result.device_seconds is not None
+        ]
+        return f"on the device itself: {'; '.join(parts)}; the rest of a call is the framework's." if parts else ""
 
     def _by_variant(self) -> str:
         """How the frameworks compare where both run the same variant."""

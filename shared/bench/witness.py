@@ -25,15 +25,16 @@ class Witness:
         return files.load_inputs(self.folder, name)
 
     def judge(self, case: dict[str, Any], result: np.ndarray) -> tuple[Verdict, dict[str, Any]]:
-        """The verdict on a case's result, and what the record keeps of it."""
+        """The verdict on a case's result, and what the record keeps of it. Of a repeated input, on one repeat."""
         problem, inputs = PROBLEMS[case["problem"]], self.inputs(case["input"])
         answer, source = self._proved(case["problem"], case["input"])
+        covered = problem.covered(answer)
         verdict = problem.judge(case["pass_name"], result, answer, inputs, case["dtype"])
         kept = {
             "text": verdict.text,
             "error_of_allowed": verdict.error,
             "source": source,
-            "pairs": problem.covered(answer),
+            "pairs": None if covered is None else covered * inputs.repeats,
             "told": verdict.told,
         }
         return verdict, kept

@@ -1,10 +1,11 @@
 """The process that one framework is measured in. It speaks JSON lines: commands come in, events go out.
 
-    python -m shared.bench.worker FRAMEWORK DEVICE THREADS FOLDER
+    python -m shared.bench.worker FRAMEWORK DEVICE THREADS MEMORY FOLDER
 
-FOLDER holds the inputs and answers of the run, and the compilers' caches. The cores are set before the framework is
-imported. Events: {"event": "hello", ...} or {"event": "unavailable", "reason": ...}; then for each command
-{"event": "done", "status": "ok" | "wrong" | "failed", ...}, after {"event": "first_call"} where there is one.
+MEMORY is the share of an accelerator's memory that it may take. FOLDER holds the inputs and answers of the run, and
+the compilers' caches. The cores are set before the framework is imported. Events: {"event": "hello", ...} or
+{"event": "unavailable", "reason": ...}; then for each command {"event": "done", "status": ..., ...}, after
+{"event": "first_call"} where there is one. The status is "ok", "wrong", "failed", or "limit" for what is too large.
 """
 
 import os
@@ -23,14 +24,14 @@ def limit_cores(threads: int) -> None:
 
 def main() -> None:
     """Serve cases until the parent closes the pipe."""
-    framework, device, threads, folder = sys.argv[1:]
+    framework, device, threads, memory, folder = sys.argv[1:]
     limit_cores(int(threads))
     # the protocol keeps the real standard output; whatever a library prints goes to standard error
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     from shared.bench.serve import serve  # only now: NumPy and the framework start their threads on import
 
-    serve(channel, framework, device, int(threads), folder)
+    serve(channel, framework, device, int(threads), float(memory), folder)
 
 
 if __name__ == "__main__":

@@ -57,7 +57,7 @@ class Worker:
         self._tick, self._stopped = tick, False
         self._log = (folder / f"{framework}-{os.urandom(3).hex()}.log").open("w+b")
         command = [sys.executable, "-W", "ignore", "-m", "shared.bench.worker", framework]
-        command += [settings.device, str(settings.threads), str(folder)]
+        command += [settings.device, str(settings.threads), f"{settings.memory_share:.3f}", str(folder)]
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -200,17 +200,17 @@ def _out_of_memory_kills() -> int | None:
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:
-    """One set of cores, no memory taken in advance, no caches and no temporary files but the run's own; the rest is the
+    """One set of cores, float32 that is float32, no caches and no temporary files but the run's own; the rest is the
     user's."""
     environment = dict(os.environ)
     for name in ("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE"):
         environment.pop(name, None)
     environment |= {name: str(settings.threads) for name in THREAD_VARIABLES}
+    environment["NVIDIA_TF32_OVERRIDE"] = "0"  # no product of matrices in fewer bits; nothing here should have one
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
     environment |= {
         "TMPDIR": str(temporary),
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
     if not native.keeps():  # or every process would compile the kernels again

@@ -18,6 +18,10 @@ from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substit
 RANDOM_SIZE = (100, 150)
 RANDOM_BATCH = 100
 SWEEP_BATCH = 16
+# What a GPU is given by default: a batch of that benchmark's size, and one that gives every part of it work for long.
+# Of the larger only so many pairs differ, so that neither the host nor the gate is busy with it.
+GPU_SIZE, GPU_BATCH = RANDOM_SIZE, 64
+CHIP_SIZE, CHIP_BATCH, CHIP_DISTINCT = (512, 512), 4096, 64
 # lengths of the random pairs as fractions of the matrix: 80, 90, 100 of 100 rows and 95, 105, 120 of 150 columns
 _ROW_CHOICES, _COL_CHOICES = (0.8, 0.9, 1.0), (95 / 150, 105 / 150, 120 / 150)
 # lengths of a sweep's pairs: the whole matrix, so that run time over size is not run time over padding
@@ -46,7 +50,7 @@ class AlignmentInputs(Inputs):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.similarity.shape
+        return self.similarity.shape if self.similarity.ndim == 2 else (self.pairs, *self.similarity.shape[1:])
 
     @property
     def weights(self) -> np.ndarray:
@@ -59,14 +63,14 @@ class AlignmentInputs(Inputs):
 
     @property
     def pair_lengths(self) -> np.ndarray:
-        """(pairs, 2): the lengths of every pair, also of a single one without lengths."""
+        """(pairs, 2): the lengths of every pair, once; also of a single one without lengths."""
         rows, cols = self.similarity.shape[-2:]
         given = np.array([rows, cols]) if self.lengths is None else self.lengths
-        return np.broadcast_to(given, (self.pairs, 2))
+        return np.broadcast_to(given, (self.pairs // self.repeats, 2))
 
     @property
     def pairs(self) -> int:
-        return len(self.similarity) if self.similarity.ndim == 3 else 1
+        return len(self.similarity) * self.repeats if self.similarity.ndim == 3 else 1
 
     @property
     def resized(self) -> "AlignmentInputs":
@@ -84,7 +88,7 @@ class AlignmentInputs(Inputs):
     @property
     def work(self) -> int:
         """Cells inside the lengths: the work asked for, not the padding."""
-        return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum())
+        return int(self.pair_lengths.astype(np.int64).prod(axis=1).sum()) * self.repeats
 
 
 def alignment_inputs(
@@ -92,7 +96,8 @@ def alignment_inputs(
 ) -> dict[str, AlignmentInputs]:
     """The inputs that the settings ask for, by name. Raises SequenceError on bad sequences.
 
-    A ladder has the single pair and the batch, a sweep a batch of each of its sizes, any other run the batch.
+    A ladder has the single pair and the batch, a sweep a batch of each of its sizes, a run on a GPU two batches unless
+    told what to take, any other run the batch.
     """
 
     def made(text: str, similarity: np.ndarray, lengths: np.ndarray | None) -> AlignmentInputs:
@@ -104,6 +109,11 @@ def alignment_inputs(
             f"{rows}x{cols}": made(*_random(settings, (rows, cols), settings.batch or SWEEP_BATCH, _FULL, _FULL)[1])
             for rows, cols in settings.sweep
         }
+    if settings.input == "random" and settings.is_default_on_gpu:
+        small = made(*_random(settings, GPU_SIZE, GPU_BATCH, _ROW_CHOICES, _COL_CHOICES)[1])
+        large = made(*_random(settings, CHIP_SIZE, CHIP_DISTINCT, _FULL, _FULL)[1])
+        large = replace(large, repeats=CHIP_BATCH // CHIP_DISTINCT)
+        return {f"{rows}x{cols}": given for (rows, cols), given in ((GPU_SIZE, small), (CHIP_SIZE, large))}
     if settings.input == "random":
         size, count = settings.size or RANDOM_SIZE, settings.batch or RANDOM_BATCH
         single, batch = _random(settings, size, count, _ROW_CHOICES, _COL_CHOICES)

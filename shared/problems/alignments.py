@@ -10,6 +10,7 @@ from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.bench.argument_types import one_of, real
 from shared.checks import ENDS
+from shared.cuda.floor import SPECIAL_FUNCTIONS
 from shared.numerics import LARGEST_GAP, TEMPERATURES
 from shared.problems import alignment_answers
 from shared.problems.alignment_answers import Answer, batched
@@ -21,11 +22,11 @@ from shared.variants import Abilities
 PASSES = ("score", "marginals", "hvp")
 
 # The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
-_DEFAULT_VARIANTS = ("vmap", "wavefront")
+_DEFAULT_VARIANTS, _FOR_GPUS = ("vmap", "wavefront"), ("cuda_graph",)
 # Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
 # What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
-_FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "fused")
+_FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "cuda_graph", "fused")
 
 _READ = {
     "gap": (real("gap", most=LARGEST_GAP), "added for every gap position", "G"),
@@ -74,8 +75,9 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
             return [False, True] if suits else []
         return [variant not in (*_RUN_UNCOMPILED, *abilities.ready)]
 
-    def is_default(self, variant: str, abilities: Abilities) -> bool:
-        return variant in _DEFAULT_VARIANTS or variant == abilities.auto
+    def is_default(self, variant: str, abilities: Abilities, settings: Any) -> bool:
+        named = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *_FOR_GPUS)
+        return variant in named or variant == abilities.auto
 
     def answer(self, inputs: AlignmentInputs, passes: Sequence[str]) -> Answer:
         return alignment_answers.answer(self.name, inputs, passes)
@@ -87,7 +89,8 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
         """Pairs that are too large for NumPy: a float64 run, which must be right on the corners that NumPy did."""
         if not answer.is_cut:
             return answer, "NumPy"
-        batch = replace(inputs, similarity=batched(inputs.similarity)[answer.pairs].astype(np.float64))
+        similarity = batched(inputs.similarity)[answer.pairs].astype(np.float64)
+        batch = replace(inputs, similarity=similarity, repeats=1)
         passes = [name for name in PASSES if getattr(answer, name) is not None]
         weights = [batched(inputs.weights)[answer.pairs].astype(np.float64)]
         on_corners, full = (
@@ -107,6 +110,9 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
         lengths = inputs.pair_lengths[answer.pairs]
         source = "float64 {auto}, itself gated by NumPy on cut pairs"
         return answer._replace(lengths=lengths, is_cut=False, largest=largest, **full), source
+
+    def special_functions(self, pass_name: str) -> float:
+        return SPECIAL_FUNCTIONS[self.name][pass_name]
 
     def covered(self, answer: Answer) -> int:
         return len(answer.pairs)

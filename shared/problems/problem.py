@@ -22,6 +22,13 @@ class Inputs(ABC):
     parameters: dict[str, float] = field(default_factory=dict, kw_only=True)  # a call's keyword arguments
     options: dict[str, Any] = field(default_factory=dict, kw_only=True)  # known when a function is made
     seed: int = field(default=0, kw_only=True)
+    # so often are the arrays repeated on the device, along their first axis: a large batch of a few pairs
+    repeats: int = field(default=1, kw_only=True)
+
+    @property
+    def title(self) -> str:
+        """The text, and how often the arrays are repeated."""
+        return self.text if self.repeats == 1 else f"{self.text}, each {self.repeats} times"
 
     @property
     @abstractmethod
@@ -152,9 +159,13 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
         """Whether a variant that was asked for runs compiled on an input, not compiled, both, or neither."""
         return [variant not in abilities.ready]
 
-    def is_default(self, variant: str, abilities: Abilities) -> bool:
+    def is_default(self, variant: str, abilities: Abilities, settings: Any) -> bool:
         """Whether a variant is measured where none is named."""
         return True
+
+    def special_functions(self, pass_name: str) -> float | None:
+        """Calls of an accelerator's special function unit for a unit of work, at least; None where nobody counted."""
+        return None
 
     @abstractmethod
     def answer(self, inputs: GivenInputs, passes: Sequence[str]) -> GivenAnswer:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from shared.bench.ceilings import is_of_bandwidth_alone, share_of_limit
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.rows import NOTHING, Table
@@ -16,16 +17,6 @@ def rate_of(record: Record) -> Rate:
     """How the problem's work and its speed are told."""
     assert record.settings is not None
     return PROBLEMS[record.settings.problem].rate
-
-
-def rate_limit(record: Record, result: Result) -> float | None:
-    """Work per second that reading the input and writing the output once would allow, at the machine's measured
-    bandwidth."""
-    bandwidth = record.environment.get("bandwidth_bytes_per_second")
-    moved = (result.input_bytes or 0) + (result.output_bytes or 0)
-    if not isinstance(bandwidth, int | float) or not bandwidth > 0 or not moved or not result.work:
-        return None
-    return result.work * bandwidth / moved
 
 
 def case_name(record: Record, result: Result) -> str:
@@ -87,9 +78,12 @@ def _rate(_: Record, result: Result) -> str | None:
     return None if result.rate is None else PROBLEMS[result.case.problem].rate.text(result.rate)
 
 
-def _of_limit(record: Record, result: Result) -> str | None:
-    rate, limit = result.rate, rate_limit(record, result)
-    return f"{rate / limit:.2%}" if rate and limit else None
+def _of_limit(of_bandwidth: bool) -> Callable[[Record, Result], str | None]:
+    def value(record: Record, result: Result) -> str | None:
+        share = share_of_limit(record, result) if is_of_bandwidth_alone(record) == of_bandwidth else None
+        return f"{share:.2%}" if share else None
+
+    return value
 
 
 def _error(_: Record, result: Result) -> str | None:
@@ -109,7 +103,8 @@ _CASE = (
 _A_BUILD = 0.1
 _AFTER = (
     _Column(_RATE, _rate),
-    _Column("of the bandwidth's limit", _of_limit),
+    _Column("of the bandwidth's limit", _of_limit(True)),
+    _Column("of the limit (device time)", _of_limit(False)),
     _Column("peak memory", _bytes("peak_bytes")),
     _Column("input bytes", _bytes("input_bytes")),
     _Column("output bytes", _bytes("output_bytes")),

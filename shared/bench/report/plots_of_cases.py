@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
+from shared.bench.ceilings import meaning, rate_limit
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.cases import MARKS, rate_limit, rate_of
+from shared.bench.report.cases import MARKS, rate_of
 from shared.bench.report.scales import label_width, log_ticks, percent, rate_text, seconds_text, shown, span
 from shared.bench.report.svg import ACCENTS, GRID, INK, MUTED, PAPER, WIDTH, Plot, inline, new_axes
 from shared.bench.text import duration
@@ -46,8 +47,8 @@ def plots_of_cases(record: Record, name: str) -> Iterator[Plot]:
             has_limit = any(rate_limit(record, result) for result in results)
             title = f"{which}: {rate_of(record).work} per second"
             limit = (
-                " The upright line is what the memory's measured bandwidth allows if a call reads its input and writes "
-                "its output once; in brackets, the share of it that was reached (beyond 100% the data lay in a cache)."
+                f" The upright line is what {meaning(record)}; in brackets, the share of it that was reached "
+                "(beyond 100% the data lay in a cache)."
             )
             yield Plot(
                 title,

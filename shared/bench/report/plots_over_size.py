@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from shared.bench.ceilings import meaning, rate_limit
 from shared.bench.growth import extent
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.cases import rate_limit, rate_of
+from shared.bench.report.cases import rate_of
 from shared.bench.report.scales import (
     bytes_text,
     count_text,
@@ -77,8 +78,7 @@ def _quantities(record: Record) -> tuple[_Quantity, ...]:
     return (*_QUANTITIES, _Quantity(
         "rate", f"{rate.work} per second ({rate.unit})", lambda r: _just(r.rate / rate.per if r.rate else None),
         rate_text, 1.0, limit,
-        f"Higher is faster. {rate.meaning} The dotted line is what the memory's measured bandwidth allows if a call "
-        "reads its input and writes its output once.",
+        f"Higher is faster. {rate.meaning} The dotted line is what {meaning(record)}.",
     ))  # fmt: skip
 
 
