@@ -4,9 +4,10 @@
 ifeq ($(origin PYTHON),undefined)
 PYTHON := .venv/bin/python
 READY := .venv/installed
+READY_FOR_CUDA := .venv/installed-for-cuda
 endif
 
-.PHONY: install compare test lint cuda-check trial
+.PHONY: install compare test lint cuda-check gpu trial
 
 compare: $(READY)
 	$(PYTHON) compare.py
@@ -25,15 +26,20 @@ lint: $(READY)
 trial: $(READY)
 	$(PYTHON) -m shared.bench.trial --json results/trial.json | tee results/trial.txt
 
-# The tests that need a GPU, and a comparison recorded under the GPU's name.
-cuda-check: $(READY)
-	@$(PYTHON) compare.py --device cuda --list > /dev/null || { echo "no CUDA device"; exit 1; }
-	$(PYTHON) -m pytest -q -m cuda
-	name=$$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr ' ' '-'); \
-	$(PYTHON) compare.py --device cuda --json "results/$$name.json" | tee "results/$$name.txt"
+# On a GPU, in less than 8 minutes: the tests that need one, the comparisons, and files in results under its name.
+cuda-check: gpu $(READY_FOR_CUDA)
+	$(PYTHON) -m shared.bench.cuda_check
+
+# before gigabytes are installed
+gpu:
+	@nvidia-smi > /dev/null || { echo "no CUDA device: nvidia-smi names none"; exit 1; }
 
 .venv/installed: pyproject.toml constraints.txt
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or 3.12 is needed, this is " + sys.version)'
 	python3 -m venv .venv
 	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+.venv/installed-for-cuda: .venv/installed
+	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test,cuda]'
 	touch $@

@@ -211,16 +211,20 @@ class DeviceMemory:
     def __init__(self, device: str) -> None:
         self._device = jax.devices(device)[0]
         self._before: int | None = None
+        self._peak_before = 0
 
     def start(self) -> None:
         """Set the mark, once."""
         if self._before is None:
-            self._before = (self._device.memory_stats() or {}).get("bytes_in_use")
+            stats = self._device.memory_stats() or {}
+            self._before, self._peak_before = stats.get("bytes_in_use"), stats.get("peak_bytes_in_use", 0)
 
     def stop(self) -> int | None:
-        """Peak above the mark; None where the device does not tell."""
+        """Peak above the mark; None where the device does not tell, and where it had used as much before."""
         peak = (self._device.memory_stats() or {}).get("peak_bytes_in_use")
-        return None if peak is None or self._before is None else peak - self._before
+        if peak is None or self._before is None or peak <= self._peak_before:
+            return None
+        return peak - self._before
 
 
 def limit_memory(device: str, share: float) -> None:

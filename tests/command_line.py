@@ -93,9 +93,7 @@ def run_compare(
 ) -> subprocess.CompletedProcess[str]:
     """Run it to its end. more: of its environment."""
     command, variables = [sys.executable, *python, *arguments], {**environment(*folders), **more}
-    return subprocess.run(
-        command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False
-    )
+    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False)
 
 
 def plant(folder: Path, patches: str) -> Path:

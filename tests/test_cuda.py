@@ -1,29 +1,51 @@
-"""The same parity on a GPU. Deselected by default; `pytest -m cuda` (or `make cuda-check`) runs it."""
+"""The same on a GPU. Deselected by default; `pytest -m cuda` (or `make cuda-check`) runs it."""
 
+import functools
+from typing import Any
+
+import jax
 import numpy as np
 import pytest
-from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, ragged
+import torch
+from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, ragged
 
+import torch_impl
+from shared.alignments import ALIGNMENTS
+from shared.bench.plan import Settings
 from shared.problems import PROBLEMS as BENCHMARK
+from shared.problems.alignment_answers import CELLS, answer
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.variants import fastest_variant, variant_names
+from torch_impl import cuda_graph
 from torch_impl.sweeps import SCANNING
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
+QUICK = (*BY_HAND, "cuda_graph")
 COMPILED = (*SCANNING, "wavefront")
-CASES = [
-    (framework, problem, variant, pass_name)
-    for framework, (package, backend) in FRAMEWORKS.items()
-    for problem in PROBLEMS
-    for variant in variant_names(problem)
-    for pass_name in BENCHMARK[problem].passes
-    if variant not in backend.absent_on(DEVICE) and not (pass_name == "hvp" and variant in backend.first_order)
-]
+BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("framework", "problem", "variant", "pass_name"), CASES)
+def cases() -> list[tuple[str, str, str, str, str]]:
+    """All of what is fast to compile; of the other rungs enough to see each walk on a GPU."""
+    found = []
+    for framework, (_, backend) in FRAMEWORKS.items():
+        for problem in PROBLEMS:
+            for variant in variant_names(problem):
+                if variant in backend.absent_on(DEVICE):
+                    continue
+                if variant in QUICK:
+                    passes, dtypes = BENCHMARK[problem].passes, DTYPES
+                elif problem == "smith_waterman" or variant == "vmap":
+                    passes, dtypes = ("marginals",), ("float32",)
+                else:
+                    continue
+                found += [(framework, problem, variant, name, dtype) for name in passes for dtype in dtypes]
+    return found
+
+
+@pytest.mark.parametrize(("framework", "problem", "variant", "pass_name", "dtype"), cases())
 def test_a_gpu_gives_the_reference(framework: str, problem: str, variant: str, pass_name: str, dtype: str) -> None:
     # each cell is a launch of many kernels
     rows, cols = (4, 3) if variant == "cell_loop" else (9, 7)
@@ -32,16 +54,24 @@ def test_a_gpu_gives_the_reference(framework: str, problem: str, variant: str, p
     every = PROBLEMS[problem].options
     for options in every if variant == fastest_variant(FRAMEWORKS[framework].backend.absent_on(DEVICE)) else every[:1]:
         inputs = AlignmentInputs(
-            "a ragged batch",
-            drawn.similarity.astype(dtype),
-            drawn.lengths,
-            parameters=parameters,
-            options=options,
+            "a ragged batch", drawn.similarity.astype(dtype), drawn.lengths, parameters=parameters, options=options
         )
-        result = computed(framework, problem, variant, pass_name, dtype, inputs)
-        answer = BENCHMARK[problem].answer(inputs, [pass_name])
-        verdict = BENCHMARK[problem].judge(pass_name, result, answer, inputs, dtype)
-        assert verdict.passed, (options, verdict.text)
+        assert_right(framework, problem, variant, pass_name, dtype, inputs)
+
+
+def assert_right(
+    framework: str,
+    problem: str,
+    variant: str,
+    pass_name: str,
+    dtype: str,
+    inputs: AlignmentInputs,
+    cells: int = CELLS,
+) -> None:
+    """By the gate of the comparison. cells: that the reference walks at most; whole pairs, or they are cut."""
+    result = computed(framework, problem, variant, pass_name, dtype, inputs)
+    verdict = BENCHMARK[problem].judge(pass_name, result, answer(problem, inputs, [pass_name], cells), inputs, dtype)
+    assert verdict.passed, (inputs.options, verdict.text)
 
 
 def computed(
@@ -57,8 +87,44 @@ def computed(
         return backend.to_numpy(backend.wait(function(similarity, inputs.lengths, *weights, **inputs.parameters)))
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+def batch(pairs: int, rows: int, cols: int, problem: str, ragged: bool = False) -> AlignmentInputs:
+    random = np.random.default_rng([pairs, rows, cols])
+    similarity = random.normal(size=(pairs, rows, cols)).astype(np.float32) * 2
+    lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2)).astype(np.int32) if ragged else None
+    return AlignmentInputs(
+        "random",
+        similarity,
+        lengths,
+        parameters=dict(ALIGNMENTS[problem].parameters),
+        options=PROBLEMS[problem].options[0],
+    )
+
+
+@BOTH
+@EVERY
+@pytest.mark.parametrize("shape", [(1, 2100, 30), (2, 30, 2100), (1, 1100, 100)])
+def test_no_length_is_too_long_for_fused(framework: str, problem: str, shape: tuple[int, int, int]) -> None:
+    assert_right(framework, problem, "fused", "marginals", "float32", batch(*shape, problem), cells=130_000)
+
+
+@BOTH
+@EVERY
+def test_many_short_and_empty_pairs(framework: str, problem: str) -> None:
+    inputs = batch(1000, 45, 70, problem, ragged=True)
+    for pass_name in ("score", "marginals", "hvp"):
+        assert_right(framework, problem, "fused", pass_name, "float32", inputs, cells=20_000)
+
+
+@EVERY
+def test_both_frameworks_run_the_same_code(problem: str) -> None:
+    inputs = batch(70, 45, 33, problem, ragged=True)
+    for pass_name in ("score", "marginals", "hvp"):
+        one, other = (computed(name, problem, "fused", pass_name, "float32", inputs) for name in FRAMEWORKS)
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-30)
+
+
+@EVERY
+@BOTH
 def test_a_result_stays_on_the_gpu_and_bad_values_there_are_safe(framework: str, problem: str) -> None:
     package, backend = FRAMEWORKS[framework]
     function = getattr(package, problem)
@@ -72,7 +138,7 @@ def test_a_result_stays_on_the_gpu_and_bad_values_there_are_safe(framework: str,
     assert np.isnan(backend.to_numpy(scores)[1:]).all()
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+@EVERY
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu(problem: str) -> None:
     package, backend = FRAMEWORKS["torch"]
     values = {name: np.array(low) for name, (low, _) in PROBLEMS[problem].parameters.items()}
@@ -82,3 +148,109 @@ def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu(prob
     for given in ({name: float(value) for name, value in values.items()}, values, host):
         scores = getattr(package, problem)(backend.to_device(matrix, DEVICE), lengths, **given)
         assert backend.to_numpy(scores) == pytest.approx(wanted, rel=1e-5)
+
+
+# the frameworks' compilers and transforms around the kernels
+
+
+@EVERY
+def test_torch_compile_takes_fused_as_a_part(problem: str) -> None:
+    s = torch.randn(3, 9, 7, device=DEVICE)
+    function = functools.partial(getattr(torch_impl, problem), variant="fused")
+    compiled = torch.compile(lambda s: function(s * 2).sum() + 1, fullgraph=True)
+    torch.testing.assert_close(compiled(s), function(s * 2).sum() + 1)
+    mapped = torch.func.vmap(torch.func.grad(lambda s: function(s)))(s)
+    torch.testing.assert_close(mapped, torch_impl.marginals(function, s))
+
+
+@EVERY
+def test_jax_compiles_maps_and_differentiates_fused(problem: str) -> None:
+    import jax_impl
+
+    s = jax.device_put(np.random.default_rng(0).normal(size=(3, 9, 7)).astype(np.float32), jax.devices("gpu")[0])
+    function = functools.partial(getattr(jax_impl, problem), variant="fused")
+    mapped = jax.jit(jax.vmap(jax.grad(function)))(s)
+    np.testing.assert_allclose(mapped, jax_impl.marginals(function, s), rtol=1e-5, atol=1e-6)
+
+
+# CUDA graphs
+
+
+def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream() -> None:
+    cuda_graph.forget()
+    matrices = [torch.randn(4, 12, 9, device=DEVICE) for _ in range(3)]
+    wanted = [torch_impl.smith_waterman(s, variant="wavefront") for s in matrices]
+    found = [torch_impl.smith_waterman(s, variant="cuda_graph") for s in matrices]
+    torch.testing.assert_close(found, wanted)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        beside = [torch_impl.smith_waterman(s, variant="cuda_graph") for s in matrices]
+    stream.synchronize()
+    torch.testing.assert_close(beside, wanted)
+    assert len(cuda_graph._kept) == 2
+    assert "cuda_graph" in torch_impl.variants("smith_waterman")
+
+
+def test_a_graph_goes_into_a_graph_of_the_caller_s() -> None:
+    s = torch.randn(4, 12, 9, device=DEVICE)
+    wanted = torch_impl.smith_waterman(s, variant="cuda_graph")
+    lengths = torch.tensor([[12, 9]] * 4, device=DEVICE)
+    values = torch.tensor([[-1.0, 1.0]] * 4, device=DEVICE)
+    score = functools.partial(torch.ops.smooth_alignment.wavefront_score, problem="smith_waterman", options="end=any")
+    score(s, lengths, values, graph=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = score(s, lengths, values, graph=True)
+    graph.replay()
+    torch.testing.assert_close(result, wanted)
+
+
+# the other problems, and what the comparison asks of a GPU
+
+
+SMALL: dict[str, dict[str, Any]] = {
+    "linear_regression": {"size": (50,), "arguments": {"epochs": 230}},
+    "stencil": {"size": (9, 5)},
+    "learn_alignment": {"arguments": {"steps": 3}},
+}
+
+
+@pytest.mark.parametrize(
+    ("framework", "problem", "variant"),
+    [
+        (framework, problem, variant)
+        for framework in FRAMEWORKS
+        for problem in SMALL
+        for variant in variant_names(problem)
+    ],
+)
+def test_the_other_problems_are_right_on_a_gpu(framework: str, problem: str, variant: str) -> None:
+    backend, asked = FRAMEWORKS[framework].backend, BENCHMARK[problem]
+    if variant in backend.abilities(problem, DEVICE).absent:
+        pytest.skip("absent, and said so")
+    (inputs,) = asked.inputs(Settings(problem=problem, device=DEVICE, input="random", **SMALL[problem])).values()
+    for pass_name in asked.default_passes:
+        call = backend.call_of(problem, variant, pass_name, inputs.options, compiled=False)
+        given = [None if array is None else backend.to_device(array, DEVICE) for array in inputs.arguments(pass_name)]
+        result = backend.to_numpy(backend.wait(call(*given, **inputs.parameters)))
+        verdict = asked.judge(pass_name, result, asked.answer(inputs, [pass_name]), inputs, "float32")
+        assert verdict.passed, verdict.text
+
+
+@BOTH
+def test_the_device_s_clock_caches_and_memory(framework: str) -> None:
+    backend = FRAMEWORKS[framework].backend
+    array = backend.to_device(np.ones(2**22, np.float32), DEVICE)
+    backend.flush(DEVICE)
+    for launch in (lambda: backend.copy(array), lambda: backend.exponentials(array, 16)):
+        backend.wait(launch())
+        seconds = backend.device_seconds(launch, DEVICE)
+        assert seconds is not None and 1e-6 < seconds < 1e-2
+    memory = backend.DeviceMemory(DEVICE)
+    memory.start()
+    held = backend.wait(backend.repeated(array, 8))
+    assert (memory.stop() or 0) >= 7 * held.nbytes // 8
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the framework's
+        backend.wait(backend.repeated(held, 2**17))
+    assert backend.is_out_of_memory(caught.value)

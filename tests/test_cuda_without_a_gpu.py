@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import jax_impl.kernels.triton_calls as jax_calls
 from jax_impl.kernels.fused import _Kernels, _scores
 from shared import cuda, native
+from shared.cuda.floor import SPECIAL_FUNCTIONS
 from shared.cuda.programs import (
     NARROW,
     WIDE,
@@ -61,6 +62,23 @@ def resources(compiled: Any, folder: Path) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"(REG|STACK|SHARED):(\d+)", text)}
 
 
+def in_a_step(compiled: Any, steps: int, folder: Path) -> float:
+    """Calls of the special function unit in a step of a kernel's inner loop: the one that shuffles between lanes."""
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    (file := folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
+    text = subprocess.run([tool, "-sass", file], capture_output=True, text=True, check=True).stdout
+    lines = {int(at, 16): line for at, line in re.findall(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", text, re.MULTILINE)}
+    loops = []
+    for end, line in lines.items():
+        found = re.search(r"\bBRA\b.*0x([0-9a-f]+)", line)
+        if found and int(found[1], 16) < end:
+            loops.append([body for at, body in lines.items() if int(found[1], 16) <= at <= end])
+    inner = max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
+    return sum("MUFU" in line for line in inner) / steps
+
+
 @pytest.fixture
 def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
@@ -88,6 +106,13 @@ def test_the_kernels_compile_and_fit(problem: str, capability: int, layout: Layo
         found = resources(machine_code(kernel, capability), tmp_path)
         assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * layout.warps, (kernel, found)
         assert found["STACK"] <= LOCAL_BYTES.get(problem, FEW_LOCAL_BYTES), (kernel, found)
+    # what is said to bound them
+    for pass_name, call in (("score", "score"), ("marginals", "gradients"), ("hvp", "tangents")):
+        counts = [
+            in_a_step(machine_code(launch.kernel, capability), dict(launch.kernel.constants)["steps"], tmp_path)
+            for launch in programs(problem, "float32", layout)[call].launches
+        ]
+        assert SPECIAL_FUNCTIONS[problem][pass_name] == pytest.approx(sum(counts), abs=1), (pass_name, counts)
 
 
 @pytest.mark.usefixtures("triton_cache")

@@ -159,7 +159,7 @@ def test_the_last_two_call_no_sweep_and_not_each_other(framework, variant, monke
 def test_auto_is_the_last_rung(framework, problem):
     package, backend = FRAMEWORKS[framework]
     assert fastest_variant(backend.absent) == "fused"
-    assert package.variants(problem) == variant_names(problem)
+    assert package.variants(problem) == tuple(name for name in variant_names(problem) if name != "cuda_graph")
     assert package.variants(problem)[-2:] == BY_HAND
     if framework == "jax":
         assert len(named("ffi_call", traced("auto", ROWS, COLS, problem=problem))) == 1

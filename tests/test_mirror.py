@@ -22,6 +22,7 @@ from shared.variants import fastest_variant, variant_names
 # what only one framework needs, and why
 ONLY_IN_TORCH = {
     "compiler.py",  # the scan operator runs only inside torch.compile, with settings of its own
+    "cuda_graph.py",  # XLA makes CUDA graphs by itself
     "first_order.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
@@ -122,7 +123,10 @@ def test_a_recurrence_is_described_in_the_same_words(name):
 def test_the_sweeps_are_the_ladder_in_its_order_and_after_them_come_those_by_hand():
     assert list(jax_impl.sweeps.SWEEPS) == list(torch_impl.sweeps.SWEEPS)
     for problem in ALIGNMENTS:
-        assert (*jax_impl.sweeps.SWEEPS, *BY_HAND) == variant_names(problem)
+        known = tuple(
+            name for name in variant_names(problem) if name != "cuda_graph"
+        )  # the wavefront, launched at once
+        assert known == (*jax_impl.sweeps.SWEEPS, *BY_HAND)
     assert jax_impl.sweeps.SCANNING == torch_impl.sweeps.SCANNING
 
 

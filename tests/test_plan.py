@@ -16,7 +16,7 @@ AUTO = {"jax": "vmap", "torch": "diagonal_loop"}
 LADDER = variant_names("smith_waterman")
 UNCOMPILED = {"cell_loop", "diagonal_loop", "batch_loop"}
 # the ladder's two inputs: what is a batch by nature, what is made for either
-ON_BATCH, ON_BOTH = {"batch_loop", "vmap"}, {"wavefront", "fused"}
+ON_BATCH, ON_BOTH = {"batch_loop", "vmap"}, {"wavefront", "cuda_graph", "fused"}
 
 
 def abilities(auto: dict[str, str] = AUTO, **torch: Any) -> dict[str, Abilities]:
@@ -55,6 +55,26 @@ def test_the_default_is_a_few_variants_and_each_framework_s_own_choice():
         ("wavefront", "torch"),
     ]
     assert names(planned()) == [(name, *rung) for name in ("score", "marginals") for rung in one_pass]
+
+
+def test_on_a_gpu_the_graph_is_one_of_them():
+    rungs = [(variant, framework) for _, variant, framework in names(planned(device="cuda", passes=("score",)))]
+    graphs = [("cuda_graph", "jax"), ("cuda_graph", "torch")]
+    assert rungs == [rung for rung in rungs if rung not in graphs] + graphs
+    assert not set(graphs) & {rung[1:] for rung in names(planned())}
+
+
+def test_the_memory_of_a_gpu_is_shared_among_the_processes_that_hold_cases():
+    assert Settings().memory_share == pytest.approx(0.45)
+    assert Settings(frameworks=("jax",)).memory_share == pytest.approx(0.9)
+    assert Settings(frameworks=("jax",), sides=2).memory_share == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize("told", [{"size": (3, 4)}, {"batch": 2}, {"ladder": True}, {"sweep": ((3, 4),)}])
+def test_a_gpu_has_inputs_of_its_own_where_nothing_is_said_of_them(told):
+    assert Settings(device="cuda").is_default_on_gpu
+    assert not Settings(device="cuda", **told).is_default_on_gpu
+    assert not Settings().is_default_on_gpu
 
 
 def test_frameworks_stand_side_by_side_in_every_pass():
@@ -128,21 +148,23 @@ def test_a_case_carries_the_settings():
     assert (case.problem, case.side, case.handicap) == ("smith_waterman", 0, 0.0)
 
 
-def test_the_ladder_climbs_every_rung_compiled_and_not():
-    cases = planned(ladder=True, passes=("score",))
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_ladder_climbs_every_rung_compiled_and_not(device):
+    cases = planned(ladder=True, passes=("score",), device=device)
     climbed = [(case.variant, case.framework, case.compiled) for case in cases]
     assert climbed == [
         (variant, framework, compiled)
         for rungs in (set(LADDER) - ON_BATCH, ON_BATCH | ON_BOTH)
         for variant in LADDER
-        if variant in rungs
+        if variant in rungs and (device == "cuda" or variant != "cuda_graph")
         for framework in ("jax", "torch")
         for compiled in (False, True)
     ]
 
 
 def test_the_ladder_measures_batch_rungs_on_the_batch_and_the_others_on_the_single_pair():
-    on = {name: {case.variant for case in planned(ladder=True) if case.input == name} for name in (SINGLE, BATCH)}
+    cases = planned(ladder=True, device="cuda")
+    on = {name: {case.variant for case in cases if case.input == name} for name in (SINGLE, BATCH)}
     assert on[BATCH] - ON_BOTH == ON_BATCH
     assert on[SINGLE] - ON_BOTH == set(LADDER) - ON_BATCH - ON_BOTH
 

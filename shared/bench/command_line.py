@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]",
         help="what is asked of them, see --list (default: alignments score,marginals; --ladder the first)")  # fmt: skip
     add("--input", metavar="globins|random|FILE",
-        help="the bundled globins (default), random matrices (default: --ladder, on a GPU), or a FASTA file")  # fmt: skip
+        help="the bundled globins (default), random matrices (--ladder's and a GPU's), or a FASTA file")  # fmt: skip
     add("--matrix", metavar="NAME",
         help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
     add("--batch", type=whole("batch", 1), metavar="N",

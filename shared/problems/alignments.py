@@ -71,6 +71,8 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
 
     def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
         if settings.ladder:
+            if variant in _FOR_GPUS and settings.device == "cpu" and not settings.variants:
+                return []  # not what a framework lacks
             suits = variant in _FOR_BOTH or (variant in _FOR_BATCHES) == (input_name == BATCH)
             return [False, True] if suits else []
         return [variant not in (*_RUN_UNCOMPILED, *abilities.ready)]

@@ -1,0 +1,93 @@
+"""What the adapters do for an accelerator, as far as it can be seen on a CPU."""
+
+import os
+
+import numpy as np
+import pytest
+from frameworks import FRAMEWORKS
+
+BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(2,), (2, 3, 4)])
+def test_a_batch_is_repeated_as_a_whole(framework, shape):
+    backend = FRAMEWORKS[framework].backend
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    large = backend.to_numpy(backend.repeated(backend.to_device(array, "cpu"), 3))
+    np.testing.assert_array_equal(large, np.concatenate([array] * 3))
+
+
+@BOTH
+def test_the_extremes_of_what_should_be_equal(framework):
+    backend = FRAMEWORKS[framework].backend
+    parts = np.array([[1, 5], [2, 4], [3, np.nan]], np.float32)  # three repeats of two numbers
+    low, high = (backend.to_numpy(part) for part in backend.extremes(backend.to_device(parts.reshape(-1), "cpu"), 3))
+    np.testing.assert_array_equal(low, [1, np.nan])
+    np.testing.assert_array_equal(high, [3, np.nan])
+
+
+@BOTH
+def test_the_chain_of_exponentials_computes_them(framework):
+    backend = FRAMEWORKS[framework].backend
+    value = np.array([0.0, 1.0, 3.0], np.float32)
+    wanted = value
+    for _ in range(5):
+        wanted = 2.0**-wanted
+    got = backend.to_numpy(backend.wait(backend.exponentials(backend.to_device(value, "cpu"), 5)))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@BOTH
+def test_a_copy_is_memory_of_its_own(framework):
+    backend = FRAMEWORKS[framework].backend
+    value = backend.to_device(np.ones(3, np.float32), "cpu")
+    copy = backend.wait(backend.copy(value))
+    np.testing.assert_array_equal(backend.to_numpy(copy), np.ones(3))
+    pointers = [x.unsafe_buffer_pointer() if framework == "jax" else x.data_ptr() for x in (value, copy)]
+    assert pointers[0] != pointers[1]
+
+
+@BOTH
+def test_only_running_out_of_memory_is_out_of_memory(framework):
+    backend = FRAMEWORKS[framework].backend
+    if framework == "jax":
+        import jax
+
+        full = jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8 bytes.")
+        other = jax.errors.JaxRuntimeError("INTERNAL: no")
+    else:
+        import torch
+
+        full, other = torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("no")
+    assert backend.is_out_of_memory(full)
+    assert not backend.is_out_of_memory(other) and not backend.is_out_of_memory(MemoryError())
+
+
+def test_jax_takes_its_share_of_memory_and_nothing_in_advance(monkeypatch):
+    backend = FRAMEWORKS["jax"].backend
+    for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_PREALLOCATE"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", "0.5")  # JAX refuses it beside the new name
+    backend.limit_memory("cpu", 0.45)
+    assert "XLA_CLIENT_MEM_FRACTION" not in os.environ
+    backend.limit_memory("cuda", 0.45)
+    assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.450"
+    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ
+
+
+@BOTH
+def test_on_a_cpu_there_is_no_cache_to_flush_and_no_clock_to_read(framework):
+    backend = FRAMEWORKS[framework].backend
+    backend.flush("cpu")
+    assert backend.device_seconds(lambda: 1 / 0, "cpu") is None
+
+
+def test_jax_says_with_which_flags_xla_was_started(monkeypatch):
+    backend = FRAMEWORKS["jax"].backend
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    assert "XLA_FLAGS" not in backend.environment("cpu")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_command_buffer=+WHILE")
+    assert backend.environment("cpu")["XLA_FLAGS"] == "--xla_gpu_enable_command_buffer=+WHILE"

@@ -1,0 +1,94 @@
+"""`make cuda-check` without a GPU: its steps, their time, and what becomes of them."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.bench import cuda_check
+from shared.bench.command_line import parse
+from shared.bench.cuda_check import Step, gpu_name, main, run, steps
+
+
+def test_all_steps_together_take_less_than_8_minutes(tmp_path):
+    assert sum(step.seconds for step in steps("GPU", tmp_path)) + 2 * cuda_check._GRACE_SECONDS < 480
+
+
+def test_every_comparison_is_one_that_compare_py_takes(tmp_path):
+    asked = [step for step in steps("GPU", tmp_path) if step.command[0] == "compare.py"]
+    assert len(asked) == 4
+    for step in asked[:3]:
+        request, settings = parse(step.command[1:])
+        assert settings.device == "cuda" and settings.budget < step.seconds
+        assert step.output == str(request.json).replace(".json", ".txt")
+    request, _ = parse(asked[3].command[1:])
+    assert request.recorded == tuple(tmp_path / f"GPU{suffix}.json" for suffix in ("", "-hvp", "-command-buffers"))
+    assert request.report == tmp_path / "GPU.html"
+
+
+def test_xla_s_flags_are_added_to_those_of_the_user(tmp_path, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
+    (flags,) = [step.environment["XLA_FLAGS"] for step in steps("GPU", tmp_path) if "XLA_FLAGS" in step.environment]
+    assert flags == "--xla_dump_to=here --xla_gpu_enable_command_buffer=+WHILE"
+
+
+def test_a_step_s_output_is_shown_and_kept(tmp_path, capfd):
+    path = tmp_path / "out.txt"
+    step = Step("a", ("-c", "import os; print(os.environ['WHAT'])"), 60, str(path), {"WHAT": "a table"})
+    assert run(step) == "ok"
+    assert path.read_text() == "a table\n" and "a table" in capfd.readouterr().out
+
+
+def test_a_step_that_fails_says_how(tmp_path):
+    assert run(Step("a", ("-c", "raise SystemExit(7)"), 60)) == "exit code 7"
+
+
+SLOW = """
+import sys, time
+print("begun", flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("what was finished", flush=True)
+    sys.exit(130)
+"""
+
+
+def test_a_step_that_takes_too_long_is_interrupted_and_keeps_what_it_has(tmp_path):
+    path = tmp_path / "out.txt"
+    assert run(Step("a", ("-c", SLOW), 2, str(path))) == "not finished within 2 s"
+    assert path.read_text() == "begun\nwhat was finished\n"
+
+
+def test_one_that_does_not_listen_is_killed(monkeypatch):
+    monkeypatch.setattr(cuda_check, "_GRACE_SECONDS", 0.5)
+    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    assert run(Step("a", ("-c", deaf), 1)) == "not finished within 1 s"
+
+
+def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{text}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+def test_files_are_named_after_the_gpu(tmp_path, monkeypatch):
+    nvidia_smi(tmp_path, monkeypatch, "echo 'NVIDIA H200 (80/GB)'; echo 'NVIDIA T4'")
+    assert gpu_name() == "NVIDIA-H200-80-GB-"
+
+
+def test_without_a_gpu_there_is_one_line(tmp_path, monkeypatch, capsys):
+    nvidia_smi(tmp_path, monkeypatch, "exit 9")
+    assert main(["--folder", str(tmp_path / "none")]) == 3
+    assert "no CUDA device" in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("codes", [(0, 0), (0, 1)])
+def test_every_step_is_done_and_the_exit_code_tells_of_all(codes, tmp_path, monkeypatch, capsys):
+    nvidia_smi(tmp_path, monkeypatch, "echo T4")
+    made = [Step(str(number), ("-c", f"raise SystemExit({code})"), 60) for number, code in enumerate(codes[::-1])]
+    monkeypatch.setattr(cuda_check, "steps", lambda name, folder: made)
+    assert main(["--folder", str(tmp_path)]) == max(codes)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "== T4: " + "; ".join(f"{n}: {'exit code 1' if c else 'ok'}" for n, c in enumerate(codes[::-1]))
