@@ -6,22 +6,25 @@ import pytest
 
 from shared.bench import cuda_check
 from shared.bench.command_line import parse
-from shared.bench.cuda_check import Step, gpu_name, main, run, steps
+from shared.bench.cuda_check import SUFFIXES, Step, gpu_name, main, page, run, steps
 
 
 def test_all_steps_together_take_less_than_8_minutes(tmp_path):
-    assert sum(step.seconds for step in steps("GPU", tmp_path)) + 2 * cuda_check._GRACE_SECONDS < 480
+    every = [*steps("GPU", tmp_path), page("GPU", tmp_path)]
+    assert sum(step.seconds for step in every) + 2 * cuda_check._GRACE_SECONDS < 480
 
 
 def test_every_comparison_is_one_that_compare_py_takes(tmp_path):
-    asked = [step for step in steps("GPU", tmp_path) if step.command[0] == "compare.py"]
-    assert len(asked) == 4
-    for step in asked[:3]:
+    compared = [step for step in steps("GPU", tmp_path) if step.command[0] == "compare.py"]
+    assert len(compared) == len(SUFFIXES)
+    for step in compared:
         request, settings = parse(step.command[1:])
         assert settings.device == "cuda" and settings.budget < step.seconds
         assert step.output == str(request.json).replace(".json", ".txt")
-    request, _ = parse(asked[3].command[1:])
-    assert request.recorded == tuple(tmp_path / f"GPU{suffix}.json" for suffix in ("", "-hvp", "-command-buffers"))
+    for suffix in SUFFIXES[1:]:
+        (tmp_path / f"GPU{suffix}.json").touch()
+    request, _ = parse(page("GPU", tmp_path).command[1:])
+    assert request.recorded == tuple(tmp_path / f"GPU{suffix}.json" for suffix in SUFFIXES[1:])
     assert request.report == tmp_path / "GPU.html"
 
 
@@ -89,6 +92,14 @@ def test_every_step_is_done_and_the_exit_code_tells_of_all(codes, tmp_path, monk
     nvidia_smi(tmp_path, monkeypatch, "echo T4")
     made = [Step(str(number), ("-c", f"raise SystemExit({code})"), 60) for number, code in enumerate(codes[::-1])]
     monkeypatch.setattr(cuda_check, "steps", lambda name, folder: made)
+    monkeypatch.setattr(cuda_check, "page", lambda name, folder: Step("page", ("-c", ""), 60))
+    (old := tmp_path / "T4-hvp.json").touch()
     assert main(["--folder", str(tmp_path)]) == max(codes)
+    assert not old.exists()
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == "== T4: " + "; ".join(f"{n}: {'exit code 1' if c else 'ok'}" for n, c in enumerate(codes[::-1]))
+    assert (
+        last
+        == "== T4: "
+        + "; ".join(f"{n}: {'exit code 1' if c else 'ok'}" for n, c in enumerate(codes[::-1]))
+        + "; page: ok"
+    )

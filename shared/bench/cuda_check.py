@@ -1,10 +1,10 @@
-"""The whole run on a GPU: the tests that need one, both comparisons, and a page, in less than 8 minutes.
+"""The whole run on a GPU: the tests that need one, the comparisons, and a page, in less than 8 minutes.
 
     python -m shared.bench.cuda_check [--folder results]
 
 Each step has its seconds; one that needs more is interrupted, as by Ctrl-C, and keeps what it has. Files are named
-after the GPU: NAME.json and NAME.txt of the comparison, NAME-hvp of second derivatives, NAME-command-buffers of JAX's
-loops as CUDA graphs, and NAME.html with all three.
+after the GPU: NAME.json and NAME.txt of the comparison, NAME-hvp of second derivatives, NAME-sweep of sizes,
+NAME-command-buffers of JAX's loops as CUDA graphs, and NAME.html with all four.
 """
 
 import argparse
@@ -19,9 +19,12 @@ from typing import NamedTuple
 
 _ROOT = Path(__file__).resolve().parents[2]
 COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")
+SUFFIXES = ("", "-hvp", "-sweep", "-command-buffers")
+SIZES = "128x128,256x256,512x512,1024x1024"
 COMMAND_BUFFERS = "--xla_gpu_enable_command_buffer=+WHILE"
 # of a step that was interrupted, before it is killed
 _GRACE_SECONDS = 5
+PAGE_SECONDS = 20
 
 
 class Step(NamedTuple):
@@ -43,17 +46,23 @@ def steps(name: str, folder: Path) -> list[Step]:
         command = (*COMPARE, *more, "--budget", str(seconds * 4 // 5), "--json", f"{made}.json")
         return Step(title, command, seconds, f"{made}.txt", environment)
 
-    records = [str(folder / f"{name}{suffix}.json") for suffix in ("", "-hvp", "-command-buffers")]
     flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
     tests = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once())
     return [
-        Step("tests", tests, 130, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
-        compared("comparison", "", 230),
-        compared("second derivatives", "-hvp", 50, "--pass", "hvp", "--variant", "wavefront,cuda_graph,fused"),
-        compared("JAX's loops as CUDA graphs", "-command-buffers", 30, "--framework", "jax", "--pass", "score",
+        Step("tests", tests, 110, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+        compared("comparison", SUFFIXES[0], 200),
+        compared("second derivatives", SUFFIXES[1], 45, "--pass", "hvp", "--variant", "wavefront,cuda_graph,fused"),
+        compared("sizes", SUFFIXES[2], 65, "--sweep", SIZES, "--batch", "64", "--pass", "score", "--variant", "fused"),
+        compared("JAX's loops as CUDA graphs", SUFFIXES[3], 25, "--framework", "jax", "--pass", "score",
                  "--variant", "vmap,wavefront", XLA_FLAGS=flags),
-        Step("page", ("compare.py", "--from", *records, "--report", str(folder / f"{name}.html")), 20),
     ]  # fmt: skip
+
+
+def page(name: str, folder: Path) -> Step:
+    """All that was recorded, on a page. What was stopped before it had begun has no record."""
+    records = [folder / f"{name}{suffix}.json" for suffix in SUFFIXES]
+    known = [str(path) for path in records if path.exists()]
+    return Step("page", ("compare.py", "--from", *known, "--report", str(folder / f"{name}.html")), PAGE_SECONDS)
 
 
 def _several_at_once() -> tuple[str, ...]:
@@ -110,7 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    for suffix in SUFFIXES:  # those of another day are not this run's
+        (folder / f"{name}{suffix}.json").unlink(missing_ok=True)
     found = {step.title: run(step) for step in steps(name, folder)}
+    found["page"] = run(page(name, folder))
     print(f"== {name}: " + "; ".join(f"{title}: {result}" for title, result in found.items()), flush=True)
     return 0 if set(found.values()) == {"ok"} else 1
 

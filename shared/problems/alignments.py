@@ -113,8 +113,8 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
         source = "float64 {auto}, itself gated by NumPy on cut pairs"
         return answer._replace(lengths=lengths, is_cut=False, largest=largest, **full), source
 
-    def special_functions(self, pass_name: str) -> float:
-        return SPECIAL_FUNCTIONS[self.name][pass_name]
+    def special_functions(self, pass_name: str) -> float | None:
+        return SPECIAL_FUNCTIONS.get(self.name, {}).get(pass_name)
 
     def covered(self, answer: Answer) -> int:
         return len(answer.pairs)
