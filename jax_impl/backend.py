@@ -25,6 +25,7 @@ import jax_impl
 from jax_impl import learn_alignment, linear_regression, stencil, sweeps
 from jax_impl.alignment import ABSENT, align
 from jax_impl.alignment import absent_on as absent_on
+from jax_impl.kernels import triton_calls
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
 from shared.bench.measure import CompileTimes, covered
@@ -279,15 +280,12 @@ def extremes(value: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _exponentials(x: jax.Array, count: int) -> jax.Array:
-    for _ in range(count):
-        x = jnp.exp2(-x)
-    return x
+def exponentials(value: jax.Array, rounds: int) -> jax.Array:
+    """16 exponentials of each number in each round, by one kernel of a GPU; they need not be there yet.
 
-
-def exponentials(value: jax.Array, count: int) -> jax.Array:
-    """So many exponentials of each number, one of the other, by one kernel; they need not be there yet."""
-    return _exponentials(value, count)
+    value: as many as a multiple of 1024. Raises JaxRuntimeError without Triton.
+    """
+    return triton_calls.exponentials(value, rounds)
 
 
 def copy(value: jax.Array) -> jax.Array:

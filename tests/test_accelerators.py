@@ -28,17 +28,6 @@ def test_the_extremes_of_what_should_be_equal(framework):
 
 
 @BOTH
-def test_the_chain_of_exponentials_computes_them(framework):
-    backend = FRAMEWORKS[framework].backend
-    value = np.array([0.0, 1.0, 3.0], np.float32)
-    wanted = value
-    for _ in range(5):
-        wanted = 2.0**-wanted
-    got = backend.to_numpy(backend.wait(backend.exponentials(backend.to_device(value, "cpu"), 5)))
-    np.testing.assert_allclose(got, wanted, rtol=1e-6)
-
-
-@BOTH
 def test_a_copy_is_memory_of_its_own(framework):
     backend = FRAMEWORKS[framework].backend
     value = backend.to_device(np.ones(3, np.float32), "cpu")

@@ -38,7 +38,7 @@ def forty_pairs() -> AlignmentInputs:
 def test_the_shortest_and_the_longest_pair_are_covered():
     inputs = forty_pairs()
     work = inputs.pair_lengths.prod(axis=1)
-    found = answer("smith_waterman", inputs, PASSES, cells=1000)
+    found = answer("smith_waterman", inputs, PASSES, cells=1000, whole=0)
     assert work[found.pairs[0]] == work.min() and work[found.pairs[1]] == work.max()
     assert 2 < len(found.pairs) < 40 and len(set(found.pairs)) == len(found.pairs)
     assert found.lengths.prod(axis=1).sum() <= 1000 and not found.is_cut
@@ -46,7 +46,7 @@ def test_the_shortest_and_the_longest_pair_are_covered():
 
 def test_the_other_pairs_are_drawn_by_the_seed():
     inputs = [replace(forty_pairs(), seed=seed) for seed in (0, 0, 1)]
-    chosen = [answer("smith_waterman", given, (), cells=800).pairs.tolist() for given in inputs]
+    chosen = [answer("smith_waterman", given, (), cells=800, whole=0).pairs.tolist() for given in inputs]
     assert chosen[0] == chosen[1] != chosen[2]
     assert chosen[0][:2] == chosen[2][:2]
 
@@ -81,7 +81,7 @@ class _NoReference:
 
 def test_values_are_those_of_the_reference():
     inputs = forty_pairs()
-    found = answer("smith_waterman", inputs, PASSES, cells=1000)
+    found = answer("smith_waterman", inputs, PASSES, cells=1000, whole=0)
     for k, pair in enumerate(found.pairs):
         rows, cols = inputs.pair_lengths[pair]
         matrix = inputs.similarity[pair, :rows, :cols]
@@ -108,7 +108,7 @@ def test_second_derivatives_are_computed_only_when_they_are_asked_for():
 )
 def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, int], corner: tuple[int, int]):
     inputs = inputs_of(size)
-    found = answer("smith_waterman", inputs, PASSES, cells=900)
+    found = answer("smith_waterman", inputs, PASSES, cells=900, whole=0)
     assert found.is_cut == (size != corner)
     assert found.lengths.tolist() == [list(corner)]
     assert found.score[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
@@ -116,7 +116,7 @@ def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, 
 
 
 def test_a_batch_with_one_large_pair_says_that_it_is_cut():
-    found = answer("smith_waterman", inputs_of((3, 50, 50), [(5, 5), (50, 50), (6, 6)]), (), cells=900)
+    found = answer("smith_waterman", inputs_of((3, 50, 50), [(5, 5), (50, 50), (6, 6)]), (), cells=900, whole=0)
     assert found.is_cut
     assert dict(zip(found.pairs.tolist(), found.lengths.tolist(), strict=True))[1] == [30, 30]
 
@@ -124,7 +124,7 @@ def test_a_batch_with_one_large_pair_says_that_it_is_cut():
 @pytest.mark.parametrize("passes", [PASSES, ("score",)])
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_an_answer_survives_its_file(tmp_path: Path, is_cut: bool, passes: tuple[str, ...]):
-    found = answer("smith_waterman", forty_pairs(), passes, cells=1000 if not is_cut else 50)
+    found = answer("smith_waterman", forty_pairs(), passes, cells=1000 if not is_cut else 50, whole=0)
     files.save_answer(found, tmp_path, "mine")
     again = files.load_answer("smith_waterman", tmp_path, "mine")
     assert again.is_cut is is_cut
@@ -175,7 +175,7 @@ def gated(request: pytest.FixtureRequest) -> Gated:
     lengths = np.array([(8, 9), (2, 2), (7, 3), (5, 6), (4, 9), (8, 2), (6, 6), (3, 8), (7, 7), (5, 5)])
     own = {name: PARAMETERS.get(name, default) for name, default in ALIGNMENTS[problem].parameters.items()}
     inputs = replace(inputs_of((10, 9, 11)), lengths=lengths, parameters=own, options=ALIGNMENTS[problem].options)
-    found = answer(problem, inputs, PASSES, cells=115)
+    found = answer(problem, inputs, PASSES, cells=115, whole=0)
     assert len(found.pairs) == 3
     similarity, weights = inputs.similarity, inputs.weights
     results = {
@@ -269,3 +269,11 @@ def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
     for temperature, passes in ((1.0, True), (0.01, False)):
         result = np.full(10, 0.5 * TOLERANCES[gated.dtype].score, gated.dtype)
         assert judge("score", result, zero, gated.dtype, temperature, (10, 9, 11)).passed is passes
+
+
+def test_a_pair_of_512_x_512_is_not_cut_and_a_larger_one_is():
+    for size, is_cut in ((512, False), (513, True)):
+        inputs = inputs_of((2, size, size), [(size, size)] * 2)
+        pairs, lengths, cut = alignment_answers._choose(inputs, CELLS, alignment_answers.WHOLE)
+        assert (len(pairs), cut) == (1, is_cut)
+        assert (lengths.prod() == size * size) is not is_cut

@@ -26,6 +26,7 @@ from shared.cuda.programs import (
     Kernel,
     Layout,
     Program,
+    exponentials_program,
     gradients_program,
     layout_of,
     score_program,
@@ -62,8 +63,8 @@ def resources(compiled: Any, folder: Path) -> dict[str, int]:
     return {name: int(value) for name, value in re.findall(r"(REG|STACK|SHARED):(\d+)", text)}
 
 
-def in_a_step(compiled: Any, steps: int, folder: Path) -> float:
-    """Calls of the special function unit in a step of a kernel's inner loop: the one that shuffles between lanes."""
+def counts_of_loop(compiled: Any, folder: Path) -> tuple[int, int]:
+    """Calls of the special function unit, and other instructions, in the loop that shuffles most between lanes."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -76,7 +77,8 @@ def in_a_step(compiled: Any, steps: int, folder: Path) -> float:
         if found and int(found[1], 16) < end:
             loops.append([body for at, body in lines.items() if int(found[1], 16) <= at <= end])
     inner = max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
-    return sum("MUFU" in line for line in inner) / steps
+    special = sum("MUFU" in line for line in inner)
+    return special, len(inner) - special
 
 
 @pytest.fixture
@@ -109,10 +111,24 @@ def test_the_kernels_compile_and_fit(problem: str, capability: int, layout: Layo
     # what is said to bound them
     for pass_name, call in (("score", "score"), ("marginals", "gradients"), ("hvp", "tangents")):
         counts = [
-            in_a_step(machine_code(launch.kernel, capability), dict(launch.kernel.constants)["steps"], tmp_path)
+            counts_of_loop(machine_code(launch.kernel, capability), tmp_path)[0]
+            / dict(launch.kernel.constants)["steps"]
             for launch in programs(problem, "float32", layout)[call].launches
         ]
         assert SPECIAL_FUNCTIONS[problem][pass_name] == pytest.approx(sum(counts), abs=1), (pass_name, counts)
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_measure_of_exponentials_is_bound_by_them(capability: int, tmp_path: Path):
+    from shared.cuda.machine_code import machine_code
+
+    (launch,) = exponentials_program("float32", 2**12, 8).launches
+    assert launch.grid == 4
+    special, others = counts_of_loop(machine_code(launch.kernel, capability), tmp_path)
+    # 8 numbers for a thread, 16 exponentials of each; a multiprocessor issues 8 instructions in the time of one of them
+    assert special == 8 * 16
+    assert others <= 4 * special
 
 
 @pytest.mark.usefixtures("triton_cache")

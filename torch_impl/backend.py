@@ -267,19 +267,14 @@ def extremes(value: torch.Tensor, times: int) -> tuple[torch.Tensor, torch.Tenso
     return parts.amin(0), parts.amax(0)
 
 
-@functools.cache
-def _exponentials(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    def chain(x: torch.Tensor) -> torch.Tensor:
-        for _ in range(count):
-            x = torch.exp2(-x)
-        return x
+def exponentials(value: torch.Tensor, rounds: int) -> torch.Tensor:
+    """16 exponentials of each number in each round, by one kernel of a GPU; they need not be there yet.
 
-    return compile_function(chain)
+    value: as many as a multiple of 1024. Raises ImportError without Triton.
+    """
+    from torch_impl.kernels import triton_calls  # here: it imports Triton
 
-
-def exponentials(value: torch.Tensor, count: int) -> torch.Tensor:
-    """So many exponentials of each number, one of the other, by one kernel; they need not be there yet."""
-    return _exponentials(count)(value)
+    return triton_calls.exponentials(value, rounds)
 
 
 def copy(value: torch.Tensor) -> torch.Tensor:

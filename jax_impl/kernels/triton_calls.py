@@ -23,6 +23,7 @@ from shared.cuda.programs import (
     Kernel,
     Layout,
     Program,
+    exponentials_program,
     gradients_program,
     layout_of,
     score_program,
@@ -72,6 +73,12 @@ def tangents(
     return t_scores, t_d_similarity, tuple(rest)
 
 
+def exponentials(values: Array, rounds: int) -> Array:
+    """16 exponentials in each round of as many numbers, a multiple of 1024."""
+    program = exponentials_program(str(values.dtype), len(values), rounds)
+    return _run(program, {"values": values})["results"]
+
+
 def _score(call: native.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     program = score_program(call, *_described(similarity), layout=_layout(similarity))
     return (_run(program, _given(similarity, lengths, parameters))["scores"],)
@@ -114,7 +121,7 @@ def _results(found: dict[str, Array]) -> Arrays:
 def _run(program: Program, given: dict[str, Array]) -> dict[str, Array]:
     """The results, by name."""
     register()
-    dtype = given["similarity"].dtype
+    dtype = next(iter(given.values())).dtype
     made = program.results | program.scratch
     places = {name: place for place, name in enumerate((*given, *made))}
     kernels, numbers = "", []

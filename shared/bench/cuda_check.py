@@ -3,8 +3,8 @@
     python -m shared.bench.cuda_check [--folder results]
 
 Each step has its seconds; one that needs more is interrupted, as by Ctrl-C, and keeps what it has. Files are named
-after the GPU: NAME.json and NAME.txt of the comparison, NAME-hvp of second derivatives, NAME-sweep of sizes,
-NAME-command-buffers of JAX's loops as CUDA graphs, and NAME.html with all four.
+after the GPU: NAME.json and NAME.txt of the comparison, NAME-scan of the frameworks' own loops, NAME-hvp of second
+derivatives, NAME-sweep of sizes, NAME-command-buffers of JAX's loops as CUDA graphs, and NAME.html with all of them.
 """
 
 import argparse
@@ -19,12 +19,12 @@ from typing import NamedTuple
 
 _ROOT = Path(__file__).resolve().parents[2]
 COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")
-SUFFIXES = ("", "-hvp", "-sweep", "-command-buffers")
-SIZES = "128x128,256x256,512x512,1024x1024"
+SUFFIXES = ("", "-scan", "-hvp", "-sweep", "-command-buffers")
+SIZES = "256x256,512x512,1024x1024"
 COMMAND_BUFFERS = "--xla_gpu_enable_command_buffer=+WHILE"
 # of a step that was interrupted, before it is killed
 _GRACE_SECONDS = 5
-PAGE_SECONDS = 20
+PAGE_SECONDS = 15
 
 
 class Step(NamedTuple):
@@ -49,12 +49,13 @@ def steps(name: str, folder: Path) -> list[Step]:
     flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
     tests = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once())
     return [
-        Step("tests", tests, 110, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
-        compared("comparison", SUFFIXES[0], 200),
-        compared("second derivatives", SUFFIXES[1], 45, "--pass", "hvp", "--variant", "wavefront,cuda_graph,fused"),
-        compared("sizes", SUFFIXES[2], 65, "--sweep", SIZES, "--batch", "64", "--pass", "score", "--variant", "fused"),
-        compared("JAX's loops as CUDA graphs", SUFFIXES[3], 25, "--framework", "jax", "--pass", "score",
-                 "--variant", "vmap,wavefront", XLA_FLAGS=flags),
+        Step("tests", tests, 100, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+        compared("comparison", SUFFIXES[0], 165, "--variant", "wavefront,cuda_graph,fused"),
+        compared("the frameworks' scans", SUFFIXES[1], 60, "--variant", "vmap", "--pass", "score"),
+        compared("second derivatives", SUFFIXES[2], 45, "--variant", "cuda_graph,fused", "--pass", "hvp"),
+        compared("sizes", SUFFIXES[3], 40, "--variant", "fused", "--pass", "score", "--batch", "64", "--sweep", SIZES),
+        compared("JAX's loops as CUDA graphs", SUFFIXES[4], 35, "--variant", "vmap,wavefront", "--pass", "score",
+                 "--batch", "64", "--framework", "jax", XLA_FLAGS=flags),
     ]  # fmt: skip
 
 

@@ -55,8 +55,8 @@ def _first_call(going: Going, result: Result) -> None:
         result.status, result.reason = "limit", reason
         return
     running = team.running(case)
-    if settings.device != "cpu" and running is not None and running.peak_only_rises:
-        team.stop(case)  # its counter of memory tells of one case only
+    if settings.device != "cpu" and running is not None and running.peak_only_rises and _has_room(going, 0.0):
+        team.stop(case)  # its counter of memory tells of one case only, or of those that take more than all before
     reply = going.ask(case, "cold", PATIENCE_SECONDS, settings.compile_limit, is_ladder=settings.ladder)
     if reply.status != "ok":
         return

@@ -5,7 +5,8 @@
     tiles           how columns go in and out of registers
     forward         the kernel that walks a matrix forwards
     backward        the one that walks it back
-    kernels         both, and how they do it
+    ceiling         one that measures the GPU
+    kernels         all of them, and how the two do it
     programs        a call as a list of launches, with the memory between; without Triton
     machine_code    what a GPU runs, made on any machine
 

@@ -16,6 +16,11 @@ not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity
 from typing import Any
 
 from shared.cuda.backward import backward_kernel
+from shared.cuda.ceiling import exponentials_kernel
 from shared.cuda.forward import forward_kernel
 
-KERNELS: dict[str, Any] = {"forward_kernel": forward_kernel, "backward_kernel": backward_kernel}
+KERNELS: dict[str, Any] = {
+    "forward_kernel": forward_kernel,
+    "backward_kernel": backward_kernel,
+    "exponentials_kernel": exponentials_kernel,  # no alignment: a measure of the GPU
+}

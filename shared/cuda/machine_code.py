@@ -12,7 +12,7 @@ from shared.cuda.programs import Kernel
 REALS = {"float32": "*fp32", "float64": "*fp64"}
 INTEGERS = {"int32": "*i32", "int64": "*i64"}
 WIDE = ("pair_stride", "row_stride", "t_pair_stride", "t_row_stride")
-NARROW = ("pairs", "rows", "cols")
+NARROW = ("pairs", "rows", "cols", "rounds")
 
 
 @functools.cache

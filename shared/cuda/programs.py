@@ -106,6 +106,17 @@ def tangents_program(
     return _both(call, shape, forward, backward, tangents=True)
 
 
+# numbers that a program of the exponentials does, by 4 warps, and exponentials of each in a round
+_NUMBERS, _EACH = 1024, 16
+
+
+def exponentials_program(dtype: str, count: int, rounds: int) -> Program:
+    """As many numbers as `values` has, a multiple of 1024; of each, 16 exponentials in a round, one of the other."""
+    kernel = Kernel("exponentials_kernel", dtype, (("lanes", _NUMBERS), ("each", _EACH)), 4)
+    launch = Launch(kernel, count // _NUMBERS, ("values", "results", rounds), (False, False, False))
+    return Program((launch,), {"results": (count,)}, {})
+
+
 def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents: bool) -> Program:
     pairs, rows, cols = shape
     states = states_of(call.kind)

@@ -1,8 +1,8 @@
 """What an alignment's results are gated against: the NumPy reference on some pairs of the input, computed once.
 
 The reference walks cells in Python, so it covers about CELLS cells: the shortest pair, the longest, then others drawn
-by seed. A pair that is larger than that by itself is cut to a corner that fits. The answer then says so: a worker
-proves a float64 run of a variant on the corners, and gates the full pairs against that run.
+by seed. A pair of more than WHOLE cells is cut to a corner of CELLS. The answer then says so: a worker proves a float64
+run of a variant on the corners, and gates the full pairs against that run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from shared import reference
 from shared.problems.alignment_inputs import AlignmentInputs
 
-CELLS = 200_000
+CELLS, WHOLE = 200_000, 512 * 512
 
 
 class Answer(NamedTuple):
@@ -28,9 +28,14 @@ class Answer(NamedTuple):
     hvp: np.ndarray | None  # (n, rows, cols), if it was asked for
 
 
-def answer(problem: str, inputs: AlignmentInputs, passes: Sequence[str], cells: int = CELLS) -> Answer:
-    """Compute the reference for as many pairs of `inputs` as the number of cells allows, at least one."""
-    pairs, lengths, is_cut = _choose(inputs, cells)
+def answer(
+    problem: str, inputs: AlignmentInputs, passes: Sequence[str], cells: int = CELLS, whole: int = WHOLE
+) -> Answer:
+    """Compute the reference for as many pairs of `inputs` as the number of cells allows, at least one.
+
+    whole: cells of a pair that is not cut.
+    """
+    pairs, lengths, is_cut = _choose(inputs, cells, whole)
     corner = (pairs, slice(lengths[:, 0].max()), slice(lengths[:, 1].max()))
     arguments = {**inputs.parameters, **inputs.options}
     given = (batched(inputs.similarity)[corner], lengths)
@@ -54,15 +59,15 @@ def batched(array: np.ndarray) -> np.ndarray:
     return array if array.ndim == 3 else array[None]
 
 
-def _choose(inputs: AlignmentInputs, cells: int) -> tuple[np.ndarray, np.ndarray, bool]:
+def _choose(inputs: AlignmentInputs, cells: int, whole: int) -> tuple[np.ndarray, np.ndarray, bool]:
     """Which pairs, their lengths, and whether one of them is cut."""
     full = inputs.pair_lengths.astype(np.int64)
     side = int(cells**0.5)
     # a corner of at most `cells` cells: a long thin pair keeps its short side
     rows = np.minimum(full[:, 0], np.maximum(side, cells // np.maximum(full[:, 1], 1)))
     cols = np.minimum(full[:, 1], np.maximum(1, cells // np.maximum(rows, 1)))
-    cut = np.stack([rows, cols], axis=1)
     work = full.prod(axis=1)
+    cut = np.where(work[:, None] <= whole, full, np.stack([rows, cols], axis=1))
     order = [int(work.argmin()), int(work.argmax()), *np.random.default_rng(inputs.seed).permutation(len(work))]
     chosen: list[int] = []
     spent = 0

@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 from frameworks import AWKWARD_SIZES, DTYPES, Result, assert_parity, ragged, reference_result
 from kernel_calls import EVERY, SMALL, Derivatives, Given, direction, given, run, run_native
 
+import jax_impl.kernels.triton_calls as jax_calls
 import torch_impl.kernels.triton_calls as torch_calls
 from shared import native
 from shared.cuda.programs import Layout
@@ -44,6 +46,15 @@ def test_tangents_are_those_of_the_native_kernels(problem: str, options: dict, d
     call, arrays = native.call_of(problem, options), given(ragged(9, 11, problem=problem), dtype)
     towards = direction(arrays)
     close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12 if dtype == "float64" else 1e-4)
+
+
+def test_the_measure_of_exponentials_takes_them_one_of_the_other():
+    values = np.linspace(-2, 2, 2048, dtype=np.float32)
+    wanted = values
+    for _ in range(2 * 16):
+        wanted = 2.0**-wanted
+    np.testing.assert_allclose(torch_calls.exponentials(torch.from_numpy(values), 2).numpy(), wanted, rtol=1e-5)
+    np.testing.assert_allclose(jax_calls.exponentials(jnp.asarray(values), 2), wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("rows", "cols"), AWKWARD_SIZES[:-1])

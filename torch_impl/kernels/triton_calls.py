@@ -15,6 +15,7 @@ from shared.cuda.programs import (
     Launch,
     Layout,
     Program,
+    exponentials_program,
     gradients_program,
     layout_of,
     score_program,
@@ -65,6 +66,19 @@ def tangents(
     given |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
     program = tangents_program(Call(kind, options), *_described(given), layout=_layout(similarity))
     return _triple(_run(program, given))
+
+
+def exponentials(values: Tensor, rounds: int) -> Tensor:
+    """16 exponentials in each round of as many numbers, a multiple of 1024."""
+    program = exponentials_program(_DTYPES[values.dtype], len(values), rounds)
+    buffers = {"values": values, "results": torch.empty_like(values)}
+    (launch,) = program.launches
+    KERNELS[launch.kernel.name][(launch.grid,)](
+        *(buffers.get(argument, argument) for argument in launch.arguments),  # pyright: ignore[reportCallIssue]
+        **dict(launch.kernel.constants),
+        num_warps=launch.kernel.warps,
+    )
+    return buffers["results"]
 
 
 def _given(similarity: Tensor, lengths: Tensor, values: Tensor) -> dict[str, Tensor]:

@@ -1,0 +1,15 @@
+"""A kernel that does nothing but what the special function unit does: it measures a GPU's rate of exponentials."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def exponentials_kernel(values, results, rounds, lanes: tl.constexpr, each: tl.constexpr):
+    """results = values after x -> 2^-x, `each` times in each of the rounds. A program does `lanes` numbers."""
+    at = tl.program_id(0) * lanes + tl.arange(0, lanes)
+    x = tl.load(values + at)
+    for _ in range(rounds):
+        for _ in tl.static_range(each):
+            x = tl.exp2(-x)
+    tl.store(results + at, x)
