@@ -279,13 +279,15 @@ def extremes(value: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
     return parts.min(0), parts.max(0)
 
 
-@functools.partial(jax.jit, static_argnums=1)
+_exponentials = jax.jit(triton_calls.exponentials, static_argnums=1)
+
+
 def exponentials(value: jax.Array, rounds: int) -> jax.Array:
     """16 exponentials of each number in each round, by one kernel of a GPU; they need not be there yet.
 
     value: as many as a multiple of 1024. Raises JaxRuntimeError without Triton.
     """
-    return triton_calls.exponentials(value, rounds)
+    return _exponentials(value, rounds)
 
 
 def copy(value: jax.Array) -> jax.Array:

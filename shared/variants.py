@@ -59,6 +59,8 @@ ALIGNMENT_VARIANTS = (
 
 # what "auto" picks: the first of these that can run; all are right to second order
 FASTEST = ("fused", "wavefront")
+# these are for accelerators, and absent on every CPU
+FOR_GPUS = ("cuda_graph",)
 # these run the same machine code in both frameworks, on a CPU and on a GPU
 SAME_CODE = ("fused",)
 

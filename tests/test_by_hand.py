@@ -26,7 +26,7 @@ import torch_impl
 import torch_impl.alignment
 from shared import native
 from shared.checks import CannotDifferentiate
-from shared.variants import variant_names
+from shared.variants import FOR_GPUS, variant_names
 from torch_impl.kernels import calls
 
 ROOT = Path(__file__).parents[1]
@@ -166,7 +166,7 @@ def test_where_fused_is_absent_auto_is_wavefront(framework, problem, monkeypatch
     expected = float(function(variant="wavefront"))
     monkeypatch.setitem(backend.absent, "fused", "it is Sunday")
     monkeypatch.setattr(native, "kernel", lambda dtype: pytest.fail("a kernel was asked for"))
-    usable = tuple(name for name in variant_names(problem) if name not in ("cuda_graph", "fused"))
+    usable = tuple(name for name in variant_names(problem) if name not in (*FOR_GPUS, "fused"))
     assert package.variants(problem) == usable
     assert float(function()) == expected
     text = f"variant 'fused' is absent here: it is Sunday; usable: {', '.join(usable)}"
@@ -212,7 +212,7 @@ def test_with_the_kernels_turned_off_everything_works_without_them(package):
     )
     assert done.returncode == 0, done.stderr
     auto, variants, texts, close = json.loads(done.stdout)
-    usable = [name for name in variant_names("smith_waterman") if name not in ("cuda_graph", "fused")]
+    usable = [name for name in variant_names("smith_waterman") if name not in (*FOR_GPUS, "fused")]
     reason = "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
     assert auto == "wavefront"
     assert variants == [usable] * len(PROBLEMS)

@@ -17,9 +17,9 @@ import jax_impl.sweeps
 import torch_impl.recurrences
 import torch_impl.sweeps
 from shared import reference
-from shared.variants import variant_names
+from shared.variants import FOR_GPUS, variant_names
 
-LADDER = tuple(name for name in variant_names("smith_waterman") if name not in BY_HAND)
+LADDER = tuple(name for name in variant_names("smith_waterman") if name not in (*BY_HAND, *FOR_GPUS))
 UNROLLED = ("cell_loop", "diagonal_loop")
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 SWEEPS = {"jax": jax_impl.sweeps, "torch": torch_impl.sweeps}

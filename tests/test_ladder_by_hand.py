@@ -12,7 +12,7 @@ import torch_impl
 import torch_impl.sweeps
 from shared import native, reference
 from shared.problems.alignments import PASSES
-from shared.variants import fastest_variant, variant_names
+from shared.variants import FOR_GPUS, fastest_variant, variant_names
 
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -159,7 +159,7 @@ def test_the_last_two_call_no_sweep_and_not_each_other(framework, variant, monke
 def test_auto_is_the_last_rung(framework, problem):
     package, backend = FRAMEWORKS[framework]
     assert fastest_variant(backend.absent) == "fused"
-    assert package.variants(problem) == tuple(name for name in variant_names(problem) if name != "cuda_graph")
+    assert package.variants(problem) == tuple(name for name in variant_names(problem) if name not in FOR_GPUS)
     assert package.variants(problem)[-2:] == BY_HAND
     if framework == "jax":
         assert len(named("ffi_call", traced("auto", ROWS, COLS, problem=problem))) == 1

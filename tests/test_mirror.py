@@ -17,7 +17,7 @@ import torch_impl.recurrences
 import torch_impl.sweeps
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.variants import fastest_variant, variant_names
+from shared.variants import FOR_GPUS, fastest_variant, variant_names
 
 # what only one framework needs, and why
 ONLY_IN_TORCH = {
@@ -123,9 +123,8 @@ def test_a_recurrence_is_described_in_the_same_words(name):
 def test_the_sweeps_are_the_ladder_in_its_order_and_after_them_come_those_by_hand():
     assert list(jax_impl.sweeps.SWEEPS) == list(torch_impl.sweeps.SWEEPS)
     for problem in ALIGNMENTS:
-        known = tuple(
-            name for name in variant_names(problem) if name != "cuda_graph"
-        )  # the wavefront, launched at once
+        # the others are the wavefront in one launch
+        known = tuple(name for name in variant_names(problem) if name not in FOR_GPUS)
         assert known == (*jax_impl.sweeps.SWEEPS, *BY_HAND)
     assert jax_impl.sweeps.SCANNING == torch_impl.sweeps.SCANNING
 

@@ -17,12 +17,12 @@ from shared.problems.alignment_answers import Answer, batched
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs
 from shared.problems.problem import BATCH, Argument, Arrays, Problem, Rate, RunFloat64, Sizes, Verdict
-from shared.variants import Abilities
+from shared.variants import FOR_GPUS, Abilities
 
 PASSES = ("score", "marginals", "hvp")
 
 # The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
-_DEFAULT_VARIANTS, _FOR_GPUS = ("vmap", "wavefront"), ("cuda_graph",)
+_DEFAULT_VARIANTS = ("vmap", "wavefront")
 # Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
 # What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
@@ -71,14 +71,14 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
 
     def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
         if settings.ladder:
-            if variant in _FOR_GPUS and settings.device == "cpu" and not settings.variants:
+            if variant in FOR_GPUS and settings.device == "cpu" and not settings.variants:
                 return []  # not what a framework lacks
             suits = variant in _FOR_BOTH or (variant in _FOR_BATCHES) == (input_name == BATCH)
             return [False, True] if suits else []
         return [variant not in (*_RUN_UNCOMPILED, *abilities.ready)]
 
     def is_default(self, variant: str, abilities: Abilities, settings: Any) -> bool:
-        named = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *_FOR_GPUS)
+        named = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *FOR_GPUS)
         return variant in named or variant == abilities.auto
 
     def answer(self, inputs: AlignmentInputs, passes: Sequence[str]) -> Answer:
