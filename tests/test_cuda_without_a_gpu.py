@@ -145,7 +145,7 @@ def test_there_is_one_machine_code_for_all_shapes_and_addresses():
     from shared.cuda.kernels import KERNELS
 
     for function in KERNELS.values():
-        numbers = {"pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride"}
+        numbers = {"pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride", "rounds"}
         for parameter in function.params:
             if parameter.is_constexpr:
                 continue

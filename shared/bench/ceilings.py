@@ -8,7 +8,6 @@ from shared.problems import PROBLEMS
 
 # names in a record's environment
 BANDWIDTH, EXPONENTIALS = "bandwidth_bytes_per_second", "exponentials_per_second"
-MEASURED = (BANDWIDTH, EXPONENTIALS)
 
 
 def rate_limit(record: Record, result: Result) -> float | None:

@@ -49,6 +49,7 @@ def _largest(going: Going, name: str, given: Inputs, cases: Sequence[Case]) -> i
             if _fits(going.ask_worker(case, "fits", PATIENCE_SECONDS + going.settings.compile_limit,
                                       case=case.as_json(), repeats=repeats)):  # fmt: skip
                 break
+            going.team.stop(case)  # what it could take before it failed lies in pieces now
             repeats //= 2
     return repeats
 

@@ -132,14 +132,12 @@ class Runner:
             call = _Call(backend, self._made(case, inputs), case, inputs)
             facts = self._first_call(case, call)
             settled = warm_up(call)
-            on_device = self._on_device(call) if self.device != "cpu" else []
         call.release()
         self._held[_key(case)] = call, longer(call, case["handicap"]) if case["handicap"] else call
         return {
             "warm": facts["first"],
             "warm_up": {"calls": settled.calls, "stable": settled.stable},
             "call_seconds": settled.seconds,
-            "on_device": on_device,
         }
 
     def fits(self, case: dict[str, Any], repeats: int) -> dict[str, Any]:
@@ -155,19 +153,24 @@ class Runner:
             return {"fits": False}
         return {"fits": True}
 
-    def _on_device(self, call: _Call) -> list[float]:
-        """Seconds on an accelerator, of some calls that find its caches cold.
+    def clock(self, case: dict[str, Any]) -> dict[str, Any]:
+        """Seconds on an accelerator, of some calls of a case that is held; they find its caches cold.
 
-        Nothing on a CPU, and where the framework's profiler does not work: that costs no case.
+        None where the framework's profiler does not work: that costs no case. Which may slow what comes after it.
         """
+        call, _ = self._held[_key(case)]
         found = []
-        try:
-            for _ in range(_DEVICE_CALLS):
-                self.backend.flush(self.device)
-                found.append(self.backend.device_seconds(call.launch, self.device))
-        except Exception:
-            print(traceback.format_exc(), file=sys.stderr)
-        return [seconds for seconds in found if seconds is not None]
+        with self.backend.precision(case["dtype"]):
+            call.place()
+            try:
+                call()
+                for _ in range(_DEVICE_CALLS):
+                    self.backend.flush(self.device)
+                    found.append(self.backend.device_seconds(call.launch, self.device))
+            except Exception:
+                print(traceback.format_exc(), file=sys.stderr)
+            call.release()
+        return {"on_device": [seconds for seconds in found if seconds is not None]}
 
     def sample(self, case: dict[str, Any], calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after calls that bring the case back into the caches of the CPU.
@@ -180,7 +183,9 @@ class Runner:
         with self.backend.precision(case["dtype"]):
             call.place()
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
-            if rehearse:
+            if (
+                rehearse or self.device != "cpu"
+            ):  # there other cases may have taken memory that this one has to get back
                 call()
             seconds = [self._timed(timed_call) for _ in range(calls)]
             del kept

@@ -28,6 +28,9 @@ from shared.bench.schedule import (
 from shared.bench.statistics import Block
 from shared.bench.verdict import contenders, deciding
 
+# in so many of the first workers a case's time on an accelerator is taken: it differs little between processes
+_CLOCKED_WORKERS = 2
+
 
 def measure_timed_calls(going: Going, cases: list[Case]) -> None:
     """Until the verdicts are precise or the budget is spent; with a number of workers from the user, so many."""
@@ -146,6 +149,9 @@ def _one_generation(going: Going, cases: list[Case], number: int) -> None:
                 _sample(going, case, number, round_number, expected[case])
         going.keep()
     after = _busy_with_others(going)
+    if going.settings.device != "cpu" and number < _CLOCKED_WORKERS:
+        for case in expected:
+            _clock(going, case)
     others = None if busy is None or after is None else max(0.0, after - busy)
     going.record.generations.append(Generation(number, time.monotonic() - began, others))
     going.keep()
@@ -177,11 +183,18 @@ def _prepare(going: Going, case: Case) -> float | None:
         result.warm.append(Compilation(**found["warm"]))
     going.cached.add(case)
     result.warm_up.append(WarmUp(**found["warm_up"]))
-    result.on_device += found["on_device"]
     running = going.team.running(case)
     if running is not None:
         running.holds.add(case)
     return found["call_seconds"]
+
+
+def _clock(going: Going, case: Case) -> None:
+    """How long a case keeps the accelerator busy. After the rounds: to look at it may slow what comes then."""
+    result, running = going.record.result(case), going.team.running(case)
+    if result.status == "ok" and running is not None and case in running.holds:
+        reply = going.ask_worker(case, "clock", PATIENCE_SECONDS, case=case.as_json())
+        result.on_device += reply.details.get("on_device", [])
 
 
 def _sample(going: Going, case: Case, number: int, round_number: int, expected: float) -> None:

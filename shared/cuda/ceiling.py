@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rounds"], do_not_specialize_on_alignment=["values", "results"])
 def exponentials_kernel(values, results, rounds, lanes: tl.constexpr, each: tl.constexpr):
     """results = values after x -> 2^-x, `each` times in each of the rounds. A program does `lanes` numbers."""
     at = tl.program_id(0) * lanes + tl.arange(0, lanes)
