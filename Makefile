@@ -32,7 +32,7 @@ cuda-check: gpu $(READY_FOR_CUDA)
 
 # before gigabytes are installed
 gpu:
-	@nvidia-smi > /dev/null || { echo "no CUDA device: nvidia-smi names none"; exit 1; }
+	@nvidia-smi > /dev/null 2>&1 || { echo "no CUDA device: nvidia-smi names none"; exit 1; }
 
 .venv/installed: pyproject.toml constraints.txt
 	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or 3.12 is needed, this is " + sys.version)'

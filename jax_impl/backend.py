@@ -28,7 +28,7 @@ from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_calls
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
-from shared.bench.measure import CompileTimes, covered
+from shared.bench.measure import CompileTimes, covered, environment_of
 from shared.bench.programs import programs
 from shared.variants import Abilities, keyword_defaults
 
@@ -153,6 +153,7 @@ def forget_compiled() -> None:
     """Nothing is known any more that was compiled in this process."""
     jax.clear_caches()
     sweeps.forget_compiled()
+    triton_calls.forget_compiled()
 
 
 @contextlib.contextmanager
@@ -166,7 +167,8 @@ def compiler_cache(folder: Path) -> Iterator[None]:
     before = {name: getattr(jax.config, name) for name in wanted}
     _configure(wanted)
     try:
-        yield
+        with environment_of(TRITON_CACHE_DIR=str(folder / "triton")):
+            yield
     finally:
         _configure(before)
 
@@ -237,7 +239,12 @@ def limit_memory(device: str, share: float) -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this says that an accelerator's memory, or what may be had of it, was too small."""
-    return isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in str(error)
+    text = str(error).lower()
+    return isinstance(error, jax.errors.JaxRuntimeError) and ("resource_exhausted" in text or "out of memory" in text)
+
+
+def release(device: str) -> None:
+    """Drop what calls have left behind to be faster the next time: nothing here."""
 
 
 def flush(device: str) -> None:

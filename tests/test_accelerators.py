@@ -1,10 +1,13 @@
 """What the adapters do for an accelerator, as far as it can be seen on a CPU."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 from frameworks import FRAMEWORKS
+
+from shared.cuda.programs import exponentials_program
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 
@@ -65,6 +68,61 @@ def test_jax_takes_its_share_of_memory_and_nothing_in_advance(monkeypatch):
     assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.450"
     assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ
+
+
+@BOTH
+def test_compilers_keep_kernels_for_gpus_in_the_run_s_folder_too(framework, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "before")
+    with FRAMEWORKS[framework].backend.compiler_cache(tmp_path):
+        assert Path(os.environ["TRITON_CACHE_DIR"]).parent == tmp_path
+    assert os.environ["TRITON_CACHE_DIR"] == "before"
+
+
+@BOTH
+def test_what_is_forgotten_is_compiled_again(framework):
+    pytest.importorskip("triton")
+    import jax_impl.kernels.triton_calls as jax_calls
+    import torch_impl.kernels.triton_calls as torch_calls
+    from shared.cuda.kernels import KERNELS
+    from shared.cuda.machine_code import machine_code
+
+    jax_calls.register()
+    torch_calls.KERNELS["forward_kernel"].device_caches.setdefault("a device", "its kernels")
+    machine_code.cache_clear()
+    machine_code(exponentials_program("float32", 1024, 1).launches[0].kernel, 90)
+    FRAMEWORKS[framework].backend.forget_compiled()
+    if framework == "torch":
+        assert not any(kernel.device_caches for kernel in KERNELS.values())
+    else:
+        assert machine_code.cache_info().currsize == 0
+
+
+class Device:
+    """A counter of memory that only rises."""
+
+    def __init__(self):
+        self.now = self.peak = 0
+
+    def take(self, count):
+        self.now += count
+        self.peak = max(self.peak, self.now)
+
+    def memory_stats(self):
+        return {"bytes_in_use": self.now, "peak_bytes_in_use": self.peak}
+
+
+def test_jax_s_peak_is_known_where_a_call_takes_more_than_all_before(monkeypatch):
+    device, backend = Device(), FRAMEWORKS["jax"].backend
+    monkeypatch.setattr(backend.jax, "devices", lambda name: [device])
+    found = []
+    for placed, taken in ((100, 50), (0, 20), (0, 80)):
+        memory = backend.DeviceMemory("cuda")
+        device.take(placed)
+        memory.start()
+        device.take(taken)
+        device.take(-taken)
+        found.append(memory.stop())
+    assert found == [50, None, 80]
 
 
 @BOTH

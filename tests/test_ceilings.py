@@ -48,7 +48,8 @@ def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
 
 def test_a_problem_that_nobody_counted_is_bound_by_memory_alone():
     result = right(case("jax", "scan", problem="stencil", device="cuda"), 1.0, **BYTES)
-    assert PROBLEMS["stencil"].special_functions("forward") is None
+    assert PROBLEMS["stencil"].special_functions("forward", "float32") is None
+    assert PROBLEMS["smith_waterman"].special_functions("score", "float64") is None
     assert ceilings.rate_limit(on_gpu(result), result) == pytest.approx(1e12 / 8)
 
 

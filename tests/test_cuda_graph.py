@@ -5,6 +5,8 @@ is captured neither waits for the device nor brings numbers to it is seen on a d
 """
 
 import functools
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -112,6 +114,28 @@ def test_graphs_that_are_not_in_use_make_room():
     assert len(Graph.made) == 3
 
 
+def test_a_first_try_without_enough_memory_is_let_go_before_the_second(monkeypatch):
+    cuda_graph.replayed(twice, (torch.ones(1),), key=0)
+    held = []
+
+    class Large:
+        pass
+
+    def first_try(self, function, tensors, reads=None):
+        taken = Large()
+        held.append(weakref.ref(taken))
+        raise torch.OutOfMemoryError("out of memory")
+
+    def second_try(function, tensors, reads):
+        gc.collect()
+        assert held[0]() is None
+        return Graph(function, tensors, reads)
+
+    tries = iter([functools.partial(first_try, None), second_try])
+    monkeypatch.setattr(cuda_graph, "Graph", lambda *given: next(tries)(*given))
+    assert cuda_graph.replayed(twice, (torch.ones(2),), key=0).tolist() == [2, 2]
+
+
 def test_without_others_to_drop_memory_that_is_too_small_is_an_error(monkeypatch):
     def full(*_):
         raise torch.OutOfMemoryError("out of memory")
@@ -200,6 +224,27 @@ def test_a_graph_of_the_wavefront_keeps_the_tables_that_it_reads():
     walk.alone(wavefront._score, given, "smith_waterman", "end=match", graph=True)
     walk.alone(wavefront._gradients, given, "smith_waterman", "end=match", False, graph=True)
     assert len(Graph.made) == 3
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_nothing_of_a_call_brings_numbers_to_the_device(problem):
+    s = torch.empty(3, 5, 7, device="meta")
+    lengths = torch.empty(3, 2, dtype=torch.int64, device="meta")
+    with Watch() as watch, Calls() as calls:
+        getattr(torch_impl, problem)(s, variant="wavefront")
+        getattr(torch_impl, problem)(s, lengths, variant="wavefront")
+    assert calls.seen == []
+    assert {devices for _, devices in watch.seen} <= {("meta",), ()}
+
+
+def test_what_the_caller_s_own_graph_reads_stays(monkeypatch):
+    s, values = torch.empty(2, 4, 3, device="meta"), torch.empty(2, 2, device="meta")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    monkeypatch.setattr(cuda_graph, "_read_by_others", {})
+    for graph in (False, True):
+        walk.alone(wavefront._score, (s, values.long(), values), "smith_waterman", "end=any", graph=graph)
+    assert list(cuda_graph._read_by_others.values()) == [walk.layout_of(4, 3, 4, 3, s.device)]
+    assert not Graph.made
 
 
 # the variant

@@ -45,6 +45,8 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
         return value.to(device=device, dtype=dtype)
     if isinstance(value, np.ndarray):
         value = np.array(value)  # without negative strides, and writeable
+    elif device.type != "cpu" and isinstance(value, (int, float)):
+        return torch.full((), value, dtype=dtype, device=device)  # to bring a number there waits for the device
     return torch.tensor(value, dtype=dtype, device=device)
 
 
@@ -70,13 +72,16 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
     s = s.to(torch.promote_types(s.dtype, torch.float32))
-    full = torch.tensor([rows, cols], device=s.device)
+    if s.device.type == "cpu":
+        full = torch.tensor([rows, cols])
+    else:
+        full = torch.stack([_tensor(size, torch.int64, s.device) for size in (rows, cols)])
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
     sizes = sizes.expand(*batch, 2)
 
     if mask:
         # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
-        s = torch.where(inside(sizes, rows, cols), s, 0.0).maximum(s.new_tensor(LOWEST))
+        s = torch.where(inside(sizes, rows, cols), s, 0.0).maximum(s.new_full((), LOWEST))
     if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
         s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
     values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}

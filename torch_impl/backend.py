@@ -5,7 +5,6 @@
 
 import contextlib
 import functools
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,13 +18,14 @@ import torch._dynamo.utils
 import torch_impl
 from shared import native
 from shared.alignments import ALIGNMENTS
-from shared.bench.measure import CompileTimes
+from shared.bench.measure import CompileTimes, environment_of
 from shared.bench.programs import programs
 from shared.variants import Abilities, keyword_defaults
 from torch_impl import cuda_graph, learn_alignment, linear_regression, stencil, sweeps
 from torch_impl.alignment import ABSENT, align
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
+from torch_impl.kernels.fused import TRITON_CALLS
 
 NAME = "torch"
 TITLE = "PyTorch"
@@ -154,22 +154,17 @@ def forget_compiled() -> None:
     clear_caches()
     sweeps.forget_compiled()
     cuda_graph.forget()
+    if TRITON_CALLS in sys.modules:
+        sys.modules[TRITON_CALLS].forget_compiled()
 
 
 @contextlib.contextmanager
 def compiler_cache(folder: Path) -> Iterator[None]:
     """Inside, what is compiled is kept in the folder and looked for there."""
+    # the compilers read them each time
     wanted = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)  # the compiler reads them each time
-    try:
+    with environment_of(**wanted):
         yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextlib.contextmanager
@@ -228,7 +223,16 @@ def limit_memory(device: str, share: float) -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this says that an accelerator's memory, or what may be had of it, was too small."""
-    return isinstance(error, torch.OutOfMemoryError)
+    # the driver's own, as where a graph is made, is no OutOfMemoryError
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
+    )
+
+
+def release(device: str) -> None:
+    """Drop what calls have left behind to be faster the next time: CUDA graphs, each with a whole call's memory."""
+    if device != "cpu":
+        cuda_graph.forget()
 
 
 def flush(device: str) -> None:

@@ -68,11 +68,13 @@ def graph_of(function: Callable[..., Any], tensors: tuple[Tensor, ...], key: Any
         return _kept[whole]
     while len(_kept) >= MOST_KEPT:
         _kept.popitem(last=False)
+    made = None
     try:
         made = Graph(function, tensors, reads)
     except torch.OutOfMemoryError:
         if not _kept:
             raise
+    if made is None:  # only now: the error holds what the first try had taken
         forget()
         made = Graph(function, tensors, reads)
     _kept[whole] = made
@@ -89,9 +91,20 @@ def forget() -> None:
     _kept.clear()
 
 
+_read_by_others: dict[int, Any] = {}
+
+
+def keep_if_captured(reads: Any) -> bool:
+    """Whether the caller captures a graph of its own. What that reads then stays for good: nobody says for how long."""
+    if not torch.cuda.is_current_stream_capturing():
+        return False
+    _read_by_others[id(reads)] = reads
+    return True
+
+
 def replayed(function: Callable[..., Any], tensors: tuple[Tensor, ...], key: Any, reads: Any = None) -> Any:
     """function(*tensors) by a graph: a tensor, or a tuple of tensors, that are the caller's own. The rest as above."""
-    if torch.cuda.is_current_stream_capturing():  # the caller captures a larger one
+    if keep_if_captured(reads):  # the caller captures a larger one
         return function(*tensors)
     with using():
         graph = graph_of(function, tensors, key, reads)

@@ -306,9 +306,10 @@ def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: An
     memory = Memory(device)
     if device.type != "cpu":
         launched = lambda *own: function(memory, *own, *others)  # noqa: E731
-        if not graph:
-            return launched(*tensors)
         tables = layout_of(rows, cols, rows, cols, device)
+        if not graph:
+            cuda_graph.keep_if_captured(tables)
+            return launched(*tensors)
         return cuda_graph.replayed(launched, tensors, key=(function, *others), reads=tables)
 
     def call() -> Any:

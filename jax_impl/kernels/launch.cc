@@ -231,6 +231,13 @@ extern "C" int32_t use_functions(Find find, Interpret interpret) {
   return 0;
 }
 
+// Kernels are looked for again. Their modules stay loaded: something may still run them.
+extern "C" int32_t forget_kernels() {
+  std::lock_guard<std::mutex> lock(loading);
+  loaded.clear();
+  return 0;
+}
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_launch_on_gpu, launch_on_gpu,
                               ffi::Ffi::Bind()
                                   .Ctx<ffi::PlatformStream<void *>>()

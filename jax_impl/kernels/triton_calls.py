@@ -8,6 +8,7 @@ a GPU needs of them is compiled when it runs them first. So a call can be lowere
 import ctypes
 import functools
 import json
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,7 @@ from shared.cuda.programs import (
 Array = jax.Array
 Arrays = tuple[Array, ...]
 
+MACHINE_CODE = "shared.cuda.machine_code"  # imported where a GPU is used: it imports Triton
 TARGET = "jax_torch_alignment_launch"
 # instead of the layout that suits a shape, for tests
 forced_layout: Layout | None = None
@@ -175,6 +177,14 @@ def _register() -> None:
     if interpreter:
         jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.xla_launch_interpreted), platform="cpu")
     _kept.extend((library, *functions))
+
+
+def forget_compiled() -> None:
+    """What was compiled in this process is compiled again, or found on disk."""
+    if _kept:
+        _kept[0].forget_kernels()
+    if MACHINE_CODE in sys.modules:
+        sys.modules[MACHINE_CODE].machine_code.cache_clear()
 
 
 def _find(kernel: bytes, capability: int, found: Any) -> int:

@@ -59,7 +59,7 @@ def _by_bandwidth(record: Record, result: Result) -> float | None:
 
 def _by_exponentials(record: Record, result: Result) -> float | None:
     rate = _rate(record, EXPONENTIALS)
-    needed = PROBLEMS[result.case.problem].special_functions(result.case.pass_name)
+    needed = PROBLEMS[result.case.problem].special_functions(result.case.pass_name, result.case.dtype)
     return rate / needed if rate and needed else None
 
 

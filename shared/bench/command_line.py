@@ -30,6 +30,8 @@ _USUAL = ()
 EPILOG = """examples:
   python compare.py
       all pairs of the bundled globins on the CPU: score and marginals, both frameworks
+  python compare.py --device cuda
+      the same on a GPU: 64 small random pairs, then large ones, as many as fit up to 4096
   python compare.py --input random --batch 100 --variant vmap --json result.json
       100 random pairs of 100 x 150, one variant, every sample kept in a file
   python compare.py --problem smith_waterman_affine --gap-open -11 --input my.fasta --framework torch --device cuda
@@ -279,6 +281,8 @@ def _sequences(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
         parser.error("--sweep goes with --input random")
     if options.size and input_name != "random":
         parser.error("--size goes with --input random")
+    if options.matrix and input_name == "random" and options.input is None and options.device != "cpu":
+        parser.error("--matrix goes with sequences; a GPU is given random matrices by default: add --input globins")
     if options.matrix and input_name == "random":
         parser.error("--matrix goes with sequences, not with --input random")
     matrix = options.matrix or Settings.matrix

@@ -49,11 +49,11 @@ def steps(name: str, folder: Path) -> list[Step]:
     flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
     tests = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once())
     return [
-        Step("tests", tests, 100, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
-        compared("comparison", SUFFIXES[0], 165, "--variant", "wavefront,cuda_graph,fused"),
-        compared("the frameworks' scans", SUFFIXES[1], 60, "--variant", "vmap", "--pass", "score"),
+        Step("tests", tests, 95, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
+        compared("comparison", SUFFIXES[0], 160, "--variant", "wavefront,cuda_graph,fused"),
+        compared("the frameworks' scans", SUFFIXES[1], 55, "--variant", "vmap", "--pass", "score"),
         compared("second derivatives", SUFFIXES[2], 45, "--variant", "cuda_graph,fused", "--pass", "hvp"),
-        compared("sizes", SUFFIXES[3], 40, "--variant", "fused", "--pass", "score", "--batch", "64", "--sweep", SIZES),
+        compared("sizes", SUFFIXES[3], 35, "--variant", "fused", "--pass", "score", "--batch", "64", "--sweep", SIZES),
         compared("JAX's loops as CUDA graphs", SUFFIXES[4], 35, "--variant", "vmap,wavefront", "--pass", "score",
                  "--batch", "64", "--framework", "jax", XLA_FLAGS=flags),
     ]  # fmt: skip

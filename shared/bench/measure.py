@@ -1,7 +1,9 @@
 """The clock: a first call, the calls until times have settled, and blocks of timed calls."""
 
+import contextlib
+import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,6 +49,21 @@ def warm_up(call: Callable[[], Any]) -> Settled:
         if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
             stable = False if len(seconds) >= 2 * WINDOW else None
             return Settled(len(seconds), stable, _middle(seconds[-WINDOW:]))
+
+
+@contextlib.contextmanager
+def environment_of(**variables: str) -> Iterator[None]:
+    """Inside, this process's environment has these values."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _middle(seconds: list[float]) -> float:

@@ -66,7 +66,7 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         used = {case.input for case in cases}
         inputs = {key: given for key, given in inputs.items() if key in used}
         record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
-        asked, inputs = inputs, fitting.fitted(going, inputs, cases, Path(name))
+        asked, inputs = inputs, fitting.fitted(going, inputs, cases, abilities, Path(name))
         environment = machine() | {
             "threads": settings.threads,
             "frameworks": {framework: worker.environment for framework, worker in workers.items()},

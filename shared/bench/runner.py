@@ -36,7 +36,10 @@ class _Call:
     def __init__(self, backend: Any, function: Callable[..., Any], case: dict[str, Any], inputs: Inputs) -> None:
         self._backend, self._function, self._device = backend, function, case["device"]
         given = inputs.arguments(case["pass_name"])
-        self._given, self._parameters = given, inputs.parameters
+        self._given, self._parameters = given, dict[str, Any](inputs.parameters)
+        if self._device != "cpu":  # or every call would bring them there
+            values = {name: np.asarray(value, case["dtype"]) for name, value in inputs.parameters.items()}
+            self._parameters = {name: backend.to_device(value, self._device) for name, value in values.items()}
         self._random = np.random.default_rng()
         self._arguments: list[Any] = []
         self._between: list[Any] = []
@@ -59,8 +62,9 @@ class _Call:
         return value if self._repeats == 1 else self._backend.repeated(value, self._repeats)
 
     def release(self) -> None:
-        """Let go of the arguments: other cases need the memory. `place` brings them back."""
+        """Let go of the arguments, and of what calls left behind: others need the memory. `place` brings them back."""
         self._arguments, self._between = [], []
+        self._backend.release(self._device)
 
     def launch(self) -> Any:
         """Call it; on an accelerator the result may not be there yet."""
@@ -106,6 +110,7 @@ class Runner:
             del result
             # the ladder times two calls and no more: a call for memory's sake may take as long as they did
             if not is_ladder and not only_rises:
+                backend.release(self.device)  # a call with all that it needs, also what it would keep for the next
                 memory.start()
                 call()
                 facts["peak_bytes"] = memory.stop()
@@ -156,10 +161,10 @@ class Runner:
     def clock(self, case: dict[str, Any]) -> dict[str, Any]:
         """Seconds on an accelerator, of some calls of a case that is held; they find its caches cold.
 
-        None where the framework's profiler does not work: that costs no case. Which may slow what comes after it.
+        Where the framework's profiler does not work, why: that costs no case. To look may slow what comes after it.
         """
         call, _ = self._held[_key(case)]
-        found = []
+        found, problem = [], None
         with self.backend.precision(case["dtype"]):
             call.place()
             try:
@@ -167,10 +172,12 @@ class Runner:
                 for _ in range(_DEVICE_CALLS):
                     self.backend.flush(self.device)
                     found.append(self.backend.device_seconds(call.launch, self.device))
-            except Exception:
+            except Exception as error:
                 print(traceback.format_exc(), file=sys.stderr)
+                problem = f"{type(error).__name__}: {error}"
             call.release()
-        return {"on_device": [seconds for seconds in found if seconds is not None]}
+        known = [seconds for seconds in found if seconds is not None]
+        return {"on_device": known, "problem": None if known else problem or "nothing was seen of it"}
 
     def sample(self, case: dict[str, Any], calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after calls that bring the case back into the caches of the CPU.
@@ -183,9 +190,7 @@ class Runner:
         with self.backend.precision(case["dtype"]):
             call.place()
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
-            if (
-                rehearse or self.device != "cpu"
-            ):  # there other cases may have taken memory that this one has to get back
+            if rehearse or self.device != "cpu":  # what was released there is made again
                 call()
             seconds = [self._timed(timed_call) for _ in range(calls)]
             del kept

@@ -28,8 +28,8 @@ from shared.bench.schedule import (
 from shared.bench.statistics import Block
 from shared.bench.verdict import contenders, deciding
 
-# in so many of the first workers a case's time on an accelerator is taken: it differs little between processes
-_CLOCKED_WORKERS = 2
+# times of a case on an accelerator, three from each of two processes: it differs little between them
+_ENOUGH_ON_DEVICE = 6
 
 
 def measure_timed_calls(going: Going, cases: list[Case]) -> None:
@@ -142,6 +142,8 @@ def _one_generation(going: Going, cases: list[Case], number: int) -> None:
     progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
     began, busy = time.monotonic(), _busy_with_others(going)
     for round_number in range(max(rounds, default=0)):
+        if round_number >= least and time.monotonic() > end:  # a round takes more than its calls
+            break
         progress.step(f"round {round_number + 1}")
         _check_speed(going, number, round_number)
         for group in order(list(expected), settings, number, round_number):
@@ -149,9 +151,8 @@ def _one_generation(going: Going, cases: list[Case], number: int) -> None:
                 _sample(going, case, number, round_number, expected[case])
         going.keep()
     after = _busy_with_others(going)
-    if going.settings.device != "cpu" and number < _CLOCKED_WORKERS:
-        for case in expected:
-            _clock(going, case)
+    for case in expected if going.settings.device != "cpu" else ():
+        _clock(going, case)
     others = None if busy is None or after is None else max(0.0, after - busy)
     going.record.generations.append(Generation(number, time.monotonic() - began, others))
     going.keep()
@@ -192,9 +193,15 @@ def _prepare(going: Going, case: Case) -> float | None:
 def _clock(going: Going, case: Case) -> None:
     """How long a case keeps the accelerator busy. After the rounds: to look at it may slow what comes then."""
     result, running = going.record.result(case), going.team.running(case)
-    if result.status == "ok" and running is not None and case in running.holds:
+    if len(result.on_device) >= _ENOUGH_ON_DEVICE or result.status != "ok":
+        return
+    if running is not None and case in running.holds:
         reply = going.ask_worker(case, "clock", PATIENCE_SECONDS, case=case.as_json())
         result.on_device += reply.details.get("on_device", [])
+        problem = reply.reason or reply.details.get("problem")
+        note = f"no device time: {case.title}: {problem}"
+        if problem and note not in going.record.notes:
+            going.record.notes.append(note)
 
 
 def _sample(going: Going, case: Case, number: int, round_number: int, expected: float) -> None:

@@ -113,8 +113,9 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
         source = "float64 {auto}, itself gated by NumPy on cut pairs"
         return answer._replace(lengths=lengths, is_cut=False, largest=largest, **full), source
 
-    def special_functions(self, pass_name: str) -> float | None:
-        return SPECIAL_FUNCTIONS.get(self.name, {}).get(pass_name)
+    def special_functions(self, pass_name: str, dtype: str) -> float | None:
+        # the unit computes in float32
+        return SPECIAL_FUNCTIONS.get(self.name, {}).get(pass_name) if dtype == "float32" else None
 
     def covered(self, answer: Answer) -> int:
         return len(answer.pairs)

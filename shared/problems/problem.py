@@ -163,7 +163,7 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
         """Whether a variant is measured where none is named."""
         return True
 
-    def special_functions(self, pass_name: str) -> float | None:
+    def special_functions(self, pass_name: str, dtype: str) -> float | None:
         """Calls of an accelerator's special function unit for a unit of work, at least; None where nobody counted."""
         return None
 

@@ -107,13 +107,16 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tens
         own = [_tensor(value, like.dtype, like.device).expand(batch) for value in parameters.values()]
         return torch.stack(own, dim=-1)
     numbers = tuple(float(value) for value in parameters.values())
-    # to bring numbers to a GPU waits for it
-    keep = like.device.type == "cuda" and nothing_at_work()
+    # not on a GPU while it captures a graph: that would read what is kept here after it is gone
+    keep = like.device.type == "cuda" and nothing_at_work() and not torch.cuda.is_current_stream_capturing()
     return (_kept_numbers if keep else _numbers)(numbers, like.dtype, like.device).expand(*batch, -1)
 
 
 def _numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.tensor(numbers, dtype=dtype, device=device)
+    if device.type == "cpu":
+        return torch.tensor(numbers, dtype=dtype)
+    # written there: to bring them there waits for the device
+    return torch.stack([torch.full((), number, dtype=dtype, device=device) for number in numbers])
 
 
 @functools.lru_cache(maxsize=64)

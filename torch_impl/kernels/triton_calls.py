@@ -68,6 +68,12 @@ def tangents(
     return _triple(_run(program, given))
 
 
+def forget_compiled() -> None:
+    """What was compiled in this process is compiled again, or found on disk."""
+    for kernel in KERNELS.values():
+        getattr(kernel, "device_caches", {}).clear()  # the interpreter has none
+
+
 def exponentials(values: Tensor, rounds: int) -> Tensor:
     """16 exponentials in each round of as many numbers, a multiple of 1024."""
     program = exponentials_program(_DTYPES[values.dtype], len(values), rounds)
