@@ -211,6 +211,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
     temporary.mkdir(exist_ok=True)
     environment |= {
         "TMPDIR": str(temporary),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
     if not native.keeps():  # or every process would compile the kernels again
