@@ -160,7 +160,7 @@ def test_help_has_worked_examples_of_every_kind_of_use():
     assert (done.returncode, done.stderr) == (0, "")
     examples = done.stdout[done.stdout.index("examples:") :]
     shown = [line for line in examples.splitlines() if line.startswith("  python compare.py")]
-    assert len(shown) == 7
+    assert len(shown) == 8
     for option in ("--sweep", "--resume", "--from", "--against", "--report", "--json"):
         assert any(option in line for line in shown)
     for option in (*WITH_RESUME, "--budget", "--json", "--report", "--markdown", "--resume", "--from", "--against",
@@ -174,7 +174,7 @@ def test_help_s_examples_are_accepted(settings_of: Callable[..., Settings], reco
     lines = [line.split()[2:] for line in EPILOG.splitlines() if line.startswith("  python compare.py")]
     measuring = [line for line in lines if not {"--resume", "--from", "--against"} & set(line)]
     asked = [settings_of(*line) for line in measuring]
-    assert [settings.input for settings in asked] == ["globins", "random", "my.fasta", "random"]
+    assert [settings.input for settings in asked] == ["globins", "random", "random", "my.fasta", "random"]
     assert (tmp_path / "result.json").exists() and (tmp_path / "sweep.html").exists()
     (tmp_path / "result.json").write_bytes(recorded.read_bytes())
     others = [line for line in lines if line not in measuring]

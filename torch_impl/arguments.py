@@ -73,7 +73,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
     s = s.to(torch.promote_types(s.dtype, torch.float32))
     if s.device.type == "cpu":
-        full = torch.tensor([rows, cols])
+        full = torch.tensor([rows, cols], device=s.device)
     else:
         full = torch.stack([_tensor(size, torch.int64, s.device) for size in (rows, cols)])
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
