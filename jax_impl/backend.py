@@ -28,7 +28,7 @@ from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_calls
 from jax_impl.kernels.calls import register
 from shared.alignments import ALIGNMENTS
-from shared.bench.measure import CompileTimes, covered, environment_of
+from shared.bench.measure import FLUSH_BYTES, CompileTimes, covered, environment_of
 from shared.bench.programs import programs
 from shared.variants import Abilities, keyword_defaults
 
@@ -40,8 +40,6 @@ first_order: dict[str, str] = {}
 uncompiled: dict[str, str] = {}
 # every variant gains by jax.jit
 ready: tuple[str, ...] = ()
-# more than the largest cache of an accelerator holds
-_FLUSH_BYTES = 2**28
 
 
 def device_problem(device: str) -> str | None:
@@ -250,7 +248,7 @@ def release(device: str) -> None:
 def flush(device: str) -> None:
     """Write over all that an accelerator's caches hold; nothing on a CPU."""
     if device != "cpu":
-        wait(jnp.zeros(_FLUSH_BYTES, jnp.uint8, device=jax.devices(device)[0]))
+        wait(jnp.zeros(FLUSH_BYTES, jnp.uint8, device=jax.devices(device)[0]))
 
 
 def device_seconds(launch: Callable[[], Any], device: str) -> float | None:

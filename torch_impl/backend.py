@@ -18,7 +18,7 @@ import torch._dynamo.utils
 import torch_impl
 from shared import native
 from shared.alignments import ALIGNMENTS
-from shared.bench.measure import CompileTimes, environment_of
+from shared.bench.measure import FLUSH_BYTES, CompileTimes, environment_of
 from shared.bench.programs import programs
 from shared.variants import Abilities, keyword_defaults
 from torch_impl import cuda_graph, learn_alignment, linear_regression, stencil, sweeps
@@ -34,8 +34,6 @@ first_order: dict[str, str] = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan ope
 uncompiled = {"hvp": "torch.compile has no second derivatives"}
 # these have no use for torch.compile around them: what they do is one operator
 ready: tuple[str, ...] = ("wavefront", "cuda_graph", "fused")
-# more than the largest cache of an accelerator holds
-_FLUSH_BYTES = 2**28
 # clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
 _HEAD_START = 5_000_000
 
@@ -238,7 +236,7 @@ def release(device: str) -> None:
 def flush(device: str) -> None:
     """Write over all that an accelerator's caches hold; nothing on a CPU."""
     if device != "cpu":
-        torch.zeros(_FLUSH_BYTES, dtype=torch.uint8, device=device)
+        torch.zeros(FLUSH_BYTES, dtype=torch.uint8, device=device)
         torch.cuda.synchronize()
 
 

@@ -23,7 +23,7 @@ def rate_limit(record: Record, result: Result) -> float | None:
 def meaning(record: Record) -> str:
     """What that limit is, in words."""
     text = "the memory's measured bandwidth allows if a call reads its input and writes its output once"
-    if not _rate(record, EXPONENTIALS):
+    if is_of_bandwidth_alone(record):
         return text
     return f"{text}, or the measured rate of exponentials if it takes as many as the kernels for GPUs, the less of both"
 

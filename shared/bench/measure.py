@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 SETTLED = 0.03
 WINDOW = 3
 MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 2.0
+# what is written between calls on an accelerator: more than the largest of its caches holds
+FLUSH_BYTES = 2**28
 
 
 @dataclass

@@ -18,6 +18,7 @@ from shared.bench.machine import best_rate, every_thread_is_on, speed_check, str
 from shared.bench.measure import timed
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.runner import Runner, Wrong
+from shared.cuda.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import PROBLEMS
 
 # copied on an accelerator to see how fast its memory streams
@@ -87,7 +88,7 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, memory: fl
         array = backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), device)
         with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):
             once = seconds_of(lambda: backend.exponentials(array, _EXPONENTIAL_ROUNDS))
-            return {"per_second": best_rate(once, _EXPONENTIALS_OF * 16 * _EXPONENTIAL_ROUNDS)}
+            return {"per_second": best_rate(once, _EXPONENTIALS_OF * EXPONENTIALS_IN_A_ROUND * _EXPONENTIAL_ROUNDS)}
 
     commands = {
         "start_compiler": start_compiler,

@@ -107,12 +107,12 @@ def tangents_program(
 
 
 # numbers that a program of the exponentials does, by 4 warps, and exponentials of each in a round
-_NUMBERS, _EACH = 1024, 16
+_NUMBERS, EXPONENTIALS_IN_A_ROUND = 1024, 16
 
 
 def exponentials_program(dtype: str, count: int, rounds: int) -> Program:
     """As many numbers as `values` has, a multiple of 1024; of each, 16 exponentials in a round, one of the other."""
-    kernel = Kernel("exponentials_kernel", dtype, (("lanes", _NUMBERS), ("each", _EACH)), 4)
+    kernel = Kernel("exponentials_kernel", dtype, (("lanes", _NUMBERS), ("each", EXPONENTIALS_IN_A_ROUND)), 4)
     launch = Launch(kernel, count // _NUMBERS, ("values", "results", rounds), (False, False, False))
     return Program((launch,), {"results": (count,)}, {})
 

@@ -115,8 +115,7 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tens
 def _numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     if device.type == "cpu":
         return torch.tensor(numbers, dtype=dtype, device=device)
-    # written there: to bring them there waits for the device
-    return torch.stack([torch.full((), number, dtype=dtype, device=device) for number in numbers])
+    return torch.stack([_tensor(number, dtype, device) for number in numbers])
 
 
 @functools.lru_cache(maxsize=64)
