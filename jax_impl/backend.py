@@ -141,10 +141,12 @@ def start_compiler(device: str) -> None:
     wait(jax.jit(lambda x: x + 1)(to_device(np.zeros(3, np.float32), device)))
 
 
-def build(variant: str, dtype: str) -> None:
-    """Do what a variant needs once for a machine, not for each shape: the native kernels are compiled and kept."""
-    if variant == "fused":
+def build(variant: str, dtype: str, device: str) -> None:
+    """Do what a variant needs once for a machine, not for each shape: native code is compiled and kept."""
+    if variant == "fused" and device == "cpu":
         register(dtype)
+    elif variant == "fused":  # Triton compiles what a GPU runs at its first call; this is what launches it
+        triton_calls.register()
 
 
 def forget_compiled() -> None:

@@ -49,7 +49,9 @@ def _cell_loop(w: jax.Array) -> jax.Array:
 
 def _convolved(column: jax.Array, w: jax.Array) -> jax.Array:
     """The next column, by a convolution."""
-    return jnp.pad(jnp.convolve(column * w, jnp.ones(3, w.dtype), mode="valid"), 1)
+    products = column * w
+    # "highest": on a GPU float32 would be rounded to TF32
+    return jnp.pad(jnp.convolve(products, jnp.ones(3, w.dtype), mode="valid", precision="highest"), 1)
 
 
 def _added(column: jax.Array, w: jax.Array) -> jax.Array:

@@ -1,5 +1,8 @@
 """`make cuda-check` without a GPU: its steps, their time, and what becomes of them."""
 
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -8,10 +11,17 @@ from shared.bench import cuda_check
 from shared.bench.command_line import parse
 from shared.bench.cuda_check import SUFFIXES, Step, gpu_name, main, page, run, steps
 
+TESTS_FOLDER = Path(__file__).parent
+
 
 def test_all_steps_together_take_less_than_8_minutes(tmp_path):
     every = [*steps("GPU", tmp_path), page("GPU", tmp_path)]
-    assert sum(step.seconds + cuda_check._GRACE_SECONDS for step in every) < 480
+    assert sum(step.seconds + step.grace for step in every) < 480
+
+
+def test_the_tests_that_need_a_gpu_are_looked_for_where_they_are():
+    marked = [path for path in TESTS_FOLDER.glob("test_*.py") if "mark" + ".cuda" in path.read_text()]
+    assert sorted(f"tests/{path.name}" for path in marked) == sorted(cuda_check.TESTS)
 
 
 def test_every_comparison_is_one_that_compare_py_takes(tmp_path):
@@ -31,7 +41,7 @@ def test_every_comparison_is_one_that_compare_py_takes(tmp_path):
 def test_xla_s_flags_are_added_to_those_of_the_user(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
     (flags,) = [step.environment["XLA_FLAGS"] for step in steps("GPU", tmp_path) if "XLA_FLAGS" in step.environment]
-    assert flags == "--xla_dump_to=here --xla_gpu_enable_command_buffer=+WHILE"
+    assert flags == f"--xla_dump_to=here {cuda_check.COMMAND_BUFFERS}"
 
 
 def test_a_step_s_output_is_shown_and_kept(tmp_path, capfd):
@@ -62,10 +72,48 @@ def test_a_step_that_takes_too_long_is_interrupted_and_keeps_what_it_has(tmp_pat
     assert path.read_text() == "begun\nwhat was finished\n"
 
 
-def test_one_that_does_not_listen_is_killed(monkeypatch):
-    monkeypatch.setattr(cuda_check, "_GRACE_SECONDS", 0.5)
-    deaf = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    assert run(Step("a", ("-c", deaf), 1)) == "not finished within 1 s"
+def test_it_is_interrupted_too_where_interrupts_were_ignored(tmp_path):
+    """As a script's background jobs do."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        path = tmp_path / "out.txt"
+        assert run(Step("a", ("-c", SLOW), 2, str(path))) == "not finished within 2 s"
+        assert path.read_text() == "begun\nwhat was finished\n"
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_one_that_does_not_listen_is_killed_with_all_that_it_began(tmp_path):
+    deaf = f"""
+import signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
+time.sleep(60)
+"""
+    assert run(Step("a", ("-c", deaf), 1.5, grace=0.5)) == "not finished within 1.5 s"
+    number = (tmp_path / "child").read_text()
+    end = time.monotonic() + 10
+    while Path(f"/proc/{number}").exists() and "Z" not in Path(f"/proc/{number}/stat").read_text().split()[2]:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_ctrl_c_ends_the_step_at_work_and_makes_the_page_of_what_there_is(tmp_path, monkeypatch, capsys):
+    nvidia_smi(tmp_path, monkeypatch, "echo T4")
+    made = [Step("long", ("-c", SLOW), 60, str(tmp_path / "out.txt")), Step("never", ("-c", ""), 60)]
+    monkeypatch.setattr(cuda_check, "steps", lambda name, folder: made)
+    monkeypatch.setattr(cuda_check, "page", lambda name, folder: Step("page", ("-c", ""), 60))
+    timer = threading.Timer(1.5, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        timer.start()
+        assert main(["--folder", str(tmp_path)]) == 1
+    finally:
+        timer.cancel()
+        signal.signal(signal.SIGINT, before)
+    assert (tmp_path / "out.txt").read_text() == "begun\nwhat was finished\n"
+    assert capsys.readouterr().out.splitlines()[-1] == "== T4: the rest: interrupted; page: ok"
 
 
 def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -93,9 +141,10 @@ def test_every_step_is_done_and_the_exit_code_tells_of_all(codes, tmp_path, monk
     made = [Step(str(number), ("-c", f"raise SystemExit({code})"), 60) for number, code in enumerate(codes[::-1])]
     monkeypatch.setattr(cuda_check, "steps", lambda name, folder: made)
     monkeypatch.setattr(cuda_check, "page", lambda name, folder: Step("page", ("-c", ""), 60))
-    (old := tmp_path / "T4-hvp.json").touch()
+    for old in ("T4-hvp.json", "T4.txt", "T4.html"):
+        (tmp_path / old).touch()
     assert main(["--folder", str(tmp_path)]) == max(codes)
-    assert not old.exists()
+    assert not list(tmp_path.glob("T4*"))
     last = capsys.readouterr().out.splitlines()[-1]
     assert (
         last

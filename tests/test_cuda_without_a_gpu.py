@@ -1,9 +1,11 @@
 """What can be known of the GPU kernels on a machine without one: their machine code, and what the frameworks make."""
 
+import functools
 import importlib.util
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 from frameworks import FRAMEWORKS, PROBLEMS
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -32,6 +36,8 @@ from shared.cuda.programs import (
     score_program,
     tangents_program,
 )
+from torch_impl.derivatives import Engine
+from torch_impl.derivatives import scores_of as torch_scores
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -237,3 +243,69 @@ def test_without_triton_fused_is_absent_on_a_gpu_with_a_reason(framework: str, m
 def test_few_pairs_are_walked_in_wide_strips():
     assert layout_of(1, 100) == layout_of(64, 512) == WIDE
     assert layout_of(4096, 512) == layout_of(1, 20) == NARROW
+
+
+class _Driver:
+    """What PyTorch asks of Triton's driver while it traces."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+
+@pytest.fixture
+def triton_knows_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime import driver
+
+    monkeypatch.setattr(driver, "_active", _Driver())
+
+
+def traced(function: Callable[..., Any], *arguments: Any) -> list[list[tuple[str, Any]]]:
+    """The nodes of the graphs, forward and backward, that torch.compile makes: what each calls, and what it is given.
+
+    Nothing is run: results are ones.
+    """
+    graphs = []
+
+    def compiler(graph: Any, _: Any) -> Any:
+        graphs.append([(str(node.target), node.kwargs) for node in graph.graph.nodes])
+        (outputs,) = (node.args[0] for node in graph.graph.nodes if node.op == "output")
+        like = [None if node is None else node.meta["val"] for node in outputs]
+        return make_boxed_func(
+            lambda *_: [None if own is None else torch.ones(own.shape, dtype=own.dtype) for own in like]
+        )
+
+    torch._dynamo.reset()
+    backend = aot_autograd(fw_compiler=compiler, bw_compiler=compiler)
+    result = torch.compile(function, fullgraph=True, backend=backend)(*arguments)
+    if result.requires_grad:
+        result.backward()
+    return graphs
+
+
+@pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
+@pytest.mark.parametrize("has_lengths", [True, False])
+def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_lengths: bool):
+    """What it believes to be written is copied before, and back. All that a gradient launches is in the forward."""
+    import torch_impl.kernels.triton_calls
+
+    calls: Any = torch_impl.kernels.triton_calls
+    call = KINDS["smith_waterman"]
+    operators = (calls.score, calls.gradients, calls.tangents)
+    engine = Engine(*(functools.partial(own, kind=call.kind, options=call.options) for own in operators))
+    lengths = torch.full((3 if has_lengths else 0, 2), 4, dtype=torch.int32)
+
+    def total(s: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        return torch_scores(engine, "no third", s, lengths, values).sum()
+
+    leaves = torch.zeros(3, 9, 7).requires_grad_(), torch.ones(3, 2).requires_grad_()
+    forward, backward = traced(total, *leaves)
+    written = [kwargs["tensors_to_clone"] for target, kwargs in forward if "triton_kernel_wrapper" in target]
+    assert [set(names) for names in written] == [
+        {"scores", "totals", "first_plane", "planes"},
+        {"first_plane", "below", "d_values"},
+    ]
+    assert not any("triton" in target for target, _ in backward)
+    assert not any("copy_" in target for graph in (forward, backward) for target, _ in graph)
+    assert not leaves[0].detach().any()

@@ -53,7 +53,8 @@ TO_ANY_ORDER = tuple(name for name in SWEEPS if name not in SCANNING)
 class _Wanted(threading.local):
     """What alignments of this thread give instead of scores: what this makes of a batch, or None without operators.
 
-    It gets what torch_impl.kernels.calls take: similarity, lengths, values, kind and options.
+    It gets the operators' module, `calls` or its like for GPUs, and what they take: similarity, lengths, values, kind
+    and options.
     """
 
     instead: Callable[..., Tensor] | None = None

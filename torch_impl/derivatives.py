@@ -75,7 +75,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     if not levels and not recorded:
         return engine.score(s, lengths, values)
     if not levels:
-        return _Gradients.apply(engine, text, values.requires_grad, s, lengths, values)[0]
+        return _ScoreOnce.apply(engine, values.requires_grad, s, lengths, values)
     below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in (s, values)]
     scores, d_s, d_values = _Gradients.apply(engine, text, True, below[0], lengths, below[1])
     # each change is 0, and has a derivative; where a match is forbidden it would be NaN
@@ -97,6 +97,26 @@ class _Score(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
         return mapped(functools.partial(_Score.apply, engine, text), info, in_dims[2:], tensors)
+
+
+class _ScoreOnce(torch.autograd.Function):
+    """The score with a first derivative, for the compiler.
+
+    There each output gets a cotangent, if only of zeros. With the gradients as outputs all of these would be tangents.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, engine: Engine, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+        scores, *gradients = engine.gradients(s, lengths, values, with_values=with_values)
+        ctx.with_values = with_values
+        ctx.save_for_backward(*gradients)
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, of_scores: Tensor) -> tuple[Tensor | None, ...]:
+        d_s, d_values = ctx.saved_tensors
+        to_values = of_scores[:, None] * d_values if ctx.with_values else None
+        return None, None, of_scores[:, None, None] * d_s, None, to_values
 
 
 class _Gradients(torch.autograd.Function):

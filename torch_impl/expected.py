@@ -14,7 +14,6 @@ from shared.alignments import ALIGNMENTS
 from shared.checks import check_function, check_similarity, check_vector
 from torch_impl.alignment import wanted
 from torch_impl.arguments import from_numpy, see
-from torch_impl.kernels import calls
 from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
 from torch_impl.transforms import depends_on_others, in_transform, is_traced, nothing_at_work, under_forward_mode
 
@@ -154,10 +153,12 @@ def _is_public(function: Callable[..., Tensor]) -> bool:
     return name in ALIGNMENTS and function is getattr(torch_impl, name) and not recorded
 
 
-def _gradients(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
-    return calls.gradients(similarity, lengths, values, kind, options, False)[1]
+def _gradients(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    return operators.gradients(similarity, lengths, values, kind, options, False)[1]
 
 
-def _tangents(vector: Tensor, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+def _tangents(
+    vector: Tensor, operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int
+) -> Tensor:
     direction = vector.to(similarity).view(similarity.shape), torch.zeros_like(values)
-    return calls.tangents(similarity, lengths, values, *direction, kind, options)[1]
+    return operators.tangents(similarity, lengths, values, *direction, kind, options)[1]

@@ -35,7 +35,9 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> Tensor:
 
     Args:
         w: the weights, of shape (height, width) with height at least 3, float32 or float64.
-        variant: "cell_loop", "column_convolve", "column_sum", "scan" or "scan_sum"; see compare.py --list.
+        variant: "cell_loop", "column_convolve", "column_sum", "scan" or "scan_sum"; see compare.py --list. On a GPU
+            "column_convolve" and "scan" are convolutions, which PyTorch rounds to TF32 unless
+            torch.backends.cudnn.allow_tf32 is False.
 
     Returns:
         A tensor of shape (height, width + 1) and of w's dtype, differentiable for w; through a scan, once.

@@ -2,12 +2,14 @@
 
     python -m shared.bench.cuda_check [--folder results]
 
-Each step has its seconds; one that needs more is interrupted, as by Ctrl-C, and keeps what it has. Files are named
+Each step has its seconds; one that needs more is interrupted, as by Ctrl-C, and keeps what it has; so is the one at
+work when Ctrl-C ends it all. Files are named
 after the GPU: NAME.json and NAME.txt of the comparison, NAME-scan of the frameworks' own loops, NAME-hvp of second
 derivatives, NAME-sweep of sizes, NAME-command-buffers of JAX's loops as CUDA graphs, and NAME.html with all of them.
 """
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -17,24 +19,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from shared.bench.machine import usable_cores
+
 _ROOT = Path(__file__).resolve().parents[2]
 COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")
 SUFFIXES = ("", "-scan", "-hvp", "-sweep", "-command-buffers")
 SIZES = "256x256,512x512,1024x1024"
-COMMAND_BUFFERS = "--xla_gpu_enable_command_buffer=+WHILE"
-# of a step that was interrupted, before it is killed
-_GRACE_SECONDS = 5
-PAGE_SECONDS = 15
+# XLA makes no graphs while its profiler looks, unless it is told to: the device's time would be of something else
+COMMAND_BUFFERS = "--xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
+# by name: pytest would import the others, and what they need, to find out that nothing there is for a GPU
+TESTS = ("tests/test_cuda.py", "tests/test_transforms.py")
+PAGE_SECONDS = 30
 
 
 class Step(NamedTuple):
-    """One of the commands; its output goes to the terminal, and to a file if one is named."""
+    """One of the commands; its output goes to the terminal, and to a file if one is named.
+
+    grace: seconds that it has after it was interrupted, before it is killed.
+    """
 
     title: str
     command: tuple[str, ...]
-    seconds: int
+    seconds: float
     output: str | None = None
     environment: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    grace: float = 5.0
 
 
 def steps(name: str, folder: Path) -> list[Step]:
@@ -47,14 +56,16 @@ def steps(name: str, folder: Path) -> list[Step]:
         return Step(title, command, seconds, f"{made}.txt", environment)
 
     flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
-    tests = ("-m", "pytest", "-q", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once())
+    tests = ("-m", "pytest", "-q", "--tb", "short", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once(), *TESTS)
+    as_workers = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
     return [
-        Step("tests", tests, 95, environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}),
-        compared("comparison", SUFFIXES[0], 160, "--variant", "wavefront,cuda_graph,fused"),
-        compared("the frameworks' scans", SUFFIXES[1], 55, "--variant", "vmap", "--pass", "score"),
-        compared("second derivatives", SUFFIXES[2], 45, "--variant", "cuda_graph,fused", "--pass", "hvp"),
-        compared("sizes", SUFFIXES[3], 35, "--variant", "fused", "--pass", "score", "--batch", "64", "--sweep", SIZES),
-        compared("JAX's loops as CUDA graphs", SUFFIXES[4], 35, "--variant", "vmap,wavefront", "--pass", "score",
+        # pytest waits 10 s for its processes before it says what failed
+        Step("tests", tests, 105, environment=as_workers, grace=20.0),
+        compared("comparison", SUFFIXES[0], 150, "--variant", "wavefront,cuda_graph,fused"),
+        compared("the frameworks' scans", SUFFIXES[1], 50, "--variant", "vmap", "--pass", "score"),
+        compared("second derivatives", SUFFIXES[2], 40, "--variant", "cuda_graph,fused", "--pass", "hvp"),
+        compared("sizes", SUFFIXES[3], 25, "--variant", "fused", "--pass", "score", "--batch", "64", "--sweep", SIZES),
+        compared("JAX's loops as CUDA graphs", SUFFIXES[4], 25, "--variant", "vmap,wavefront", "--pass", "score",
                  "--batch", "64", "--framework", "jax", XLA_FLAGS=flags),
     ]  # fmt: skip
 
@@ -72,7 +83,7 @@ def _several_at_once() -> tuple[str, ...]:
         import xdist  # noqa: F401
     except ImportError:
         return ()
-    return "--numprocesses", "4", "--dist", "load"
+    return "--numprocesses", str(max(1, min(12, len(usable_cores())))), "--dist", "load"
 
 
 def gpu_name() -> str:
@@ -88,24 +99,37 @@ def run(step: Step) -> str:
     environment = {**os.environ, **step.environment}
     command = [sys.executable, *step.command]
     pipe = None if step.output is None else subprocess.PIPE
-    with subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=pipe, text=True) as process:
-        interrupted = False
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a script's background; a step would ignore it as well
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    interrupted: BaseException | None = None
+    # in a group of its own, which can be killed with all that it has started
+    with subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=pipe, text=True, process_group=0) as process:
         try:
             out, _ = process.communicate(timeout=step.seconds)
-        except subprocess.TimeoutExpired:
-            interrupted = True
+        except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+            interrupted = error
             process.send_signal(signal.SIGINT)
             try:
-                out, _ = process.communicate(timeout=_GRACE_SECONDS)
+                out, _ = process.communicate(timeout=step.grace)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _kill_group(process)
                 out, _ = process.communicate()
+        finally:
+            _kill_group(process)
     if step.output is not None and out:
         print(out, flush=True)
         Path(step.output).write_text(out, encoding="utf-8")
+    if isinstance(interrupted, KeyboardInterrupt):
+        raise interrupted
     if interrupted:
-        return f"not finished within {step.seconds} s"
+        return f"not finished within {step.seconds:g} s"
     return "ok" if process.returncode == 0 else f"exit code {process.returncode}"
+
+
+def _kill_group(process: subprocess.Popen) -> None:
+    """What is left of it: workers that nobody waits for would go on with the GPU."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -120,9 +144,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for suffix in SUFFIXES:  # those of another day are not this run's
-        (folder / f"{name}{suffix}.json").unlink(missing_ok=True)
-    found = {step.title: run(step) for step in steps(name, folder)}
+    for file in (*(f"{suffix}.{kind}" for suffix in SUFFIXES for kind in ("json", "txt")), ".html"):
+        (folder / f"{name}{file}").unlink(missing_ok=True)  # those of another day are not this run's
+    found: dict[str, str] = {}
+    try:
+        for step in steps(name, folder):
+            found[step.title] = run(step)
+    except KeyboardInterrupt:
+        found["the rest"] = "interrupted"
     found["page"] = run(page(name, folder))
     print(f"== {name}: " + "; ".join(f"{title}: {result}" for title, result in found.items()), flush=True)
     return 0 if set(found.values()) == {"ok"} else 1

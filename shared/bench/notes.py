@@ -48,6 +48,9 @@ def _accelerator(record: Record) -> Iterable[str]:
     settings = record.settings
     if settings is not None and settings.device != "cpu":
         yield from ceilings.told(record)
+        for framework, own in record.environment.get("frameworks", {}).items():
+            if own.get("threads_elsewhere"):
+                yield f"{FRAMEWORKS[framework]}: some of its threads do not keep to the cores of the run"
         yield f"each framework might take {settings.memory_share:.0%} of the accelerator's memory"
 
 

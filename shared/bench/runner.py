@@ -95,7 +95,7 @@ class Runner:
         on_accelerator = self.device != "cpu"
         with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
             # once for a machine, not for a process or a shape: shown by itself
-            built, _ = timed(lambda: backend.build(case["variant"], case["dtype"]))
+            built, _ = timed(lambda: backend.build(case["variant"], case["dtype"], self.device))
             self._function = self._made(case, inputs)
             call = _Call(backend, self._function, case, inputs)
             memory = backend.DeviceMemory(self.device) if on_accelerator else ProcessMemory()
@@ -133,7 +133,7 @@ class Runner:
         the case for `sample`. Raises Wrong."""
         backend, inputs = self.backend, self.witness.inputs(case["input"])
         with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
-            backend.build(case["variant"], case["dtype"])
+            backend.build(case["variant"], case["dtype"], self.device)
             call = _Call(backend, self._made(case, inputs), case, inputs)
             facts = self._first_call(case, call)
             settled = warm_up(call)
@@ -150,7 +150,7 @@ class Runner:
         backend, inputs = self.backend, replace(self.witness.inputs(case["input"]), repeats=repeats)
         try:
             with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case["dtype"]):
-                backend.build(case["variant"], case["dtype"])
+                backend.build(case["variant"], case["dtype"], self.device)
                 _Call(backend, self._made(case, inputs), case, inputs)()
         except Exception as error:
             if not backend.is_out_of_memory(error):

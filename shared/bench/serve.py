@@ -55,8 +55,8 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, memory: fl
     send(
         event="hello",
         abilities={name: able.as_json() for name, able in abilities.items()},
-        environment=backend.environment(device) | {"threads": used, "cores": cores},
-        every_thread_is_on=every_thread_is_on(cores),
+        environment=backend.environment(device)
+        | {"threads": used, "cores": cores, "threads_elsewhere": not every_thread_is_on(cores)},
         peak_only_rises=backend.peak_only_rises,
     )
     autos = {name: able.auto for name, able in abilities.items()}

@@ -92,7 +92,7 @@ class Worker:
         self.peak_only_rises: bool = hello["peak_only_rises"]
         self.holds: set[Case] = set()  # the cases that it has prepared
         self.has_started_compiler = False
-        problem = _placement_problem(hello, settings.threads)
+        problem = _placement_problem(hello, settings)
         if problem:
             self.stop()
             raise Unavailable(f"{FRAMEWORKS[framework]} {problem}", device_problem=False)
@@ -182,12 +182,20 @@ class Worker:
         return lines[-1][:300] if lines else "it said nothing"
 
 
-def _placement_problem(hello: dict[str, Any], threads: int) -> str | None:
+def _placement_problem(hello: dict[str, Any], settings: Settings) -> str | None:
     """What is wrong with where the worker runs, by its own account after the framework was imported."""
-    wanted, cores, used = usable_cores()[:threads], hello["environment"]["cores"], hello["environment"]["threads"]
-    if hasattr(os, "sched_setaffinity") and (cores != wanted or not hello["every_thread_is_on"]):
-        return f"does not keep to the cores {wanted}: its process has {cores}, or some of its threads have others"
-    return None if used == threads else f"was given {threads} threads and uses {used}"
+    own, wanted = hello["environment"], usable_cores()[: settings.threads]
+    # for a GPU a framework may bind threads of its own to all cores beside it; they wait, and compute nothing
+    keeps = not own["threads_elsewhere"] or settings.device != "cpu"
+    if hasattr(os, "sched_setaffinity") and (own["cores"] != wanted or not keeps):
+        return (
+            f"does not keep to the cores {wanted}: its process has {own['cores']}, or some of its threads have others"
+        )
+    return (
+        None
+        if own["threads"] == settings.threads
+        else f"was given {settings.threads} threads and uses {own['threads']}"
+    )
 
 
 def _out_of_memory_kills() -> int | None:

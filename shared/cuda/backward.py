@@ -62,9 +62,14 @@ def backward_kernel(
     flows: tl.constexpr = 2 * states if tangents else states
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, _valid, given = constants(kind, penalize_turns, values, t_values, pair, real)
-    own_rows, own_cols = size_of(has_lengths, lengths, pair, rows, cols)
+    # not by a function of its own: PyTorch's compiler would take what a function is given for what it may write to,
+    # as soon as its result becomes part of an address
+    length, width = rows, cols
+    if has_lengths:
+        length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
+    own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
     is_empty = (own_rows == 0) | (own_cols == 0)
-    full_rows, full_cols = own_rows, own_cols
+    full_rows = own_rows
     own_rows = tl.where(is_empty, 0, own_rows)
     best = tl.load(totals + pair * 4)
     inverse = tl.load(totals + pair * 4 + 1)
@@ -275,7 +280,7 @@ def backward_kernel(
             along += flow.to(tl.float64) * (at + 1).to(tl.float64)
         d_open += tl.sum(along, 0)
         if not tangents:  # without a cell it is all gaps
-            d_open = tl.where(is_empty, (full_rows + full_cols).to(tl.float64), d_open)
+            d_open = tl.where(is_empty, (full_rows + own_cols).to(tl.float64), d_open)
     if penalize_turns:
         d_open += turned
     else:

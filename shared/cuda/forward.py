@@ -50,8 +50,14 @@ def forward_kernel(
     count: tl.constexpr = 3 * states if tangents else 2 * states
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, valid, given = constants(kind, penalize_turns, values, t_values, pair, real)
-    own_rows, own_cols = size_of(has_lengths, lengths, pair, rows, cols)
+    # not by a function of its own: PyTorch's compiler would take what a function is given for what it may write to,
+    # as soon as its result becomes part of an address
+    length, width = rows, cols
+    if has_lengths:
+        length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
+    own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
     is_empty = (own_rows == 0) | (own_cols == 0)
+    full_rows = own_rows
     own_rows = tl.where(is_empty, 0, own_rows)
 
     lane = tl.arange(0, lanes)
@@ -185,8 +191,7 @@ def forward_kernel(
         score = temperature * worth
     score = tl.where(exists, score, 0.0)
     if kind == GLOBAL or kind == FREE_GAP:  # without a cell it is all gaps
-        original_rows, original_cols = size_of(has_lengths, lengths, pair, rows, cols)
-        gaps = (original_rows + original_cols).to(tl.float64)
+        gaps = (full_rows + own_cols).to(tl.float64)
         score = tl.where(is_empty, gaps * (t_opened if tangents else opened), score)
     ok = valid & ~is_bad
     tl.store(scores + pair, tl.where(ok, score, float("nan")).to(real))

@@ -74,11 +74,11 @@ def constants(kind: tl.constexpr, penalize_turns: tl.constexpr, values, t_values
 
 
 @triton.jit
-def size_of(has_lengths: tl.constexpr, lengths, pair, rows, cols):
+def size_of(has_lengths: tl.constexpr, length, width, pair, rows, cols):
     """The rows and columns of a pair, inside the matrix."""
     if has_lengths:
-        own_rows = tl.minimum(tl.maximum(tl.load(lengths + pair * 2), 0), rows).to(tl.int32)
-        own_cols = tl.minimum(tl.maximum(tl.load(lengths + pair * 2 + 1), 0), cols).to(tl.int32)
+        own_rows = tl.minimum(tl.maximum(length, 0), rows).to(tl.int32)
+        own_cols = tl.minimum(tl.maximum(width, 0), cols).to(tl.int32)
     else:
         own_rows, own_cols = (pair * 0 + rows).to(tl.int32), (pair * 0 + cols).to(tl.int32)
     return own_rows, own_cols

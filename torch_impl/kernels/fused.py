@@ -73,7 +73,8 @@ def fused(
 ) -> Tensor:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    With `instead` what it gives for the batch, (*batch, ...), for callers who differentiate nothing.
+    With `instead` what it makes of the operators' module and what they take, (*batch, ...), for callers who
+    differentiate nothing.
 
     A third derivative raises CannotDifferentiate(text()). Raises native.Absent if there are no native kernels.
     """
@@ -83,13 +84,15 @@ def fused(
         sizes = torch.empty((0, 2), dtype=torch.int32, device=similarity.device)  # none: whole matrices
     else:
         here = isinstance(lengths, Tensor) and lengths.device == similarity.device
-        sizes = lengths if here else _tensor(lengths, torch.int64, similarity.device)
+        # kernels for GPUs are compiled for each type
+        own_type = torch.int32 if str(getattr(lengths, "dtype", "")) in ("int32", "torch.int32") else torch.int64
+        sizes = lengths if here else _tensor(lengths, own_type, similarity.device)
     if not batch:
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
     kind, flags = native.call_of(function_name, options)
-    own: Any = sys.modules[TRITON_CALLS] if similarity.device.type == "cuda" else calls
+    own: Any = sys.modules[TRITON_CALLS] if is_on_gpu(similarity) else calls
     if instead is not None:
-        results = instead(similarity, sizes, values, kind, flags)
+        results = instead(own, similarity, sizes, values, kind, flags)
         return results if batch else results[0]
     differentiated = torch.is_grad_enabled() and (similarity.requires_grad or values.requires_grad)
     if differentiated or in_transform() or under_forward_mode():
@@ -108,8 +111,10 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tens
         return torch.stack(own, dim=-1)
     numbers = tuple(float(value) for value in parameters.values())
     # not on a GPU while it captures a graph: that would read what is kept here after it is gone
-    keep = like.device.type == "cuda" and nothing_at_work() and not torch.cuda.is_current_stream_capturing()
-    return (_kept_numbers if keep else _numbers)(numbers, like.dtype, like.device).expand(*batch, -1)
+    if like.device.type == "cuda" and nothing_at_work() and not torch.cuda.is_current_stream_capturing():
+        stream = torch.cuda.current_stream(like.device).cuda_stream
+        return _kept_numbers(numbers, like.dtype, like.device, stream).expand(*batch, -1)
+    return _numbers(numbers, like.dtype, like.device).expand(*batch, -1)
 
 
 def _numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -119,6 +124,7 @@ def _numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.devic
 
 
 @functools.lru_cache(maxsize=64)
-def _kept_numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _kept_numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
+    """Of a stream of its own, which has written them before anything on it reads them."""
     with torch.inference_mode(False):
         return _numbers(numbers, dtype, device)

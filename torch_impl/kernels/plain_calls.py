@@ -69,7 +69,7 @@ def plain_call(
     except ValueError:
         return None
     kind, flags = native.call_of(function_name, options)
-    call = calls.score if instead is None else instead
+    call = calls.score if instead is None else functools.partial(instead, calls)
     try:  # it takes the kernel less time than Python to look at all lengths
         results = call(similarity, lengths, values, kind, flags | native.CHECK_LENGTHS)
     except calls.LengthsOutside:

@@ -4,6 +4,7 @@ The same tensors as `torch_impl.kernels.calls` takes and gives. torch.compile se
 launches. Triton's interpreter, where it is on, runs them on CPU tensors.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -79,11 +80,12 @@ def exponentials(values: Tensor, rounds: int) -> Tensor:
     program = exponentials_program(_DTYPES[values.dtype], len(values), rounds)
     buffers = {"values": values, "results": torch.empty_like(values)}
     (launch,) = program.launches
-    KERNELS[launch.kernel.name][(launch.grid,)](
-        *(buffers.get(argument, argument) for argument in launch.arguments),  # pyright: ignore[reportCallIssue]
-        **dict(launch.kernel.constants),
-        num_warps=launch.kernel.warps,
-    )
+    with _on(values):
+        KERNELS[launch.kernel.name][(launch.grid,)](
+            *(buffers.get(argument, argument) for argument in launch.arguments),  # pyright: ignore[reportCallIssue]
+            **dict(launch.kernel.constants),
+            num_warps=launch.kernel.warps,
+        )
     return buffers["results"]
 
 
@@ -113,9 +115,15 @@ def _run(program: Program, given: dict[str, Tensor]) -> dict[str, Tensor]:
     like = given["similarity"]
     buffers = given | {name: like.new_empty(shape) for name, shape in (program.results | program.scratch).items()}
     if like.shape[0]:
-        for launch in program.launches:
-            _launch(launch, buffers)
+        with _on(like):
+            for launch in program.launches:
+                _launch(launch, buffers)
     return buffers
+
+
+def _on(like: Tensor) -> Any:
+    """Triton launches on the current device, whichever has the tensors."""
+    return torch.cuda.device(like.device) if like.is_cuda else contextlib.nullcontext()
 
 
 def _launch(launch: Launch, buffers: dict[str, Tensor]) -> None:

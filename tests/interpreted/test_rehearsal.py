@@ -1,0 +1,72 @@
+"""Tests of the GPU's, as far as a CPU that is taken for one can go: public functions, passes, transforms, the gate."""
+
+from typing import Any
+
+import kernel_calls  # noqa: F401 - it puts the kernels behind both frameworks' calls
+import numpy as np
+import pytest
+import test_cuda
+import torch
+from frameworks import FRAMEWORKS, PROBLEMS
+from torch._C import _dispatch_keys
+
+import jax_impl.alignment
+import torch_impl
+import torch_impl.alignment
+from torch_impl.kernels import calls, plain_calls
+from torch_impl.kernels import fused as torch_fused
+
+BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+EVERY = pytest.mark.parametrize("problem", PROBLEMS)
+
+
+@pytest.fixture(autouse=True)
+def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    def is_tensor(similarity: Any) -> bool:
+        return isinstance(similarity, torch.Tensor)
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("a kernel for CPUs was called")
+
+    for module in (torch_fused, torch_impl.alignment):
+        monkeypatch.setattr(module, "is_on_gpu", is_tensor)
+    for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
+        monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
+    for name in ("score", "gradients", "tangents"):
+        monkeypatch.setattr(calls, name, never)
+    monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
+    monkeypatch.setattr(test_cuda, "DEVICE", "cpu")
+    monkeypatch.setattr(test_cuda, "fastest_variant", lambda _: "")  # one option: the kernels themselves are shown all
+
+
+@EVERY
+@BOTH
+@pytest.mark.parametrize("pass_name", ["score", "marginals", "hvp"])
+def test_public_functions_give_the_reference(framework: str, problem: str, pass_name: str):
+    test_cuda.test_a_gpu_gives_the_reference(framework, problem, "fused", pass_name, "float32")
+
+
+def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
+    test_cuda.test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu("smith_waterman_affine")
+
+
+def test_both_frameworks_map_and_differentiate():
+    test_cuda.test_torch_maps_and_differentiates_fused("smith_waterman")
+    test_cuda.test_jax_compiles_maps_and_differentiates_fused("smith_waterman")
+
+
+def test_a_single_pair_and_fewer_bits():
+    random = np.random.default_rng(0)
+    similarity = torch.from_numpy(random.normal(size=(7, 5)).astype(np.float32))
+    for function in (torch_impl.smith_waterman, torch_impl.needleman_wunsch):
+        for given, error in ((similarity, 1e-6), (similarity.bfloat16(), 1e-2)):
+            exact = given.double()
+            pairs = (
+                (function(given), function(exact, variant="diagonal_loop")),
+                (torch_impl.marginals(function, given), torch.func.grad(function)(exact, variant="diagonal_loop")),
+                (torch_impl.hessian_vector_product(function, given, given), None),
+            )
+            for own, wanted in pairs:
+                assert own.dtype == given.dtype
+                if wanted is not None:
+                    torch.testing.assert_close(own.double(), wanted, rtol=error, atol=error)
