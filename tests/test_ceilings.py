@@ -62,6 +62,13 @@ def test_ceilings_are_told_of_an_accelerator_and_of_nothing_else():
         assert "ceilings" not in text and "accelerator" not in text
 
 
+def test_threads_that_a_framework_has_bound_elsewhere_are_told():
+    made = on_gpu(gpu_case())
+    assert not any("threads" in text for text in notes(made))
+    made.environment["frameworks"]["jax"]["threads_elsewhere"] = True
+    assert "JAX: some of its threads do not keep to the cores of the run" in list(notes(made))
+
+
 def test_the_table_of_an_accelerator_has_two_more_columns():
     made = on_gpu(gpu_case(on_device=[5e-5]), gpu_case("torch"))
     lines = report(made).splitlines()

@@ -14,6 +14,8 @@ import pytest
 
 from shared.bench import machine as machine_module
 from shared.bench.machine import best_rate, every_thread_is_on, machine, speed_check, stream_bandwidth, usable_cores
+from shared.bench.plan import Settings
+from shared.bench.workers import _placement_problem
 
 ROOT = Path(__file__).parents[1]
 with_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system keeps no thread to cores")
@@ -125,3 +127,19 @@ def test_the_best_of_a_few_rates_counts():
     seconds = iter([4.0, 2.0, 8.0, 0.5, 1.0])
     assert best_rate(lambda: next(seconds), 10.0) == 20.0
     assert next(seconds, None) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "own", "text"),
+    [
+        ("cpu", {}, None),
+        ("cpu", {"threads_elsewhere": True}, "does not keep to the cores"),
+        ("cuda", {"threads_elsewhere": True}, None),
+        ("cuda", {"cores": [], "threads_elsewhere": True}, "does not keep to the cores"),
+        ("cuda", {"threads": 7}, "was given 1 threads and uses 7"),
+    ],
+)
+def test_where_a_worker_runs_is_asked_of_its_threads_on_a_cpu_alone(device: str, own: dict, text: str | None):
+    said = {"environment": {"cores": usable_cores()[:1], "threads": 1} | own}
+    found = _placement_problem(said, Settings(problem="smith_waterman", device=device, threads=1))
+    assert found is None if text is None else text in (found or "")

@@ -52,11 +52,11 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, memory: fl
     cores = usable_cores()
     # the framework has work to do once, so that the threads that it starts can be looked at
     backend.wait(backend.to_device(np.zeros(2**16, np.float32), device) + 1)
+    elsewhere = {} if every_thread_is_on(cores) else {"threads_elsewhere": True}
     send(
         event="hello",
         abilities={name: able.as_json() for name, able in abilities.items()},
-        environment=backend.environment(device)
-        | {"threads": used, "cores": cores, "threads_elsewhere": not every_thread_is_on(cores)},
+        environment=backend.environment(device) | {"threads": used, "cores": cores} | elsewhere,
         peak_only_rises=backend.peak_only_rises,
     )
     autos = {name: able.auto for name, able in abilities.items()}

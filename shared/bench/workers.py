@@ -186,7 +186,7 @@ def _placement_problem(hello: dict[str, Any], settings: Settings) -> str | None:
     """What is wrong with where the worker runs, by its own account after the framework was imported."""
     own, wanted = hello["environment"], usable_cores()[: settings.threads]
     # for a GPU a framework may bind threads of its own to all cores beside it; they wait, and compute nothing
-    keeps = not own["threads_elsewhere"] or settings.device != "cpu"
+    keeps = not own.get("threads_elsewhere") or settings.device != "cpu"
     if hasattr(os, "sched_setaffinity") and (own["cores"] != wanted or not keeps):
         return (
             f"does not keep to the cores {wanted}: its process has {own['cores']}, or some of its threads have others"
