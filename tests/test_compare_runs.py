@@ -107,6 +107,8 @@ def test_the_json_says_where_and_what_ran(both: Run):
     environment = both.json["environment"]
     assert {"cpu", "system", "python", "numpy", "git_commit"} <= set(environment)
     assert environment["frameworks"]["jax"]["jax"] and environment["frameworks"]["torch"]["torch"]
+    # the first start: inductor takes seconds for that, and milliseconds for a second
+    assert environment["frameworks"]["torch"]["compiler_start_seconds"] > 0.5
     assert both.json["command"].startswith("python compare.py --input random --size 6x7")
     assert both.json["settings"]["size"] == [6, 7]
     assert both.json["inputs"]["batch"]["shape"] == [3, 6, 7]

@@ -129,6 +129,9 @@ def _hand_over(going: Going, inputs: dict[str, Inputs], folder: Path) -> None:
 def _look_at_machine(going: Going, cases: list[Case]) -> None:
     """What the machine can do at most, and what the start of each compiler takes."""
     environment = going.record.environment
+    # first: whatever else is asked of a worker starts its compiler, if it has one to start
+    for framework, seconds in going.start_compilers([case for case in cases if case.side < 2]).items():
+        environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)
     seats = {case.seat: case for case in cases if case.side < 2}.values()
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (going.settings.device != "cpu" or rate == BANDWIDTH):
@@ -136,8 +139,6 @@ def _look_at_machine(going: Going, cases: list[Case]) -> None:
             asked = seats if going.settings.device != "cpu" else cases[:1]
             replies = [going.ask_worker(case, command, PATIENCE_SECONDS) for case in asked]
             environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
-    for framework, seconds in going.start_compilers([case for case in cases if case.side < 2]).items():
-        environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)
 
 
 def _time_reference(going: Going, inputs: dict[str, Inputs]) -> None:
