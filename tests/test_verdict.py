@@ -258,6 +258,14 @@ def test_a_gain_that_is_not_sure_makes_no_break_even():
     assert price(*one_round)["break-even"] == FROM_THE_FIRST
 
 
+def test_who_overtakes_is_seen_in_the_rounds_that_both_were_in_as_the_verdict_sees_it():
+    cheap = right(case("jax", "vmap"), 1.0, 1.0, 1.0, workers=4)
+    # its other rounds were slow ones, which the first was spared
+    dear = right(case("torch", "vmap"), 0.8, 0.8, 0.8, 2.0, 2.0, 2.0, 2.0, workers=4, cold=5.0)
+    assert dear.time.value > cheap.time.value
+    assert "from then on PyTorch vmap" in price(cheap, dear)["break-even"]
+
+
 def test_without_a_gain_that_is_not_sure_the_number_is_that_of_the_two_that_are_named():
     # the unsure one lies between: cheapest for a while, if its median were to be believed
     cheap = replace(of("jax", [[10.0] * 3] * 4, "diagonal_loop"), cold=Compilation(1.0))

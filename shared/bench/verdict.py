@@ -1,6 +1,7 @@
 """The decision: for each input and pass, which framework was faster, by how much, how sure, and at what price."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shared.bench.plan import FRAMEWORKS, Case
@@ -119,7 +120,7 @@ class Verdict:
         known = [result for result in self.others if result.cold is not None]
         if len(known) < 2:
             return ""
-        order = [known[index] for _, index in cheapest_by_calls([result.cost for result in known])]
+        order = [known[index] for _, index in cheapest_by_calls(_costs(known))]
         steps = [order[0]]
         overtakes: list[Estimate] = []  # of each step but the last, up to which call it takes the least
         for result in order[1:]:
@@ -150,6 +151,16 @@ class Verdict:
         peaks = ", ".join(f"{_name(r)} {size(r.peak_bytes)}" for r in known)
         sizes = f"; input {size(known[0].input_bytes)}, output {size(known[0].output_bytes)}"
         return f"peak memory of a call: {peaks}{sizes if known[0].input_bytes is not None else ''}."
+
+
+def _costs(results: Sequence[Result]) -> list[Cost]:
+    """What calls take, by the ratios to one of them, as the verdict has them: medians of their own may lie otherwise."""
+    base = min(results, key=lambda result: result.cost.each)
+    ratios = [time_ratio(base.blocks, result.blocks) for result in results]
+    return [
+        result.cost if ratio is None else Cost(result.cost.first, base.cost.each / ratio.value)
+        for result, ratio in zip(results, ratios, strict=True)
+    ]
 
 
 def _overtakes(dearer: Result, cheaper: Result, factor: float) -> float:

@@ -43,7 +43,7 @@ def small(call: native.Call) -> Given:
     return Given(*(array[[0, 4]] for array in whole))  # a full one and a partial one
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("problem", ["smith_waterman_affine", "needleman_wunsch"])
 def test_jax_gives_what_pytorch_gives_to_the_last_bit(problem: str):
     call = native.call_of(problem, PROBLEMS[problem].options[0])
     arrays = given(ragged(9, 3, problem=problem), "float32")

@@ -1,5 +1,6 @@
 """Tests of the GPU's, as far as a CPU that is taken for one can go: public functions, passes, transforms, the gate."""
 
+import itertools
 from typing import Any
 
 import kernel_calls  # noqa: F401 - it puts the kernels behind both frameworks' calls
@@ -17,7 +18,6 @@ from torch_impl.kernels import calls, plain_calls
 from torch_impl.kernels import fused as torch_fused
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
-EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +39,14 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_cuda, "fastest_variant", lambda _: "")  # one option: the kernels themselves are shown all
 
 
-@EVERY
+@pytest.mark.parametrize(
+    ("problem", "pass_name"),
+    [
+        *itertools.product(PROBLEMS, ["score", "marginals"]),
+        *itertools.product(["smith_waterman", "smith_waterman_affine"], ["hvp"]),
+    ],
+)
 @BOTH
-@pytest.mark.parametrize("pass_name", ["score", "marginals", "hvp"])
 def test_public_functions_give_the_reference(framework: str, problem: str, pass_name: str):
     test_cuda.test_a_gpu_gives_the_reference(framework, problem, "fused", pass_name, "float32")
 

@@ -82,11 +82,11 @@ def fused(
     values = _values(parameters, similarity, batch)
     if lengths is None:
         sizes = torch.empty((0, 2), dtype=torch.int32, device=similarity.device)  # none: whole matrices
-    else:
-        here = isinstance(lengths, Tensor) and lengths.device == similarity.device
-        # kernels for GPUs are compiled for each type
-        own_type = torch.int32 if str(getattr(lengths, "dtype", "")) in ("int32", "torch.int32") else torch.int64
-        sizes = lengths if here else _tensor(lengths, own_type, similarity.device)
+    elif isinstance(lengths, Tensor) and lengths.device == similarity.device:
+        sizes = lengths
+    else:  # kernels for GPUs are compiled for each type: 32 bits stay what they are, as in JAX
+        is_narrow = str(getattr(lengths, "dtype", "")).removeprefix("torch.") == "int32"
+        sizes = _tensor(lengths, torch.int32 if is_narrow else torch.int64, similarity.device)
     if not batch:
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
     kind, flags = native.call_of(function_name, options)
