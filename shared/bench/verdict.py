@@ -154,7 +154,7 @@ class Verdict:
 
 
 def _costs(results: Sequence[Result]) -> list[Cost]:
-    """What calls take, by the ratios to one of them, as the verdict has them: medians of their own may lie otherwise."""
+    """What calls take, by their ratios to one of them, as the verdict has it: own medians may say otherwise."""
     base = min(results, key=lambda result: result.cost.each)
     ratios = [time_ratio(base.blocks, result.blocks) for result in results]
     return [
