@@ -2,10 +2,10 @@
 
     python -m shared.bench.cuda_check [--folder results]
 
-Each step has its seconds; one that needs more is interrupted, as by Ctrl-C, and keeps what it has; so is the one at
-work when Ctrl-C ends it all. Files are named
-after the GPU: NAME.json and NAME.txt of the comparison, NAME-scan of the frameworks' own loops, NAME-hvp of second
-derivatives, NAME-sweep of sizes, NAME-command-buffers of JAX's loops as CUDA graphs, and NAME.html with all of them.
+Each step has its seconds; one that needs more is interrupted and keeps what it has. Ctrl-C interrupts the step at work,
+leaves out the others, and makes the page of what there is. Files are named after the GPU: NAME.json and NAME.txt of the
+comparison, NAME-scan of the frameworks' own loops, NAME-hvp of second derivatives, NAME-sweep of sizes,
+NAME-command-buffers of JAX's loops as CUDA graphs, and NAME.html with all of them.
 """
 
 import argparse

@@ -185,17 +185,12 @@ class Worker:
 def _placement_problem(hello: dict[str, Any], settings: Settings) -> str | None:
     """What is wrong with where the worker runs, by its own account after the framework was imported."""
     own, wanted = hello["environment"], usable_cores()[: settings.threads]
+    cores, used = own["cores"], own["threads"]
     # for a GPU a framework may bind threads of its own to all cores beside it; they wait, and compute nothing
-    keeps = not own.get("threads_elsewhere") or settings.device != "cpu"
-    if hasattr(os, "sched_setaffinity") and (own["cores"] != wanted or not keeps):
-        return (
-            f"does not keep to the cores {wanted}: its process has {own['cores']}, or some of its threads have others"
-        )
-    return (
-        None
-        if own["threads"] == settings.threads
-        else f"was given {settings.threads} threads and uses {own['threads']}"
-    )
+    strays = own.get("threads_elsewhere") and settings.device == "cpu"
+    if hasattr(os, "sched_setaffinity") and (cores != wanted or strays):
+        return f"does not keep to the cores {wanted}: its process has {cores}, or some of its threads have others"
+    return None if used == settings.threads else f"was given {settings.threads} threads and uses {used}"
 
 
 def _out_of_memory_kills() -> int | None:

@@ -62,8 +62,8 @@ def backward_kernel(
     flows: tl.constexpr = 2 * states if tangents else states
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, _valid, given = constants(kind, penalize_turns, values, t_values, pair, real)
-    # not by a function of its own: PyTorch's compiler would take what a function is given for what it may write to,
-    # as soon as its result becomes part of an address
+    # loaded here: of a function that is given a pointer and whose result becomes part of an address, PyTorch's compiler
+    # believes that it writes there
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)

@@ -50,8 +50,8 @@ def forward_kernel(
     count: tl.constexpr = 3 * states if tangents else 2 * states
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, valid, given = constants(kind, penalize_turns, values, t_values, pair, real)
-    # not by a function of its own: PyTorch's compiler would take what a function is given for what it may write to,
-    # as soon as its result becomes part of an address
+    # loaded here: of a function that is given a pointer and whose result becomes part of an address, PyTorch's compiler
+    # believes that it writes there
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
