@@ -92,8 +92,8 @@ def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
 
 
-# free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
 EVERY_CALL = ("score", "gradients", "gradients with values", "tangents")
+# free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
 COMPILED = [
     ("smith_waterman", 80, NARROW, EVERY_CALL),
     ("smith_waterman", 90, NARROW, EVERY_CALL),

@@ -1,5 +1,6 @@
 """Arguments of the public functions in PyTorch: what the host can see of them, and how they become clean tensors."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,13 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
     return torch.tensor(value, dtype=dtype, device=device)
 
 
+def vector_of(numbers: Sequence[float], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Python's numbers as a tensor here, without waiting for the device."""
+    if device.type == "cpu":
+        return torch.tensor(numbers, dtype=dtype, device=device)
+    return torch.stack([_tensor(number, dtype, device) for number in numbers])
+
+
 def from_numpy(array: np.ndarray) -> torch.Tensor:
     """A copy: NumPy's array may be read-only or run backwards. PyTorch does not know NumPy's bfloat16."""
     if str(array.dtype) == "bfloat16":
@@ -72,10 +80,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype, batch, (rows, cols) = s.dtype, s.shape[:-2], s.shape[-2:]
     s = s.to(torch.promote_types(s.dtype, torch.float32))
-    if s.device.type == "cpu":
-        full = torch.tensor([rows, cols], device=s.device)
-    else:
-        full = torch.stack([_tensor(size, torch.int64, s.device) for size in (rows, cols)])
+    full = vector_of((rows, cols), torch.int64, s.device)
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
     sizes = sizes.expand(*batch, 2)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from shared import cuda, native
-from torch_impl.arguments import _tensor
+from torch_impl.arguments import _tensor, vector_of
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.kernels import calls
 from torch_impl.kernels.calls import Tensor
@@ -114,17 +114,11 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tens
     if like.device.type == "cuda" and nothing_at_work() and not torch.cuda.is_current_stream_capturing():
         stream = torch.cuda.current_stream(like.device).cuda_stream
         return _kept_numbers(numbers, like.dtype, like.device, stream).expand(*batch, -1)
-    return _numbers(numbers, like.dtype, like.device).expand(*batch, -1)
-
-
-def _numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    if device.type == "cpu":
-        return torch.tensor(numbers, dtype=dtype, device=device)
-    return torch.stack([_tensor(number, dtype, device) for number in numbers])
+    return vector_of(numbers, like.dtype, like.device).expand(*batch, -1)
 
 
 @functools.lru_cache(maxsize=64)
 def _kept_numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
     """Of a stream of its own, which has written them before anything on it reads them."""
     with torch.inference_mode(False):
-        return _numbers(numbers, dtype, device)
+        return vector_of(numbers, dtype, device)

@@ -81,11 +81,7 @@ def exponentials(values: Tensor, rounds: int) -> Tensor:
     buffers = {"values": values, "results": torch.empty_like(values)}
     (launch,) = program.launches
     with _on(values):
-        KERNELS[launch.kernel.name][(launch.grid,)](
-            *(buffers.get(argument, argument) for argument in launch.arguments),  # pyright: ignore[reportCallIssue]
-            **dict(launch.kernel.constants),
-            num_warps=launch.kernel.warps,
-        )
+        _launch(KERNELS[launch.kernel.name], launch, buffers)
     return buffers["results"]
 
 
@@ -117,7 +113,7 @@ def _run(program: Program, given: dict[str, Tensor]) -> dict[str, Tensor]:
     if like.shape[0]:
         with _on(like):
             for launch in program.launches:
-                _launch(launch, buffers)
+                _launch(wrap_triton(KERNELS[launch.kernel.name]), launch, buffers)
     return buffers
 
 
@@ -126,9 +122,8 @@ def _on(like: Tensor) -> Any:
     return torch.cuda.device(like.device) if like.is_cuda else contextlib.nullcontext()
 
 
-def _launch(launch: Launch, buffers: dict[str, Tensor]) -> None:
+def _launch(kernel: Any, launch: Launch, buffers: dict[str, Tensor]) -> None:
     arguments = (buffers[argument] if isinstance(argument, str) else argument for argument in launch.arguments)
-    kernel = wrap_triton(KERNELS[launch.kernel.name])
     kernel[(launch.grid,)](*arguments, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
 
 
