@@ -5,9 +5,11 @@
 Scores keep the unit of the matrix (BLOSUM62 counts half-bits). A batch is as large as its longest sequences;
 beyond the lengths of a pair its similarity is zero.
 
-Whatever is wrong with a file or a name is told in one line, as a SequenceError.
+Whatever is wrong with a file or a name is told in one line, as a SequenceError. Biopython reads both; it is imported
+when a file or a name is, so that whoever brings their own matrices can do without it.
 """
 
+import importlib
 import io
 import math
 import os
@@ -16,11 +18,9 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from Bio import SeqIO
-from Bio.Align import substitution_matrices
 from numpy.typing import NDArray
 
 from shared.host import available_bytes
@@ -76,7 +76,7 @@ def read_fasta(path: str | os.PathLike[str]) -> list[Record]:
         raise SequenceError(f"{_file(path)}: expected '>' and a name first, got {_quoted(lines[0])}")
     # Biopython refuses blank lines before the first record, but they are gone.
     fasta = "\n".join(line if line.startswith(">") else line.translate(_HIDE_BLANKS) for line in lines)
-    parsed = SeqIO.parse(io.StringIO(fasta), "fasta")
+    parsed = _biopython("Bio.SeqIO").parse(io.StringIO(fasta), "fasta")
     # str(seq) would fail on anything outside ASCII.
     records = [
         _checked_record(path, number, entry.id or "", bytes(entry.seq).decode()) for number, entry in enumerate(parsed)
@@ -91,7 +91,7 @@ def matrix_names() -> tuple[str, ...]:
     """Names of Biopython's matrices over single letters, sorted; SCHNEIDER, which scores codons, is left out."""
     return tuple(
         name
-        for name in sorted(substitution_matrices.load())
+        for name in sorted(_biopython("Bio.Align.substitution_matrices").load())
         if all(len(letter) == 1 for letter in _load(name).alphabet)
     )
 
@@ -157,10 +157,16 @@ def pair_batch(
     return similarity, lengths
 
 
-def _load(name: str) -> substitution_matrices.Array:
-    table = substitution_matrices.load(name)
-    assert isinstance(table, substitution_matrices.Array)  # a list of names comes only where no name is given
-    return table
+def _load(name: str) -> Any:
+    return _biopython("Bio.Align.substitution_matrices").load(name)
+
+
+def _biopython(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        text = f"FASTA files and substitution matrices are read by Biopython: pip install biopython ({error})"
+        raise SequenceError(text) from None
 
 
 def _read_text(path: str | os.PathLike[str]) -> str:

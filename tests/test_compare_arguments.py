@@ -27,7 +27,10 @@ UNKNOWN = {
         f"unknown variant 'fastest' of smith_waterman; known: {', '.join(variant_names('smith_waterman'))}, auto",
     ),
     "pass": ("--pass=hessian", "unknown pass 'hessian' of smith_waterman; known: score, marginals, hvp"),
-    "matrix": ("--matrix=BLOSUM63", f"unknown matrix 'BLOSUM63'; known: {', '.join(matrix_names())}"),
+    "matrix": (
+        "--matrix=BLOSUM63",
+        f"expected a substitution matrix out of {', '.join(matrix_names())}, got 'BLOSUM63'",
+    ),
     "end": ("--end=both", "unknown end 'both'; known: any, match"),
     "dtype": ("--dtype=float16", "unknown dtype 'float16'; known: float32, float64"),
 }

@@ -250,12 +250,18 @@ def test_few_pairs_are_walked_in_wide_strips():
 
 
 class _Driver:
-    """What PyTorch asks of Triton's driver while it traces."""
+    """What PyTorch asks of Triton's driver while it traces, and Triton's launcher while it compiles."""
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
 
         return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
 
 
 @pytest.fixture
@@ -313,3 +319,23 @@ def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_length
     assert not any("triton" in target for target, _ in backward)
     assert not any("copy_" in target for graph in (forward, backward) for target, _ in graph)
     assert not leaves[0].detach().any()
+
+
+@pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
+def test_pytorch_finds_on_disk_what_jax_has_compiled(tmp_path: Path):
+    """Triton's launcher, which PyTorch's calls go through, names what it compiles by more than its source."""
+    from shared.cuda.kernels import KERNELS
+    from shared.cuda.machine_code import machine_code
+
+    machine_code.cache_clear()
+    (launch,) = programs("free_gap", "float32", NARROW)["score"].launches
+    compiled = machine_code(launch.kernel, 90)
+    buffers = {name: torch.empty(1) for name in launch.arguments if isinstance(name, str)}
+    buffers["lengths"] = torch.empty(1, dtype=torch.int32)
+    arguments = [buffers.get(argument, argument) for argument in launch.arguments]
+    kernel = KERNELS[launch.kernel.name]
+    kernel.device_caches.clear()
+    found = kernel.warmup(*arguments, grid=(1,), **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
+    kernel.device_caches.clear()
+    assert found.hash == compiled.hash
+    assert len(list(tmp_path.rglob("*.cubin"))) == 1

@@ -21,6 +21,7 @@ import numpy as np
 from jax_impl.batches import of_any_batch
 from shared import native
 from shared.cuda.programs import (
+    EXPONENTIALS_IN_A_ROUND,
     Kernel,
     Layout,
     Program,
@@ -75,9 +76,9 @@ def tangents(
     return t_scores, t_d_similarity, tuple(rest)
 
 
-def exponentials(values: Array, rounds: int) -> Array:
-    """16 exponentials in each round of as many numbers, a multiple of 1024."""
-    program = exponentials_program(str(values.dtype), len(values), rounds)
+def exponentials(values: Array, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Array:
+    """values after x -> 2^-x, `each` times in each of the rounds; as many numbers as a multiple of 1024."""
+    program = exponentials_program(str(values.dtype), len(values), rounds, each)
     return _run(program, {"values": values})["results"]
 
 

@@ -21,7 +21,7 @@ from shared.bench.plan import FRAMEWORKS, Settings
 from shared.bench.schedule import LEAST_WORKERS
 from shared.problems import PROBLEMS
 from shared.problems.problem import Argument
-from shared.sequences import matrix_names
+from shared.sequences import SequenceError, substitution_matrix
 from shared.variants import variant_names
 
 # what --sweep without sizes stands for
@@ -286,8 +286,11 @@ def _sequences(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     if options.matrix and input_name == "random":
         parser.error("--matrix goes with sequences, not with --input random")
     matrix = options.matrix or Settings.matrix
-    if matrix.upper() not in matrix_names():
-        parser.error(f"unknown matrix {matrix!r}; known: {', '.join(matrix_names())}")
+    if input_name != "random":
+        try:
+            substitution_matrix(matrix)
+        except SequenceError as error:
+            parser.error(str(error))
     return input_name, matrix
 
 

@@ -110,9 +110,9 @@ def tangents_program(
 _NUMBERS, EXPONENTIALS_IN_A_ROUND = 1024, 16
 
 
-def exponentials_program(dtype: str, count: int, rounds: int) -> Program:
-    """As many numbers as `values` has, a multiple of 1024; of each, 16 exponentials in a round, one of the other."""
-    kernel = Kernel("exponentials_kernel", dtype, (("lanes", _NUMBERS), ("each", EXPONENTIALS_IN_A_ROUND)), 4)
+def exponentials_program(dtype: str, count: int, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Program:
+    """`count` numbers, a multiple of 1024; of each so many exponentials in a round, one of the other."""
+    kernel = Kernel("exponentials_kernel", dtype, (("lanes", _NUMBERS), ("each", each)), 4)
     launch = Launch(kernel, count // _NUMBERS, ("values", "results", rounds), (False, False, False))
     return Program((launch,), {"results": (count,)}, {})
 

@@ -13,6 +13,7 @@ from torch.library import register_vmap, triton_op, wrap_triton
 
 from shared.cuda.kernels import KERNELS
 from shared.cuda.programs import (
+    EXPONENTIALS_IN_A_ROUND,
     Launch,
     Layout,
     Program,
@@ -75,9 +76,9 @@ def forget_compiled() -> None:
         getattr(kernel, "device_caches", {}).clear()  # the interpreter has none
 
 
-def exponentials(values: Tensor, rounds: int) -> Tensor:
-    """16 exponentials in each round of as many numbers, a multiple of 1024."""
-    program = exponentials_program(_DTYPES[values.dtype], len(values), rounds)
+def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Tensor:
+    """values after x -> 2^-x, `each` times in each of the rounds; as many numbers as a multiple of 1024."""
+    program = exponentials_program(_DTYPES[values.dtype], len(values), rounds, each)
     buffers = {"values": values, "results": torch.empty_like(values)}
     (launch,) = program.launches
     with _on(values):

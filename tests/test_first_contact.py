@@ -1,0 +1,252 @@
+"""tools/first_contact.py without a GPU: what it does with a driver that knows one, and with frameworks that are told
+that the CPU is one. That the steps themselves are right on a GPU only a GPU can show."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from command_line import ROOT, environment, plant
+from frameworks import FRAMEWORKS
+
+from shared.cuda.programs import Program
+from tools import first_contact_programs as programs
+from tools import first_contact_steps as steps
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="the pretended driver is C"),
+]
+
+DRIVER = """
+#include <string.h>
+int cuInit(unsigned flags) { return INIT; }
+int cuDeviceGetCount(int *count) { return *count = 1, 0; }
+int cuDeviceGetName(char *name, int length, int device) { return strncpy(name, "Pretended 9000", length), 0; }
+int cuDeviceGetAttribute(int *value, int which, int device) { return *value = which == 75 ? 9 : 0, 0; }
+int cuDriverGetVersion(int *version) { return *version = 13000, 0; }
+"""
+
+# fewer cases, on a CPU; PyTorch's free_gap is wrong, JAX's process dies of its own, and there is no Biopython
+PRETENDED = """
+def pretend(backend):
+    name, real = backend.NAME, {key: getattr(backend, key) for key in dir(backend)}
+    backend.device_problem = lambda device: None
+    backend.to_device = lambda array, device: real["to_device"](array, "cpu")
+    backend.environment = lambda device: real["environment"]("cpu")
+    backend.flush = backend.release = lambda device: None
+    backend.device_seconds = lambda launch, device: backend.wait(launch()) is None or 1e-3
+
+    def function(problem, *others, **more):
+        score = real["function"](problem, *others, **more)
+
+        def wrong(similarity, *arguments, **parameters):
+            is_given = "float32" in str(similarity.dtype)  # what it is compared with is computed in float64
+            if name == "jax" and is_given:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return (1.01 if is_given else 1) * score(similarity, *arguments, **parameters)
+
+        return wrong if problem == "free_gap" else score
+
+    backend.function, backend.ready = function, ("vmap", "wavefront", "fused")
+
+
+def exponentials(calls):
+    calls.exponentials = lambda values, rounds, each: 2.0 ** -values
+
+
+def fewer(steps):
+    steps.FUNCTIONS, steps.DTYPES, steps.SHAPES = ("smith_waterman", "free_gap"), ("float32",), ((3, 1, 7), (5, 32, 17))
+    steps.BATCHES = steps.BATCHES[1:]
+
+
+def absent(module):
+    raise ImportError("No module named 'Bio'")
+
+
+PATCHES = {
+    "jax_impl.backend": pretend,
+    "torch_impl.backend": pretend,
+    "jax_impl.kernels.triton_calls": exponentials,
+    "torch_impl.kernels.triton_calls": exponentials,
+    "tools.first_contact_steps": fewer,
+    "Bio": absent,
+}
+"""
+
+
+def driver(folder: Path, init: int = 0) -> Path:
+    """A folder with a CUDA driver that has one device and can do nothing."""
+    (source := folder / "driver.c").write_text(DRIVER)
+    command = ["g++", "-x", "c", "-shared", "-fPIC", f"-DINIT={init}", "-o", str(folder / "libcuda.so.1"), str(source)]
+    subprocess.run(command, check=True)
+    return folder
+
+
+def tool(folder: Path, name: str, text: str) -> None:
+    (path := folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def command(folder: Path) -> tuple[list[str], dict[str, str]]:
+    own = environment(folder) | {"LD_LIBRARY_PATH": str(folder), "PATH": f"{folder}:{os.environ['PATH']}"}
+    return [sys.executable, str(ROOT / "tools/first_contact.py"), "--out", str(folder / "out")], own
+
+
+class Run:
+    """What came of it."""
+
+    def __init__(self, folder: Path) -> None:
+        arguments, own = command(driver(plant(folder, PRETENDED)))
+        tool(folder, "compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'")
+        tool(folder, "ncu", "echo forward_kernel; exit 3")
+        done = subprocess.run(arguments, env=own, cwd=folder, capture_output=True, text=True, timeout=280)
+        self.code, self.out, self.err = done.returncode, done.stdout.splitlines(), done.stderr
+        self.files = sorted(path.name for path in (folder / "out").iterdir())
+        lines = (folder / "out/first-contact.jsonl").read_text().splitlines()
+        self.steps: dict[str, dict[str, Any]] = {line["step"]: line for line in map(json.loads, lines)}
+        with tarfile.open(folder / "out/first-contact.tar.gz") as tar:
+            self.kept = sorted(tar.getnames())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return Run(tmp_path_factory.mktemp("contact"))
+
+
+def test_a_step_that_fails_does_not_stop_the_next_and_the_last_line_names_it(run: Run):
+    failed = [name for name, step in run.steps.items() if step["status"] != "ok"]
+    of_free_gap = [
+        f"{own} fused free_gap {name} float32" for own in FRAMEWORKS for name in ("score", "marginals", "hvp")
+    ]
+    of_graphs = ["torch cuda_graph marginals", "torch time cuda_graph score 100x150"]
+    assert sorted(failed) == sorted([*of_free_gap, *of_graphs, "ncu"]), run.err
+    assert run.code == 1
+    named = run.out[-1].partition("FAILED: ")[2].split(", ")
+    assert run.out[-1].startswith("first contact with Pretended 9000, ") and sorted(named) == sorted(failed)
+
+
+def test_every_step_says_why_it_failed(run: Run):
+    assert "score off by" in run.steps["torch fused free_gap score float32"]["reason"]
+    assert run.steps["jax fused free_gap hvp float32"]["reason"] == "its process ended with SIGKILL; see jax.log"
+    assert run.steps["ncu"]["reason"] == "exit code 3: forward_kernel; see ncu.log"
+
+
+def test_each_framework_is_asked_for_everything(run: Run):
+    for own in FRAMEWORKS:
+        assert run.steps[f"{own} start"]["status"] == "ok"
+        assert run.steps[f"{own} ex2 of whole numbers"]["float32"]["largest_is_inf"]
+        errors = run.steps[f"{own} fused smith_waterman hvp float32"]["worst_of_what_is_allowed"]
+        assert errors.keys() == {"3x1x7", "5x32x17"} and all(0 <= error < 0.5 for error in errors.values())
+        for variant in ("wavefront", "vmap"):
+            assert run.steps[f"{own} {variant} marginals"]["status"] == "ok"
+            assert run.steps[f"{own} time {variant} score 100x150"]["gcups"] > 0
+        for name in ("score", "marginals", "hvp"):
+            step = run.steps[f"{own} time fused {name} 100x150"]
+            assert len(step["device_seconds"]) == len(step["wall_seconds"]) == 5
+
+
+def test_machine_code_is_compiled_and_the_sanitizer_heard(run: Run):
+    assert run.steps["compile all kernels"]["failed"] == 0 < run.steps["compile all kernels"]["kernels"]
+    assert run.steps["compute-sanitizer memcheck"]["said"] == "========= ERROR SUMMARY: 0 errors"
+    assert run.steps["machine"]["gpu"] == {"name": "Pretended 9000", "capability": 90, "cuda": 13000, "devices": 1}
+
+
+def test_everything_is_in_one_archive(run: Run):
+    assert run.files == ["first-contact.jsonl", "first-contact.tar.gz"]
+    logs = {"compile", "jax", "torch", "memcheck", "racecheck", "ncu"}
+    assert {f"first-contact/{name}.log" for name in logs} | {"first-contact/first-contact.jsonl"} <= set(run.kept)
+    assert len(run.out) == len(run.steps) + 1
+
+
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path):
+    arguments, own = command(driver(plant(tmp_path, PRETENDED)))
+    tool(tmp_path, "nvidia-smi", f"echo $$ > {tmp_path}/number; exec sleep 60")
+    with subprocess.Popen(arguments, env=own, stdout=subprocess.PIPE, text=True, process_group=0) as process:
+        while not (number := tmp_path / "number").exists() or not number.read_text():
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert re.search(r"first contact with Pretended 9000, \d+ s, interrupted: ", out)
+    assert (tmp_path / "out/first-contact.tar.gz").exists()
+    status = Path("/proc", number.read_text().strip(), "stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+@pytest.mark.parametrize("init", [None, 100])
+def test_without_a_gpu_there_is_one_line(init: int | None, tmp_path: Path):
+    arguments, own = command(tmp_path if init is None else driver(tmp_path, init))
+    done = subprocess.run(arguments, env=own, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "no CUDA device: libcuda.so.1 knows none\n"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_what_is_compiled_before_is_what_the_steps_launch(framework: str, monkeypatch: pytest.MonkeyPatch):
+    import jax_impl.alignment
+    import jax_impl.kernels.triton_calls as jax_calls
+    import torch_impl.alignment
+    import torch_impl.kernels.triton_calls as torch_calls
+    from torch_impl.kernels import fused, plain_calls
+
+    launched = set()
+
+    def note(program: Program, given: dict[str, Any]) -> dict[str, Any]:
+        launched.update(launch.kernel for launch in program.launches)
+        if framework == "torch":
+            return {name: torch.zeros(shape, dtype=given["values"].dtype) for name, shape in program.results.items()}
+        import jax.numpy as jnp
+
+        return {name: jnp.zeros(shape, given["values"].dtype) for name, shape in program.results.items()}
+
+    for module in (fused, torch_impl.alignment):
+        monkeypatch.setattr(module, "is_on_gpu", lambda own: isinstance(own, torch.Tensor))
+    monkeypatch.setattr(plain_calls, "is_plain", lambda *_: False)
+    monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
+    monkeypatch.setattr({"jax": jax_calls, "torch": torch_calls}[framework], "_run", note)
+    own = steps.Steps(framework)
+    for problem in steps.FUNCTIONS:
+        for dtype in steps.DTYPES:
+            for pass_name in steps.PASSES:
+                for shape in steps.SHAPES:
+                    own._computed("cpu", problem, "fused", pass_name, dtype, *steps.ragged(problem, *shape))
+    wanted = {kernel for kernel in programs.kernels() if kernel.name != "exponentials_kernel"}
+    assert launched == wanted
+
+
+def test_the_shapes_are_of_both_layouts_and_have_more_than_one_strip():
+    layouts = {programs.layout_of(*shape[:2]) for shape in steps.SHAPES}
+    assert layouts == {programs.NARROW, programs.WIDE}
+    for layout in layouts:
+        assert any(programs.layout_of(*shape[:2]) == layout and shape[1] > layout.lanes for shape in steps.SHAPES)
+
+
+def test_an_inexact_power_of_2_and_a_wrong_result_are_seen(monkeypatch: pytest.MonkeyPatch):
+    own = steps.Steps("torch")
+
+    def inexact(values: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            powers = np.ldexp(np.ones((), values.dtype), -values.astype(int))
+        return np.where(values == 3, np.nextafter(powers, powers.dtype.type(1)), powers)
+
+    monkeypatch.setattr(own, "_exponentials", inexact)
+    with pytest.raises(AssertionError, match=r"float32: 2 \*\* -3 is .*, 1 are not exact"):
+        own.ex2()
+    arrays = steps.ragged("free_gap", 3, 5, 4)
+    right = own._computed("cpu", "free_gap", "fused", "score", "float64", *arrays)
+    assert steps.worst_error("free_gap", "score", "float64", right, {"score": right}, arrays) == 0
+    with pytest.raises(AssertionError, match="score off by"):
+        steps.worst_error("free_gap", "score", "float64", right * 1.001, {"score": right}, arrays)

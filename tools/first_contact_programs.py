@@ -1,0 +1,103 @@
+"""Programs that tools/first_contact.py starts beside the steps.
+
+    python -m tools.first_contact_programs compile CAPABILITY   the machine code of all steps, on all cores
+    python -m tools.first_contact_programs sanitized            a few small launches, for compute-sanitizer
+    python -m tools.first_contact_programs profiled             two launches of each kernel on much work, for ncu
+
+The last two launch by PyTorch; JAX launches the same machine code.
+"""
+
+import functools
+import json
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from shared import native
+from shared.alignments import ALIGNMENTS
+from shared.cuda.programs import (
+    NARROW,
+    WIDE,
+    Kernel,
+    exponentials_program,
+    gradients_program,
+    layout_of,
+    score_program,
+    tangents_program,
+)
+from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, ragged
+
+
+def kernels() -> list[Kernel]:
+    """All that `fused` launches in the steps, and the smallest kernel."""
+    programs = [exponentials_program(dtype, 1024, 1, each=1) for dtype in DTYPES]
+    for name in FUNCTIONS:
+        for dtype in DTYPES:
+            for layout in {layout_of(pairs, rows) for pairs, rows, _ in SHAPES}:
+                given = native.call_of(name, ALIGNMENTS[name].options), dtype, (2, 9, 7)
+                programs += [
+                    score_program(*given, (63, 7), True, layout),
+                    gradients_program(*given, (63, 7), True, layout, False),
+                    tangents_program(*given, (63, 7, 63, 7), True, layout),
+                ]
+    return list(dict.fromkeys(launch.kernel for program in programs for launch in program.launches))
+
+
+def compile_all(capability: int) -> int:
+    """Into Triton's cache; a line for each kernel that could not be compiled, and one with their numbers."""
+    wanted, failed = kernels(), 0
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        for done in as_completed([pool.submit(_compile, kernel, capability) for kernel in wanted]):
+            if problem := done.result():
+                failed += 1
+                print(problem, flush=True)
+    print(json.dumps({"kernels": len(wanted), "failed": failed}), flush=True)
+    return min(1, failed)
+
+
+def _compile(kernel: Kernel, capability: int) -> str | None:
+    """What is wrong with it."""
+    try:
+        from shared.cuda.machine_code import machine_code  # here: it imports Triton
+
+        machine_code(kernel, capability)
+    except Exception as error:
+        return f"{kernel}: {type(error).__name__}: {error}"
+    return None
+
+
+def sanitized() -> None:
+    """Every pass in both layouts on matrices of several strips. What comes out is the steps' business."""
+    import torch
+
+    import torch_impl
+    import torch_impl.kernels.triton_calls as calls
+
+    for layout in (NARROW, WIDE):
+        calls.forced_layout = layout
+        for problem in ("smith_waterman", "smith_waterman_affine", "needleman_wunsch"):
+            similarity, lengths, vector = ragged(problem, 3, 2 * layout.lanes + 5, 11)
+            s, c = (torch.from_numpy(array).to(DEVICE) for array in (similarity, vector))
+            function = functools.partial(getattr(torch_impl, problem), variant="fused")
+            function(s, lengths)
+            torch_impl.marginals(function, s, lengths)
+            torch_impl.hessian_vector_product(function, s, c, lengths)
+    torch.cuda.synchronize()
+
+
+def profiled() -> None:
+    """Marginals, twice: each launches the forward and then the backward kernel."""
+    import torch
+
+    import torch_impl
+
+    s = torch.rand(1024, 512, 512, device=DEVICE)
+    lengths = torch.tensor([[512, 512]] * len(s), dtype=torch.int32, device=DEVICE)
+    for _ in range(2):
+        torch_impl.marginals(torch_impl.smith_waterman, s, lengths, variant="fused")
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    what, *more = sys.argv[1:]
+    sys.exit({"compile": lambda: compile_all(*map(int, more)), "sanitized": sanitized, "profiled": profiled}[what]())
