@@ -26,9 +26,10 @@ lint: $(READY)
 trial: $(READY)
 	$(PYTHON) -m shared.bench.trial --json results/trial.json | tee results/trial.txt
 
-# On a GPU, in less than 8 minutes: the tests that need one, the comparisons, and files in results under its name.
+# On a GPU, in less than 10 minutes: one comparison, the tests that need one, a page; in results under the GPU's name.
+# PYTHON=python3 installs nothing: the frameworks, Triton, tabulate, scipy, pytest and matplotlib have to be there.
 cuda-check: gpu $(READY_FOR_CUDA)
-	$(PYTHON) -m shared.bench.cuda_check
+	$(PYTHON) -m tools.cuda_check
 
 # before gigabytes are installed
 gpu:

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -204,30 +204,17 @@ def set_threads(threads: int) -> int:
     return threads
 
 
-# JAX's counter of an accelerator's peak memory cannot be set back: it tells of one case in a process
-peak_only_rises = True
+def peak_bytes(
+    function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
+) -> int | None:
+    """Of an accelerator's memory that a call takes beside its arguments; None of what is not compiled as a whole.
 
-
-class DeviceMemory:
-    """Peak of an accelerator's memory above what was in use at the first start, by the framework's own counter."""
-
-    def __init__(self, device: str) -> None:
-        self._device = jax.devices(device)[0]
-        self._before: int | None = None
-        self._peak_before = 0
-
-    def start(self) -> None:
-        """Set the mark, once."""
-        if self._before is None:
-            stats = self._device.memory_stats() or {}
-            self._before, self._peak_before = stats.get("bytes_in_use"), stats.get("peak_bytes_in_use", 0)
-
-    def stop(self) -> int | None:
-        """Peak above the mark; None where the device does not tell, and where it had used as much before."""
-        peak = (self._device.memory_stats() or {}).get("peak_bytes_in_use")
-        if peak is None or self._before is None or peak <= self._peak_before:
-            return None
-        return peak - self._before
+    By XLA's plan for it: what the device itself counts cannot be set back, so it would tell of one call in a process.
+    """
+    if not hasattr(function, "lower"):
+        return None
+    plan = function.lower(*arguments, **parameters).compile().memory_analysis()
+    return plan.temp_size_in_bytes + plan.output_size_in_bytes
 
 
 def limit_memory(device: str, share: float) -> None:

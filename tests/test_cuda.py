@@ -235,6 +235,8 @@ SMALL: dict[str, dict[str, Any]] = {
     ],
 )
 def test_the_other_problems_are_right_on_a_gpu(framework: str, problem: str, variant: str) -> None:
+    if problem == "learn_alignment":
+        pytest.importorskip("Bio", reason="its families are drawn by BLOSUM62, which Biopython reads")
     backend, asked = FRAMEWORKS[framework].backend, BENCHMARK[problem]
     (inputs,) = asked.inputs(Settings(problem=problem, device=DEVICE, input="random", **SMALL[problem])).values()
     for pass_name in asked.default_passes:
@@ -249,15 +251,13 @@ def test_the_other_problems_are_right_on_a_gpu(framework: str, problem: str, var
 def test_the_device_s_clock_caches_and_memory(framework: str) -> None:
     backend = FRAMEWORKS[framework].backend
     array = backend.to_device(np.ones(2**22, np.float32), DEVICE)
-    memory = backend.DeviceMemory(DEVICE)
-    memory.start()
-    held = backend.wait(backend.repeated(array, 64))  # 1 GiB: more than anything before it, as JAX's counter asks for
-    assert (memory.stop() or 0) >= held.nbytes
+    copied = jax.jit(backend.copy) if framework == "jax" else backend.copy
+    assert array.nbytes <= (backend.peak_bytes(copied, [array], {}, DEVICE) or 0) <= 2 * array.nbytes
     backend.flush(DEVICE)
     for launch in (lambda: backend.copy(array), lambda: backend.exponentials(array, 1)):
         backend.wait(launch())
         seconds = backend.device_seconds(launch, DEVICE)
         assert seconds is not None and 1e-6 < seconds < 1e-2
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the framework's
-        backend.wait(backend.repeated(held, 2**9))
+        backend.wait(backend.repeated(array, 2**15))  # half a TB
     assert backend.is_out_of_memory(caught.value)

@@ -6,7 +6,7 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -192,25 +192,14 @@ def set_threads(threads: int) -> int:
     return torch.get_num_threads()
 
 
-# PyTorch's counter of an accelerator's peak memory can be set back before each case
-peak_only_rises = False
-
-
-class DeviceMemory:
-    """Peak of an accelerator's memory above what was in use at the last start, by the framework's own counter."""
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._before = 0
-
-    def start(self) -> None:
-        """Set the mark."""
-        torch.cuda.reset_peak_memory_stats(self._device)
-        self._before = torch.cuda.memory_allocated(self._device)
-
-    def stop(self) -> int | None:
-        """Peak above the mark."""
-        return torch.cuda.max_memory_allocated(self._device) - self._before
+def peak_bytes(
+    function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
+) -> int | None:
+    """Of an accelerator's memory that a call takes beside its arguments, by PyTorch's own counter."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    wait(function(*arguments, **parameters))
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 def limit_memory(device: str, share: float) -> None:

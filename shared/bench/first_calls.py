@@ -5,6 +5,7 @@ from shared.bench.growth import hopeless
 from shared.bench.plan import Case
 from shared.bench.record import Compilation, Result
 from shared.bench.statistics import Block
+from shared.variants import variant_names
 
 # new shapes are tried as long as no more than this part of the budget is spent
 _SHARE = 0.4
@@ -18,7 +19,9 @@ def measure_first_calls(going: Going, cases: list[Case]) -> None:
     Where a run before this one left a new shape out, both again: a function is needed that has one shape behind it.
     """
     settings = going.settings
-    results = [going.record.result(case) for case in cases]
+    # the ladder's last rungs first: they take least, and a run that is cut short has what is asked for most
+    rungs = variant_names(settings.problem)
+    results = sorted(map(going.record.result, cases), key=lambda result: -rungs.index(result.case.variant))
     to_do = [result for result in results if _is_to_do(going, result)]
     going.progress.begin("first calls", len(to_do))
     if not settings.ladder and settings.workers is None:
@@ -49,14 +52,11 @@ def _has_room(going: Going, expected: float) -> bool:
 
 
 def _first_call(going: Going, result: Result) -> None:
-    case, settings, team = result.case, going.settings, going.team
+    case, settings = result.case, going.settings
     reason = hopeless(going.record, case) if settings.sweep else None
     if reason is not None:  # to wait for the limit again would show nothing
         result.status, result.reason = "limit", reason
         return
-    running = team.running(case)
-    if settings.device != "cpu" and running is not None and running.peak_only_rises and _has_room(going, 0.0):
-        team.stop(case)  # its counter of memory tells of one case only, or of those that take more than all before
     reply = going.ask(case, "cold", PATIENCE_SECONDS, settings.compile_limit, is_ladder=settings.ladder)
     if reply.status != "ok":
         return
@@ -66,6 +66,7 @@ def _first_call(going: Going, result: Result) -> None:
     result.build_seconds = found["build_seconds"]
     result.input_bytes, result.output_bytes = found["input_bytes"], found["output_bytes"]
     result.work, result.peak_bytes = found["work"], found.get("peak_bytes")
+    going.note_device_time(result, found)
     if found["picture"] is not None:
         going.record.pictures.setdefault(case.input, found["picture"] | {"by": case.title})
     if settings.ladder:

@@ -2,13 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared.bench.plan import Case, Settings
 from shared.bench.progress import Progress
-from shared.bench.record import Gate, Record
+from shared.bench.record import Gate, Record, Result
 from shared.bench.team import Team
 from shared.bench.workers import Reply, Unavailable, Worker
 
@@ -69,3 +69,10 @@ class Going:
             result.gate = Gate(**reply.details["gate"])
         result.status, result.reason = reply.status, reply.reason
         return reply
+
+    def note_device_time(self, result: Result, found: Mapping[str, Any]) -> None:
+        """Seconds on the accelerator that a worker found, or why there are none."""
+        result.on_device += found.get("on_device", [])
+        note = f"no device time: {result.case.title}: {found.get('no_device_time')}"
+        if found.get("no_device_time") and note not in self.record.notes:
+            self.record.notes.append(note)

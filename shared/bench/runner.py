@@ -66,6 +66,15 @@ class _Call:
         self._arguments, self._between = [], []
         self._backend.release(self._device)
 
+    def peak_bytes(self) -> int | None:
+        """Of memory that a call takes beside its arguments; None where the system does not tell."""
+        if self._device != "cpu":
+            return self._backend.peak_bytes(self._function, self._arguments, self._parameters, self._device)
+        memory = ProcessMemory()
+        memory.start()
+        self()
+        return memory.stop()
+
     def launch(self) -> Any:
         """Call it; on an accelerator the result may not be there yet."""
         return self._function(*self._arguments, **self._parameters)
@@ -92,28 +101,21 @@ class Runner:
         backend, inputs = self.backend, self.witness.inputs(case["input"])
         self._function = None
         backend.forget_compiled()
-        on_accelerator = self.device != "cpu"
         with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
             # once for a machine, not for a process or a shape: shown by itself
             built, _ = timed(lambda: backend.build(case["variant"], case["dtype"], self.device))
             self._function = self._made(case, inputs)
             call = _Call(backend, self._function, case, inputs)
-            memory = backend.DeviceMemory(self.device) if on_accelerator else ProcessMemory()
-            if on_accelerator:  # a counter that cannot be set back must begin before anything has run
-                memory.start()
-            # a counter that only rises must be read before the gate has run anything
-            only_rises = on_accelerator and backend.peak_only_rises
-            facts = self._first_call(case, call, memory if only_rises else None, draw=True)
+            facts = self._first_call(case, call, draw=True)
             facts["cold"] = facts.pop("first")
             second, result = timed(call)
             facts["output_bytes"] = result.nbytes
             del result
             # the ladder times two calls and no more: a call for memory's sake may take as long as they did
-            if not is_ladder and not only_rises:
+            if not is_ladder:
                 backend.release(self.device)  # a call with all that it needs, also what it would keep for the next
-                memory.start()
-                call()
-                facts["peak_bytes"] = memory.stop()
+                facts["peak_bytes"] = call.peak_bytes()
+                facts |= self._on_device(call)
         return facts | {
             "build_seconds": built, "second_seconds": second, "input_bytes": call.input_bytes, "work": inputs.work,
         }  # fmt: skip
@@ -159,25 +161,13 @@ class Runner:
         return {"fits": True}
 
     def clock(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Seconds on an accelerator, of some calls of a case that is held; they find its caches cold.
-
-        Where the framework's profiler does not work, why: that costs no case. To look may slow what comes after it.
-        """
+        """Seconds on an accelerator, of some calls of a case that is held. To look may slow what comes after it."""
         call, _ = self._held[_key(case)]
-        found, problem = [], None
         with self.backend.precision(case["dtype"]):
             call.place()
-            try:
-                call()
-                for _ in range(_DEVICE_CALLS):
-                    self.backend.flush(self.device)
-                    found.append(self.backend.device_seconds(call.launch, self.device))
-            except Exception as error:
-                print(traceback.format_exc(), file=sys.stderr)
-                problem = f"{type(error).__name__}: {error}"
+            found = self._on_device(call)
             call.release()
-        known = [seconds for seconds in found if seconds is not None]
-        return {"on_device": known, "problem": None if known else problem or "nothing was seen of it"}
+        return found
 
     def sample(self, case: dict[str, Any], calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after calls that bring the case back into the caches of the CPU.
@@ -202,16 +192,35 @@ class Runner:
         self.backend.flush(self.device)
         return timed(call)[0]
 
+    def _on_device(self, call: _Call) -> dict[str, Any]:
+        """Seconds on an accelerator, of some calls that find its caches cold; nothing on a CPU.
+
+        Where the framework's profiler does not work, why: that costs no case.
+        """
+        if self.device == "cpu":
+            return {"on_device": []}
+        known, problem = [], "nothing was seen of it"
+        try:
+            call()
+            for _ in range(_DEVICE_CALLS):
+                self.backend.flush(self.device)
+                seconds = self.backend.device_seconds(call.launch, self.device)
+                known += [] if seconds is None else [seconds]
+        except Exception as error:
+            print(traceback.format_exc(), file=sys.stderr)
+            problem = f"{type(error).__name__}: {error}"
+        return {"on_device": known} | ({} if known else {"no_device_time": problem})
+
     def _made(self, case: dict[str, Any], inputs: Inputs) -> Callable[..., Any]:
         names = ("problem", "variant", "pass_name")
         chosen = [case[name] for name in names]
         return self.backend.call_of(*chosen, inputs.options, compiled=case["compiled"], unroll=case["unroll"])
 
-    def _first_call(self, case: dict[str, Any], call: _Call, memory: Any = None, draw: bool = False) -> dict[str, Any]:
-        """Time it, split it, tell the parent at once, and gate the result. memory: to be read before the gate."""
+    def _first_call(self, case: dict[str, Any], call: _Call, draw: bool = False) -> dict[str, Any]:
+        """Time it, split it, tell the parent at once, and gate the result."""
         with self.backend.compile_times() as split:
             seconds, result = timed(call)
-        found: dict[str, Any] = {} if memory is None else {"peak_bytes": memory.stop()}
+        found: dict[str, Any] = {}
         self.send(event="first_call", seconds=seconds)
         on_host, verdict, gate = self._judged(case, result)
         if not verdict.passed:

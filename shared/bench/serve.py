@@ -57,7 +57,6 @@ def serve(channel: TextIO, framework: str, device: str, threads: int, memory: fl
         event="hello",
         abilities={name: able.as_json() for name, able in abilities.items()},
         environment=backend.environment(device) | {"threads": used, "cores": cores} | elsewhere,
-        peak_only_rises=backend.peak_only_rises,
     )
     autos = {name: able.auto for name, able in abilities.items()}
     runner = Runner(backend, autos, device, Path(folder), send)

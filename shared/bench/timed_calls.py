@@ -191,17 +191,14 @@ def _prepare(going: Going, case: Case) -> float | None:
 
 
 def _clock(going: Going, case: Case) -> None:
-    """How long a case keeps the accelerator busy. After the rounds: to look at it may slow what comes then."""
+    """How long a case keeps the accelerator busy, in another process than the first. After the rounds: to look at it
+    may slow what comes then."""
     result, running = going.record.result(case), going.team.running(case)
     if len(result.on_device) >= _ENOUGH_ON_DEVICE or result.status != "ok":
         return
     if running is not None and case in running.holds:
         reply = going.ask_worker(case, "clock", PATIENCE_SECONDS, case=case.as_json())
-        result.on_device += reply.details.get("on_device", [])
-        problem = reply.reason or reply.details.get("problem")
-        note = f"no device time: {case.title}: {problem}"
-        if problem and note not in going.record.notes:
-            going.record.notes.append(note)
+        going.note_device_time(result, {"no_device_time": reply.reason} | reply.details)
 
 
 def _sample(going: Going, case: Case, number: int, round_number: int, expected: float) -> None:

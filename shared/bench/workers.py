@@ -89,7 +89,6 @@ class Worker:
             raise Unavailable(hello["reason"], hello["device_problem"])
         self.abilities = {problem: Abilities(**able) for problem, able in hello["abilities"].items()}
         self.environment: dict[str, Any] = hello["environment"]
-        self.peak_only_rises: bool = hello["peak_only_rises"]
         self.holds: set[Case] = set()  # the cases that it has prepared
         self.has_started_compiler = False
         problem = _placement_problem(hello, settings)

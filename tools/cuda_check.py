@@ -1,11 +1,11 @@
-"""The whole run on a GPU: the tests that need one, the comparisons, and a page, in less than 8 minutes.
+"""What a machine with a GPU is asked for, in less than 10 minutes: one comparison, the tests that need one, and a page.
 
-    python -m shared.bench.cuda_check [--folder results]
+    python -m tools.cuda_check [--folder results]
 
-Each step has its seconds; one that needs more is interrupted and keeps what it has. Ctrl-C interrupts the step at work,
-leaves out the others, and makes the page of what there is. Files are named after the GPU: NAME.json and NAME.txt of the
-comparison, NAME-scan of the frameworks' own loops, NAME-hvp of second derivatives, NAME-sweep of sizes,
-NAME-command-buffers of JAX's loops as CUDA graphs, and NAME.html with all of them.
+Nothing is installed. Each step has its seconds; one that needs more is interrupted and keeps what it has. Ctrl-C
+interrupts the step at work, leaves out the others, and makes the page of what there is. Files are named after the GPU:
+NAME.json of the comparison, NAME-command-buffers.json of JAX's loops as CUDA graphs, NAME.html with both, and NAME.log
+with all that was printed.
 """
 
 import argparse
@@ -15,25 +15,24 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from shared.bench.machine import usable_cores
 
-_ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")
-SUFFIXES = ("", "-scan", "-hvp", "-sweep", "-command-buffers")
-SIZES = "256x256,512x512,1024x1024"
+SUFFIXES = ("", "-command-buffers")
 # XLA makes no graphs while its profiler looks, unless it is told to: the device's time would be of something else
 COMMAND_BUFFERS = "--xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
 # by name: pytest would import the others, and what they need, to find out that nothing there is for a GPU
 TESTS = ("tests/test_cuda.py", "tests/test_transforms.py")
-PAGE_SECONDS = 30
 
 
 class Step(NamedTuple):
-    """One of the commands; its output goes to the terminal, and to a file if one is named.
+    """One of the commands, and how long it may take.
 
     grace: seconds that it has after it was interrupted, before it is killed.
     """
@@ -41,31 +40,27 @@ class Step(NamedTuple):
     title: str
     command: tuple[str, ...]
     seconds: float
-    output: str | None = None
     environment: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
-    grace: float = 5.0
+    grace: float = 10.0
 
 
 def steps(name: str, folder: Path) -> list[Step]:
-    """What is done on the GPU of this name."""
+    """What is done on the GPU of this name, the most important first."""
 
     def compared(title: str, suffix: str, seconds: int, *more: str, **environment: str) -> Step:
-        """A comparison stops by itself somewhat earlier."""
-        made = folder / f"{name}{suffix}"
-        command = (*COMPARE, *more, "--budget", str(seconds * 4 // 5), "--json", f"{made}.json")
-        return Step(title, command, seconds, f"{made}.txt", environment)
+        """A comparison stops by itself somewhat earlier. It begins with each case's first call and device time."""
+        record = folder / f"{name}{suffix}.json"
+        command = (*COMPARE, *more, "--budget", str(seconds * 4 // 5), "--json", str(record))
+        return Step(title, command, seconds, environment)
 
     flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
     tests = ("-m", "pytest", "-q", "--tb", "short", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once(), *TESTS)
     as_workers = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
     return [
+        compared("comparison", SUFFIXES[0], 300, "--pass", "score,marginals,hvp"),
         # pytest waits 10 s for its processes before it says what failed
-        Step("tests", tests, 105, environment=as_workers, grace=20.0),
-        compared("comparison", SUFFIXES[0], 150, "--variant", "wavefront,cuda_graph,fused"),
-        compared("the frameworks' scans", SUFFIXES[1], 50, "--variant", "vmap", "--pass", "score"),
-        compared("second derivatives", SUFFIXES[2], 40, "--variant", "cuda_graph,fused", "--pass", "hvp"),
-        compared("sizes", SUFFIXES[3], 25, "--variant", "fused", "--pass", "score", "--batch", "64", "--sweep", SIZES),
-        compared("JAX's loops as CUDA graphs", SUFFIXES[4], 25, "--variant", "vmap,wavefront", "--pass", "score",
+        Step("tests", tests, 120, as_workers, grace=20.0),
+        compared("JAX's loops as CUDA graphs", SUFFIXES[1], 60, "--variant", "vmap,wavefront", "--pass", "score",
                  "--batch", "64", "--framework", "jax", XLA_FLAGS=flags),
     ]  # fmt: skip
 
@@ -74,7 +69,7 @@ def page(name: str, folder: Path) -> Step:
     """All that was recorded, on a page. What was stopped before it had begun has no record."""
     records = [folder / f"{name}{suffix}.json" for suffix in SUFFIXES]
     known = [str(path) for path in records if path.exists()]
-    return Step("page", ("compare.py", "--from", *known, "--report", str(folder / f"{name}.html")), PAGE_SECONDS)
+    return Step("page", ("compare.py", "--from", *known, "--report", str(folder / f"{name}.html")), 30)
 
 
 def _several_at_once() -> tuple[str, ...]:
@@ -93,32 +88,49 @@ def gpu_name() -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", names[0].strip()) if names else "GPU"
 
 
-def run(step: Step) -> str:
+class Log:
+    """A file beside the terminal: both get every line at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w", encoding="utf-8")
+
+    def say(self, line: str) -> None:
+        """One line, with its end."""
+        print(line, end="", flush=True)
+        self._file.write(line)
+        self._file.flush()
+
+    def follow(self, stream: IO[str]) -> None:
+        """All lines of a stream, until it ends."""
+        for line in stream:
+            self.say(line)
+
+
+def run(step: Step, log: Log) -> str:
     """Do it; what became of it, in words: "ok" if all is well."""
-    print(f"== {step.title}, at most {step.seconds} s", flush=True)
-    environment = {**os.environ, **step.environment}
-    command = [sys.executable, *step.command]
-    pipe = None if step.output is None else subprocess.PIPE
+    log.say(f"== {step.title}, at most {step.seconds:g} s\n")
+    command = [sys.executable, "-u", *step.command]
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a script's background; a step would ignore it as well
         signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupted: BaseException | None = None
     # in a group of its own, which can be killed with all that it has started
-    with subprocess.Popen(command, cwd=_ROOT, env=environment, stdout=pipe, text=True, process_group=0) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, **step.environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        follower = threading.Thread(target=log.follow, args=(process.stdout,), daemon=True)
+        follower.start()
         try:
-            out, _ = process.communicate(timeout=step.seconds)
+            process.wait(step.seconds)
         except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
             interrupted = error
             process.send_signal(signal.SIGINT)
-            try:
-                out, _ = process.communicate(timeout=step.grace)
-            except subprocess.TimeoutExpired:
-                _kill_group(process)
-                out, _ = process.communicate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(step.grace)
         finally:
             _kill_group(process)
-    if step.output is not None and out:
-        print(out, flush=True)
-        Path(step.output).write_text(out, encoding="utf-8")
+        follower.join(5.0)
     if isinstance(interrupted, KeyboardInterrupt):
         raise interrupted
     if interrupted:
@@ -134,8 +146,8 @@ def _kill_group(process: subprocess.Popen) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """All steps, whatever becomes of one; the exit code is 1 if one did not end well."""
-    parser = argparse.ArgumentParser(prog="python -m shared.bench.cuda_check", description="The whole run on a GPU.")
-    parser.add_argument("--folder", type=Path, default=_ROOT / "results", help="where files go (default results)")
+    parser = argparse.ArgumentParser(prog="python -m tools.cuda_check", description="The whole run on a GPU.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "results", help="where files go (default results)")
     options = parser.parse_args(arguments)
     try:
         name = gpu_name()
@@ -144,16 +156,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for file in (*(f"{suffix}.{kind}" for suffix in SUFFIXES for kind in ("json", "txt")), ".html"):
+    for file in (*(f"{suffix}.json" for suffix in SUFFIXES), ".html", ".log"):
         (folder / f"{name}{file}").unlink(missing_ok=True)  # those of another day are not this run's
+    log = Log(folder / f"{name}.log")
     found: dict[str, str] = {}
     try:
         for step in steps(name, folder):
-            found[step.title] = run(step)
+            found[step.title] = run(step, log)
     except KeyboardInterrupt:
         found["the rest"] = "interrupted"
-    found["page"] = run(page(name, folder))
-    print(f"== {name}: " + "; ".join(f"{title}: {result}" for title, result in found.items()), flush=True)
+    found["page"] = run(page(name, folder), log)
+    log.say(f"== {name}: " + "; ".join(f"{title}: {result}" for title, result in found.items()) + "\n")
     return 0 if set(found.values()) == {"ok"} else 1
 
 
