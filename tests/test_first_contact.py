@@ -20,6 +20,7 @@ import torch
 from command_line import ROOT, environment, plant
 from frameworks import FRAMEWORKS
 
+import torch_impl
 from shared.cuda.programs import Program
 from tools import first_contact_programs as programs
 from tools import first_contact_steps as steps
@@ -232,6 +233,17 @@ def test_the_shapes_are_of_both_layouts_and_have_more_than_one_strip():
     assert layouts == {programs.NARROW, programs.WIDE}
     for layout in layouts:
         assert any(programs.layout_of(*shape[:2]) == layout and shape[1] > layout.lanes for shape in steps.SHAPES)
+
+
+def test_what_ncu_looks_at_is_marginals_twice(monkeypatch: pytest.MonkeyPatch):
+    shapes = []
+    for name, value in (("DEVICE", "cpu"), ("PROFILED", (2, 5, 4))):
+        monkeypatch.setattr(programs, name, value)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    marginals = torch_impl.marginals
+    monkeypatch.setattr(torch_impl, "marginals", lambda *given, **more: shapes.append(marginals(*given, **more).shape))
+    programs.profiled()
+    assert shapes == [(2, 5, 4)] * 2
 
 
 def test_an_inexact_power_of_2_and_a_wrong_result_are_seen(monkeypatch: pytest.MonkeyPatch):

@@ -73,6 +73,7 @@ def test_what_was_over_the_limit_on_a_smaller_input_is_hopeless_on_a_larger_one(
     middle.status, middle.reason = "limit", "> 120 s"
     assert hopeless(record, largest.case) == "> 120 s at 20x20"
     assert hopeless(record, middle.case) is None and hopeless(record, smallest.case) is None
+
     assert hopeless(record, replace(largest.case, framework="torch")) is None
     # of three, the third says where it was seen and not where it was left out
     middle.reason = "> 120 s at 10x10"
@@ -97,3 +98,14 @@ def test_a_line_that_is_not_straight_says_so():
     record.results[1] = replace(bent, blocks=right(bent.case, *[1.0] * 3, workers=2).blocks)
     ((*_, shown),) = rows.growth_table(record).rows
     assert " (off by up to " in shown and np.isfinite(float(shown.split()[0]))
+
+
+def test_what_was_over_the_limit_by_its_score_is_hopeless_by_its_marginals():
+    record = made(1.0, 1.5)
+    smallest, middle, largest = record.results
+    middle.status, middle.reason = "limit", "> 120 s"
+    by_marginals = [replace(one.case, pass_name="marginals") for one in (smallest, middle, largest)]
+    expected = [None, "> 120 s for score", "> 120 s for score at 20x20"]
+    assert [hopeless(record, case) for case in by_marginals] == expected
+    middle.case = by_marginals[1]
+    assert hopeless(record, replace(middle.case, pass_name="score")) is None

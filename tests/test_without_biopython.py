@@ -20,15 +20,18 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_random_matrices_are_compared(folder: Path):
-    done = run_compare(*JAX, "--pass", "score", folders=(folder,))
+def test_random_matrices_are_compared_and_shown_again(folder: Path):
+    done = run_compare(*JAX, "--pass", "score", "--json", str(folder / "random.json"), folders=(folder,))
     assert done.returncode == 0, done.stderr
     assert "every time above passed the parity gate" in done.stdout
+    again = run_compare("--from", str(folder / "random.json"), "--report", str(folder / "a.html"), folders=(folder,))
+    assert (again.returncode, again.stdout) == (0, done.stdout)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--input", "my.fasta"), ("--problem", "learn_alignment")])
 def test_sequences_are_refused_in_one_line(arguments: tuple[str, ...], folder: Path):
-    done = run_compare(*arguments, "--budget", "1", folders=(folder,))
+    (folder / "my.fasta").write_text(">one\nMKV\n>two\nMKL\n")
+    done = run_compare(*arguments, "--budget", "1", folders=(folder,), cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1] == (
         "compare.py: error: FASTA files and substitution matrices are read by Biopython: pip install biopython "

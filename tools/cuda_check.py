@@ -57,10 +57,10 @@ def steps(name: str, folder: Path) -> list[Step]:
     tests = ("-m", "pytest", "-q", "--tb", "short", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once(), *TESTS)
     as_workers = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
     return [
-        compared("comparison", SUFFIXES[0], 300, "--pass", "score,marginals,hvp"),
+        compared("comparison", SUFFIXES[0], 320, "--pass", "score,marginals,hvp"),
         # pytest waits 10 s for its processes before it says what failed
-        Step("tests", tests, 120, as_workers, grace=20.0),
-        compared("JAX's loops as CUDA graphs", SUFFIXES[1], 60, "--variant", "vmap,wavefront", "--pass", "score",
+        Step("tests", tests, 110, as_workers, grace=20.0),
+        compared("JAX's loops as CUDA graphs", SUFFIXES[1], 55, "--variant", "vmap,wavefront", "--pass", "score",
                  "--batch", "64", "--framework", "jax", XLA_FLAGS=flags),
     ]  # fmt: skip
 

@@ -44,10 +44,11 @@ def kernels() -> list[Kernel]:
 
 
 def compile_all(capability: int) -> int:
-    """Into Triton's cache; a line for each kernel that could not be compiled, and one with their numbers."""
+    """Into Triton's cache, and C++ for the CPU; a line for each that failed, and one with their numbers."""
     wanted, failed = kernels(), 0
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        for done in as_completed([pool.submit(_compile, kernel, capability) for kernel in wanted]):
+        on_cpu = pool.submit(_compile_for_cpu)
+        for done in as_completed([on_cpu, *(pool.submit(_compile, kernel, capability) for kernel in wanted)]):
             if problem := done.result():
                 failed += 1
                 print(problem, flush=True)
@@ -66,6 +67,18 @@ def _compile(kernel: Kernel, capability: int) -> str | None:
     return None
 
 
+def _compile_for_cpu() -> str | None:
+    """The native kernels that results are held against."""
+    try:
+        native.compiled(native.target("float64"))
+    except native.Absent as error:
+        return str(error)
+    return None
+
+
+SANITIZED = ("smith_waterman", "smith_waterman_affine", "needleman_wunsch")
+
+
 def sanitized() -> None:
     """Every pass in both layouts on matrices of several strips. What comes out is the steps' business."""
     import torch
@@ -75,8 +88,8 @@ def sanitized() -> None:
 
     for layout in (NARROW, WIDE):
         calls.forced_layout = layout
-        for problem in ("smith_waterman", "smith_waterman_affine", "needleman_wunsch"):
-            similarity, lengths, vector = ragged(problem, 3, 2 * layout.lanes + 5, 11)
+        for problem in SANITIZED:
+            similarity, lengths, vector = ragged(problem, 3, 2 * layout.lanes + 5, 5)
             s, c = (torch.from_numpy(array).to(DEVICE) for array in (similarity, vector))
             function = functools.partial(getattr(torch_impl, problem), variant="fused")
             function(s, lengths)
@@ -85,14 +98,17 @@ def sanitized() -> None:
     torch.cuda.synchronize()
 
 
+PROFILED = (1024, 512, 512)
+
+
 def profiled() -> None:
     """Marginals, twice: each launches the forward and then the backward kernel."""
     import torch
 
     import torch_impl
 
-    s = torch.rand(1024, 512, 512, device=DEVICE)
-    lengths = torch.tensor([[512, 512]] * len(s), dtype=torch.int32, device=DEVICE)
+    s = torch.rand(PROFILED, device=DEVICE)
+    lengths = torch.tensor([PROFILED[1:]] * len(s), dtype=torch.int32, device=DEVICE)
     for _ in range(2):
         torch_impl.marginals(torch_impl.smith_waterman, s, lengths, variant="fused")
     torch.cuda.synchronize()

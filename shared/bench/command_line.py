@@ -286,7 +286,7 @@ def _sequences(parser: argparse.ArgumentParser, options: argparse.Namespace) -> 
     if options.matrix and input_name == "random":
         parser.error("--matrix goes with sequences, not with --input random")
     matrix = options.matrix or Settings.matrix
-    if input_name != "random":
+    if options.matrix:  # the usual one is there, unless what reads it is not: the input's business
         try:
             substitution_matrix(matrix)
         except SequenceError as error:

@@ -53,7 +53,7 @@ def _has_room(going: Going, expected: float) -> bool:
 
 def _first_call(going: Going, result: Result) -> None:
     case, settings = result.case, going.settings
-    reason = hopeless(going.record, case) if settings.sweep else None
+    reason = hopeless(going.record, case)
     if reason is not None:  # to wait for the limit again would show nothing
         result.status, result.reason = "limit", reason
         return

@@ -62,12 +62,26 @@ def sizes(record: Record) -> tuple[int, int]:
 
 
 def hopeless(record: Record, case: Case) -> str | None:
-    """The limit that the same case was over on a smaller input, as "> 120 s at 64x8"; None where there is none."""
+    """The limit that the same variant was over with less to do, as "> 120 s for score at 64x8"; None where there is none.
+
+    Less is a smaller input, or on the same one a pass that comes before.
+    """
+    passes = PROBLEMS[case.problem].passes
+
+    def to_do(of: Case) -> tuple[int, int]:
+        return extent(record, of.input), passes.index(of.pass_name)
+
     for result in record.results:
         other = result.case
-        is_same = replace(other, input=case.input) == case and other != case
-        if is_same and result.status == "limit" and extent(record, other.input) < extent(record, case.input):
-            return result.reason if " at " in (result.reason or "") else f"{result.reason} at {other.input}"
+        is_same = replace(other, input=case.input, pass_name=case.pass_name) == case
+        if not (is_same and result.status == "limit" and other != case):
+            continue
+        if all(own >= least for own, least in zip(to_do(case), to_do(other), strict=True)):
+            if any(word in (result.reason or "") for word in (" for ", " at ")):
+                return result.reason
+            by_pass = f" for {other.pass_name}" if other.pass_name != case.pass_name else ""
+            by_input = f" at {other.input}" if other.input != case.input else ""
+            return f"{result.reason}{by_pass}{by_input}"
     return None
 
 

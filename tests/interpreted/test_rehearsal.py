@@ -14,7 +14,9 @@ from torch._C import _dispatch_keys
 import jax_impl.alignment
 import torch_impl
 import torch_impl.alignment
-from torch_impl.kernels import calls, plain_calls
+from shared.cuda.programs import Layout
+from tools import first_contact_programs as programs
+from torch_impl.kernels import calls, plain_calls, triton_calls
 from torch_impl.kernels import fused as torch_fused
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -75,3 +77,22 @@ def test_a_single_pair_and_fewer_bits():
                 assert own.dtype == given.dtype
                 if wanted is not None:
                     torch.testing.assert_close(own.double(), wanted, rtol=error, atol=error)
+
+
+def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(monkeypatch: pytest.MonkeyPatch):
+    launched = set()
+
+    def note(kernel: Any, launch: Any, buffers: Any, *, launch_it: Any = triton_calls._launch) -> None:
+        launched.add((launch.kernel.name, launch.kernel.constants))
+        launch_it(kernel, launch, buffers)
+
+    monkeypatch.setattr(triton_calls, "_launch", note)
+    monkeypatch.setattr(triton_calls, "forced_layout", None)  # so that it is put back
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for name, layout in (("NARROW", Layout(2, 1)), ("WIDE", Layout(4, 1))):
+        monkeypatch.setattr(programs, name, layout)
+    monkeypatch.setattr(programs, "DEVICE", "cpu")
+    monkeypatch.setattr(programs, "SANITIZED", ("needleman_wunsch",))
+    programs.sanitized()
+    assert len(launched) == 2 * 5
+    assert {dict(constants)["lanes"] for _, constants in launched} == {2, 4}

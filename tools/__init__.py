@@ -1,0 +1,1 @@
+"""What developers run now and then: nothing imports it."""
