@@ -62,7 +62,7 @@ def sizes(record: Record) -> tuple[int, int]:
 
 
 def hopeless(record: Record, case: Case) -> str | None:
-    """The limit that the same variant was over with less to do, as "> 120 s for score at 64x8"; None where there is none.
+    """The limit that this variant was over with less to do, as "> 120 s for score at 64x8"; None where there is none.
 
     Less is a smaller input, or on the same one a pass that comes before.
     """
