@@ -285,8 +285,9 @@ def test_a_compiler_that_fails_is_said_once_and_auto_still_works(package):
 
 
 def test_the_sources_are_packaged():
-    for file in (*library.SOURCES, *library.HEADERS, ROOT / "jax_impl/kernels/xla.cc"):
+    jax_own = (ROOT / "jax_impl/kernels" / name for name in ("xla.cc", "launch.cc", "driver.h"))
+    for file in (*library.SOURCES, *library.HEADERS, *jax_own):
         assert file.is_file()
     text = (ROOT / "pyproject.toml").read_text()
     assert '"shared.native" = ["*.h", "*.cpp"]' in text
-    assert '"jax_impl.kernels" = ["*.cc"]' in text
+    assert '"jax_impl.kernels" = ["*.cc", "*.h"]' in text

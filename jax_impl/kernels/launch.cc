@@ -2,12 +2,13 @@
 
    A call carries its launches as attributes: a line of text for each kernel, and for all launches one list of numbers,
    each launch being (grid, count, count times (kind, value)): the kernel's arguments, where kind says whether value is
-   the place of a buffer, arguments before results, or a number of 32 or 64 bits. Nothing of CUDA is needed to compile
-   this; the driver is looked for when the first kernel is launched. */
+   the place of a buffer, arguments before results, or a number of 32 or 64 bits.
 
-#include <dlfcn.h>
+   XLA may record a call into a CUDA graph: the launches are all that reaches the stream, they are the same in every
+   call, and the addresses that are recorded with them are XLA's to record again when its buffers move. */
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <string>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "driver.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -25,7 +27,9 @@ extern "C" {
 struct Found {
   const void *code;  // a cubin
   const char *name;
-  int32_t threads, shared;
+  const uint8_t *sizes;  // of its parameters, in bytes: those of a launch, then pointers to memory of Triton's own
+  int32_t parameters, threads, shared;
+  int32_t scratch, blocks;  // bytes of Triton's own memory that a launch needs, and blocks of a cluster
   const char *error;  // why there is none
 };
 
@@ -59,10 +63,13 @@ ffi::Error decode(std::string_view kernels, ffi::Span<const int64_t> numbers, ff
     Launch launch{std::string(kernels.substr(0, end)), numbers[at], {}, {}, {}};
     const int64_t count = numbers[at + 1];
     at += 2;
-    if (count < 0 || at + 2 * size_t(count) > numbers.size()) return wrong();
+    if (launch.grid < 0 || launch.grid > std::numeric_limits<int32_t>::max()) return wrong();
+    if (count < 0 || size_t(count) > (numbers.size() - at) / 2) return wrong();
     for (int64_t i = 0; i < count; ++i, at += 2) {
+      const int64_t kind = numbers[at];
       int64_t value = numbers[at + 1], size = 0;
-      if (numbers[at] == BUFFER) {
+      if (kind < BUFFER || kind > WIDE || (kind == NARROW && value != int32_t(value))) return wrong();
+      if (kind == BUFFER) {
         const size_t place = size_t(value), own = arguments.size();
         if (place < own) {
           auto buffer = arguments.get<ffi::AnyBuffer>(place);
@@ -74,7 +81,7 @@ ffi::Error decode(std::string_view kernels, ffi::Span<const int64_t> numbers, ff
           value = reinterpret_cast<int64_t>((*buffer)->untyped_data()), size = int64_t((*buffer)->size_bytes());
         }
       }
-      launch.kinds.push_back(numbers[at]);
+      launch.kinds.push_back(kind);
       launch.values.push_back(value);
       launch.sizes.push_back(size);
     }
@@ -84,126 +91,140 @@ ffi::Error decode(std::string_view kernels, ffi::Span<const int64_t> numbers, ff
   return at == numbers.size() ? ffi::Error::Success() : wrong();
 }
 
-// The part of the driver's interface that is used here, as cuda.h has it.
-struct Driver {
-  int (*get_context)(void *stream, void **context);
-  int (*push_context)(void *context);
-  int (*pop_context)(void **context);
-  int (*get_device)(int *device);
-  int (*get_attribute)(int *value, int attribute, int device);
-  int (*load_module)(void **module, const void *code);
-  int (*get_function)(void **function, void *module, const char *name);
-  int (*set_attribute)(void *function, int attribute, int value);
-  int (*launch)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
-                unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra);
-  int (*get_error_string)(int error, const char **text);
-  const char *missing = nullptr;
-
-  Driver() {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW);
-    if (!library) {
-      missing = "libcuda.so.1";
-      return;
-    }
-    auto take = [&](auto &function, const char *name) {
-      function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
-      if (!function) missing = name;
-    };
-    take(get_context, "cuStreamGetCtx");
-    take(push_context, "cuCtxPushCurrent_v2");
-    take(pop_context, "cuCtxPopCurrent_v2");
-    take(get_device, "cuCtxGetDevice");
-    take(get_attribute, "cuDeviceGetAttribute");
-    take(load_module, "cuModuleLoadData");
-    take(get_function, "cuModuleGetFunction");
-    take(set_attribute, "cuFuncSetAttribute");
-    take(launch, "cuLaunchKernel");
-    take(get_error_string, "cuGetErrorString");
-  }
-};
-
-constexpr int CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76;  // CU_DEVICE_ATTRIBUTE_COMPUTE_...
-constexpr int DYNAMIC_SHARED = 8;                            // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-constexpr int32_t PLAIN_SHARED = 48 * 1024;                  // more has to be asked for
-
 struct Loaded {
   void *function;
-  int32_t threads, shared;
+  Found found;
 };
 
-std::mutex loading;
+std::mutex loading;  // held while a kernel is compiled and loaded, so that no two threads do it
+std::mutex knowing;  // held for moments: kernels that are loaded are launched while another is compiled
 std::map<std::pair<void *, std::string>, Loaded> loaded;  // by context and kernel
 
-ffi::Error failed(const Driver &driver, const char *what, int error) {
-  const char *text = nullptr;
-  driver.get_error_string(error, &text);
-  return ffi::Error::Internal(std::string("the CUDA driver could not ") + what + ": " + (text ? text : "no reason"));
+bool is_known(void *context, const std::string &kernel, Loaded &result) {
+  std::lock_guard<std::mutex> lock(knowing);
+  auto known = loaded.find({context, kernel});
+  if (known == loaded.end()) return false;
+  result = known->second;
+  return true;
 }
 
-ffi::Error load(const Driver &driver, void *context, const std::string &kernel, Loaded &result) {
-  std::lock_guard<std::mutex> lock(loading);
-  auto known = loaded.find({context, kernel});
-  if (known != loaded.end()) {
-    result = known->second;
-    return ffi::Error::Success();
+ffi::Error failed(const Driver &driver, const std::string &what, int error) {
+  const char *text = nullptr;
+  driver.get_error_string(error, &text);
+  const std::string reason = text ? text : "error " + std::to_string(error);
+  return ffi::Error::Internal("the CUDA driver could not " + what + ": " + reason);
+}
+
+// A capture of this thread's, or of another's, forbids what may synchronize, as loading may: but it is not part of one.
+struct Relaxed {
+  const Driver &driver;
+  int mode = STREAM_CAPTURE_MODE_RELAXED;
+  int error;
+
+  explicit Relaxed(const Driver &driver) : driver(driver), error(driver.exchange_capture_mode(&mode)) {}
+  ~Relaxed() {
+    if (!error) driver.exchange_capture_mode(&mode);
   }
+};
+
+ffi::Error find(const Driver &driver, const std::string &kernel, Found &found) {
   int device = 0, major = 0, minor = 0;
   int error = driver.get_device(&device);
-  if (!error) error = driver.get_attribute(&major, CAPABILITY_MAJOR, device);
-  if (!error) error = driver.get_attribute(&minor, CAPABILITY_MINOR, device);
+  if (!error) error = driver.get_attribute(&major, COMPUTE_CAPABILITY_MAJOR, device);
+  if (!error) error = driver.get_attribute(&minor, COMPUTE_CAPABILITY_MINOR, device);
   if (error) return failed(driver, "tell what the GPU is", error);
-  Found found{};
-  if (!find_kernel || find_kernel(kernel.c_str(), major * 10 + minor, &found)) {
-    return ffi::Error::Internal(found.error ? found.error : "there is no compiler for this kernel");
+  if (!find_kernel || find_kernel(kernel.c_str(), major * 10 + minor, &found) || !found.code) {
+    return ffi::Error::Internal(found.error ? found.error : "there is no compiler for the kernel " + kernel);
   }
+  const std::string name = found.name;
+  if (found.scratch) {
+    return ffi::Error::Internal(name + " needs " + std::to_string(found.scratch) +
+                                " bytes of scratch memory; kernels are launched without any");
+  }
+  if (found.blocks != 1) {
+    return ffi::Error::Internal(name + " needs clusters of " + std::to_string(found.blocks) +
+                                " blocks; kernels are launched without any");
+  }
+  return ffi::Error::Success();
+}
+
+// In the current context. What fails is tried again the next time.
+ffi::Error load(const Driver &driver, void *context, const std::string &kernel, Loaded &result) {
+  if (is_known(context, kernel, result)) return ffi::Error::Success();
+  std::lock_guard<std::mutex> lock(loading);
+  if (is_known(context, kernel, result)) return ffi::Error::Success();
+  Found &found = result.found;
+  ffi::Error absent = find(driver, kernel, found);
+  if (absent.failure()) return absent;
+  const std::string name = found.name;
+  Relaxed relaxed(driver);
+  if (relaxed.error) return failed(driver, "let " + name + " be loaded during a capture", relaxed.error);
   void *module = nullptr;
-  if ((error = driver.load_module(&module, found.code))) return failed(driver, "load a kernel", error);
-  if ((error = driver.get_function(&result.function, module, found.name))) return failed(driver, "find a kernel", error);
-  if (found.shared > PLAIN_SHARED && (error = driver.set_attribute(result.function, DYNAMIC_SHARED, found.shared))) {
-    return failed(driver, "give a kernel its shared memory", error);
+  if (int error = driver.load_module(&module, found.code)) return failed(driver, "load " + name, error);
+  std::string what = "find " + name + " in what it has loaded";
+  int error = driver.get_function(&result.function, module, found.name);
+  if (!error && found.shared > PLAIN_SHARED_BYTES) {
+    what = "give " + name + " " + std::to_string(found.shared) + " bytes of shared memory";
+    error = driver.set_attribute(result.function, MAX_DYNAMIC_SHARED_SIZE_BYTES, found.shared);
   }
-  result.threads = found.threads;
-  result.shared = found.shared;
+  if (error) {
+    driver.unload_module(module);
+    return failed(driver, what, error);
+  }
+  std::lock_guard<std::mutex> moment(knowing);
   loaded[{context, kernel}] = result;
   return ffi::Error::Success();
 }
 
+// The driver would read as many parameters as a kernel has, of their sizes, from whatever it is given.
+ffi::Error check_parameters(const Found &found, const std::vector<int64_t> &kinds) {
+  bool fits = kinds.size() <= size_t(found.parameters);
+  for (size_t i = 0; fits && i < size_t(found.parameters); ++i) {
+    fits = found.sizes[i] == (i < kinds.size() && kinds[i] == NARROW ? 4 : 8);
+  }
+  if (fits) return ffi::Error::Success();
+  std::string text = std::string(found.name) + " has parameters of";
+  for (int32_t i = 0; i < found.parameters; ++i) text += " " + std::to_string(found.sizes[i]);
+  text += " bytes, pointers to scratch memory at the end; the launch gives";
+  for (int64_t kind : kinds) text += kind == NARROW ? " 4" : " 8";
+  return ffi::Error::Internal(text);
+}
+
 ffi::Error start(const Driver &driver, void *context, void *stream, Launch &launch) {
+  if (!launch.grid) return ffi::Error::Success();  // the driver takes an empty grid for an error
   Loaded kernel{};
   ffi::Error error = load(driver, context, launch.kernel, kernel);
+  if (error.success()) error = check_parameters(kernel.found, launch.kinds);
   if (error.failure()) return error;
-  std::vector<int32_t> narrow(launch.kinds.size());
-  std::vector<void *> parameters;
-  for (size_t i = 0; i < launch.kinds.size(); ++i) {
+  const size_t count = launch.kinds.size();
+  void *none = nullptr;  // for Triton's scratch memory, of which none is needed
+  std::vector<void *> parameters(size_t(kernel.found.parameters), &none);
+  std::vector<int32_t> narrow(count);
+  for (size_t i = 0; i < count; ++i) {
     narrow[i] = int32_t(launch.values[i]);
-    parameters.push_back(launch.kinds[i] == NARROW ? static_cast<void *>(&narrow[i]) : &launch.values[i]);
+    parameters[i] = launch.kinds[i] == NARROW ? static_cast<void *>(&narrow[i]) : &launch.values[i];
   }
-  // Triton's kernels end with two pointers to memory of its own, which these have no use for
-  void *none = nullptr;
-  parameters.push_back(&none);
-  parameters.push_back(&none);
-  int status = driver.launch(kernel.function, unsigned(launch.grid), 1, 1, unsigned(kernel.threads), 1, 1,
-                             unsigned(kernel.shared), stream, parameters.data(), nullptr);
-  return status ? failed(driver, "launch a kernel", status) : ffi::Error::Success();
+  int status = driver.launch(kernel.function, unsigned(launch.grid), 1, 1, unsigned(kernel.found.threads), 1, 1,
+                             unsigned(kernel.found.shared), stream, parameters.data(), nullptr);
+  return status ? failed(driver, std::string("launch ") + kernel.found.name, status) : ffi::Error::Success();
 }
 
 ffi::Error launch_on_gpu(void *stream, std::string_view kernels, ffi::Span<const int64_t> numbers,
                          ffi::RemainingArgs arguments, ffi::RemainingRets results) {
   static const Driver driver;
-  if (driver.missing) {
-    return ffi::Error::Internal(std::string("the CUDA driver has no ") + driver.missing);
-  }
+  if (!driver.missing.empty()) return ffi::Error::Internal(driver.missing);
   std::vector<Launch> launches;
   ffi::Error error = decode(kernels, numbers, arguments, results, launches);
   if (error.failure()) return error;
   void *context = nullptr, *popped = nullptr;
-  if (int status = driver.get_context(stream, &context)) return failed(driver, "tell a stream's context", status);
-  if (int status = driver.push_context(context)) return failed(driver, "enter a context", status);
+  if (int refused = driver.get_context(stream, &context)) return failed(driver, "tell a stream's context", refused);
+  if (int refused = driver.push_context(context)) return failed(driver, "enter a context", refused);
   for (Launch &launch : launches) {
     error = start(driver, context, stream, launch);
     if (error.failure()) break;
   }
-  driver.pop_context(&popped);
+  const int status = driver.pop_context(&popped);
+  if (error.success() && status) return failed(driver, "leave a context", status);
   return error;
 }
 
@@ -233,7 +254,7 @@ extern "C" int32_t use_functions(Find find, Interpret interpret) {
 
 // Kernels are looked for again. Their modules stay loaded: something may still run them.
 extern "C" int32_t forget_kernels() {
-  std::lock_guard<std::mutex> lock(loading);
+  std::lock_guard<std::mutex> lock(knowing);
   loaded.clear();
   return 0;
 }
@@ -244,7 +265,8 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_launch_on_gpu, launch_on_gpu,
                                   .Attr<std::string_view>("kernels")
                                   .Attr<ffi::Span<const int64_t>>("launches")
                                   .RemainingArgs()
-                                  .RemainingRets());
+                                  .RemainingRets(),
+                              {ffi::Traits::kCmdBufferCompatible});
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_launch_interpreted, launch_interpreted,
                               ffi::Ffi::Bind()

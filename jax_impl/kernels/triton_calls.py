@@ -125,8 +125,15 @@ def _run(program: Program, given: dict[str, Array]) -> dict[str, Array]:
     """The results, by name."""
     register()
     dtype = next(iter(given.values())).dtype
-    made = program.results | program.scratch
-    places = {name: place for place, name in enumerate((*given, *made))}
+    kernels, numbers = attributes(program, tuple(given))
+    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in (program.results | program.scratch).values()]
+    results = jax.ffi.ffi_call(TARGET, shapes)(*given.values(), kernels=kernels, launches=np.array(numbers, np.int64))
+    return dict(zip(program.results, results, strict=False))
+
+
+def attributes(program: Program, given: tuple[str, ...]) -> tuple[str, list[int]]:
+    """What a call carries, as launch.cc reads it: kernels, and launches on what is given and then what is made."""
+    places = {name: place for place, name in enumerate((*given, *program.results, *program.scratch))}
     kernels, numbers = "", []
     for launch in program.launches:
         kernels += json.dumps(launch.kernel) + "\n"
@@ -135,9 +142,7 @@ def _run(program: Program, given: dict[str, Array]) -> dict[str, Array]:
             numbers += (
                 [_BUFFER, places[argument]] if isinstance(argument, str) else [_WIDE if is_wide else _NARROW, argument]
             )
-    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in made.values()]
-    results = jax.ffi.ffi_call(TARGET, shapes)(*given.values(), kernels=kernels, launches=np.array(numbers, np.int64))
-    return dict(zip(program.results, results, strict=False))
+    return kernels, numbers
 
 
 # kinds of a launch's arguments, in launch.cc
@@ -148,8 +153,8 @@ class _Found(ctypes.Structure):
     _fields_ = (
         ("code", ctypes.c_char_p),
         ("name", ctypes.c_char_p),
-        ("threads", ctypes.c_int32),
-        ("shared", ctypes.c_int32),
+        ("sizes", ctypes.c_char_p),
+        *((number, ctypes.c_int32) for number in ("parameters", "threads", "shared", "scratch", "blocks")),
         ("error", ctypes.c_char_p),
     )
 
@@ -169,7 +174,7 @@ def register() -> None:
 
 def _register() -> None:
     own, include = Path(__file__).with_name("launch.cc"), jax.ffi.include_dir()
-    headers = tuple(sorted(Path(include, "xla/ffi/api").glob("*.h")))
+    headers = (own.with_name("driver.h"), *sorted(Path(include, "xla/ffi/api").glob("*.h")))
     wanted = native.Target("alignment-launch", (own,), headers, ("-O1", f"-I{include}", "-ldl"))
     library = native.load(wanted, {"use_functions": (_Find, _Interpret)})
     functions = _Find(_find), _interpreter(interpreter) if interpreter else _Interpret()
@@ -191,14 +196,16 @@ def forget_compiled() -> None:
 def _find(kernel: bytes, capability: int, found: Any) -> int:
     """Called by C++, for each kernel and GPU once."""
     try:
-        from shared.cuda.machine_code import machine_code  # here: it imports Triton
+        from shared.cuda.machine_code import machine_code, parameter_bytes, requirements  # here: it imports Triton
 
         compiled = machine_code(kernel_of(kernel), capability)
+        texts = compiled.asm["cubin"], compiled.metadata.name.encode(), parameter_bytes(compiled)
         result = found.contents
-        code, name = compiled.asm["cubin"], compiled.metadata.name.encode()
-        result.code, result.name = code, name
-        result.threads, result.shared = compiled.metadata.num_warps * 32, compiled.metadata.shared
-        _kept.append((code, name))
+        result.code, result.name, result.sizes = texts
+        result.parameters = len(texts[-1])
+        needed = requirements(compiled)
+        result.threads, result.shared, result.scratch, result.blocks = needed
+        _kept.append(texts)
     except Exception as error:
         text = f"Triton could not compile a kernel: {type(error).__name__}: {error}".encode()
         _kept.append(text)

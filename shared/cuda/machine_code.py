@@ -1,8 +1,10 @@
 """The kernels' machine code for a GPU, made on any machine: no GPU, no driver and no framework is needed."""
 
 import functools
+import math
+import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton
 from triton.backends.compiler import GPUTarget
@@ -49,3 +51,38 @@ def _type_of(name: str, kernel: Kernel, constants: dict[str, int], lengths: str)
     if name in NARROW:
         return "i32"
     return INTEGERS[lengths] if name == "lengths" and constants["has_lengths"] else REALS[kernel.dtype]
+
+
+class Requirements(NamedTuple):
+    """What a launch has to bring besides arguments: threads of a block, bytes of its shared memory, bytes of Triton's
+    own memory for all, and blocks of a cluster."""
+
+    threads: int
+    shared: int
+    scratch: int
+    blocks: int
+
+
+def requirements(compiled: Any) -> Requirements:
+    """Of a kernel that Triton has compiled, whose versions do not all say the same of it."""
+    facts = compiled.metadata._asdict()
+    scratch = facts.get("global_scratch_size", 0) + facts.get("profile_scratch_size", 0)
+    blocks = max(facts["num_ctas"], math.prod(facts.get("cluster_dims", ())))
+    return Requirements(facts["num_warps"] * facts["warp_size"], facts["shared"], scratch, blocks)
+
+
+def parameter_bytes(compiled: Any) -> bytes:
+    """The size of each parameter, as PTX declares it: the arguments, then pointers to memory of Triton's own.
+
+    Versions of Triton append different numbers of them.
+    """
+    declared = re.search(rf"\.entry {re.escape(compiled.metadata.name)}\((.*?)\)", compiled.asm["ptx"], re.DOTALL)
+    if not declared:
+        raise ValueError(f"the PTX of {compiled.metadata.name} declares no kernel of that name")
+    sizes = []
+    for parameter in filter(None, map(str.strip, declared[1].split(","))):
+        found = re.fullmatch(r"\.param \.[bfsu](\d+) [^\[\]]*", parameter)
+        if not found:
+            raise ValueError(f"{compiled.metadata.name} takes more than pointers and numbers: {parameter}")
+        sizes.append(int(found[1]) // 8)
+    return bytes(sizes)
