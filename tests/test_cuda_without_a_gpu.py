@@ -3,8 +3,6 @@
 import functools
 import importlib.util
 import json
-import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from cubins import counts_of_loop, parameters, resources
 from frameworks import FRAMEWORKS, PROBLEMS
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -28,6 +27,7 @@ from shared.cuda.programs import (
     NARROW,
     WIDE,
     Kernel,
+    Launch,
     Layout,
     Program,
     exponentials_program,
@@ -59,32 +59,20 @@ def programs(problem: str, dtype: str, layout: Layout) -> dict[str, Program]:
     }
 
 
-def resources(compiled: Any, folder: Path) -> dict[str, int]:
-    """What a kernel takes of a GPU, by the tool that comes with Triton."""
-    import triton
+def check_parameters(launch: Launch, compiled: Any) -> None:
+    """That the machine code takes what launch.cc passes: the launch's arguments, then pointers of Triton's own."""
+    from shared.cuda.machine_code import parameter_bytes
 
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    (file := folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
-    text = subprocess.run([tool, "-res-usage", file], capture_output=True, text=True, check=True).stdout
-    return {name: int(value) for name, value in re.findall(r"(REG|STACK|SHARED):(\d+)", text)}
+    own = [4 if is_narrow else 8 for is_narrow in narrow_numbers(launch)]
+    sizes = parameters(compiled)
+    assert sizes[: len(own)] == own and set(sizes[len(own) :]) <= {8}, (launch.kernel, sizes)
+    assert bytes(sizes) == parameter_bytes(compiled), launch.kernel
 
 
-def counts_of_loop(compiled: Any, folder: Path) -> tuple[int, int]:
-    """Calls of the special function unit, and other instructions, in the loop that shuffles most between lanes."""
-    import triton
-
-    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
-    (file := folder / "kernel.cubin").write_bytes(compiled.asm["cubin"])
-    text = subprocess.run([tool, "-sass", file], capture_output=True, text=True, check=True).stdout
-    lines = {int(at, 16): line for at, line in re.findall(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", text, re.MULTILINE)}
-    loops = []
-    for end, line in lines.items():
-        found = re.search(r"\bBRA\b.*0x([0-9a-f]+)", line)
-        if found and int(found[1], 16) < end:
-            loops.append([body for at, body in lines.items() if int(found[1], 16) <= at <= end])
-    inner = max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
-    special = sum("MUFU" in line for line in inner)
-    return special, len(inner) - special
+def narrow_numbers(launch: Launch) -> list[bool]:
+    """Which arguments are numbers of 32 bits."""
+    both = zip(launch.arguments, launch.is_wide, strict=True)
+    return [not isinstance(argument, str) and not is_wide for argument, is_wide in both]
 
 
 @pytest.fixture
@@ -108,21 +96,22 @@ PASSES = {"score": "score", "marginals": "gradients", "hvp": "tangents"}
 
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize(("problem", "capability", "layout", "calls"), COMPILED)
-def test_the_kernels_compile_and_fit(
-    problem: str, capability: int, layout: Layout, calls: tuple[str, ...], tmp_path: Path
-):
-    from shared.cuda.machine_code import machine_code
+def test_the_kernels_compile_and_fit(problem: str, capability: int, layout: Layout, calls: tuple[str, ...]):
+    from shared.cuda.machine_code import machine_code, requirements
 
     every = programs(problem, "float32", layout)
     for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
-        found = resources(machine_code(kernel, capability), tmp_path)
+        found = resources(machine_code(kernel, capability))
         assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * layout.warps, (kernel, found)
         assert found["STACK"] <= LOCAL_BYTES.get(problem, FEW_LOCAL_BYTES), (kernel, found)
+        needed = requirements(machine_code(kernel, capability))
+        assert (needed.threads, needed.scratch, needed.blocks) == (32 * layout.warps, 0, 1), (kernel, needed)
+    for launch in (launch for call in calls for launch in every[call].launches):
+        check_parameters(launch, machine_code(launch.kernel, capability))
     # what is said to bound them
     for pass_name in (name for name, call in PASSES.items() if call in calls):
         counts = [
-            counts_of_loop(machine_code(launch.kernel, capability), tmp_path)[0]
-            / dict(launch.kernel.constants)["steps"]
+            counts_of_loop(machine_code(launch.kernel, capability))[0] / dict(launch.kernel.constants)["steps"]
             for launch in every[PASSES[pass_name]].launches
         ]
         assert SPECIAL_FUNCTIONS[problem][pass_name] == pytest.approx(sum(counts), abs=1), (pass_name, counts)
@@ -130,12 +119,13 @@ def test_the_kernels_compile_and_fit(
 
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize("capability", [80, 90])
-def test_the_measure_of_exponentials_is_bound_by_them(capability: int, tmp_path: Path):
+def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
     from shared.cuda.machine_code import machine_code
 
     (launch,) = exponentials_program("float32", 2**12, 8).launches
     assert launch.grid == 4
-    special, others = counts_of_loop(machine_code(launch.kernel, capability), tmp_path)
+    check_parameters(launch, machine_code(launch.kernel, capability))
+    special, others = counts_of_loop(machine_code(launch.kernel, capability))
     # 8 numbers for a thread, 16 exponentials of each; a multiprocessor issues 8 instructions in the time of one of them
     assert special == 8 * 16
     assert others <= 2 * special
@@ -146,7 +136,7 @@ def test_they_compile_in_float64_and_with_lengths_of_64_bits():
     from shared.cuda.machine_code import machine_code
 
     for launch in programs("smith_waterman", "float64", NARROW)["gradients with values"].launches:
-        assert machine_code(launch.kernel, 90, "int64").asm["cubin"].startswith(b"\x7fELF")
+        check_parameters(launch, machine_code(launch.kernel, 90, "int64"))
 
 
 @pytest.mark.usefixtures("triton_cache")
@@ -183,6 +173,20 @@ def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str):
         assert text.count("_kernel\\22") == launched and jax_calls.TARGET in text
 
 
+@pytest.mark.parametrize("shape", [(0, 9, 7), (3, 0, 7), (3, 9, 0)])
+def test_no_pairs_are_no_launch(shape: tuple[int, int, int]):
+    """An empty grid is an error to a GPU; matrices without cells have scores, and derivatives for the parameters."""
+    kernels = _Kernels(KINDS["smith_waterman"], "cuda")
+    arrays = np.full((shape[0], 2), 5, np.int32), (jnp.ones(shape[0]), jnp.ones(shape[0]))
+
+    def score(s: Any) -> Any:
+        return _scores(kernels, "", s, *arrays).sum()
+
+    for function, launched in ((score, 1), (jax.grad(score), 2)):
+        text = jax.jit(function).trace(jnp.ones(shape)).lower(lowering_platforms=("cuda",)).as_text()
+        assert text.count("_kernel\\22") == launched * bool(shape[0])
+
+
 def test_a_call_can_be_exported_for_machines_with_a_gpu():
     kernels = _Kernels(KINDS["free_gap"], "cuda")
     score = jax.jit(lambda s: _scores(kernels, "", s, np.full((3, 2), 5, np.int32), (jnp.ones(3),)))
@@ -206,6 +210,7 @@ def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: py
     assert jax_calls._find(json.dumps(kernel).encode(), 90, ctypes.pointer(found)) == 0
     assert ctypes.string_at(found.code, 4) == b"\x7fELF"
     assert (found.name, found.threads, found.error) == (b"forward_kernel", 32, None)
+    assert (found.parameters, len(found.sizes), found.scratch, found.blocks) == (18, 18, 0, 1)
     unknown = json.dumps(Kernel("sideways_kernel", "float32", (), 1)).encode()
     assert jax_calls._find(unknown, 90, ctypes.pointer(found)) == 1
     assert found.error.startswith(b"Triton could not compile a kernel: KeyError: 'sideways_kernel'")

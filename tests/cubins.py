@@ -1,0 +1,44 @@
+"""What a GPU's machine code says of itself, by the tool that comes with Triton."""
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def resources(compiled: Any) -> dict[str, int]:
+    """What a kernel takes of a GPU."""
+    return {name: int(value) for name, value in re.findall(r"(REG|STACK|SHARED):(\d+)", _told("-res-usage", compiled))}
+
+
+def parameters(compiled: Any) -> list[int]:
+    """The bytes of each of a kernel's parameters, in their order: what the driver goes by."""
+    found = re.findall(r"Ordinal\s*:\s*0x(\w+)\s+Offset\s*:\s*0x\w+\s+Size\s*:\s*0x(\w+)", _told("-elf", compiled))
+    sizes = {int(ordinal, 16): int(size, 16) for ordinal, size in found}
+    assert sorted(sizes) == list(range(len(found)))
+    return [sizes[ordinal] for ordinal in sorted(sizes)]
+
+
+def counts_of_loop(compiled: Any) -> tuple[int, int]:
+    """Calls of the special function unit, and other instructions, in the loop that shuffles most between lanes."""
+    text = _told("-sass", compiled)
+    lines = {int(at, 16): line for at, line in re.findall(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", text, re.MULTILINE)}
+    loops = []
+    for end, line in lines.items():
+        found = re.search(r"\bBRA\b.*0x([0-9a-f]+)", line)
+        if found and int(found[1], 16) < end:
+            loops.append([body for at, body in lines.items() if int(found[1], 16) <= at <= end])
+    inner = max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
+    special = sum("MUFU" in line for line in inner)
+    return special, len(inner) - special
+
+
+def _told(option: str, compiled: Any) -> str:
+    import triton
+
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
