@@ -1,0 +1,189 @@
+"""The C++ that launches kernels for XLA, called as XLA calls it, on a CUDA driver that only says what it was asked for.
+
+To be imported before JAX and PyTorch, which may load the true driver: of two libraries of one name the first is used.
+"""
+
+import atexit
+import ctypes
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shared.native.build import find_compiler
+
+HERE = Path(__file__).parent
+KERNELS = HERE.parents[1] / "jax_impl/kernels"
+DRIVER_FUNCTIONS = re.findall(r'"(cu\w+)"', (KERNELS / "driver.h").read_text())
+FOLDER = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+
+
+def built(source: Path, *flags: str) -> str:
+    """A library, of C++ or of C."""
+    library = FOLDER / f"{source.stem}.so"
+    command = [*find_compiler(), *flags, "-shared", "-fPIC", str(source), "-o", str(library)]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return str(library)
+
+
+def _of_triton() -> Path:
+    found = importlib.util.find_spec("triton")
+    assert found and found.origin
+    return Path(found.origin).parent
+
+
+AS_THE_DRIVER = "-Wl,-soname,libcuda.so.1"
+FLAGS = ("-std=c++17", "-Wall", "-Werror")
+CUDA_HEADERS = _of_triton() / "backends/nvidia/include"
+FAKE = ctypes.CDLL(
+    built(HERE / "fake_cuda.cpp", *FLAGS, AS_THE_DRIVER, f"-I{CUDA_HEADERS}", f"-I{KERNELS}", "-ldl"),
+    mode=ctypes.RTLD_GLOBAL,
+)
+FAKE.fake_log.restype = ctypes.c_char_p
+
+assert not {"jax", "torch"} & set(sys.modules)
+import jax  # noqa: E402
+
+import jax_impl.kernels.triton_calls as jax_calls  # noqa: E402
+
+FRAME = ctypes.CDLL(built(HERE / "call_frame.cpp", *FLAGS, f"-I{jax.ffi.include_dir()}"))
+FRAME.traits.restype = ctypes.c_int64
+jax_calls.register()
+LAUNCHER, *REAL_FUNCTIONS = jax_calls._kept[:3]
+
+
+class Gpu(NamedTuple):
+    """One of the machine's, with a context and two streams, whose handles are any numbers."""
+
+    number: int
+    capability: int
+
+    @property
+    def context(self) -> int:
+        return 0xC000 + self.number
+
+    @property
+    def stream(self) -> int:
+        return 0x5000 + 2 * self.number
+
+    @property
+    def other_stream(self) -> int:
+        return self.stream + 1
+
+
+GPU = Gpu(0, 90)
+
+
+class Launched(NamedTuple):
+    """What the driver was asked to launch."""
+
+    name: str
+    function: int
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    stream: int
+    parameters: list[int]
+
+
+class Compiler:
+    """In place of Triton. Machine code is a text that says what it is of."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int]] = []  # kernel and compute capability
+        self.facts: dict[str, Any] = {}  # which replace those below
+        self.kept: list[Any] = []
+
+    def __call__(self, kernel: bytes, capability: int, found: Any) -> int:
+        self.asked.append((kernel.decode(), capability))
+        code = ctypes.create_string_buffer(f"{kernel.decode()} for {capability}".encode())
+        facts = {"name": kernel, "sizes": bytes([8, 8, 8]), "threads": 32, "shared": 1024, "scratch": 0, "blocks": 1}
+        facts |= {"code": ctypes.addressof(code), **self.facts}
+        facts |= {"parameters": len(facts["sizes"])}
+        self.kept.append((code, facts))
+        for name, value in facts.items():
+            setattr(found.contents, name, value)
+        FAKE.fake_kernel(kernel, facts["sizes"], len(facts["sizes"]))
+        return 0
+
+
+def compile_with(find: Any) -> None:
+    """Give C++ what finds kernels, a function of Python's."""
+    function = jax_calls._Find(find)
+    jax_calls._kept.append(function)
+    LAUNCHER.use_functions(function, jax_calls._Interpret())
+
+
+def start() -> None:
+    """Nothing is loaded or fails, and there are three GPUs, two of them of one kind."""
+    FAKE.fake_reset()
+    LAUNCHER.forget_kernels()
+    for gpu in (GPU, Gpu(1, 86), Gpu(2, 90)):
+        for stream in (gpu.stream, gpu.other_stream):
+            FAKE.fake_stream(ctypes.c_void_p(stream), ctypes.c_void_p(gpu.context), gpu.number, gpu.capability)
+
+
+def call(
+    kernels: str, numbers: Sequence[int], buffers: Iterable[tuple[int, int]], results: int, stream: int = GPU.stream
+) -> str | None:
+    """The error's text, if there is one. buffers: addresses and bytes, of arguments and then of the results."""
+    addresses, sizes = tuple(zip(*buffers, strict=True)) or ((), ())
+    room = ctypes.create_string_buffer(4096)
+    code = FRAME.call(
+        LAUNCHER.xla_launch_on_gpu,
+        ctypes.c_void_p(stream),
+        kernels.encode(),
+        (ctypes.c_int64 * len(numbers))(*numbers),
+        ctypes.c_int64(len(numbers)),
+        (ctypes.c_void_p * len(addresses))(*addresses),
+        (ctypes.c_int64 * len(sizes))(*sizes),
+        ctypes.c_int64(len(addresses) - results),
+        ctypes.c_int64(results),
+        room,
+        ctypes.c_int64(len(room)),
+    )
+    return room.value.decode() if code else None
+
+
+BUFFER, NARROW, WIDE = jax_calls._BUFFER, jax_calls._NARROW, jax_calls._WIDE
+ADDRESS = 0x7F00_0000_1000
+
+
+def launch(kernel: str = "one", stream: int = GPU.stream, grid: int = 3) -> str | None:
+    """A launch of what `Compiler` compiles, with a buffer and the number 5; the error's text, if there is one."""
+    return call(f"{kernel}\n", [grid, 2, BUFFER, 0, WIDE, 5], [(ADDRESS, 64)], 0, stream)
+
+
+def asked() -> list[list[Any]]:
+    """What the driver was asked for, since the last time: functions with their arguments."""
+    return [json.loads(line) for line in FAKE.fake_log().decode().splitlines()]
+
+
+def names(every: list[list[Any]]) -> list[str]:
+    return [name for name, *_ in every]
+
+
+def launches(every: list[list[Any]]) -> list[Launched]:
+    own = (arguments for name, *arguments in every if name == "cuLaunchKernel")
+    return [Launched._make([*of[:2], tuple(of[2:5]), tuple(of[5:8]), *of[8:]]) for of in own]
+
+
+def loaded_codes(every: list[list[Any]]) -> list[str]:
+    """The machine code that was loaded, where it is a text."""
+    return [ctypes.string_at(line[1]).decode() for line in by_name(every, "cuModuleLoadData")]
+
+
+def bytes_at(address: int, count: int) -> bytes:
+    return ctypes.string_at(address, count)
+
+
+def by_name(every: list[list[Any]], wanted: str) -> list[list[Any]]:
+    return [line for line in every if line[0] == wanted]
