@@ -13,6 +13,12 @@ collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpre
 collect_ignore += ["launches"]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """On a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces."""
+    if config.getoption("markexpr") == "not cuda":
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
 @pytest.fixture(autouse=True, scope="session")
 def one_torch_thread() -> Iterator[None]:
     """Because the suite runs a process per core and the eager loops are small steps."""
