@@ -26,10 +26,11 @@ lint: $(READY)
 trial: $(READY)
 	$(PYTHON) -m shared.bench.trial --json results/trial.json | tee results/trial.txt
 
-# On a GPU, in less than 10 minutes: one comparison, the tests that need one, a page; in results under the GPU's name.
+# On a GPU, in less than 10 minutes: one comparison, the tests that need one, a page; in FOLDER under the GPU's name.
 # PYTHON=python3 installs nothing: the frameworks, Triton, tabulate, scipy, pytest and matplotlib have to be there.
+FOLDER ?= results
 cuda-check: gpu $(READY_FOR_CUDA)
-	$(PYTHON) -m tools.cuda_check
+	$(PYTHON) -m tools.cuda_check --folder $(FOLDER)
 
 # before gigabytes are installed
 gpu:

@@ -248,7 +248,9 @@ def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
     if device == "cpu":
         return None
     with tempfile.TemporaryDirectory(prefix="compare-") as name:
-        with jax.profiler.trace(name):
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0  # of the device alone: Python's calls would only take longer
+        with jax.profiler.trace(name, profiler_options=options):
             wait(launch())
         spans = [
             (event.start_ns, event.start_ns + event.duration_ns)

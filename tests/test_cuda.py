@@ -27,8 +27,9 @@ BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 
 
-def cases() -> list[tuple[str, str, str, str, str]]:
-    """All of what is fast to compile; of the other rungs enough to see each walk on a GPU."""
+def cases() -> list[tuple[str, str, str, str, str, int]]:
+    """All of what is fast to compile; of the other rungs enough to see each walk on a GPU. The last is the options'
+    number: with those that are not usual, "auto" alone in float32."""
     found = []
     for framework, (_, backend) in FRAMEWORKS.items():
         for problem in PROBLEMS:
@@ -41,22 +42,29 @@ def cases() -> list[tuple[str, str, str, str, str]]:
                     passes, dtypes = ("marginals",), ("float32",)
                 else:
                     continue
-                found += [(framework, problem, variant, name, dtype) for name in passes for dtype in dtypes]
+                found += [(framework, problem, variant, name, dtype, 0) for name in passes for dtype in dtypes]
+                if variant == fastest_variant(backend.absent_on(DEVICE)):
+                    others = range(1, len(PROBLEMS[problem].options))
+                    found += [(framework, problem, variant, name, "float32", own) for name in passes for own in others]
     return found
 
 
-@pytest.mark.parametrize(("framework", "problem", "variant", "pass_name", "dtype"), cases())
-def test_a_gpu_gives_the_reference(framework: str, problem: str, variant: str, pass_name: str, dtype: str) -> None:
+@pytest.mark.parametrize(("framework", "problem", "variant", "pass_name", "dtype", "number"), cases())
+def test_a_gpu_gives_the_reference(
+    framework: str, problem: str, variant: str, pass_name: str, dtype: str, number: int
+) -> None:
     # each cell is a launch of many kernels
     rows, cols = (4, 3) if variant == "cell_loop" else (9, 7)
     drawn = ragged(rows, cols, problem=problem, per_pair=False)
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
-    every = PROBLEMS[problem].options
-    for options in every if variant == fastest_variant(FRAMEWORKS[framework].backend.absent_on(DEVICE)) else every[:1]:
-        inputs = AlignmentInputs(
-            "a ragged batch", drawn.similarity.astype(dtype), drawn.lengths, parameters=parameters, options=options
-        )
-        assert_right(framework, problem, variant, pass_name, dtype, inputs)
+    inputs = AlignmentInputs(
+        "a ragged batch",
+        drawn.similarity.astype(dtype),
+        drawn.lengths,
+        parameters=parameters,
+        options=PROBLEMS[problem].options[number],
+    )
+    assert_right(framework, problem, variant, pass_name, dtype, inputs)
 
 
 def assert_right(
@@ -257,7 +265,7 @@ def test_the_device_s_clock_caches_and_memory(framework: str) -> None:
     for launch in (lambda: backend.copy(array), lambda: backend.exponentials(array, 1)):
         backend.wait(launch())
         seconds = backend.device_seconds(launch, DEVICE)
-        assert seconds is not None and 1e-6 < seconds < 1e-2
+        assert seconds is not None and 1e-6 < seconds < 1  # others may use the GPU as well
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the framework's
         backend.wait(backend.repeated(array, 2**15))  # half a TB
     assert backend.is_out_of_memory(caught.value)

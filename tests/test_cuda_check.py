@@ -22,12 +22,12 @@ def run(step: Step, folder: Path) -> tuple[str, str]:
 
 
 def test_all_steps_together_take_less_than_10_minutes(tmp_path):
-    every = [*steps("GPU", tmp_path), page("GPU", tmp_path)]
+    every = [*steps("GPU", tmp_path, tmp_path), page("GPU", tmp_path)]
     assert sum(step.seconds + step.grace for step in every) < 590
 
 
 def test_the_comparison_is_one_and_comes_first(tmp_path):
-    first, *others = steps("GPU", tmp_path)
+    first, *others = steps("GPU", tmp_path, tmp_path)
     assert first.command[0] == "compare.py" and str(tmp_path / "GPU.json") in first.command
     starts = [step for step in others if step.command[0] == "compare.py"]
     assert [step.environment.keys() for step in starts] == [{"XLA_FLAGS"}]  # which have to be there when JAX starts
@@ -39,7 +39,7 @@ def test_the_tests_that_need_a_gpu_are_looked_for_where_they_are():
 
 
 def test_every_comparison_is_one_that_compare_py_takes(tmp_path):
-    compared = [step for step in steps("GPU", tmp_path) if step.command[0] == "compare.py"]
+    compared = [step for step in steps("GPU", tmp_path, tmp_path) if step.command[0] == "compare.py"]
     assert len(compared) == len(SUFFIXES)
     for step in compared:
         request, settings = parse(step.command[1:])
@@ -54,7 +54,9 @@ def test_every_comparison_is_one_that_compare_py_takes(tmp_path):
 
 def test_xla_s_flags_are_added_to_those_of_the_user(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
-    (flags,) = [step.environment["XLA_FLAGS"] for step in steps("GPU", tmp_path) if "XLA_FLAGS" in step.environment]
+    (flags,) = [
+        step.environment["XLA_FLAGS"] for step in steps("GPU", tmp_path, tmp_path) if "XLA_FLAGS" in step.environment
+    ]
     assert flags == (
         "--xla_dump_to=here --xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
     )
@@ -121,7 +123,7 @@ time.sleep(60)
 def test_ctrl_c_ends_the_step_at_work_and_makes_the_page_of_what_there_is(tmp_path, monkeypatch, capsys):
     nvidia_smi(tmp_path, monkeypatch, "echo T4")
     made = [Step("long", ("-c", SLOW), 60), Step("never", ("-c", ""), 60)]
-    monkeypatch.setattr(cuda_check, "steps", lambda name, folder: made)
+    monkeypatch.setattr(cuda_check, "steps", lambda name, folder, cache: made)
     monkeypatch.setattr(cuda_check, "page", lambda name, folder: Step("page", ("-c", ""), 60))
     timer = threading.Timer(4, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -160,7 +162,7 @@ def test_without_a_gpu_there_is_one_line(tmp_path, monkeypatch, capsys):
 def test_every_step_is_done_and_the_exit_code_tells_of_all(codes, tmp_path, monkeypatch, capsys):
     nvidia_smi(tmp_path, monkeypatch, "echo T4")
     made = [Step(str(number), ("-c", f"raise SystemExit({code})"), 60) for number, code in enumerate(codes[::-1])]
-    monkeypatch.setattr(cuda_check, "steps", lambda name, folder: made)
+    monkeypatch.setattr(cuda_check, "steps", lambda name, folder, cache: made)
     monkeypatch.setattr(cuda_check, "page", lambda name, folder: Step("page", ("-c", ""), 60))
     for old in ("T4-command-buffers.json", "T4.json", "T4.html"):
         (tmp_path / old).touch()

@@ -110,7 +110,7 @@ class Run:
         arguments, own = command(driver(plant(folder, PRETENDED)))
         for name in ABSENT:
             (folder / f"{name}.py").write_text(f'raise ImportError("No module named {name!r}")')
-        tool(folder, "compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'")
+        tool(folder, "compute-sanitizer", "echo '========= ERROR SUMMARY: 0 errors'")  # also where it has not looked
         tool(folder, "ncu", "echo forward_kernel; exit 3")
         done = subprocess.run(arguments, env=own, cwd=folder, capture_output=True, text=True, timeout=280)
         self.code, self.out, self.err = done.returncode, done.stdout.splitlines(), done.stderr
@@ -132,7 +132,7 @@ def test_a_step_that_fails_does_not_stop_the_next_and_the_last_line_names_it(run
         f"{own} fused free_gap {name} float32" for own in FRAMEWORKS for name in ("score", "marginals", "hvp")
     ]
     of_graphs = ["torch cuda_graph marginals", "torch time cuda_graph score 100x150"]
-    assert sorted(failed) == sorted([*of_free_gap, *of_graphs, "ncu"]), run.err
+    assert sorted(failed) == sorted([*of_free_gap, *of_graphs, "ncu", "compute-sanitizer racecheck"]), run.err
     assert run.code == 1
     named = run.out[-1].partition("FAILED: ")[2].split(", ")
     assert run.out[-1].startswith("first contact with Pretended 9000, ") and sorted(named) == sorted(failed)
@@ -160,7 +160,8 @@ def test_each_framework_is_asked_for_everything(run: Run):
 
 def test_machine_code_is_compiled_and_the_sanitizer_heard(run: Run):
     assert run.steps["compile all kernels"]["failed"] == 0 < run.steps["compile all kernels"]["kernels"]
-    assert run.steps["compute-sanitizer memcheck"]["said"] == "========= ERROR SUMMARY: 0 errors"
+    assert run.steps["compute-sanitizer memcheck"]["status"] == "ok"
+    assert "did not say 'RACECHECK SUMMARY: 0 hazards" in run.steps["compute-sanitizer racecheck"]["reason"]
     assert run.steps["machine"]["gpu"] == {"name": "Pretended 9000", "capability": 90, "cuda": 13000, "devices": 1}
 
 
@@ -171,13 +172,14 @@ def test_everything_is_in_one_archive(run: Run):
     assert len(run.out) == len(run.steps) + 1
 
 
-def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path):
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_keeps_what_is_done_and_leaves_no_process(sent: signal.Signals, tmp_path: Path):
     arguments, own = command(driver(plant(tmp_path, PRETENDED)))
     tool(tmp_path, "nvidia-smi", f"echo $$ > {tmp_path}/number; exec sleep 60")
     with subprocess.Popen(arguments, env=own, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         while not (number := tmp_path / "number").exists() or not number.read_text():
             time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(sent)
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 130
     assert re.search(r"first contact with Pretended 9000, \d+ s, interrupted: ", out)
@@ -226,6 +228,14 @@ def test_what_is_compiled_before_is_what_the_steps_launch(framework: str, monkey
                     own._computed("cpu", problem, "fused", pass_name, dtype, *steps.ragged(problem, *shape))
     wanted = {kernel for kernel in programs.kernels() if kernel.name != "exponentials_kernel"}
     assert launched == wanted
+
+
+def test_the_tests_kernels_are_of_every_option():
+    usual, every = programs.kernels(), programs.kernels(options_too=True)
+    kinds = {dict(kernel.constants).get("kind") for kernel in every}
+    assert set(usual) < set(every) and kinds == {None, 0, 1, 2, 3, 4}
+    turns = {tuple(map(dict(kernel.constants).get, ("restrict_turns", "penalize_turns"))) for kernel in every}
+    assert {(0, 0), (0, 1), (1, 0), (1, 1)} <= turns
 
 
 def test_the_shapes_are_of_both_layouts_and_have_more_than_one_strip():

@@ -15,10 +15,11 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from shared.bench.machine import usable_cores
 
@@ -44,8 +45,8 @@ class Step(NamedTuple):
     grace: float = 10.0
 
 
-def steps(name: str, folder: Path) -> list[Step]:
-    """What is done on the GPU of this name, the most important first."""
+def steps(name: str, folder: Path, cache: Path) -> list[Step]:
+    """What is done on the GPU of this name, the most important first. cache: a folder for the tests' kernels."""
 
     def compared(title: str, suffix: str, seconds: int, *more: str, **environment: str) -> Step:
         """A comparison stops by itself somewhat earlier. It begins with each case's first call and device time."""
@@ -55,13 +56,17 @@ def steps(name: str, folder: Path) -> list[Step]:
 
     flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
     tests = ("-m", "pytest", "-q", "--tb", "short", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once(), *TESTS)
+    kept = {"TRITON_CACHE_DIR": str(cache)}
     as_workers = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
     return [
-        compared("comparison", SUFFIXES[0], 320, "--pass", "score,marginals,hvp"),
+        # the frameworks' scans take minutes to compile; tools/first_contact.py has device times of them
+        compared("comparison", SUFFIXES[0], 280, "--pass", "score,marginals,hvp",
+                 "--variant", "wavefront,cuda_graph,fused"),
+        Step("the tests' kernels", ("-m", "tools.first_contact_programs", "compile", "all"), 60, kept),
         # pytest waits 10 s for its processes before it says what failed
-        Step("tests", tests, 110, as_workers, grace=20.0),
+        Step("tests", tests, 100, as_workers | kept, grace=20.0),
         compared("JAX's loops as CUDA graphs", SUFFIXES[1], 55, "--variant", "vmap,wavefront", "--pass", "score",
-                 "--batch", "64", "--framework", "jax", XLA_FLAGS=flags),
+                 "--batch", "64", "--framework", "jax", "--workers", "1", XLA_FLAGS=flags),
     ]  # fmt: skip
 
 
@@ -78,7 +83,7 @@ def _several_at_once() -> tuple[str, ...]:
         import xdist  # noqa: F401
     except ImportError:
         return ()
-    return "--numprocesses", str(max(1, min(12, len(usable_cores())))), "--dist", "load"
+    return "--numprocesses", str(max(1, min(12, len(usable_cores())))), "--dist", "load", "--maxschedchunk", "1"
 
 
 def gpu_name() -> str:
@@ -100,7 +105,7 @@ class Log:
         self._file.write(line)
         self._file.flush()
 
-    def follow(self, stream: IO[str]) -> None:
+    def follow(self, stream: Iterable[str]) -> None:
         """All lines of a stream, until it ends."""
         for line in stream:
             self.say(line)
@@ -114,23 +119,24 @@ def run(step: Step, log: Log) -> str:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     interrupted: BaseException | None = None
     # in a group of its own, which can be killed with all that it has started
-    with subprocess.Popen(
+    process = subprocess.Popen(
         command, cwd=ROOT, env={**os.environ, **step.environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        follower = threading.Thread(target=log.follow, args=(process.stdout,), daemon=True)
-        follower.start()
-        try:
-            process.wait(step.seconds)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
-            interrupted = error
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(step.grace)
-        finally:
-            _kill_group(process)
-        follower.join(5.0)
+    )  # fmt: skip
+    follower = threading.Thread(target=log.follow, args=(process.stdout or (),), daemon=True)
+    follower.start()
+    try:
+        process.wait(step.seconds)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        interrupted = error
+        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(step.grace)
+    finally:
+        _kill_group(process)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5.0)
+    follower.join(5.0)  # not for ever: what left the group may still hold the other end
     if isinstance(interrupted, KeyboardInterrupt):
         raise interrupted
     if interrupted:
@@ -160,11 +166,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (folder / f"{name}{file}").unlink(missing_ok=True)  # those of another day are not this run's
     log = Log(folder / f"{name}.log")
     found: dict[str, str] = {}
-    try:
-        for step in steps(name, folder):
-            found[step.title] = run(step, log)
-    except KeyboardInterrupt:
-        found["the rest"] = "interrupted"
+    with tempfile.TemporaryDirectory(prefix="cuda-check-", ignore_cleanup_errors=True) as cache:
+        try:
+            for step in steps(name, folder, Path(cache)):
+                found[step.title] = run(step, log)
+        except KeyboardInterrupt:
+            found["the rest"] = "interrupted"
     found["page"] = run(page(name, folder), log)
     log.say(f"== {name}: " + "; ".join(f"{title}: {result}" for title, result in found.items()) + "\n")
     return 0 if set(found.values()) == {"ok"} else 1

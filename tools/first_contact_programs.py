@@ -1,6 +1,6 @@
 """Programs that tools/first_contact.py starts beside the steps.
 
-    python -m tools.first_contact_programs compile CAPABILITY   the machine code of all steps, on all cores
+    python -m tools.first_contact_programs compile [all]        the machine code of all steps, on all cores
     python -m tools.first_contact_programs sanitized            a few small launches, for compute-sanitizer
     python -m tools.first_contact_programs profiled             two launches of each kernel on much work, for ncu
 
@@ -8,10 +8,12 @@ The last two launch by PyTorch; JAX launches the same machine code.
 """
 
 import functools
+import itertools
 import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import Any
 
 from shared import native
 from shared.alignments import ALIGNMENTS
@@ -25,16 +27,19 @@ from shared.cuda.programs import (
     score_program,
     tangents_program,
 )
+from tools.first_contact_runs import first_gpu
 from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, ragged
 
 
-def kernels() -> list[Kernel]:
-    """All that `fused` launches in the steps, and the smallest kernel."""
+def kernels(options_too: bool = False) -> list[Kernel]:
+    """All that `fused` launches in the steps, and the smallest kernel; or also what it launches with other options."""
     programs = [exponentials_program(dtype, 1024, 1, each=1) for dtype in DTYPES]
     for name in FUNCTIONS:
-        for dtype in DTYPES:
-            for layout in {layout_of(pairs, rows) for pairs, rows, _ in SHAPES}:
-                given = native.call_of(name, ALIGNMENTS[name].options), dtype, (2, 9, 7)
+        usual = ALIGNMENTS[name].options
+        for options in [usual, *(_others(usual) if options_too else ())]:
+            layouts = {layout_of(pairs, rows) for pairs, rows, _ in SHAPES} if options == usual else {NARROW}
+            for dtype, layout in itertools.product(DTYPES, layouts):
+                given = native.call_of(name, options), dtype, (2, 9, 7)
                 programs += [
                     score_program(*given, (63, 7), True, layout),
                     gradients_program(*given, (63, 7), True, layout, False),
@@ -43,12 +48,21 @@ def kernels() -> list[Kernel]:
     return list(dict.fromkeys(launch.kernel for program in programs for launch in program.launches))
 
 
-def compile_all(capability: int) -> int:
+def _others(usual: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every other choice of options."""
+    choices = [("any", "match") if name == "end" else (True, False) for name in usual]
+    every = [dict(zip(usual, chosen, strict=True)) for chosen in itertools.product(*choices)]
+    return [options for options in every if options != usual]
+
+
+def compile_all(options_too: bool) -> int:
     """Into Triton's cache, and C++ for the CPU; a line for each that failed, and one with their numbers."""
-    wanted, failed = kernels(), 0
+    gpu = first_gpu()
+    assert gpu is not None, "there is no GPU to compile for"
+    wanted, failed = kernels(options_too), 0
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         on_cpu = pool.submit(_compile_for_cpu)
-        for done in as_completed([on_cpu, *(pool.submit(_compile, kernel, capability) for kernel in wanted)]):
+        for done in as_completed([on_cpu, *(pool.submit(_compile, kernel, gpu.capability) for kernel in wanted)]):
             if problem := done.result():
                 failed += 1
                 print(problem, flush=True)
@@ -76,11 +90,14 @@ def _compile_for_cpu() -> str | None:
     return None
 
 
-SANITIZED = ("smith_waterman", "smith_waterman_affine", "needleman_wunsch")
+SANITIZED = (*((name, "float32") for name in FUNCTIONS), ("smith_waterman", "float64"))
 
 
 def sanitized() -> None:
-    """Every pass in both layouts on matrices of several strips. What comes out is the steps' business."""
+    """Every pass in both layouts on matrices of several strips. What comes out is the steps' business.
+
+    racecheck sees shared memory alone, not the rows that a strip leaves to the next in the GPU's.
+    """
     import torch
 
     import torch_impl
@@ -88,9 +105,9 @@ def sanitized() -> None:
 
     for layout in (NARROW, WIDE):
         calls.forced_layout = layout
-        for problem in SANITIZED:
+        for problem, dtype in SANITIZED:
             similarity, lengths, vector = ragged(problem, 3, 2 * layout.lanes + 5, 5)
-            s, c = (torch.from_numpy(array).to(DEVICE) for array in (similarity, vector))
+            s, c = (torch.from_numpy(array.astype(dtype)).to(DEVICE) for array in (similarity, vector))
             function = functools.partial(getattr(torch_impl, problem), variant="fused")
             function(s, lengths)
             torch_impl.marginals(function, s, lengths)
@@ -116,4 +133,4 @@ def profiled() -> None:
 
 if __name__ == "__main__":
     what, *more = sys.argv[1:]
-    sys.exit({"compile": lambda: compile_all(*map(int, more)), "sanitized": sanitized, "profiled": profiled}[what]())
+    sys.exit({"compile": lambda: compile_all(more == ["all"]), "sanitized": sanitized, "profiled": profiled}[what]())

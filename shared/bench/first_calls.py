@@ -66,9 +66,10 @@ def _first_call(going: Going, result: Result) -> None:
     result.build_seconds = found["build_seconds"]
     result.input_bytes, result.output_bytes = found["input_bytes"], found["output_bytes"]
     result.work, result.peak_bytes = found["work"], found.get("peak_bytes")
-    going.note_device_time(result, found)
     if found["picture"] is not None:
         going.record.pictures.setdefault(case.input, found["picture"] | {"by": case.title})
+    if settings.device != "cpu" and not settings.ladder:
+        going.clock(case)
     if settings.ladder:
         result.blocks = [Block(0, 0, (found["second_seconds"],))]
     elif settings.sweep is None:  # a sweep has new shapes enough

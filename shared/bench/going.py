@@ -2,13 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shared.bench.plan import Case, Settings
 from shared.bench.progress import Progress
-from shared.bench.record import Gate, Record, Result
+from shared.bench.record import Gate, Record
 from shared.bench.team import Team
 from shared.bench.workers import Reply, Unavailable, Worker
 
@@ -70,9 +70,11 @@ class Going:
         result.status, result.reason = reply.status, reply.reason
         return reply
 
-    def note_device_time(self, result: Result, found: Mapping[str, Any]) -> None:
-        """Seconds on the accelerator that a worker found, or why there are none."""
-        result.on_device += found.get("on_device", [])
-        note = f"no device time: {result.case.title}: {found.get('no_device_time')}"
-        if found.get("no_device_time") and note not in self.record.notes:
+    def clock(self, case: Case) -> None:
+        """Note how long the case keeps the accelerator busy, or why nobody knows."""
+        result, reply = self.record.result(case), self.ask_worker(case, "clock", PATIENCE_SECONDS, case=case.as_json())
+        result.on_device += reply.details.get("on_device", [])
+        problem = reply.reason or reply.details.get("no_device_time")
+        note = f"no device time: {case.title}: {problem}"
+        if problem and note not in self.record.notes:
             self.record.notes.append(note)

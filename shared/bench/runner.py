@@ -94,12 +94,13 @@ class Runner:
         self.witness = Witness(backend, autos, device, folder)
         self._held: dict[str, tuple[_Call, Callable[[], Any]]] = {}
         self._function: Callable[..., Any] | None = None  # of the last cold case
+        self._first: _Call | None = None  # its call, for an accelerator's clock
         self._random = np.random.default_rng()
 
     def cold(self, case: dict[str, Any], is_ladder: bool) -> dict[str, Any]:
         """Everything from nothing: caches empty in memory and on disk. Raises Wrong."""
         backend, inputs = self.backend, self.witness.inputs(case["input"])
-        self._function = None
+        self._function = self._first = None
         backend.forget_compiled()
         with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
             # once for a machine, not for a process or a shape: shown by itself
@@ -115,7 +116,9 @@ class Runner:
             if not is_ladder:
                 backend.release(self.device)  # a call with all that it needs, also what it would keep for the next
                 facts["peak_bytes"] = call.peak_bytes()
-                facts |= self._on_device(call)
+        if self.device != "cpu":
+            call.release()
+            self._first = call
         return facts | {
             "build_seconds": built, "second_seconds": second, "input_bytes": call.input_bytes, "work": inputs.work,
         }  # fmt: skip
@@ -161,13 +164,27 @@ class Runner:
         return {"fits": True}
 
     def clock(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Seconds on an accelerator, of some calls of a case that is held. To look may slow what comes after it."""
-        call, _ = self._held[_key(case)]
+        """Seconds on an accelerator, of some calls of a case that is held, or of the last cold one; they find its
+        caches cold.
+
+        Where the framework's profiler does not work, why: that costs no case. To look may slow what comes after it.
+        """
+        call = self._held[_key(case)][0] if _key(case) in self._held else self._first
+        assert call is not None, "a cold case goes before"
+        known, problem = [], "nothing was seen of it"
         with self.backend.precision(case["dtype"]):
             call.place()
-            found = self._on_device(call)
+            try:
+                call()
+                for _ in range(_DEVICE_CALLS):
+                    self.backend.flush(self.device)
+                    seconds = self.backend.device_seconds(call.launch, self.device)
+                    known += [] if seconds is None else [seconds]
+            except Exception as error:
+                print(traceback.format_exc(), file=sys.stderr)
+                problem = f"{type(error).__name__}: {error}"
             call.release()
-        return found
+        return {"on_device": known} | ({} if known else {"no_device_time": problem})
 
     def sample(self, case: dict[str, Any], calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after calls that bring the case back into the caches of the CPU.
@@ -191,25 +208,6 @@ class Runner:
         """Of a call that finds no argument in an accelerator's caches: a model would not leave them there either."""
         self.backend.flush(self.device)
         return timed(call)[0]
-
-    def _on_device(self, call: _Call) -> dict[str, Any]:
-        """Seconds on an accelerator, of some calls that find its caches cold; nothing on a CPU.
-
-        Where the framework's profiler does not work, why: that costs no case.
-        """
-        if self.device == "cpu":
-            return {"on_device": []}
-        known, problem = [], "nothing was seen of it"
-        try:
-            call()
-            for _ in range(_DEVICE_CALLS):
-                self.backend.flush(self.device)
-                seconds = self.backend.device_seconds(call.launch, self.device)
-                known += [] if seconds is None else [seconds]
-        except Exception as error:
-            print(traceback.format_exc(), file=sys.stderr)
-            problem = f"{type(error).__name__}: {error}"
-        return {"on_device": known} | ({} if known else {"no_device_time": problem})
 
     def _made(self, case: dict[str, Any], inputs: Inputs) -> Callable[..., Any]:
         names = ("problem", "variant", "pass_name")

@@ -197,8 +197,7 @@ def _clock(going: Going, case: Case) -> None:
     if len(result.on_device) >= _ENOUGH_ON_DEVICE or result.status != "ok":
         return
     if running is not None and case in running.holds:
-        reply = going.ask_worker(case, "clock", PATIENCE_SECONDS, case=case.as_json())
-        going.note_device_time(result, {"no_device_time": reply.reason} | reply.details)
+        going.clock(case)
 
 
 def _sample(going: Going, case: Case, number: int, round_number: int, expected: float) -> None:

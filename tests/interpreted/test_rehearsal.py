@@ -38,7 +38,6 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(calls, name, never)
     monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
     monkeypatch.setattr(test_cuda, "DEVICE", "cpu")
-    monkeypatch.setattr(test_cuda, "fastest_variant", lambda _: "")  # one option: the kernels themselves are shown all
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @BOTH
 def test_public_functions_give_the_reference(framework: str, problem: str, pass_name: str):
-    test_cuda.test_a_gpu_gives_the_reference(framework, problem, "fused", pass_name, "float32")
+    test_cuda.test_a_gpu_gives_the_reference(framework, problem, "fused", pass_name, "float32", 0)
 
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
@@ -92,7 +91,7 @@ def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(mo
     for name, layout in (("NARROW", Layout(2, 1)), ("WIDE", Layout(4, 1))):
         monkeypatch.setattr(programs, name, layout)
     monkeypatch.setattr(programs, "DEVICE", "cpu")
-    monkeypatch.setattr(programs, "SANITIZED", ("needleman_wunsch",))
+    monkeypatch.setattr(programs, "SANITIZED", (("needleman_wunsch", "float32"),))
     programs.sanitized()
     assert len(launched) == 2 * 5
     assert {dict(constants)["lanes"] for _, constants in launched} == {2, 4}
