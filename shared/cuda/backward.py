@@ -16,8 +16,8 @@ from shared.cuda.cells import (
     shares,
 )
 from shared.cuda.forward import INPUTS, NUMBERS
-from shared.cuda.pairs import FORBIDDEN, LN_2, constants, match_of, may_end, outside, size_of
-from shared.cuda.tiles import chosen, columns, numbers, plane, shifted, tile_at, tile_of
+from shared.cuda.pairs import FORBIDDEN, LN_2, constants, ends_of, match_of, outside, size_of
+from shared.cuda.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
 
 
 @triton.jit(
@@ -86,6 +86,7 @@ def backward_kernel(
     plane_base = row_size * rows * pair
     below_base = below + pair * flows * (row_size + 1)
 
+    ones = tl.full([lanes], 1, real)
     open_sum = tl.zeros([lanes], tl.float64)
     extend_sum = tl.zeros([lanes], tl.float64)
     turn_sum = tl.zeros([lanes], tl.float64)
@@ -97,8 +98,14 @@ def backward_kernel(
         first_row = (strips - 1 - strip) * lanes
         row = first_row + lane
         is_row = row < own_rows
-        s_rows, t_rows = row.to(tl.int64) * row_stride, row.to(tl.int64) * t_row_stride
-        kept = plane_base + row_size * row
+        # of rows that are not there nothing is a cell
+        widths = tl.where(is_row, own_cols, 0)
+        first_end, end_widths = ends_of(kind, row, widths, own_rows)
+        # the first lane hands on to the strip above, from the column outside on
+        sent_widths = tl.where(lane == 0, own_cols + 1, 0)
+        s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
+        t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
+        kept = plane_base + row_size * row - lane
         above = plane_base + row_size * (first_row - 1)
         none = tl.zeros([lanes], real)
         of_opened, of_extended, of_turned, of_entropy, of_border = none, none, none, none, none
@@ -113,42 +120,43 @@ def backward_kernel(
         # from two steps after the last cell, so that the first cells find their own states, to the column outside
         blocks = (own_cols + tl.minimum(own_rows - first_row, lanes) + 2 + steps - 1) // steps
         t0 = (blocks - 1) * steps - 1
-        next_tile = tile_at(s_base, s_rows, is_row, t0 - lane, own_cols, steps)
+        next_tile = tile_at(s_rows, t0, t0 - lane, widths, ones, steps)
         next_t_tile = next_tile
         if tangents:
-            next_t_tile = tile_at(t_base, t_rows, is_row, t0 - lane, own_cols, steps)
+            next_t_tile = tile_at(t_rows, t0, t0 - lane, widths, ones, steps)
         for block in range(0, blocks):
             t0 = (blocks - 1 - block) * steps - 1
             s_columns = columns(next_tile, lanes, steps)
             t_columns = columns(next_t_tile, lanes, steps)
-            next_tile = tile_at(s_base, s_rows, is_row, t0 - lane - steps, own_cols, steps)
+            next_tile = tile_at(s_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
             if tangents:
-                next_t_tile = tile_at(t_base, t_rows, is_row, t0 - lane - steps, own_cols, steps)
+                next_t_tile = tile_at(t_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
             else:
                 next_t_tile = next_tile
             above_cols = t0 - 1 + tl.arange(0, steps)
-            below_cols = t0 - (lanes - 1) + tl.arange(0, steps)
             # the border's states where there is no cell: of rows to the left of the matrix, of columns above it
             left_border = outside(kind, tangents, (row + 1).to(real), gap)
             gaps_above = tl.where(first_row > 0, first_row + 0 * above_cols, above_cols + 1).to(real)
             above_border = outside(kind, tangents, gaps_above, gap)
+            is_above = (first_row > 0) & is_inside(above_cols, own_cols)
             lefts, aboves, belows = (), (), ()
             for n in tl.static_range(count):
                 states_of = plane(first_plane, planes, n, plane_size)
-                tile = tile_at(states_of, kept, is_row, t0 - 2 - lane, own_cols, steps)
+                tile = tile_at(states_of + kept, t0 - 2, t0 - 2 - lane, widths, left_border[n], steps)
                 lefts = lefts + (columns(tile, lanes, steps),)
-                is_above = (first_row > 0) & (above_cols >= 0) & (above_cols < own_cols)
-                from_above = tl.load(states_of + above + above_cols, mask=is_above, other=0.0)
-                aboves = aboves + (numbers(tl.where(is_above, from_above, above_border[n]), steps),)
+                row_above = states_of + above + (t0 - 1)
+                from_above = tl.load(row_above + tl.arange(0, steps), mask=is_above, other=above_border[n])
+                aboves = aboves + (numbers(from_above, steps),)
+            sent_cols = t0 - (lanes - 1) + 1 + tl.arange(0, steps)
+            is_below = (strip > 0) & is_inside(sent_cols, own_cols + 1)
             for n in tl.static_range(flows):
-                is_below = (strip > 0) & (below_cols >= -1) & (below_cols < own_cols)
-                from_below = tl.load(below_base + n * (cols + 1) + below_cols + 1, mask=is_below, other=0.0)
+                row_below = below_base + n * (row_size + 1) + (t0 - (lanes - 1) + 1)
+                from_below = tl.load(row_below + tl.arange(0, steps), mask=is_below, other=0.0)
                 belows = belows + (numbers(from_below, steps),)
             made = ()
             for k in tl.static_range(steps - 1, -1, -1):
-                t = t0 + k
-                col = t - lane
-                is_cell = is_row & (col >= 0) & (col < own_cols)
+                col = t0 - lane + k
+                is_cell = is_inside(col, widths)
                 # one column further to the left: the diagonal neighbours, and the next step's left ones
                 further = (lefts[0][k],)
                 corner = (aboves[0][k],)
@@ -158,9 +166,8 @@ def backward_kernel(
                     corner = corner + (aboves[n][k],)
                 for n in tl.static_range(1, flows):
                     under = under + (belows[n][k],)
-                further = chosen(col - 2 >= 0, further, left_border)
                 diagonal = chosen(lane == 0, corner, shifted(further, lane_above))
-                s_m, s_e, s_x, _is_bad = match_of(s_columns[k], t_columns[k], is_cell, match, tangents)
+                of_match = match_of(s_columns[k], t_columns[k], match, tangents)
 
                 incoming = chosen(lane == lanes - 1, under, shifted(message, lane_below))
                 at_border = is_row & (col == -1)
@@ -171,11 +178,9 @@ def backward_kernel(
                         of_border += tl.where(at_border, arrived * (row + 1).to(real), 0.0)
                     v = v + (tl.where(is_cell, arrived, 0.0),)
 
-                m, e, x = all_choices(
-                    kind, restrict_turns, tangents, states, (s_m, s_e, s_x), diagonal, left, up, costs
-                )
+                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, left, up, costs)
                 # what ends here
-                ends = may_end(kind, is_cell, row, col, own_rows, own_cols)
+                ends = is_inside(t0 - lane - first_end + k, end_widths)
                 if kind == AFFINE:
                     end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
                 elif kind == LOCAL_MATCH:
@@ -237,14 +242,14 @@ def backward_kernel(
                 for n in tl.static_range(flows):
                     sent = to_up[n] + diagonal_before[n]
                     message = message + (sent,)
-                    to = below_base + n * (cols + 1) + col + 1
-                    tl.store(to, sent, mask=(lane == 0) & (col >= -1) & (col < own_cols))
+                    to = below_base + n * (row_size + 1) + (1 - lane) + t0
+                    tl.store(to + k, sent, mask=is_inside(col + 1, sent_widths))
                 diagonal_before = to_diagonal
                 from_right = to_left
                 own_cell, left, up = left, further, diagonal
-            at = (t0 - lane)[:, None] + tl.arange(0, steps)[None, :]
-            is_written = is_row[:, None] & (at >= 0) & (at < own_cols)
-            tl.store(first_plane + kept[:, None] + at, tile_of(made, lanes, steps), mask=is_written)
+            is_written = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
+            to = (first_plane + kept)[:, None] + tl.arange(0, steps)[None, :]
+            tl.store(to + t0, tile_of(made, lanes, steps), mask=is_written)
         open_sum += of_opened.to(tl.float64)
         extend_sum += of_extended.to(tl.float64)
         turn_sum += of_turned.to(tl.float64)

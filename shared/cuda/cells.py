@@ -73,14 +73,17 @@ def hand_on(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
 
 @triton.jit
 def normalized(m, e):
-    """Of odds m * 2^e, m any positive number, with a fraction from 1 to 2."""
+    """Of odds m * 2^e, m any positive number, with a fraction from 1 to 2.
+
+    The exponent's bits become a float as the last ones of a large one's fraction: cheaper than a conversion.
+    """
     if m.dtype == tl.float64:
-        bits = m.to(tl.int64, bitcast=True)
-        exponent = ((bits >> 52) - 1023).to(tl.float64)
+        bits = m.to(tl.uint64, bitcast=True)
+        exponent = ((bits >> 52) + 0x4330000000000000).to(tl.float64, bitcast=True) - (2.0**52 + 1023)
         fraction = ((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).to(tl.float64, bitcast=True)
     else:
-        bits = m.to(tl.int32, bitcast=True)
-        exponent = ((bits >> 23) - 127).to(tl.float32)
+        bits = m.to(tl.uint32, bitcast=True)
+        exponent = ((bits >> 23) + 0x4B000000).to(tl.float32, bitcast=True) - (2.0**23 + 127)
         fraction = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
     return fraction, e + exponent
 
@@ -122,16 +125,27 @@ def summed(values):
 
 @triton.jit
 def smooth_maximum(m, e):
-    """The sum of odds."""
+    """The sum of odds, its fraction as it comes: of choices with fractions up to M at most their number times M."""
     top = highest(e)
-    return normalized(summed(scaled(m, e, top)), top)
+    return summed(scaled(m, e, top)), top
+
+
+@triton.jit
+def reciprocal(x):
+    """Of a number far from the limits of floats, which a division of floats guards against."""
+    if x.dtype == tl.float64:
+        return 1 / x
+    else:
+        root = tl.rsqrt(x)
+        near = root * root
+        return near * (2 - x * near)
 
 
 @triton.jit
 def shares(m, e):
     """What each has of the sum of odds."""
     odds = scaled(m, e, highest(e))
-    scale = 1 / summed(odds)
+    scale = reciprocal(summed(odds))
     parts = ()
     for k in tl.static_range(len(m)):
         parts = parts + (odds[k] * scale,)

@@ -3,9 +3,22 @@
 import triton
 import triton.language as tl
 
-from shared.cuda.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_MATCH, all_choices, dot, shares, smooth_maximum
-from shared.cuda.pairs import LN_2, MOST, NOTHING, constants, match_of, may_end, outside, size_of
-from shared.cuda.tiles import chosen, columns, numbers, plane, shifted, tile_at, tile_of
+from shared.cuda.cells import (
+    AFFINE,
+    FREE_GAP,
+    GLOBAL,
+    LOCAL_MATCH,
+    all_choices,
+    dot,
+    highest,
+    normalized,
+    scaled,
+    shares,
+    smooth_maximum,
+    summed,
+)
+from shared.cuda.pairs import LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
+from shared.cuda.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
 
 # One machine code for all shapes and addresses, and the same in both frameworks: nothing is gained by knowing more of
 # them, because a lane's row begins anywhere.
@@ -69,6 +82,8 @@ def forward_kernel(
     plane_size = row_size * kept_rows * pairs
     plane_base = row_size * kept_rows * pair
 
+    # odds of 0 would be no state
+    ones = tl.full([lanes], 1, real)
     top = tl.full([lanes], NOTHING, real)
     total = tl.zeros([lanes], real)
     t_total = tl.zeros([lanes], real)
@@ -76,55 +91,59 @@ def forward_kernel(
     for first_row in range(0, own_rows, lanes):
         row = first_row + lane
         is_row = row < own_rows
-        s_rows, t_rows = row.to(tl.int64) * row_stride, row.to(tl.int64) * t_row_stride
-        kept = plane_base + row_size * row if keep else plane_base
+        # of rows that are not there nothing is a cell
+        widths = tl.where(is_row, own_cols, 0)
+        first_end, end_widths = ends_of(kind, row, widths, own_rows)
+        last_widths = tl.where(lane == lanes - 1, widths, 0)
+        s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
+        t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
+        kept = (plane_base + row_size * row if keep else plane_base) - lane
         above = plane_base + row_size * (first_row - 1) if keep else plane_base
         before = outside(kind, tangents, (row + 1).to(real), gap)
         last = before
         diagonal = outside(kind, tangents, row.to(real), gap)
         in_all = own_cols + tl.minimum(own_rows - first_row, lanes) - 1
-        next_tile = tile_at(s_base, s_rows, is_row, -lane, own_cols, steps)
+        next_tile = tile_at(s_rows, 0, -lane, widths, ones, steps)
         next_t_tile = next_tile
         if tangents:
-            next_t_tile = tile_at(t_base, t_rows, is_row, -lane, own_cols, steps)
+            next_t_tile = tile_at(t_rows, 0, -lane, widths, ones, steps)
         for t0 in range(0, in_all, steps):
             s_columns = columns(next_tile, lanes, steps)
             t_columns = columns(next_t_tile, lanes, steps)
-            next_tile = tile_at(s_base, s_rows, is_row, t0 - lane + steps, own_cols, steps)
+            next_tile = tile_at(s_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
             if tangents:
-                next_t_tile = tile_at(t_base, t_rows, is_row, t0 - lane + steps, own_cols, steps)
+                next_t_tile = tile_at(t_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
             else:
                 next_t_tile = next_tile
             above_cols = t0 + tl.arange(0, steps)
             border = outside(kind, tangents, (above_cols + 1).to(real), gap)
+            is_above = (first_row > 0) & (above_cols < own_cols)
             rows_above = ()
-            for k in tl.static_range(count):
-                from_above = tl.load(
-                    plane(first_plane, planes, k, plane_size) + above + above_cols,
-                    mask=(first_row > 0) & (above_cols < own_cols),
-                    other=1.0,
-                )
-                rows_above = rows_above + (numbers(tl.where(first_row > 0, from_above, border[k]), steps),)
-            made = ()
+            for n in tl.static_range(count):
+                row_above = plane(first_plane, planes, n, plane_size) + above + t0
+                from_above = tl.load(row_above + tl.arange(0, steps), mask=is_above, other=border[n])
+                rows_above = rows_above + (numbers(from_above, steps),)
+            made, ends_m, ends_e, ends_x = (), (), (), ()
             for k in tl.static_range(steps):
-                col = t0 + k - lane
-                is_cell = is_row & (col >= 0) & (col < own_cols)
+                col = t0 - lane + k
                 corner = (rows_above[0][k],)
                 for n in tl.static_range(1, count):
                     corner = corner + (rows_above[n][k],)
                 up = chosen(lane == 0, corner, shifted(last, lane_above))
-                s_m, s_e, s_x, is_bad = match_of(s_columns[k], t_columns[k], is_cell, match, tangents)
-                bad = bad | is_bad
-                m, e, x = all_choices(
-                    kind, restrict_turns, tangents, states, (s_m, s_e, s_x), diagonal, last, up, costs
-                )
+                # outside the cells it is 1
+                bad = bad | ~(s_columns[k] < float("inf"))
+                of_match = match_of(s_columns[k], t_columns[k], match, tangents)
+                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs)
                 new_m, new_e, new_x = (), (), ()
                 for n in tl.static_range(states):
                     state_m, state_e = smooth_maximum(m[n], e[n])
+                    # A fraction grows 30 times at most in a step. The last two steps of a tile keep it in bounds: a
+                    # diagonal leaves out one.
+                    if k >= steps - 2:
+                        state_m, state_e = normalized(state_m, state_e)
                     new_m, new_e = new_m + (state_m,), new_e + (state_e,)
                     if tangents:
                         new_x = new_x + (dot(shares(m[n], e[n]), x[n]),)
-                new = new_m + new_e + new_x
                 if kind == AFFINE:
                     # what the start outweighs beyond the range of a float may still be the whole score
                     end_m, end_e = smooth_maximum(m[0][:3], e[0][:3])
@@ -140,38 +159,42 @@ def forward_kernel(
                         end_x = x[0][0]
                     else:
                         end_x = new_x[0]
-                # lanes that have not begun stand outside
-                new = chosen(col >= 0, new, before)
-                ends = may_end(kind, is_cell, row, col, own_rows, own_cols)
+                ends = is_inside(t0 - lane - first_end + k, end_widths)
                 if kind == GLOBAL or kind == FREE_GAP:
                     top = tl.where(ends, end_e, top)
                     total = tl.where(ends, end_m, total)
                     t_total = tl.where(ends, end_m * end_x, t_total)
+                    # lanes that have not begun stand outside
+                    new = chosen(col >= 0, new_m + new_e + new_x, before)
                 else:
-                    end_e = tl.where(ends, end_e, NOTHING)
-                    higher = tl.maximum(top, end_e)
-                    shrink, odds = tl.exp2(top - higher), end_m * tl.exp2(end_e - higher)
-                    total = total * shrink + odds
-                    if tangents:
-                        t_total = t_total * shrink + odds * end_x
-                    top = higher
+                    ends_m = ends_m + (end_m,)
+                    ends_e = ends_e + (tl.where(ends, end_e, NOTHING),)
+                    ends_x = ends_x + (end_x,)
+                    # outside, and with this exponent no other number counts as long as it is one
+                    new = new_m + chosen(is_inside(col, widths), new_e, before[states : 2 * states]) + new_x
                 diagonal = up
                 last = new
-                if keep:
-                    made = made + (new,)
-                else:
-                    to_keep = (lane == lanes - 1) & is_cell
+                made = made + (new,)
+                if not keep:
+                    to_keep = is_inside(col, last_widths)
                     for n in tl.static_range(count):
-                        tl.store(plane(first_plane, planes, n, plane_size) + kept + col, new[n], mask=to_keep)
+                        to = plane(first_plane, planes, n, plane_size) + kept + t0
+                        tl.store(to + k, new[n], mask=to_keep)
+            if kind != GLOBAL and kind != FREE_GAP:
+                higher = tl.maximum(top, highest(ends_e))
+                shrink, odds = tl.exp2(top - higher), scaled(ends_m, ends_e, higher)
+                total = total * shrink + summed(odds)
+                if tangents:
+                    t_total = t_total * shrink + dot(odds, ends_x)
+                top = higher
             if keep:
-                at = (t0 - lane)[:, None] + tl.arange(0, steps)[None, :]
-                is_kept = is_row[:, None] & (at >= 0) & (at < own_cols)
+                is_kept = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
                 for n in tl.static_range(count):
                     of_plane = (made[0][n],)
                     for k in tl.static_range(1, steps):
                         of_plane = of_plane + (made[k][n],)
-                    to = plane(first_plane, planes, n, plane_size) + kept[:, None] + at
-                    tl.store(to, tile_of(of_plane, lanes, steps), mask=is_kept)
+                    to = (plane(first_plane, planes, n, plane_size) + kept)[:, None] + tl.arange(0, steps)[None, :]
+                    tl.store(to + t0, tile_of(of_plane, lanes, steps), mask=is_kept)
         # the next strip reads what this one has written
         tl.debug_barrier()
 

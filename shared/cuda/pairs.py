@@ -15,6 +15,8 @@ HOTTEST = tl.constexpr(1e15)
 FORBIDDEN = tl.constexpr(-5e19)
 # exponents beyond cannot be told apart; a path may be long: its sum must stay far from overflow
 MOST = tl.constexpr(1e29)
+# a float to which a number is added that is to lose its fraction: its last bit is worth 2
+MAGIC, MAGIC_WIDE = tl.constexpr(1.5 * 2.0**24), tl.constexpr(1.5 * 2.0**53)
 # the exponent of odds that are 0
 NOTHING = tl.constexpr(-1e30)
 
@@ -67,7 +69,9 @@ def constants(kind: tl.constexpr, penalize_turns: tl.constexpr, values, t_values
     costs = (fractions + (fractions[turn],), exponents + (exponents[turn],), t_costs + (t_costs[turn],))
     scale = 1 / temperature * LOG2_E
     high = scale.to(real)
-    match = (high, (scale - high.to(tl.float64)).to(real), (1 / temperature).to(real), ratio.to(real))
+    low = scale - high.to(tl.float64)
+    lowest = tl.maximum(temperature * LN_2 * -MOST, FORBIDDEN)
+    match = (high, low.to(real), (1 / temperature).to(real), ratio.to(real), lowest.to(real))
     gap = (open_e.to(real), open_part.to(real), t_open)
     given = (opened, extended, temperature, t_opened, t_temperature)
     return costs, match, gap, valid, given
@@ -85,12 +89,22 @@ def size_of(has_lengths: tl.constexpr, length, width, pair, rows, cols):
 
 
 @triton.jit
+def whole_number(x):
+    """One near x, at most 1 away where floats have a fraction: two additions, where rounding is a slow conversion.
+
+    Of the even ones, because next to 1.5 * 2^23 negative numbers from 2^22 on would keep a half.
+    """
+    magic: tl.constexpr = MAGIC_WIDE if x.dtype == tl.float64 else MAGIC
+    return (x + magic) - magic
+
+
+@triton.jit
 def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
     """The states of cells outside the matrix, `gaps` gap positions from the corner: fractions, exponents, tangents."""
-    zero = gaps * 0
+    zero = tl.zeros_like(gaps)
     if kind == GLOBAL or kind == FREE_GAP:
         whole, part, t_gap = gap
-        more = tl.floor(gaps * part + 0.5)
+        more = whole_number(gaps * part)
         states = (tl.exp2(gaps * part - more), gaps * whole + more)
         if tangents:
             states = states + (gaps * t_gap,)
@@ -107,27 +121,27 @@ def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
 
 
 @triton.jit
-def match_of(s, t_s, is_cell, match, tangents: tl.constexpr):
-    """The odds of a match and their tangent, and where a similarity is neither a number nor -infinity."""
-    high, low, inverse_t, ratio = match
-    bad = is_cell & ~(s < float("inf"))
-    allowed = s > FORBIDDEN
-    whole = tl.floor(s * high + 0.5)
-    is_small = allowed & (tl.abs(whole) < MOST)
-    part = tl.where(is_small, tl.fma(s, low, tl.fma(s, high, -whole)), 0.0)
-    e = tl.where(allowed, tl.minimum(tl.maximum(whole, -MOST), MOST), -MOST)
+def match_of(s, t_s, match, tangents: tl.constexpr):
+    """The odds of a match and their tangent. Where there is no cell s and t_s have to be numbers."""
+    high, low, inverse_t, ratio, lowest = match
+    allowed = s > lowest
+    whole = whole_number(s * high)
+    # -whole would be 0 - whole, an instruction more; larger ones have no fraction, and what they were rounded by may be more than a power of 2 can hold
+    magic: tl.constexpr = MAGIC_WIDE if s.dtype == tl.float64 else MAGIC
+    part = tl.where(tl.abs(whole) < magic, tl.fma(s, low, tl.fma(s, high, whole * -1.0)), 0.0)
+    e = tl.where(allowed, tl.minimum(whole, MOST), -MOST)
     x = e * 0
     if tangents:
-        x = tl.where(allowed & is_cell, t_s * inverse_t - (s * inverse_t) * ratio, 0.0)
-    return tl.exp2(part), e, x, bad
+        x = tl.where(allowed, t_s * inverse_t - (s * inverse_t) * ratio, 0.0)
+    return tl.exp2(part), e, x
 
 
 @triton.jit
-def may_end(kind: tl.constexpr, is_cell, row, col, own_rows, own_cols):
-    """In which cells an alignment may end."""
+def ends_of(kind: tl.constexpr, row, widths, own_rows):
+    """The columns of each row in which an alignment may end: the first, and how many there are."""
     if kind == LOCAL_ANY:
-        return is_cell
+        return 0, widths
     elif kind == GLOBAL or kind == FREE_GAP:
-        return is_cell & (row == own_rows - 1) & (col == own_cols - 1)
+        return widths - 1, tl.where(row == own_rows - 1, 1, 0)
     else:
-        return is_cell & (row > 0) & (col > 0)
+        return 1, tl.where(row > 0, tl.maximum(widths - 1, 0), 0)

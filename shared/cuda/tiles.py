@@ -46,21 +46,34 @@ def numbers(row, steps: tl.constexpr):
 
 @triton.jit
 def tile_of(c, lanes: tl.constexpr, steps: tl.constexpr):
-    """The tile of its columns."""
+    """The tile of its columns.
+
+    Lanes stay the last axis until the end: so they are what threads hold, and data move between threads once.
+    """
     if steps == 4:
-        even, odd = tl.join(c[0], c[2]), tl.join(c[1], c[3])
+        rows = tl.permute(tl.join(tl.trans(tl.join(c[0], c[1])), tl.trans(tl.join(c[2], c[3]))), (2, 0, 1))
     else:
-        even = tl.reshape(tl.join(tl.join(c[0], c[4]), tl.join(c[2], c[6])), [lanes, 4])
-        odd = tl.reshape(tl.join(tl.join(c[1], c[5]), tl.join(c[3], c[7])), [lanes, 4])
-    return tl.reshape(tl.join(even, odd), [lanes, steps])
+        first = tl.permute(tl.join(tl.trans(tl.join(c[0], c[1])), tl.trans(tl.join(c[2], c[3]))), (2, 0, 1))
+        second = tl.permute(tl.join(tl.trans(tl.join(c[4], c[5])), tl.trans(tl.join(c[6], c[7]))), (2, 0, 1))
+        rows = tl.permute(tl.join(first, second), (3, 0, 1, 2))
+    return tl.trans(tl.reshape(rows, [steps, lanes]))
 
 
 @triton.jit
-def tile_at(base, row_offsets, is_row, col, cols, steps: tl.constexpr):
-    """Columns col to col + steps - 1 of each lane's row; 1 where there is no such cell: odds of 0 would be no state."""
-    at = col[:, None] + tl.arange(0, steps)[None, :]
-    is_cell = is_row[:, None] & (at >= 0) & (at < cols)
-    return tl.load(base + row_offsets[:, None] + at, mask=is_cell, other=1.0)
+def is_inside(col, width):
+    """Whether 0 <= col < width, in one comparison."""
+    return col.to(tl.uint32) < width.to(tl.uint32)
+
+
+@triton.jit
+def tile_at(lane_rows, t, col, widths, others, steps: tl.constexpr):
+    """Columns col to col + steps - 1 of each lane's row, of which widths are in the matrix; elsewhere `others`.
+
+    lane_rows: where column 0 of a lane's row would be in step 0; t: the step of col.
+    """
+    k = tl.arange(0, steps)[None, :]
+    is_there = is_inside(col[:, None] + k, widths[:, None])
+    return tl.load((lane_rows[:, None] + k) + t, mask=is_there, other=others[:, None])
 
 
 @triton.jit
