@@ -153,7 +153,7 @@ def backward_kernel(
                 row_below = below_base + n * (row_size + 1) + (t0 - (lanes - 1) + 1)
                 from_below = tl.load(row_below + tl.arange(0, steps), mask=is_below, other=0.0)
                 belows = belows + (numbers(from_below, steps),)
-            made = ()
+            made, messages = (), ()
             for k in tl.static_range(steps - 1, -1, -1):
                 col = t0 - lane + k
                 is_cell = is_inside(col, widths)
@@ -231,7 +231,8 @@ def backward_kernel(
                 if tangents:
                     t_diagonal, t_left, t_up, matched, to_costs = hand_on(kind, restrict_turns, t_parts)
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
-                    of_entropy += tl.where(s_columns[k] > FORBIDDEN, matched * (s_columns[k] * match[2]), 0.0)
+                    # what is forbidden has no share, but may be infinite
+                    of_entropy += matched * tl.maximum(s_columns[k], FORBIDDEN)
                 of_opened += to_costs[0]
                 if kind == AFFINE:
                     of_extended += to_costs[1]
@@ -242,17 +243,29 @@ def backward_kernel(
                 for n in tl.static_range(flows):
                     sent = to_up[n] + diagonal_before[n]
                     message = message + (sent,)
-                    to = below_base + n * (row_size + 1) + (1 - lane) + t0
-                    tl.store(to + k, sent, mask=is_inside(col + 1, sent_widths))
+                    if tangents:
+                        to = below_base + n * (row_size + 1) + (1 - lane) + t0
+                        tl.store(to + k, sent, mask=is_inside(col + 1, sent_widths))
+                messages = (message,) + messages
                 diagonal_before = to_diagonal
                 from_right = to_left
                 own_cell, left, up = left, further, diagonal
+            if not tangents:  # with them registers are short
+                is_sent = is_inside((t0 + 1 - lane)[:, None] + tl.arange(0, steps)[None, :], sent_widths[:, None])
+                for n in tl.static_range(flows):
+                    of_flow = (messages[0][n],)
+                    for k in tl.static_range(1, steps):
+                        of_flow = of_flow + (messages[k][n],)
+                    to = (below_base + n * (row_size + 1) + (1 - lane))[:, None] + tl.arange(0, steps)[None, :]
+                    tl.store(to + t0, tile_of(of_flow, lanes, steps), mask=is_sent)
             is_written = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
             to = (first_plane + kept)[:, None] + tl.arange(0, steps)[None, :]
             tl.store(to + t0, tile_of(made, lanes, steps), mask=is_written)
         open_sum += of_opened.to(tl.float64)
         extend_sum += of_extended.to(tl.float64)
         turn_sum += of_turned.to(tl.float64)
+        if tangents:
+            of_entropy *= match[2]
         entropy_sum += of_entropy.to(tl.float64)
         border_sum += of_border.to(tl.float64)
         # the next strip reads what this one has written

@@ -73,17 +73,14 @@ def hand_on(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
 
 @triton.jit
 def normalized(m, e):
-    """Of odds m * 2^e, m any positive number, with a fraction from 1 to 2.
-
-    The exponent's bits become a float as the last ones of a large one's fraction: cheaper than a conversion.
-    """
+    """Of odds m * 2^e, m any positive number, with a fraction from 1 to 2."""
     if m.dtype == tl.float64:
-        bits = m.to(tl.uint64, bitcast=True)
-        exponent = ((bits >> 52) + 0x4330000000000000).to(tl.float64, bitcast=True) - (2.0**52 + 1023)
+        bits = m.to(tl.int64, bitcast=True)
+        exponent = ((bits >> 52) - 1023).to(tl.float64)
         fraction = ((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000).to(tl.float64, bitcast=True)
     else:
-        bits = m.to(tl.uint32, bitcast=True)
-        exponent = ((bits >> 23) + 0x4B000000).to(tl.float32, bitcast=True) - (2.0**23 + 127)
+        bits = m.to(tl.int32, bitcast=True)
+        exponent = ((bits >> 23) - 127).to(tl.float32)
         fraction = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
     return fraction, e + exponent
 

@@ -61,6 +61,8 @@ def forward_kernel(
     real: tl.constexpr = similarity.dtype.element_ty
     states: tl.constexpr = 3 if kind == AFFINE else 1
     count: tl.constexpr = 3 * states if tangents else 2 * states
+    # of the last lane's row alone, three states' tiles cost more than one number after the other
+    by_tiles: tl.constexpr = keep or kind != AFFINE
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, valid, given = constants(kind, penalize_turns, values, t_values, pair, real)
     # loaded here: of a function that is given a pointer and whose result becomes part of an address, PyTorch's compiler
@@ -134,30 +136,31 @@ def forward_kernel(
                 bad = bad | ~(s_columns[k] < float("inf"))
                 of_match = match_of(s_columns[k], t_columns[k], match, tangents)
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs)
+                if kind == AFFINE:
+                    # Without the start: what that outweighs beyond the range of a float may still be the whole score.
+                    # With it the state is of two choices.
+                    end_m, end_e = smooth_maximum(m[0][:3], e[0][:3])
+                    end_x = end_m
+                    if tangents:
+                        end_x = dot(shares(m[0][:3], e[0][:3]), x[0][:3])
+                    m = ((end_m, m[0][3]), m[1], m[2])
+                    e = ((end_e, e[0][3]), e[1], e[2])
+                    x = ((end_x, x[0][3]), x[1], x[2])
                 new_m, new_e, new_x = (), (), ()
                 for n in tl.static_range(states):
                     state_m, state_e = smooth_maximum(m[n], e[n])
-                    # A fraction grows 30 times at most in a step. The last two steps of a tile keep it in bounds: a
+                    # A fraction grows 16 times at most in a step. The last two steps of a tile keep it in bounds: a
                     # diagonal leaves out one.
                     if k >= steps - 2:
                         state_m, state_e = normalized(state_m, state_e)
                     new_m, new_e = new_m + (state_m,), new_e + (state_e,)
                     if tangents:
                         new_x = new_x + (dot(shares(m[n], e[n]), x[n]),)
-                if kind == AFFINE:
-                    # what the start outweighs beyond the range of a float may still be the whole score
-                    end_m, end_e = smooth_maximum(m[0][:3], e[0][:3])
-                elif kind == LOCAL_MATCH:
-                    end_m, end_e = m[0][0], e[0][0]
-                else:
-                    end_m, end_e = new_m[0], new_e[0]
-                end_x = end_m
-                if tangents:
-                    if kind == AFFINE:
-                        end_x = dot(shares(m[0][:3], e[0][:3]), x[0][:3])
-                    elif kind == LOCAL_MATCH:
-                        end_x = x[0][0]
-                    else:
+                if kind == LOCAL_MATCH:
+                    end_m, end_e, end_x = m[0][0], e[0][0], x[0][0]
+                elif kind != AFFINE:
+                    end_m, end_e, end_x = new_m[0], new_e[0], new_m[0]
+                    if tangents:
                         end_x = new_x[0]
                 ends = is_inside(t0 - lane - first_end + k, end_widths)
                 if kind == GLOBAL or kind == FREE_GAP:
@@ -175,7 +178,7 @@ def forward_kernel(
                 diagonal = up
                 last = new
                 made = made + (new,)
-                if not keep:
+                if not by_tiles:
                     to_keep = is_inside(col, last_widths)
                     for n in tl.static_range(count):
                         to = plane(first_plane, planes, n, plane_size) + kept + t0
@@ -187,8 +190,9 @@ def forward_kernel(
                 if tangents:
                     t_total = t_total * shrink + dot(odds, ends_x)
                 top = higher
-            if keep:
-                is_kept = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
+            if by_tiles:
+                kept_widths = widths if keep else last_widths
+                is_kept = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], kept_widths[:, None])
                 for n in tl.static_range(count):
                     of_plane = (made[0][n],)
                     for k in tl.static_range(1, steps):

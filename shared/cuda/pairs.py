@@ -71,7 +71,9 @@ def constants(kind: tl.constexpr, penalize_turns: tl.constexpr, values, t_values
     high = scale.to(real)
     low = scale - high.to(tl.float64)
     lowest = tl.maximum(temperature * LN_2 * -MOST, FORBIDDEN)
-    match = (high, low.to(real), (1 / temperature).to(real), ratio.to(real), lowest.to(real))
+    # infinity times a similarity of 0 would be no number
+    slope = tl.minimum(tl.maximum(ratio / temperature, -1e38), 1e38)
+    match = (high, low.to(real), (1 / temperature).to(real), slope.to(real), lowest.to(real))
     gap = (open_e.to(real), open_part.to(real), t_open)
     given = (opened, extended, temperature, t_opened, t_temperature)
     return costs, match, gap, valid, given
@@ -90,7 +92,7 @@ def size_of(has_lengths: tl.constexpr, length, width, pair, rows, cols):
 
 @triton.jit
 def whole_number(x):
-    """One near x, at most 1 away where floats have a fraction: two additions, where rounding is a slow conversion.
+    """One near x, at most 2 away if it is less than `magic`: two additions, where rounding is a slow conversion.
 
     Of the even ones, because next to 1.5 * 2^23 negative numbers from 2^22 on would keep a half.
     """
@@ -104,7 +106,7 @@ def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
     zero = tl.zeros_like(gaps)
     if kind == GLOBAL or kind == FREE_GAP:
         whole, part, t_gap = gap
-        more = whole_number(gaps * part)
+        more = tl.floor(gaps * part + 0.5)
         states = (tl.exp2(gaps * part - more), gaps * whole + more)
         if tangents:
             states = states + (gaps * t_gap,)
@@ -123,16 +125,17 @@ def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
 @triton.jit
 def match_of(s, t_s, match, tangents: tl.constexpr):
     """The odds of a match and their tangent. Where there is no cell s and t_s have to be numbers."""
-    high, low, inverse_t, ratio, lowest = match
+    high, low, inverse_t, slope, lowest = match
     allowed = s > lowest
     whole = whole_number(s * high)
-    # -whole would be 0 - whole, an instruction more; larger ones have no fraction, and what they were rounded by may be more than a power of 2 can hold
+    # Larger ones have no fraction, and what they were rounded by may be more than a power of 2 can hold. In Triton
+    # -whole is 0 - whole: an instruction more.
     magic: tl.constexpr = MAGIC_WIDE if s.dtype == tl.float64 else MAGIC
     part = tl.where(tl.abs(whole) < magic, tl.fma(s, low, tl.fma(s, high, whole * -1.0)), 0.0)
     e = tl.where(allowed, tl.minimum(whole, MOST), -MOST)
     x = e * 0
     if tangents:
-        x = tl.where(allowed, t_s * inverse_t - (s * inverse_t) * ratio, 0.0)
+        x = tl.where(allowed, t_s * inverse_t - s * slope, 0.0)
     return tl.exp2(part), e, x
 
 
