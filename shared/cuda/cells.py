@@ -135,7 +135,7 @@ def reciprocal(x):
     else:
         root = tl.rsqrt(x)
         near = root * root
-        return near * (2 - x * near)
+        return tl.fma(near, tl.fma(x * -1.0, near, 1.0), near)
 
 
 @triton.jit
