@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # nothing is installed here
+from shared.bench.machine import machine
 from tools.first_contact_runs import ROOT, Failed, Framework, Gpu, Lane, Log, Step, first_gpu, kill, pack, ran
 from tools.first_contact_steps import BATCHES, DTYPES, FUNCTIONS, PASSES, SHAPES
 
@@ -91,8 +92,6 @@ class Contact:
             kill(process)
 
     def _machine(self, seconds: float) -> dict[str, Any]:
-        from shared.bench.machine import machine
-
         fields = "driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
         smi = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
         found = {tool: shutil.which(tool) for tool in TOOLS}
