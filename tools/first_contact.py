@@ -63,7 +63,6 @@ class Contact:
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "TRITON_CACHE_DIR": str(folder / "triton"),  # one for all, so that each kernel is compiled once
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-            "ALIGNMENT_CACHE": str(folder / "native"),
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # or PyTorch would find the GPU's memory taken
             "NVIDIA_TF32_OVERRIDE": "0",
         }
