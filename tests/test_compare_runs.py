@@ -78,10 +78,10 @@ def test_progress_goes_to_standard_error(both: Run):
     )
     assert lines[3:8] == [
         "first calls",
-        "[1/4] PyTorch vmap score",
-        "[2/4] JAX vmap score",
-        "[3/4] PyTorch fused score, not compiled, after compiling its kernels unless they are in the cache",
-        "[4/4] JAX fused score",
+        "[1/4] PyTorch fused score, not compiled, after compiling its kernels unless they are in the cache",
+        "[2/4] JAX fused score",
+        "[3/4] PyTorch vmap score",
+        "[4/4] JAX vmap score",
     ]
     assert lines[8] == "worker 1, preparing" and lines[-3:] == ["worker 1, timing", "[1/2] round 1", "[2/2] round 2"]
     assert "starting" not in both.done.stdout.splitlines()[0] and "[1/4]" not in both.done.stdout
