@@ -139,10 +139,14 @@ def backward_kernel(
             gaps_above = tl.where(first_row > 0, first_row + 0 * above_cols, above_cols + 1).to(real)
             above_border = outside(kind, tangents, gaps_above, gap)
             is_above = (first_row > 0) & is_inside(above_cols, own_cols)
+            # addresses that a strip keeps save instructions, but of nine planes they take more registers than there are
+            kept_here, ahead = kept, t0 - 2
+            if kind == AFFINE and tangents:
+                kept_here, ahead = kept + t0, -2
             lefts, aboves, belows = (), (), ()
             for n in tl.static_range(count):
                 states_of = plane(first_plane, planes, n, plane_size)
-                tile = tile_at(states_of + kept, t0 - 2, t0 - 2 - lane, widths, left_border[n], steps)
+                tile = tile_at(states_of + kept_here, ahead, t0 - 2 - lane, widths, left_border[n], steps)
                 lefts = lefts + (columns(tile, lanes, steps),)
                 row_above = states_of + above + (t0 - 1)
                 from_above = tl.load(row_above + tl.arange(0, steps), mask=is_above, other=above_border[n])

@@ -99,7 +99,8 @@ def forward_kernel(
         last_widths = tl.where(lane == lanes - 1, widths, 0)
         s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
         t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
-        kept = (plane_base + row_size * row if keep else plane_base) - lane
+        # of one row the last lane's address, for all lanes: one number
+        kept = plane_base + row_size * row - lane if keep else plane_base - (lanes - 1) + 0 * lane
         above = plane_base + row_size * (first_row - 1) if keep else plane_base
         before = outside(kind, tangents, (row + 1).to(real), gap)
         last = before
