@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shared.bench.machine import usable_cores
+from tools.first_contact_runs import ROOT, kill
 
-ROOT = Path(__file__).resolve().parents[1]
 COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")
 SUFFIXES = ("", "-command-buffers")
 # XLA makes no graphs while its profiler looks, unless it is told to: the device's time would be of something else
@@ -133,21 +133,13 @@ def run(step: Step, log: Log) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(step.grace)
     finally:
-        _kill_group(process)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(5.0)
+        kill(process)  # with what is left of it: workers that nobody waits for would go on with the GPU
     follower.join(5.0)  # not for ever: what left the group may still hold the other end
     if isinstance(interrupted, KeyboardInterrupt):
         raise interrupted
     if interrupted:
         return f"not finished within {step.seconds:g} s"
     return "ok" if process.returncode == 0 else f"exit code {process.returncode}"
-
-
-def _kill_group(process: subprocess.Popen) -> None:
-    """What is left of it: workers that nobody waits for would go on with the GPU."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -36,7 +36,7 @@ def kernels(options_too: bool = False) -> list[Kernel]:
     programs = [exponentials_program(dtype, 1024, 1, each=1) for dtype in DTYPES]
     for name in FUNCTIONS:
         usual = ALIGNMENTS[name].options
-        for options in [usual, *(_others(usual) if options_too else ())]:
+        for options in _every(usual) if options_too else [usual]:
             layouts = {layout_of(pairs, rows) for pairs, rows, _ in SHAPES} if options == usual else {NARROW}
             for dtype, layout in itertools.product(DTYPES, layouts):
                 given = native.call_of(name, options), dtype, (2, 9, 7)
@@ -48,11 +48,10 @@ def kernels(options_too: bool = False) -> list[Kernel]:
     return list(dict.fromkeys(launch.kernel for program in programs for launch in program.launches))
 
 
-def _others(usual: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every other choice of options."""
+def _every(usual: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every choice of these options."""
     choices = [("any", "match") if name == "end" else (True, False) for name in usual]
-    every = [dict(zip(usual, chosen, strict=True)) for chosen in itertools.product(*choices)]
-    return [options for options in every if options != usual]
+    return [dict(zip(usual, chosen, strict=True)) for chosen in itertools.product(*choices)]
 
 
 def compile_all(options_too: bool) -> int:

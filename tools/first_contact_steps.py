@@ -119,7 +119,7 @@ class Steps:
 
         batch: one of BATCHES.
         """
-        inputs = PROBLEMS[problem].inputs(Settings(problem=problem, device=DEVICE, input="random"))[batch]
+        inputs = inputs_of(problem)[batch]
         arguments = [
             self.backend.wait(self.backend.repeated(self.backend.to_device(array, DEVICE), inputs.repeats))
             for array in inputs.arguments(pass_name)
@@ -171,6 +171,12 @@ class Steps:
 
         with jax.default_device(jax.devices("cpu")[0]):
             yield
+
+
+@functools.cache
+def inputs_of(problem: str) -> dict[str, Any]:
+    """Those that compare.py gives a GPU, by name; drawn once, for all rows that are timed."""
+    return PROBLEMS[problem].inputs(Settings(problem=problem, device=DEVICE, input="random"))
 
 
 def ragged(problem: str, pairs: int, rows: int, cols: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -16,8 +16,8 @@ from shared.cuda.programs import Kernel
 REALS = {"float32": "*fp32", "float64": "*fp64"}
 INTEGERS = {"int32": "*i32", "int64": "*i64"}
 WIDE = ("pair_stride", "row_stride", "t_pair_stride", "t_row_stride")
-_VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 NARROW = ("pairs", "rows", "cols", "rounds")
+_VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 @functools.cache
