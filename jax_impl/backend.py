@@ -7,7 +7,6 @@ import contextlib
 import functools
 import importlib.metadata
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,23 +22,20 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
 from jax_impl import learn_alignment, linear_regression, stencil, sweeps
-from jax_impl.alignment import ABSENT, align
+from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_calls
 from jax_impl.kernels.calls import register
-from shared.alignments import ALIGNMENTS
-from shared.bench.measure import FLUSH_BYTES, CompileTimes, covered, environment_of
-from shared.bench.programs import programs
-from shared.variants import Abilities, keyword_defaults
+from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, union_length
+from shared.variants import Abilities, fastest_variant
 
 NAME = "jax"
 TITLE = "JAX"
 absent = ABSENT
-# every variant is right to every order, compiled or not
+# every variant has exact derivatives of every order, compiled or not
 first_order: dict[str, str] = {}
-uncompiled: dict[str, str] = {}
-# every variant gains by jax.jit
-ready: tuple[str, ...] = ()
+uncompiled_passes: dict[str, str] = {}
+uncompiled_variants: dict[str, str] = {}  # every variant gains by jax.jit
 
 
 def device_problem(device: str) -> str | None:
@@ -72,21 +68,9 @@ def precision(dtype: str) -> Iterator[None]:
         yield
 
 
-def function(
-    problem: str, variant: str, options: dict[str, Any] | None = None, unroll: int | None = None
-) -> Callable[..., jax.Array]:
+def function(problem: str, variant: str, options: dict[str, Any] | None = None) -> Callable[..., jax.Array]:
     """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`."""
-    public = getattr(jax_impl, problem)
-    if unroll is None:
-        return functools.partial(public, variant=variant, **(options or {}))
-    defaults, names = keyword_defaults(public), tuple(ALIGNMENTS[problem].options)
-
-    def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> jax.Array:
-        given = {**defaults, **(options or {}), **parameters}
-        chosen = {name: given.pop(name) for name in names}
-        return align(problem, similarity, lengths, given, chosen, variant, unroll)
-
-    return unrolled
+    return functools.partial(getattr(jax_impl, problem), variant=variant, **(options or {}))
 
 
 def pass_function(pass_name: str, score: Callable[..., jax.Array], compiled: bool) -> Callable[..., jax.Array]:
@@ -107,28 +91,25 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
     return jax_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
-_PROGRAMS = programs(
-    sys.modules[__name__], linear_regression=linear_regression, stencil=stencil, learn_alignment=learn_alignment
-)
+# the problems that are no alignments: modules with `abilities` and `call_of`
+_MODULES = {"linear_regression": linear_regression, "stencil": stencil, "learn_alignment": learn_alignment}
 
 
 def abilities(problem: str, device: str) -> Abilities:
-    """What this framework says of itself for a problem."""
-    return _PROGRAMS[problem].abilities(device)
+    """What this framework can do of a problem."""
+    if problem in _MODULES:
+        return _MODULES[problem].abilities(device)
+    gone = absent_on(device)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants)
 
 
 def call_of(
-    problem: str,
-    variant: str,
-    pass_name: str,
-    options: dict[str, Any],
-    *,
-    compiled: bool,
-    unroll: int | None = None,
+    problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool
 ) -> Callable[..., jax.Array]:
-    """What a case calls, with the arrays of its inputs by position and its parameters by name."""
-    steps = {"unroll": unroll} if unroll else {}
-    return _PROGRAMS[problem].call_of(variant, pass_name, options, compiled, **steps)
+    """The function that a case times; called with the arrays of its inputs and, by name, its parameters."""
+    if problem in _MODULES:
+        return _MODULES[problem].call_of(variant, pass_name, options, compiled)
+    return pass_function(pass_name, function(problem, variant, options), compiled)
 
 
 def wait(value: Any) -> Any:
@@ -195,8 +176,8 @@ def compile_times() -> Iterator[CompileTimes]:
         yield times
     finally:
         jax.monitoring.unregister_event_duration_listener(listen)
-        times.compiling = covered(spans[True])
-        times.tracing = covered(spans[True] + spans[False]) - times.compiling
+        times.compiling = union_length(spans[True])
+        times.tracing = union_length(spans[True] + spans[False]) - times.compiling
 
 
 def set_threads(threads: int) -> int:

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
-
-from shared.host import available_bytes
 
 GLOBINS = Path(__file__).parent / "data" / "globins.fasta"
 
@@ -143,7 +142,9 @@ def pair_batch(
     rows, cols = (int(longest) for longest in lengths.max(axis=0, initial=0))
     shape = (len(pairs), rows, cols)
     too_large = SequenceError(f"{_file(source)}: expected pairs that fit into memory, got float32 of shape {shape}")
-    if 4 * math.prod(shape) > available_bytes():  # a system may promise it all the same, and kill who takes it
+    if (
+        4 * math.prod(shape) > psutil.virtual_memory().available
+    ):  # a system may promise it all the same, and kill who takes it
         raise too_large
     try:
         similarity = np.zeros(shape, dtype=np.float32)

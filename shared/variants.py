@@ -25,8 +25,8 @@ class Abilities(NamedTuple):
     auto: str | None  # the variant that "auto" picks, where there is an "auto"
     absent: Mapping[str, str] = MappingProxyType({})  # variant -> why it cannot run
     first_order: Mapping[str, str] = MappingProxyType({})  # variant -> why it has no second derivatives, as hvp needs
-    uncompiled: Mapping[str, str] = MappingProxyType({})  # pass -> why it runs only without the compiler
-    ready: tuple[str, ...] = ()  # variants that gain nothing from the framework's compiler around them
+    uncompiled_passes: Mapping[str, str] = MappingProxyType({})  # pass -> why it runs only without the compiler
+    uncompiled_variants: Mapping[str, str] = MappingProxyType({})  # variant -> why compiling the call gains nothing
 
     def as_json(self) -> dict[str, Any]:
         """As plain dictionaries."""
@@ -38,7 +38,7 @@ class Abilities(NamedTuple):
             return self.absent[variant]
         if pass_name == "hvp" and variant in self.first_order:
             return self.first_order[variant]
-        return self.uncompiled.get(pass_name) if compiled else None
+        return self.uncompiled_passes.get(pass_name) if compiled else None
 
 
 ALIGNMENT_VARIANTS = (

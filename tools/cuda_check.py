@@ -21,7 +21,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from shared.bench.machine import usable_cores
+from shared.bench.measure.machine import usable_cores
+
 from tools.first_contact_runs import ROOT, kill
 
 COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from shared.bench.cases import Settings
 
 from shared.alignments import ALIGNMENTS
-from shared.bench.measure import timed
-from shared.bench.plan import Settings
+from shared.bench.measure.clock import timed
 from shared.problems import PROBLEMS
 from shared.problems.alignment_answers import Answer
 from shared.problems.alignment_gate import judge
@@ -148,7 +148,7 @@ class Steps:
 
     def _function(self, problem: str, variant: str, pass_name: str) -> Callable[..., Any]:
         score = self.backend.function(problem, variant, dict(ALIGNMENTS[problem].options))
-        return self.backend.pass_function(pass_name, score, compiled=variant not in self.backend.ready)
+        return self.backend.pass_function(pass_name, score, compiled=variant not in self.backend.uncompiled_variants)
 
     def _computed(
         self, device: str, problem: str, variant: str, pass_name: str, dtype: str, *arrays: np.ndarray

@@ -17,12 +17,10 @@ import torch._dynamo.utils
 
 import torch_impl
 from shared import native
-from shared.alignments import ALIGNMENTS
-from shared.bench.measure import FLUSH_BYTES, CompileTimes, environment_of
-from shared.bench.programs import programs
-from shared.variants import Abilities, keyword_defaults
+from shared.backends import FLUSH_BYTES, CompileTimes, environment_of
+from shared.variants import Abilities, fastest_variant
 from torch_impl import cuda_graph, learn_alignment, linear_regression, stencil, sweeps
-from torch_impl.alignment import ABSENT, align
+from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
 from torch_impl.kernels.fused import TRITON_CALLS
@@ -31,9 +29,10 @@ NAME = "torch"
 TITLE = "PyTorch"
 absent = ABSENT
 first_order: dict[str, str] = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
-uncompiled = {"hvp": "torch.compile has no second derivatives"}
-# these have no use for torch.compile around them: what they do is one operator
-ready: tuple[str, ...] = ("wavefront", "cuda_graph", "fused")
+uncompiled_passes = {"hvp": "torch.compile has no second derivatives"}
+uncompiled_variants: dict[str, str] = dict.fromkeys(
+    ("wavefront", "cuda_graph", "fused"), "it is one operator already, around which torch.compile has nothing to fuse"
+)
 # clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
 _HEAD_START = 5_000_000
 
@@ -65,21 +64,9 @@ def precision(dtype: str) -> Iterator[None]:
     yield
 
 
-def function(
-    problem: str, variant: str, options: dict[str, Any] | None = None, unroll: int | None = None
-) -> Callable[..., torch.Tensor]:
+def function(problem: str, variant: str, options: dict[str, Any] | None = None) -> Callable[..., torch.Tensor]:
     """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`."""
-    public = getattr(torch_impl, problem)
-    if unroll is None:
-        return functools.partial(public, variant=variant, **(options or {}))
-    defaults, names = keyword_defaults(public), tuple(ALIGNMENTS[problem].options)
-
-    def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> torch.Tensor:
-        given = {**defaults, **(options or {}), **parameters}
-        chosen = {name: given.pop(name) for name in names}
-        return align(problem, similarity, lengths, given, chosen, variant, unroll)
-
-    return unrolled
+    return functools.partial(getattr(torch_impl, problem), variant=variant, **(options or {}))
 
 
 def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: bool) -> Callable[..., torch.Tensor]:
@@ -101,28 +88,25 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
     return torch_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
-_PROGRAMS = programs(
-    sys.modules[__name__], linear_regression=linear_regression, stencil=stencil, learn_alignment=learn_alignment
-)
+# the problems that are no alignments: modules with `abilities` and `call_of`
+_MODULES = {"linear_regression": linear_regression, "stencil": stencil, "learn_alignment": learn_alignment}
 
 
 def abilities(problem: str, device: str) -> Abilities:
-    """What this framework says of itself for a problem."""
-    return _PROGRAMS[problem].abilities(device)
+    """What this framework can do of a problem."""
+    if problem in _MODULES:
+        return _MODULES[problem].abilities(device)
+    gone = absent_on(device)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants)
 
 
 def call_of(
-    problem: str,
-    variant: str,
-    pass_name: str,
-    options: dict[str, Any],
-    *,
-    compiled: bool,
-    unroll: int | None = None,
+    problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool
 ) -> Callable[..., torch.Tensor]:
-    """What a case calls, with the arrays of its inputs by position and its parameters by name."""
-    steps = {"unroll": unroll} if unroll else {}
-    return _PROGRAMS[problem].call_of(variant, pass_name, options, compiled, **steps)
+    """The function that a case times; called with the arrays of its inputs and, by name, its parameters."""
+    if problem in _MODULES:
+        return _MODULES[problem].call_of(variant, pass_name, options, compiled)
+    return pass_function(pass_name, function(problem, variant, options), compiled)
 
 
 def wait(value: Any) -> Any:

@@ -80,7 +80,8 @@ def learn(
 def abilities(device: str) -> Abilities:
     """What the benchmark may ask for."""
     absent = absent_on(device) | dict.fromkeys(SCANNING, "PyTorch's scan operator has wrong second derivatives")
-    return Abilities(fastest_variant(absent), absent, ready=("wavefront", "fused"))
+    reason = "it is one operator already, around which torch.compile has nothing to fuse"
+    return Abilities(fastest_variant(absent), absent, uncompiled_variants=dict.fromkeys(("wavefront", "fused"), reason))
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:

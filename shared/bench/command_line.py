@@ -5,47 +5,35 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from shared.bench.argument_types import (
-    join_numbers,
-    names,
-    one_of,
-    real,
-    size,
-    size_text,
-    sizes,
-    some_of,
-    whole,
-)
-from shared.bench.machine import usable_cores
-from shared.bench.plan import FRAMEWORKS, Settings
-from shared.bench.schedule import LEAST_WORKERS
+from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.measure.machine import usable_cores
+from shared.bench.questions import QUESTIONS
+from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import PROBLEMS
+from shared.problems.argument_types import join_numbers, names, one_of, real, size, size_text, sizes, some_of, whole
 from shared.problems.problem import Argument
 from shared.sequences import SequenceError, substitution_matrix
 from shared.variants import variant_names
 
-# what --sweep without sizes stands for
-_USUAL = ()
-
 EPILOG = """examples:
   python compare.py
-      all pairs of the bundled globins on the CPU: score and marginals, both frameworks
+      speed on the CPU: all pairs of the bundled globins, score and marginals, both frameworks
   python compare.py --device cuda
       the same on a GPU: 64 small random pairs, then large ones, as many as fit up to 4096
+  python compare.py growth --sizes 32x32,64x64,128x128 --report growth.html
+      how run time, compile time and memory grow, as a page with plots
+  python compare.py ladder --problem stencil
+      every variant of another problem, with and without the compiler
   python compare.py --input random --batch 100 --variant vmap --json result.json
       100 random pairs of 100 x 150, one variant, every sample kept in a file
-  python compare.py --problem smith_waterman_affine --gap-open -11 --input my.fasta --framework torch --device cuda
-      your own proteins, affine gaps, PyTorch alone, on a GPU
-  python compare.py --sweep --report sweep.html
-      batches of growing size: how run time, compile time and memory grow, as a page to look at
   python compare.py --resume result.json
-      go on with a run that was interrupted
+      continue a run that was interrupted
   python compare.py --from cpu.json gpu.json --report both.html
       a page from recorded runs; nothing is measured
   python compare.py --against old.json new.json
       what changed between two recorded runs
 
-exit codes: 0 all is well; 1 a result was wrong or a case failed (it gets no time); 2 bad arguments or bad input;
+exit codes: 0 success; 1 a result was wrong or a case failed (it gets no time); 2 bad arguments or bad input;
 3 a framework cannot use the device, or none is installed; 130 interrupted (what is finished is printed)
 """
 
@@ -68,17 +56,15 @@ class Request:
         self.resume: Path | None = options.resume
         self.recorded: tuple[Path, ...] = tuple(options.recorded or ())
         self.against: tuple[Path, ...] = tuple(options.against or ())
-        # those that were given, by option, for the file that cannot be written
         paths = {"--json": self.json, "--report": self.report, "--markdown": self.markdown, "--picture": self.picture}
-        self.outputs = {option: path for option, path in paths.items() if path is not None}
-        # every file that will be written: a run that is gone on with is kept in its own
-        self.written = dict(self.outputs)
+        # every file that will be written, by option
+        self.written = {option: path for option, path in paths.items() if path is not None}
         if self.resume is not None and self.json is None:
             self.written["--resume"] = self.resume
 
 
 class _Mode(NamedTuple):
-    """Something else than a run from its start: what goes with it, and why the rest does not."""
+    """Something else than a new run: the options that go with it, and why others do not."""
 
     takes: tuple[str, ...]
     why: str = ""
@@ -95,12 +81,12 @@ _MODES = {
 def parse(arguments: Sequence[str]) -> tuple[Request, Settings]:
     """Read the command line; ends the process with one line if it is wrong.
 
-    Of the settings, a run that is resumed takes the budget alone.
+    Of the settings, a resumed run takes only the budget.
     """
     parser = _parser()
     options = parser.parse_args(join_numbers(arguments))
     request = Request(options)
-    spelled = {action.dest: action.option_strings[0] for action in parser._actions if action.option_strings}
+    spelled = {action.dest: (action.option_strings or ["a question"])[0] for action in parser._actions}
     given = [name for name, value in vars(options).items() if value != parser.get_default(name)]
     modes = [name for name in _MODES if name in given]
     if len(modes) > 1:
@@ -110,9 +96,9 @@ def parse(arguments: Sequence[str]) -> tuple[Request, Settings]:
             if name != mode and name not in _MODES[mode].takes:
                 parser.error(f"{spelled[name]} does not go with {spelled[mode]}{_MODES[mode].why}")
     read = {path.resolve() for path in (*request.recorded, *([request.resume] if request.resume else []))}
-    for option, path in request.outputs.items():
-        if path.resolve() in read and option != "--json":
-            parser.error(f"{option} {path} would take the place of the record that it is made from")
+    for option, path in request.written.items():
+        if path.resolve() in read and option not in ("--json", "--resume"):
+            parser.error(f"{option} {path} would overwrite the record that it is made from")
     if len({path.resolve() for path in request.written.values()}) < len(request.written):
         parser.error(f"{' and '.join(request.written)} must be different files")
     return request, _settings(parser, options)
@@ -122,26 +108,28 @@ def _parser() -> argparse.ArgumentParser:
     defaults = Settings()
     parser = _Parser(
         prog="compare.py",
-        description="Time the same kernels in JAX and in PyTorch, each proved right before its time is shown.",
+        description="Time the same kernels in JAX and in PyTorch, each proved correct before its time is shown.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     add = parser.add_argument
+    known = "; ".join(f"{question.name}: {question.asks}" for question in QUESTIONS.values())
+    add("question", nargs="?", default=None, metavar="QUESTION", help=f"{known} (default {defaults.question})")
     add("--device", type=one_of("device", ("cpu", "cuda")), default=defaults.device, help="cpu (default) or cuda")
     add("--framework", type=some_of("framework", FRAMEWORKS), default=defaults.frameworks, metavar="NAME[,NAME]",
         help="which frameworks: jax,torch (default both)")  # fmt: skip
     add("--problem", type=one_of("problem", PROBLEMS), default=defaults.problem, help="what is computed")
     add("--variant", type=names, metavar="NAME[,NAME]", help="which variants, or auto; see --list (default: a few)")
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]",
-        help="what is asked of them, see --list (default: alignments score,marginals; --ladder the first)")  # fmt: skip
+        help="what is computed, see --list (default: alignments score,marginals; ladder the first)")  # fmt: skip
     add("--input", metavar="globins|random|FILE",
-        help="the bundled globins (default), random matrices (--ladder's and a GPU's), or a FASTA file")  # fmt: skip
-    add("--matrix", metavar="NAME",
-        help="substitution matrix for sequences (default BLOSUM62)")  # fmt: skip
+        help="the bundled globins (default), random matrices (ladder, growth, GPU), or a FASTA file")  # fmt: skip
+    add("--matrix", metavar="NAME", help="substitution matrix for sequences (default BLOSUM62)")
     add("--batch", type=whole("batch", 1), metavar="N",
-        help="pairs (default: all pairs; 100 for random; on a GPU 64 and a full chip of up to 4096)")  # fmt: skip
+        help="pairs (default: all pairs; 100 for random; 16 for growth; on a GPU 64 and up to 4096)")  # fmt: skip
     add("--size", type=size, metavar="SIZE", help=f"of the input: {_sizes_text()}")
+    add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="of growth: each an input of its own")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), default=defaults.dtype, help="float32 or float64")
     add("--budget", type=real("budget", positive=True), default=defaults.budget, metavar="SECONDS",
         help=f"of the run, or of what --resume adds (default {defaults.budget:g}); no first call is cut")  # fmt: skip
@@ -153,41 +141,25 @@ def _parser() -> argparse.ArgumentParser:
         help=f"rounds in each of them (default {defaults.rounds}, fewer where the budget is short)")  # fmt: skip
     for name, argument in _arguments().items():
         _add_argument(parser, name, argument)
-    add(
-        "--seed",
-        type=whole("seed", 0),
-        default=defaults.seed,
-        metavar="S",
-        help="of all that is drawn: inputs, which pairs the gate looks at, c in the pass hvp (default 0)",
-    )
+    add("--seed", type=whole("seed", 0), default=defaults.seed, metavar="S",
+        help="of all random numbers: inputs, pairs that the gate checks, weights of hvp (default 0)")  # fmt: skip
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default: all)")
-    add("--unroll", type=whole("unroll", 1), metavar="N", help="diagonals per step of the compiler's loop (default 1)")
     add("--compile-limit", type=real("compile-limit", positive=True), default=defaults.compile_limit,
         metavar="SECONDS", help="longest first call before a case is given up (default 120)")  # fmt: skip
     add("--json", type=Path, metavar="FILE", help="write everything, with all samples, after every step")
-    add("--report", type=Path, metavar="FILE", help="write a page (HTML) with verdicts, plots and every number")
+    add("--report", type=Path, metavar="FILE", help="write an HTML page: the answer, plots and every number")
     add("--markdown", type=Path, metavar="FILE", help="write the same as Markdown, without plots")
     add("--picture", type=Path, metavar="FILE", help="write an alignment before and after learning (SVG)")
-    add("--resume", type=Path, metavar="FILE", help="go on with the run of a JSON file, and keep it there")
+    add("--resume", type=Path, metavar="FILE", help="continue the run of a JSON file, and keep it there")
     add("--from", type=Path, nargs="+", dest="recorded", metavar="FILE",
         help="print and report recorded runs instead of measuring")  # fmt: skip
     add("--against", type=Path, nargs=2, metavar=("OLD", "NEW"), help="what changed between two recorded runs")
-    add(
-        "--sweep",
-        type=sizes,
-        nargs="?",
-        const=_USUAL,
-        metavar="SIZE[,SIZE]",
-        help="measure every size by itself; alignments: 16 random pairs of each (default: the problem's own sizes)",
-    )
-    add("--ladder", action="store_true",
-        help="climb all variants, compiled or not, first and second call")  # fmt: skip
-    add("--list", action="store_true", help="list problems and variants, and what each framework has")
+    add("--list", action="store_true", help="list questions, problems and variants, and what each framework has")
     return parser
 
 
 def _arguments() -> dict[str, Argument]:
-    """Those of all problems, by name; one that several have is the same in each but for its default."""
+    """Those of all problems, by name; one that several have differs only in its default."""
     return {name: argument for problem in PROBLEMS.values() for name, argument in problem.arguments.items()}
 
 
@@ -198,15 +170,12 @@ def _add_argument(parser: argparse.ArgumentParser, name: str, argument: Argument
         return
     defaults: dict[str, list[str]] = {}
     for problem in owners:
-        defaults.setdefault(_shown(problem.arguments[name].default), []).append(problem.name)
+        value = problem.arguments[name].default
+        defaults.setdefault(f"{value:g}" if isinstance(value, float) else str(value), []).append(problem.name)
     text = "; ".join(value if len(defaults) == 1 else f"{value} for {', '.join(of)}" for value, of in defaults.items())
     parser.add_argument(
         flag(name, argument), type=argument.parse, metavar=argument.metavar, help=f"{argument.help} (default {text})"
     )
-
-
-def _shown(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _sizes_text() -> str:
@@ -217,76 +186,76 @@ def _sizes_text() -> str:
 
 
 def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
-    """Check what concerns several options, and fill in what the machine decides."""
+    """Check what concerns several options, and fill in defaults that depend on them or on the machine."""
     given = vars(options)
-    problem = PROBLEMS[options.problem]
+    name = options.question or Settings.question
+    if name not in QUESTIONS:
+        listed = "".join(f"\n  {question.name}: {question.asks}" for question in QUESTIONS.values())
+        parser.error(f"unknown question {name!r}; known:{listed}")
+    question, problem = QUESTIONS[name], PROBLEMS[options.problem]
     known = (*variant_names(problem.name), *(["auto"] if problem.has_auto else []))
-    for name in options.variant or ():
-        if name not in known:
-            parser.error(f"unknown variant {name!r} of {problem.name}; known: {', '.join(known)}")
-    for name in options.passes or ():
-        if name not in problem.passes:
-            parser.error(f"unknown pass {name!r} of {problem.name}; known: {', '.join(problem.passes)}")
-    if options.sweep == _USUAL:
-        options.sweep = problem.sizes.swept
+    for variant in options.variant or ():
+        if variant not in known:
+            parser.error(f"unknown variant {variant!r} of {problem.name}; known: {', '.join(known)}")
+    for pass_name in options.passes or ():
+        if pass_name not in problem.passes:
+            parser.error(f"unknown pass {pass_name!r} of {problem.name}; known: {', '.join(problem.passes)}")
     if options.picture and not problem.has_picture and not (options.resume or options.recorded):
         owners = " or ".join(problem.name for problem in PROBLEMS.values() if problem.has_picture)
         parser.error(f"--picture goes with --problem {owners}, not with {problem.name}")
-    _check_sizes(parser, options)
-    input_name, matrix = _sequences(parser, options)
+    _check_sizes(parser, options, question.name if question.takes_sizes else None)
+    input_name, matrix = _sequences(parser, options, question.default_input, question.takes_sizes)
     cores = len(usable_cores())
     if options.threads and options.threads > cores:
         parser.error(f"--threads must be between 1 and the {cores} cores of this machine, got {options.threads}")
-    passes = problem.default_passes[:1] if options.ladder else problem.default_passes
     return Settings(
+        question=name,
         frameworks=options.framework,
         variants=options.variant,
-        passes=options.passes or passes,
+        passes=options.passes or question.default_passes(problem),
         arguments=_problem_arguments(parser, options),
         input=input_name,
         matrix=matrix,
         threads=options.threads or cores,
-        sweep=options.sweep,
         **{name: given[name] for name in (
-            "device", "problem", "batch", "size", "dtype", "seed", "unroll", "compile_limit", "ladder",
-            "budget", "precision", "workers", "rounds",
+            "device", "problem", "batch", "size", "sizes", "dtype", "seed", "compile_limit", "budget", "precision",
+            "workers", "rounds",
         )},
     )  # fmt: skip
 
 
-def _check_sizes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    if options.sweep and (options.ladder or options.size):
-        parser.error(f"--sweep does not go with {'--ladder' if options.ladder else '--size: it has sizes itself'}")
+def _check_sizes(parser: argparse.ArgumentParser, options: argparse.Namespace, takes_sizes: str | None) -> None:
+    if options.sizes and not takes_sizes:
+        owners = " or ".join(question.name for question in QUESTIONS.values() if question.takes_sizes)
+        parser.error(f"--sizes goes with the question {owners}")
+    if options.size and takes_sizes:
+        parser.error(f"{takes_sizes} takes --sizes, not --size")
     problem = PROBLEMS[options.problem]
-    for numbers in (*(options.sweep or ()), *([options.size] if options.size else ())):
+    for numbers in (*(options.sizes or ()), *([options.size] if options.size else ())):
         if len(numbers) != problem.sizes.numbers:
             wanted = f"{problem.sizes.form}, such as {problem.sizes.example}"
             parser.error(f"a size of {problem.name} is {wanted}, got {size_text(numbers)!r}")
 
 
-def _sequences(parser: argparse.ArgumentParser, options: argparse.Namespace) -> tuple[str, str]:
+def _sequences(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, default: str, takes_sizes: bool
+) -> tuple[str, str]:
     """The input and the matrix, where there are any."""
     problem = PROBLEMS[options.problem]
     if not problem.takes_sequences:
-        for name in ("input", "matrix", "batch", "unroll"):
+        for name in ("input", "matrix", "batch"):
             if getattr(options, name) is not None:
                 owners = " or ".join(problem.name for problem in PROBLEMS.values() if problem.takes_sequences)
                 parser.error(f"--{name} goes with --problem {owners}, not with {problem.name}")
         return "random", Settings.matrix
-    input_name = options.input
-    if input_name is None:
-        on_gpu = options.device != "cpu"
-        input_name = "random" if options.ladder or options.sweep or on_gpu else Settings.input
-    if options.sweep and input_name != "random":
-        parser.error("--sweep goes with --input random")
-    if options.size and input_name != "random":
-        parser.error("--size goes with --input random")
-    if options.matrix and input_name == "random" and options.input is None and options.device != "cpu":
-        parser.error("--matrix goes with sequences; a GPU is given random matrices by default: add --input globins")
+    input_name = options.input or ("random" if options.device != "cpu" else default)
+    if input_name != "random" and (takes_sizes or options.size):
+        parser.error(f"{options.question if takes_sizes else '--size'} goes with --input random")
     if options.matrix and input_name == "random":
-        parser.error("--matrix goes with sequences, not with --input random")
+        hint = "; the default input here is random matrices: add --input globins" if options.input is None else ""
+        parser.error(f"--matrix goes with sequences, not with random matrices{hint}")
     matrix = options.matrix or Settings.matrix
-    if options.matrix:  # the usual one is there, unless what reads it is not: the input's business
+    if options.matrix:  # the default matrix needs no check
         try:
             substitution_matrix(matrix)
         except SequenceError as error:
@@ -307,5 +276,5 @@ def _problem_arguments(parser: argparse.ArgumentParser, options: argparse.Namesp
 
 
 def flag(name: str, argument: Argument) -> str:
-    """How an argument of a problem is spelled on the command line; what is true by default can be switched off."""
+    """The option of a problem's argument; one that is true by default can be switched off."""
     return ("--no-" if argument.is_switch else "--") + name.replace("_", "-")

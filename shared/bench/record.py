@@ -1,4 +1,4 @@
-"""What a run has found so far, and its JSON form: written after every step, read again to resume, report or compare."""
+"""What a run has found so far, and its JSON form: written after every step, read to resume, report or compare."""
 
 import datetime
 import hashlib
@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from shared.bench.plan import Absence, Case, Settings
-from shared.bench.statistics import Block, Cost, Estimate, all_seconds, median_time
+from shared.bench.analysis.estimates import Block, Cost, Estimate, all_seconds, median_time
+from shared.bench.cases import Absence, Case, Settings
 from shared.problems import Inputs
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 STATUSES = ("ok", "wrong", "failed", "limit")
 
 
@@ -24,24 +24,24 @@ class UnreadableRecord(Exception):
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of an input without having it."""
+    """An input without its arrays."""
 
     text: str
     shape: tuple[int, ...]  # of the largest array
     pairs: int | None  # None where it is one computation
-    work: int  # that one call does
+    work: int  # of one call
     parameters: dict[str, float]
     options: dict[str, Any]
-    sha256: str  # of everything that the numbers depend on
+    sha256: str  # of all arrays that the results depend on
 
     @classmethod
     def of(cls, inputs: Inputs) -> "Facts":
-        """Look at an input."""
+        """Describe an input."""
         digest = hashlib.sha256()
         for array in inputs.hashed:
             digest.update(array.tobytes())
-        of_input = (inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
-        return cls(*of_input, digest.hexdigest())
+        described = (inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
+        return cls(*described, digest.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,19 @@ class Compilation:
     """A first call: tracing, compiling and running once. Seconds."""
 
     seconds: float
-    tracing: float | None = None  # where the framework tells
+    tracing: float | None = None  # where the framework reports it
     compiling: float | None = None
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What the parity gate said."""
+    """Outcome of the parity gate."""
 
     text: str
     error_of_allowed: float | None  # None: not finite
-    source: str  # what it was compared with
-    pairs: int | None  # None: all of it
-    told: str | None = None  # what the result is, where a reader wants to know
+    source: str  # of the expected result
+    pairs: int | None  # compared; None: all
+    told: str | None = None  # the result in words, where a reader wants it
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class WarmUp:
     """The calls between the first and the timed ones."""
 
     calls: int
-    stable: bool | None  # whether the times had settled when they ended; None: too few calls to tell
+    stable: bool | None  # whether times had settled when they ended; None: too few calls to tell
 
 
 @dataclass(frozen=True)
@@ -78,22 +78,23 @@ class Generation:
 
     worker: int
     seconds: float  # that its rounds took
-    others: float | None  # seconds that the cores worked meanwhile, for other programs or machines
+    others: float | None  # CPU seconds that other programs used on the run's cores meanwhile
 
 
 @dataclass
 class Result:
-    """A case and what became of it."""
+    """A case and its outcome."""
 
     case: Case
-    status: str = "ok"  # "ok", "wrong", "failed" or "limit"
+    status: str = "ok"  # one of STATUSES
     reason: str | None = None
     gate: Gate | None = None
     build_seconds: float = 0.0
     cold: Compilation | None = None  # caches empty, in memory and on disk
-    retrace: Compilation | None = None  # the same function on a shape that is new to it
+    early_seconds: float | None = None  # median of a few calls right after it, until there are blocks
+    retrace: Compilation | None = None  # the same function on a new shape
     retrace_note: str | None = None  # why there is none
-    warm: list[Compilation] = field(default_factory=list)  # a new process, the framework's cache on disk
+    warm: list[Compilation] = field(default_factory=list)  # new processes that find the caches on disk
     warm_up: list[WarmUp] = field(default_factory=list)
     peak_bytes: int | None = None
     input_bytes: int | None = None
@@ -114,7 +115,7 @@ class Result:
 
     @property
     def device_seconds(self) -> float | None:
-        """Median of the times on the accelerator; None where there is none, or it does not tell."""
+        """Median of the times on the accelerator; None where there are none."""
         return float(np.median(self.on_device)) if self.on_device else None
 
     @property
@@ -126,22 +127,22 @@ class Result:
 
     @property
     def cost(self) -> Cost:
-        """What n calls take, beginning with empty caches."""
+        """Cost of n calls that begin with empty caches."""
         assert self.cold is not None
         return Cost(self.cold.seconds, self.time.value)
 
     @property
     def rate(self) -> float | None:
-        """Work per second; None if it is not measured."""
+        """Work per second; None if it was not measured."""
         return self.work / self.time.value if self.measured and self.work else None
 
     @property
     def warm_seconds(self) -> float | None:
-        """Median of the first calls of the new processes."""
+        """Median of the first calls of new processes."""
         return float(np.median([start.seconds for start in self.warm])) if self.warm else None
 
     def as_json(self) -> dict[str, Any]:
-        """The case's own fields, then what was found; what is not known is left out."""
+        """The fields of the case, then the results; unknown ones are left out."""
         own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "case"}
         return self.case.as_json() | {
             name: _plain(value) for name, value in own.items() if value is not None and value != []
@@ -173,7 +174,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class Record:
-    """Filled while a run goes on; complete enough to be printed or written at any time."""
+    """Filled while a run goes on; can be printed or written at any time."""
 
     command: str
     settings: Settings | None = None
@@ -181,21 +182,24 @@ class Record:
     finished: str | None = None  # None: not yet, or interrupted
     inputs: dict[str, Facts] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)  # framework -> why it is not measured
+    missing: dict[str, str] = field(default_factory=dict)  # framework -> why it was not measured
     absent: list[Absence] = field(default_factory=list)
-    auto: dict[str, str] = field(default_factory=dict)
+    auto: dict[str, str] = field(default_factory=dict)  # framework -> the variant that "auto" picks
+    uncompiled: dict[str, dict[str, str]] = field(default_factory=dict)  # framework -> variant -> why not compiled
+    code_lines: dict[str, dict[str, int]] = field(default_factory=dict)  # framework -> variant -> lines of code
     results: list[Result] = field(default_factory=list)
-    references: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (input, pass) -> seconds
-    speed: list[Block] = field(default_factory=list)  # the same plain work in every round: how steady the machine was
+    references: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (input, pass) -> seconds of NumPy
+    speed: list[Block] = field(default_factory=list)  # of the calibration loop, once a round
     generations: list[Generation] = field(default_factory=list)  # those that are complete
-    # input -> what a result looks like ("before", "after", "truth"), and by which case, where there is something to see
-    pictures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pictures: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # input -> a result as matrices, and by which case
     seconds: float = 0.0  # that the run has taken
     notes: list[str] = field(default_factory=list)
     resumed_by: list[str] = field(default_factory=list)  # commands
 
     def result(self, case: Case) -> Result:
-        """What is known of a case; begins an entry if there is none."""
+        """The result of a case; begins one if there is none."""
         for result in self.results:
             if result.case == case:
                 return result
@@ -203,9 +207,9 @@ class Record:
         return self.results[-1]
 
     @property
-    def others_cores(self) -> float | None:
-        """How many of the cores other programs kept busy while rounds were timed; None where that is not known, and
-        where it was too short to tell."""
+    def cores_busy_with_others(self) -> float | None:
+        """Cores that other programs kept busy on average while rounds were timed; None where it is not known, or
+        where the rounds were too short to tell."""
         known = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
         seconds = sum(seconds for seconds, _ in known)
         return sum(others for _, others in known) / seconds if seconds > 1 else None
@@ -217,72 +221,69 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """Everything, with all samples in seconds."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "command": self.command,
-            "resumed_by": self.resumed_by,
-            "started": self.started,
-            "finished": self.finished,
-            "seconds": self.seconds,
-            "environment": self.environment,
+        own = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        for name in ("results", "references"):
+            del own[name]
+        return {"schema_version": SCHEMA_VERSION} | own | {
             "settings": asdict(self.settings) if self.settings else None,
             "inputs": {name: asdict(facts) for name, facts in self.inputs.items()},
-            "missing": self.missing,
             "absent": [row._asdict() for row in self.absent],
-            "auto": self.auto,
-            "notes": self.notes,
+            "speed": [_plain(block) for block in self.speed],
+            "generations": [asdict(entry) for entry in self.generations],
             "numpy": [
                 {"input": name, "pass": pass_name, "seconds": seconds}
                 for (name, pass_name), seconds in self.references.items()
             ],
-            "speed": [_plain(block) for block in self.speed],
-            "generations": [asdict(entry) for entry in self.generations],
-            "pictures": self.pictures,
             "cases": [result.as_json() for result in self.results],
-        }
+        }  # fmt: skip
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> "Record":
+    def from_json(cls, stored: Any) -> "Record":
         """Read what `as_json` made. Raises UnreadableRecord."""
         version = stored.get("schema_version") if isinstance(stored, dict) else None
         if version != SCHEMA_VERSION:
             raise UnreadableRecord(f"expected a record with schema_version {SCHEMA_VERSION}, got {version!r}")
+        given = dict(stored)
         try:
-            return cls(
-                **{name: stored[name] for name in (
-                    "command", "resumed_by", "started", "finished",
-                    "environment", "missing", "auto", "notes",
-                )},
-                seconds=float(stored["seconds"]),
-                settings=_settings(stored["settings"]),
-                inputs={name: Facts(**facts | {"shape": tuple(facts["shape"])})
-                        for name, facts in stored["inputs"].items()},
-                absent=[Absence(**row) for row in stored["absent"]],
-                references={(row["input"], row["pass"]): row["seconds"] for row in stored["numpy"]},
-                speed=_blocks(stored["speed"]),
-                generations=[_generation(**entry) for entry in stored.get("generations", [])],
-                pictures=_pictures(stored.get("pictures", {})),
-                results=[Result.from_json(case) for case in stored["cases"]],
-            )  # fmt: skip
+            del given["schema_version"]
+            given |= {
+                "seconds": float(given["seconds"]),
+                "settings": _settings(given["settings"]),
+                "inputs": {name: Facts(**facts | {"shape": tuple(facts["shape"])})
+                           for name, facts in given["inputs"].items()},
+                "absent": [Absence(**row) for row in given["absent"]],
+                "references": {(row["input"], row["pass"]): row["seconds"] for row in given.pop("numpy")},
+                "speed": _blocks(given["speed"]),
+                "generations": [Generation(**entry) for entry in given["generations"]],
+                "results": [Result.from_json(case) for case in given.pop("cases")],
+            }  # fmt: skip
+            missing = {entry.name for entry in fields(cls)} - given.keys()
+            if missing:
+                raise KeyError(*sorted(missing))
+            _check_pictures(given["pictures"])
+            return cls(**given)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UnreadableRecord(f"expected a whole record, got one with a fault ({error!r})") from None
 
     def write(self, path: Path) -> None:
-        """Write the JSON file in one step: a reader never sees half of it."""
-        write_whole(path, json.dumps(self.as_json(), indent=1) + "\n")
+        """Write the JSON file atomically."""
+        write_atomically(path, json.dumps(self.as_json(), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "Record":
-        """Read a JSON file. Raises OSError or UnreadableRecord."""
+        """Read a JSON file. Raises UnreadableRecord."""
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
         except ValueError as error:  # not text, or not JSON
-            raise UnreadableRecord(f"expected JSON, got something else ({error})") from None
-        return cls.from_json(stored)
+            raise UnreadableRecord(f"cannot read {path}: expected JSON ({error})") from None
+        except UnreadableRecord as error:
+            raise UnreadableRecord(f"cannot read {path}: {error}") from None
 
 
 def _settings(stored: dict[str, Any] | None) -> Settings | None:
-    """Settings out of JSON, which knows no tuples."""
+    """Settings from JSON, which has no tuples."""
     if stored is None:
         return None
     missing = {entry.name for entry in fields(Settings)} - stored.keys()
@@ -295,19 +296,14 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-def _generation(worker: int, seconds: float, others: float | None) -> Generation:
-    return Generation(worker, float(seconds), None if others is None else float(others))
-
-
-def _pictures(stored: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _check_pictures(stored: dict[str, dict[str, Any]]) -> None:
     for picture in stored.values():
         before, after = (np.asarray(picture[when], dtype=float) for when in ("before", "after"))
         truth = np.asarray(picture["truth"], dtype=int)
         if before.ndim != 2 or before.shape != after.shape or (truth.size and truth.shape[1:] != (2,)):
             raise ValueError("a picture whose parts do not fit")
         if not isinstance(picture["by"], str):
-            raise ValueError("a picture by nobody")
-    return stored
+            raise ValueError("a picture without the case that made it")
 
 
 def _blocks(stored: list[dict[str, Any]]) -> list[Block]:
@@ -318,8 +314,8 @@ def _blocks(stored: list[dict[str, Any]]) -> list[Block]:
     return found
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a text file in one step."""
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file in one step: a reader never sees half of it."""
     temporary = path.with_name(f".compare-{os.getpid()}.part")
     try:
         temporary.write_text(text, encoding="utf-8")

@@ -17,14 +17,14 @@ from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substit
 
 RANDOM_SIZE = (100, 150)
 RANDOM_BATCH = 100
-SWEEP_BATCH = 16
+GROWTH_BATCH = 16
 # What a GPU is given by default: a batch of that benchmark's size, and one that gives every part of it work for long.
 # Of the larger only so many pairs differ, so that neither the host nor the gate is busy with it.
 GPU_SIZE, GPU_BATCH = RANDOM_SIZE, 64
 CHIP_SIZE, CHIP_BATCH, CHIP_DISTINCT = (512, 512), 4096, 64
 # lengths of the random pairs as fractions of the matrix: 80, 90, 100 of 100 rows and 95, 105, 120 of 150 columns
 _ROW_CHOICES, _COL_CHOICES = (0.8, 0.9, 1.0), (95 / 150, 105 / 150, 120 / 150)
-# lengths of a sweep's pairs: the whole matrix, so that run time over size is not run time over padding
+# lengths where growth is measured: the whole matrix, so that run time over size is not run time over padding
 _FULL = (1.0,)
 
 _Raw = tuple[str, np.ndarray, np.ndarray | None]  # text, similarity, lengths
@@ -94,33 +94,48 @@ class AlignmentInputs(Inputs):
 def alignment_inputs(
     settings: Any, parameters: dict[str, float], options: dict[str, Any]
 ) -> dict[str, AlignmentInputs]:
-    """The inputs that the settings ask for, by name. Raises SequenceError on bad sequences.
+    """The batch that the settings ask for; on a GPU a small and a large one unless they say how large it shall be.
 
-    A ladder has the single pair and the batch, a sweep a batch of each of its sizes, a run on a GPU two batches unless
-    told what to take, any other run the batch.
+    Raises SequenceError on bad sequences.
     """
-
-    def made(text: str, similarity: np.ndarray, lengths: np.ndarray | None) -> AlignmentInputs:
-        given = similarity.astype(np.dtype(settings.dtype))
-        return AlignmentInputs(text, given, lengths, parameters=parameters, options=options, seed=settings.seed)
-
-    if settings.sweep:
-        return {
-            f"{rows}x{cols}": made(*_random(settings, (rows, cols), settings.batch or SWEEP_BATCH, _FULL, _FULL)[1])
-            for rows, cols in settings.sweep
+    if settings.input == "random" and settings.device != "cpu" and not (settings.size or settings.batch):
+        small = _random(settings, GPU_SIZE, GPU_BATCH, _ROW_CHOICES, _COL_CHOICES)[1]
+        large = _random(settings, CHIP_SIZE, CHIP_DISTINCT, _FULL, _FULL)[1]
+        found = {
+            GPU_SIZE: _made(small, settings, parameters, options),
+            CHIP_SIZE: _made(large, settings, parameters, options),
         }
-    if settings.input == "random" and settings.is_default_on_gpu:
-        small = made(*_random(settings, GPU_SIZE, GPU_BATCH, _ROW_CHOICES, _COL_CHOICES)[1])
-        large = made(*_random(settings, CHIP_SIZE, CHIP_DISTINCT, _FULL, _FULL)[1])
-        large = replace(large, repeats=CHIP_BATCH // CHIP_DISTINCT)
-        return {f"{rows}x{cols}": given for (rows, cols), given in ((GPU_SIZE, small), (CHIP_SIZE, large))}
+        found[CHIP_SIZE] = replace(found[CHIP_SIZE], repeats=CHIP_BATCH // CHIP_DISTINCT)
+        return {f"{rows}x{cols}": given for (rows, cols), given in found.items()}
+    return {BATCH: _made(_single_and_batch(settings)[1], settings, parameters, options)}
+
+
+def ladder_inputs(settings: Any, parameters: dict[str, float], options: dict[str, Any]) -> dict[str, AlignmentInputs]:
+    """A single pair and a batch. Raises SequenceError on bad sequences."""
+    single, batch = _single_and_batch(settings)
+    return {SINGLE: _made(single, settings, parameters, options), BATCH: _made(batch, settings, parameters, options)}
+
+
+def inputs_of_size(
+    settings: Any, size: tuple[int, ...], parameters: dict[str, float], options: dict[str, Any]
+) -> AlignmentInputs:
+    """A batch of random pairs, each as large as its matrix."""
+    rows, cols = size
+    _, batch = _random(settings, (rows, cols), settings.batch or GROWTH_BATCH, _FULL, _FULL)
+    return _made(batch, settings, parameters, options)
+
+
+def _made(raw: _Raw, settings: Any, parameters: dict[str, float], options: dict[str, Any]) -> AlignmentInputs:
+    text, similarity, lengths = raw
+    given = similarity.astype(np.dtype(settings.dtype))
+    return AlignmentInputs(text, given, lengths, parameters=parameters, options=options, seed=settings.seed)
+
+
+def _single_and_batch(settings: Any) -> tuple[_Raw, _Raw]:
     if settings.input == "random":
         size, count = settings.size or RANDOM_SIZE, settings.batch or RANDOM_BATCH
-        single, batch = _random(settings, size, count, _ROW_CHOICES, _COL_CHOICES)
-    else:
-        path = GLOBINS if settings.input == "globins" else Path(settings.input)
-        single, batch = _proteins(path, settings)
-    return {SINGLE: made(*single), BATCH: made(*batch)} if settings.ladder else {BATCH: made(*batch)}
+        return _random(settings, size, count, _ROW_CHOICES, _COL_CHOICES)
+    return _proteins(GLOBINS if settings.input == "globins" else Path(settings.input), settings)
 
 
 def _random(

@@ -8,20 +8,20 @@ import numpy as np
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.bench.argument_types import one_of, real
 from shared.checks import ENDS
 from shared.cuda.floor import SPECIAL_FUNCTIONS
 from shared.numerics import LARGEST_GAP, TEMPERATURES
 from shared.problems import alignment_answers
 from shared.problems.alignment_answers import Answer, batched
 from shared.problems.alignment_gate import judge
-from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs
+from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs, inputs_of_size, ladder_inputs
+from shared.problems.argument_types import one_of, real
 from shared.problems.problem import BATCH, Argument, Arrays, Problem, Rate, RunFloat64, Sizes, Verdict
 from shared.variants import FOR_GPUS, Abilities
 
 PASSES = ("score", "marginals", "hvp")
 
-# The default table: the rungs that a user would pick, and the framework's own choice. The rest is in --ladder.
+# The default table: the rungs that a user would pick, and the framework's own choice. `ladder` has them all.
 _DEFAULT_VARIANTS = ("vmap", "wavefront")
 # Never compiled unless the ladder asks: an unrolled loop takes minutes to compile, and batch_loop compiles its pair.
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
@@ -62,20 +62,30 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
 
     def inputs(self, settings: Any) -> dict[str, AlignmentInputs]:
         """Raises SequenceError on bad sequences."""
+        return alignment_inputs(settings, *self._split(settings))
+
+    def inputs_of_size(self, settings: Any, size: tuple[int, ...]) -> AlignmentInputs:
+        return inputs_of_size(settings, size, *self._split(settings))
+
+    def ladder_inputs(self, settings: Any) -> dict[str, AlignmentInputs]:
+        return ladder_inputs(settings, *self._split(settings))
+
+    def _split(self, settings: Any) -> tuple[dict[str, float], dict[str, Any]]:
+        """Differentiable parameters, and options."""
         values = self.argument_values(settings)
-        parameters, options = ({key: values[key] for key in keys} for keys in (self._parameters, self._options))
-        return alignment_inputs(settings, parameters, options)
+        return {key: values[key] for key in self._parameters}, {key: values[key] for key in self._options}
 
     def load(self, arrays: Arrays, rest: dict[str, Any]) -> AlignmentInputs:
         return AlignmentInputs(similarity=arrays["similarity"], lengths=arrays.get("lengths"), **rest)
 
-    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
-        if settings.ladder:
-            if variant in FOR_GPUS and settings.device == "cpu" and not settings.variants:
-                return []  # not what a framework lacks
-            suits = variant in _FOR_BOTH or (variant in _FOR_BATCHES) == (input_name == BATCH)
-            return [False, True] if suits else []
-        return [variant not in (*_RUN_UNCOMPILED, *abilities.ready)]
+    def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
+        return [variant not in (*_RUN_UNCOMPILED, *abilities.uncompiled_variants)]
+
+    def ladder_modes(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+        if variant in FOR_GPUS and settings.device == "cpu" and not settings.variants:
+            return []  # not what a framework lacks
+        suits = variant in _FOR_BOTH or (variant in _FOR_BATCHES) == (input_name == BATCH)
+        return [False, True] if suits else []
 
     def is_default(self, variant: str, abilities: Abilities, settings: Any) -> bool:
         named = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *FOR_GPUS)

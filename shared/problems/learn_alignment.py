@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import psutil
 
-from shared.bench.argument_types import real, size_text, whole
-from shared.host import available_bytes
 from shared.numerics import TEMPERATURES
+from shared.problems.argument_types import real, whole
 from shared.problems.families import LETTERS, families
 from shared.problems.problem import (
     DATA,
@@ -110,29 +110,27 @@ class LearnAlignment(Problem[Pairs, Trained]):
     has_picture = True
 
     def inputs(self, settings: Any) -> dict[str, Pairs]:
+        return {DATA: self.inputs_of_size(settings, settings.size or SIZE)}
+
+    def inputs_of_size(self, settings: Any, size: tuple[int, ...]) -> Pairs:
         values = self.argument_values(settings)
-
-        def made(pairs: int, letters: int) -> Pairs:
-            # of complex numbers, as many as the reference has for a cell of the skewed matrices
-            if _NUMBERS * 16 * pairs * letters * 2 * letters > available_bytes():
-                raise UnusableInput(f"{pairs} pairs of {letters} letters do not fit into memory: take fewer")
-            drawn = families(pairs, letters, settings.seed)
-            rows, cols = drawn.truth.shape[1:]
-            text = (
-                f"{pairs} pairs of descendants of proteins of {letters} letters, up to {rows} x {cols}, "
-                f"seed {settings.seed}"
-            )
-            if not drawn.truth.any():
-                raise UnusableInput(f"no two letters have the same ancestor among {text}: take longer ones, or more")
-            return Pairs(
-                text, drawn.first, drawn.second, drawn.truth.astype(settings.dtype), drawn.lengths,
-                parameters={name: values[name] for name in ("learning_rate", "temperature")},
-                options={"steps": values["steps"]}, seed=settings.seed,
-            )  # fmt: skip
-
-        if settings.sweep:
-            return {size_text(numbers): made(*numbers) for numbers in settings.sweep}
-        return {DATA: made(*(settings.size or SIZE))}
+        pairs, letters = size
+        # of complex numbers, as many as the reference has for a cell of the skewed matrices
+        if _NUMBERS * 16 * pairs * letters * 2 * letters > psutil.virtual_memory().available:
+            raise UnusableInput(f"{pairs} pairs of {letters} letters do not fit into memory: take fewer")
+        drawn = families(pairs, letters, settings.seed)
+        rows, cols = drawn.truth.shape[1:]
+        text = (
+            f"{pairs} pairs of descendants of proteins of {letters} letters, up to {rows} x {cols}, "
+            f"seed {settings.seed}"
+        )
+        if not drawn.truth.any():
+            raise UnusableInput(f"no two letters have the same ancestor among {text}: take longer ones, or more")
+        return Pairs(
+            text, drawn.first, drawn.second, drawn.truth.astype(settings.dtype), drawn.lengths,
+            parameters={name: values[name] for name in ("learning_rate", "temperature")},
+            options={"steps": values["steps"]}, seed=settings.seed,
+        )  # fmt: skip
 
     def load(self, arrays: Arrays, rest: dict[str, Any]) -> Pairs:
         return Pairs(**arrays, **rest)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.bench.argument_types import real, size_text, whole
+from shared.problems.argument_types import real, whole
 from shared.problems.problem import (
     DATA,
     Argument,
@@ -86,28 +86,26 @@ class LinearRegression(Problem[Points, Fitted]):
     sizes = Sizes("POINTS", "1000", 1, ((100,), (10_000,), (1_000_000,)), "points")
 
     def inputs(self, settings: Any) -> dict[str, Points]:
+        return {DATA: self.inputs_of_size(settings, settings.size or (POINTS,))}
+
+    def inputs_of_size(self, settings: Any, size: tuple[int, ...]) -> Points:
         values = self.argument_values(settings)
         learning_rate, epochs = values["learning_rate"], values["epochs"]
-
-        def made(points: int) -> Points:
-            if points < 2:
-                raise UnusableInput(f"a line takes at least 2 points, got {points}")
-            generator = np.random.default_rng(settings.seed)
-            x = generator.random(points)
-            y = TRUE_A * x + TRUE_B + NOISE * generator.standard_normal(points)
-            text = f"{points:,} points, seed {settings.seed}"
-            given = (array.astype(settings.dtype) for array in (x, y))
-            named = {"parameters": {"learning_rate": learning_rate}, "options": {"epochs": epochs}}
-            return Points(text, *given, **named, seed=settings.seed)
-
-        if settings.sweep:
-            return {size_text(numbers): made(*numbers) for numbers in settings.sweep}
-        return {DATA: made(*(settings.size or (POINTS,)))}
+        (points,) = size
+        if points < 2:
+            raise UnusableInput(f"a line takes at least 2 points, got {points}")
+        generator = np.random.default_rng(settings.seed)
+        x = generator.random(points)
+        y = TRUE_A * x + TRUE_B + NOISE * generator.standard_normal(points)
+        text = f"{points:,} points, seed {settings.seed}"
+        given = (array.astype(settings.dtype) for array in (x, y))
+        named = {"parameters": {"learning_rate": learning_rate}, "options": {"epochs": epochs}}
+        return Points(text, *given, **named, seed=settings.seed)
 
     def load(self, arrays: Arrays, rest: dict[str, Any]) -> Points:
         return Points(x=arrays["x"], y=arrays["y"], **rest)
 
-    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+    def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant in _COMPILED]
 
     def extent(self, shape: tuple[int, ...], work: int) -> int:

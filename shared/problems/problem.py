@@ -147,6 +147,14 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
     def inputs(self, settings: Any) -> dict[str, GivenInputs]:
         """The inputs that the settings ask for, by name. Raises UnusableInput."""
 
+    @abstractmethod
+    def inputs_of_size(self, settings: Any, size: tuple[int, ...]) -> GivenInputs:
+        """One input of a size, all of it work: its time over size shows no padding. Raises UnusableInput."""
+
+    def ladder_inputs(self, settings: Any) -> dict[str, GivenInputs]:
+        """The inputs that the rungs of the ladder are made for, by name."""
+        return self.inputs(settings)
+
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         """How large an input is, as the axis of `sizes` says. shape, work: as the input has them."""
         return work
@@ -155,9 +163,17 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
     def load(self, arrays: Arrays, rest: dict[str, Any]) -> GivenInputs:
         """The inputs again, from their arrays and other fields."""
 
-    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
-        """Whether a variant that was asked for runs compiled on an input, not compiled, both, or neither."""
-        return [variant not in abilities.ready]
+    def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
+        """Whether a variant runs compiled, not compiled, both, or neither."""
+        return [variant not in abilities.uncompiled_variants]
+
+    def growth_modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
+        """The same where growth over sizes is measured."""
+        return self.modes(variant, abilities)
+
+    def ladder_modes(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+        """The same on an input of the ladder."""
+        return self.modes(variant, abilities)
 
     def is_default(self, variant: str, abilities: Abilities, settings: Any) -> bool:
         """Whether a variant is measured where none is named."""

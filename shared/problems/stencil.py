@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.bench.argument_types import size_text
 from shared.problems.problem import (
     DATA,
     Arrays,
@@ -87,25 +86,28 @@ class Stencil(Problem[Weights, Known]):
     sizes = Sizes("HEIGHTxWIDTH", "64x32", 2, tuple((64, width) for width in (4, 8, 16, 32)), "cells in a call")
 
     def inputs(self, settings: Any) -> dict[str, Weights]:
-        def made(height: int, width: int) -> Weights:
-            if height < 3:
-                raise UnusableInput(f"a stencil has a height of at least 3, got {height}")
-            w = np.random.default_rng(settings.seed).random((height, width)) * (2 / 3)
-            return Weights(
-                f"weights of {height} x {width}, seed {settings.seed}", w.astype(settings.dtype), seed=settings.seed
-            )
+        return {DATA: self.inputs_of_size(settings, settings.size or SIZE)}
 
-        if settings.sweep:
-            return {size_text(numbers): made(*numbers) for numbers in settings.sweep}
-        return {DATA: made(*(settings.size or SIZE))}
+    def inputs_of_size(self, settings: Any, size: tuple[int, ...]) -> Weights:
+        height, width = size
+        if height < 3:
+            raise UnusableInput(f"a stencil has a height of at least 3, got {height}")
+        w = np.random.default_rng(settings.seed).random((height, width)) * (2 / 3)
+        return Weights(
+            f"weights of {height} x {width}, seed {settings.seed}", w.astype(settings.dtype), seed=settings.seed
+        )
 
     def load(self, arrays: Arrays, rest: dict[str, Any]) -> Weights:
         return Weights(w=arrays["w"], **rest)
 
-    def ways(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
-        if settings.ladder:
-            return [False, True]
-        return [bool(settings.sweep) or variant not in _WRITTEN_OUT]
+    def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
+        return [variant not in _WRITTEN_OUT]
+
+    def ladder_modes(self, variant: str, input_name: str, abilities: Abilities, settings: Any) -> Sequence[bool]:
+        return [False, True]
+
+    def growth_modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
+        return [True]  # how compile time grows is what it shows
 
     def answer(self, inputs: Weights, passes: Sequence[str]) -> Known:
         return Known(stencil(inputs.w), gradient(inputs.w, inputs.cotangent))

@@ -1,4 +1,4 @@
-"""What a result looks like, where there is something to see: a soft alignment before and after learning."""
+"""The picture of a result: a soft alignment before and after learning."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from shared.bench.record import Record
-from shared.bench.report.svg import ACCENTS, INK, WIDTH, Plot, inline, new_axes, own_style
+from shared.bench.report.svg import ACCENTS, INK, WIDTH, inline, new_axes, own_style
+from shared.bench.report.tables import Plot
 
 _READING = (
     "Filled squares: how probable it is that two letters are matched, the darker the more. Rings: the letters that "
@@ -23,7 +24,7 @@ _WHEN = ("before", "after")
 
 
 def pictures(record: Record, name: str) -> Iterator[Plot]:
-    """Those of a record, as plots of a page. name: unique on the page."""
+    """The pictures of a record, as plots. name: unique on the page."""
     for number, (input_name, picture) in enumerate(record.pictures.items()):
         which = f", {input_name}" if len(record.inputs) > 1 else ""
         for when in _WHEN:
@@ -36,8 +37,10 @@ def pictures(record: Record, name: str) -> Iterator[Plot]:
 
 
 def picture_file(records: Sequence[Record]) -> str:
-    """The first picture of the records, of which there must be one, as an SVG file."""
-    shown = next(picture for record in records for picture in record.pictures.values())
+    """The first picture of the records as an SVG file. Raises ValueError if there is none."""
+    shown = next((picture for record in records for picture in record.pictures.values()), None)
+    if shown is None:
+        raise ValueError("no case with a picture passed its gate")
     with own_style():
         rows, cols = np.shape(shown["after"])
         figure = Figure(figsize=(9, 0.7 + 4.2 * rows / cols), facecolor="white")

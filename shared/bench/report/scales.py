@@ -1,10 +1,10 @@
-"""What stands at the axes of a plot: round numbers that fit, with their units."""
+"""Axis ticks and labels: round numbers that fit, with units."""
 
 import math
 
-from shared.bench.report.rows import printable
+from shared.bench.analysis.estimates import Estimate
 from shared.bench.report.svg import FONT
-from shared.bench.statistics import Estimate
+from shared.bench.report.tables import printable
 
 
 def label_width(text: str) -> float:

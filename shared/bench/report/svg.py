@@ -1,6 +1,6 @@
-"""A matplotlib figure as an inline SVG that takes its colours from the page around it, so it serves light and dark.
+"""A matplotlib figure as an inline SVG in the colours of the page, light or dark.
 
-It is drawn in stand-in colours, which then become CSS variables. Text stays text. The same figure gives the same SVG.
+It is drawn in stand-in colours, which become CSS variables. Text stays text. The same figure gives the same SVG.
 """
 
 import contextlib
@@ -8,20 +8,20 @@ import io
 import re
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
-from xml.dom import minidom
+from typing import Any
+from xml.sax.saxutils import quoteattr
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from shared.bench.report.rows import printable
+from shared.bench.report.tables import printable
 
 # pixels; a phone shows this width unscaled
 WIDTH = 344
 FONT = 10.5
-# stand-ins, none of which a figure uses by itself, and the CSS variables of the page
+# stand-in colours, which no figure uses otherwise, and the page's CSS variables that replace them
 INK, MUTED, GRID, PAPER, ACCENTS = "#fe0101", "#fe0102", "#fe0103", "#fe0104", {"jax": "#fe0105", "torch": "#fe0106"}
 _VARIABLES = {
     INK: "ink",
@@ -32,7 +32,10 @@ _VARIABLES = {
     ACCENTS["torch"]: "torch",
 }
 _STAND_INS = re.compile("|".join(_VARIABLES))
-# the family is the page's; matplotlib writes it by itself or, before 3.10, at the end of the shorthand
+# no element of a figure that the page shows: comments, metadata, and a style sheet that would apply to the whole page
+_REMOVED = re.compile(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", re.DOTALL)
+_IDENTIFIER = re.compile(r'(\bid="|href="#|url\(#)')
+# matplotlib writes the font's family by itself or, before 3.10, at the end of the shorthand
 _FAMILY = re.compile(r"font-family: [^;]*(?:; )?|(?<=px) '[^;]*")
 
 _STYLE: dict[str, Any] = {
@@ -63,17 +66,9 @@ _STYLE: dict[str, Any] = {
 }
 
 
-class Plot(NamedTuple):
-    """A plot and the words around it."""
-
-    title: str
-    svg: str
-    reading: str  # how to read it
-
-
 @contextlib.contextmanager
 def own_style() -> Iterator[None]:
-    """Within it matplotlib draws in our style, whatever the user's own settings are."""
+    """Inside, matplotlib draws in the page's style, whatever the user's own settings are."""
     plain: Any = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
     with warnings.catch_warnings():
         # the page's font has what matplotlib's lacks
@@ -95,46 +90,18 @@ def inline(axes: Axes, name: str, label: str) -> str:
     """The figure of these axes as an SVG element for a page. name: unique on the page; label: what it shows."""
     figure = axes.get_figure(root=True)
     assert figure is not None
-    written = io.BytesIO()
+    written = io.StringIO()
     empty = dict.fromkeys(("Date", "Creator", "Format", "Type"))
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(written, format="svg", dpi=72, transparent=True, metadata=empty)
-    root = minidom.parseString(written.getvalue()).documentElement
-    assert root is not None
-    _adapt(root, name)
-    _, _, width, height = root.getAttribute("viewBox").split()
-    for attribute in ("version", "xmlns:xlink", "id"):
-        if root.hasAttribute(attribute):
-            root.removeAttribute(attribute)
-    # the page's style decides the size; these are for readers without it
-    for attribute, value in (("width", width), ("height", height), ("role", "img"), ("aria-label", printable(label))):
-        root.setAttribute(attribute, value)
-    return root.toxml()
-
-
-def _adapt(element: minidom.Element, name: str) -> None:
-    """Colours become variables, fonts the page's, identifiers unique on the page; what nobody sees goes."""
-    for attribute, value in list(element.attributes.items()):
-        if attribute == "id":
-            value = f"{name}-{value}"
-        elif attribute == "xlink:href":
-            element.removeAttribute(attribute)
-            attribute, value = "href", value.replace("#", f"#{name}-", 1)
-        value = value.replace("url(#", f"url(#{name}-")
-        if attribute == "style":
-            value = _FAMILY.sub("", value).replace("font: ", "font-size: ")
-        if attribute in ("fill", "stroke") and value in _VARIABLES:  # of a hatch; only a style can hold a variable
-            element.removeAttribute(attribute)
-            attribute, value = "style", f"{attribute}: {value}"
-        if attribute == "style":
-            value = _STAND_INS.sub(lambda match: f"var(--{_VARIABLES[match[0]]})", value)
-        element.setAttribute(attribute, value)
-    for child in list(element.childNodes):
-        # a style sheet in an inline SVG would be one for the whole page
-        if not isinstance(child, minidom.Element):
-            if isinstance(child, minidom.Comment):
-                element.removeChild(child)
-        elif child.tagName in ("metadata", "style"):
-            element.removeChild(child)
-        else:
-            _adapt(child, name)
+    svg = _REMOVED.sub("", written.getvalue())
+    svg = svg[svg.index("<svg") :]
+    _, _, width, height = re.findall(r'viewBox="(\S+) (\S+) (\S+) (\S+)"', svg)[0]
+    start = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+    start += f'role="img" aria-label={quoteattr(printable(label))}>'
+    svg = start + svg[svg.index(">") + 1 :]
+    # identifiers are unique on the page, fonts those of the page
+    svg = _IDENTIFIER.sub(rf"\g<1>{name}-", svg).replace("xlink:href", "href")
+    svg = _FAMILY.sub("", svg).replace("font: ", "font-size: ")
+    svg = re.sub(r'\b(fill|stroke)="(#fe010\d)"', r'style="\1: \2"', svg)  # a hatch: only a style can hold a variable
+    return _STAND_INS.sub(lambda match: f"var(--{_VARIABLES[match[0]]})", svg)

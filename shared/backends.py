@@ -1,0 +1,41 @@
+"""What the adapters `jax_impl.backend` and `torch_impl.backend` share: types and helpers without a framework."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+# written between calls on an accelerator, to evict its caches: more than the largest of them holds
+FLUSH_BYTES = 2**28
+
+
+@dataclass
+class CompileTimes:
+    """Seconds of a call spent tracing and compiling; None where the framework does not report them."""
+
+    tracing: float | None = None
+    compiling: float | None = None
+
+
+@contextlib.contextmanager
+def environment_of(**variables: str) -> Iterator[None]:
+    """Set environment variables of this process for the duration of the context."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def union_length(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of (start, end) spans: nested and overlapping parts count once."""
+    total, reached = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        total += max(0.0, end - max(start, reached))
+        reached = max(reached, end)
+    return total

@@ -1,0 +1,194 @@
+"""Estimates from samples: medians and ratios with 95 % confidence intervals, drift, outliers, break-even points.
+
+A sample is the wall time of one call. Samples come in blocks: one case, one round of one worker process. Calls of a
+block share the state of the machine, and rounds of a worker share its memory layout, which makes a process a percent
+faster or slower for as long as it lives. Only whole workers are independent. So each worker contributes one value, the
+median of its rounds' medians, and the interval is Student's t over the logarithms of these values. (A percentile
+bootstrap over four or five workers cannot have 95 % coverage: all of them lie on the same side of the truth once in 8
+or 16 times, and then every resample does.) A time from a single worker has a bootstrap interval over its rounds; a
+ratio from a single worker has none, so that nothing is decided.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+RESAMPLES = 4000  # of the rounds of a single worker
+CONFIDENCE = 0.95
+# Tukey's far-out fence: this many interquartile ranges beyond the quartiles
+FENCE = 3.0
+# An interval that holds 1 says "no difference" if it is narrower than this to each side; a wider one says nothing.
+WIDE = 0.05
+
+
+class Block(NamedTuple):
+    """Calls of one case that were timed one after the other."""
+
+    worker: int  # which fresh process, counted over the run
+    round: int  # which round of that worker
+    seconds: tuple[float, ...]
+
+
+class Estimate(NamedTuple):
+    """A value and its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def relative_half_width(self) -> float:
+        """Half of the interval as a fraction of the value."""
+        return (self.high - self.low) / 2 / self.value
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the interval is so wide that a difference of WIDE would not show."""
+        return not self.relative_half_width <= WIDE
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is inside the interval."""
+        return self.low <= value <= self.high
+
+
+def all_seconds(blocks: Iterable[Block]) -> list[float]:
+    """Every sample, in the order in which it was taken."""
+    return [seconds for block in blocks for seconds in block.seconds]
+
+
+def median_time(blocks: Sequence[Block]) -> Estimate | None:
+    """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers.
+
+    Without an interval (NaN) where there are too few rounds for one. None without samples.
+    """
+    return _estimate(_by_worker({(b.worker, b.round): _median(b.seconds) for b in blocks})) if blocks else None
+
+
+def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate | None:
+    """Time of one case over that of another, from the rounds that both were in. None if there are none.
+
+    Two blocks of the same round are adjacent in time, so slow changes of the machine cancel. Without an interval (NaN)
+    where only one worker timed both.
+    """
+    over, under = ({(b.worker, b.round): _median(b.seconds) for b in side} for side in (slower, faster))
+    ratios = {key: over[key] / under[key] for key in over if key in under}
+    if not ratios:
+        return None
+    found = _estimate(_by_worker(ratios))
+    return found if len({worker for worker, _ in ratios}) > 1 else Estimate(found.value, math.nan, math.nan)
+
+
+def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
+    """Time of a case in one run over its time in another. The interval is Welch's, over the workers of each run.
+
+    Rounds of different runs are not paired. A change of the machine between the runs is not in the interval.
+    """
+    from scipy.stats import ttest_ind
+
+    logs = [
+        [math.log(_median(rounds)) for rounds in _by_worker({(b.worker, b.round): _median(b.seconds) for b in side})]
+        for side in (new, old)
+    ]
+    value = math.exp(float(np.mean(logs[0]) - np.mean(logs[1])))
+    if min(map(len, logs)) < 2:
+        return Estimate(value, math.nan, math.nan)
+    if len(set(logs[0])) == len(set(logs[1])) == 1:  # no variance: the test would divide by zero
+        return Estimate(value, value, value)
+    interval = ttest_ind(*logs, equal_var=False).confidence_interval(CONFIDENCE)
+    return Estimate(value, math.exp(interval.low), math.exp(interval.high))
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
+    """Values by (worker, round), as the values of each worker's rounds."""
+    workers: dict[int, list[float]] = {}
+    for (worker, _), value in rounds.items():
+        workers.setdefault(worker, []).append(value)
+    return tuple(map(tuple, workers.values()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
+    """The geometric mean of the workers' medians, with its interval."""
+    from scipy.stats import bootstrap, sem, t  # imported here: it takes a third of a second
+
+    medians = [_median(rounds) for rounds in workers]
+    if len(medians) > 1:
+        if min(medians) == max(medians):  # exact, where the logarithm would round
+            return Estimate(medians[0], medians[0], medians[0])
+        logs = np.log(medians)
+        low, high = t.interval(CONFIDENCE, len(logs) - 1, logs.mean(), sem(logs))
+        return Estimate(math.exp(logs.mean()), math.exp(low), math.exp(high))
+    (rounds,) = workers
+    if len(rounds) == 1:
+        return Estimate(rounds[0], math.nan, math.nan)
+    found = bootstrap(
+        (np.array(rounds),), np.median, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
+        method="percentile", rng=np.random.default_rng(0),  # the same samples give the same interval
+    ).confidence_interval  # fmt: skip
+    return Estimate(medians[0], float(found.low), float(found.high))
+
+
+def outliers(blocks: Sequence[Block]) -> int:
+    """Number of samples beyond Tukey's outer fences. They are counted, never dropped."""
+    seconds = np.array(all_seconds(blocks))
+    if not seconds.size:
+        return 0
+    low, high = np.percentile(seconds, [25, 75])
+    margin = FENCE * (high - low)
+    return int(((seconds < low - margin) | (seconds > high + margin)).sum())
+
+
+def drift(blocks: Sequence[Block]) -> float | None:
+    """How much slower the last third of the rounds was than the first, as a fraction; None for less than six rounds."""
+    rounds = [_median(block.seconds) for block in blocks]
+    third = len(rounds) // 3
+    if third < 2:
+        return None
+    return _median(rounds[-third:]) / _median(rounds[:third]) - 1
+
+
+class Cost(NamedTuple):
+    """What n calls of a case take: the first, which compiles, and every other one."""
+
+    first: float
+    each: float
+
+    def of(self, calls: int) -> float:
+        """Seconds for that many calls."""
+        return self.first + (calls - 1) * self.each
+
+
+def break_even(dearer: Cost, cheaper: Cost) -> int | None:
+    """Number of calls from which the one with the dearer first call takes less total time; None if it never does."""
+    if dearer.first <= cheaper.first:
+        return 1
+    if dearer.each >= cheaper.each:
+        return None
+    return 2 + math.floor((dearer.first - cheaper.first) / (cheaper.each - dearer.each))
+
+
+def cheapest_by_calls(costs: Sequence[Cost]) -> list[tuple[int, int]]:
+    """(calls, index): from that many calls on, this cost is the lowest. Starts at 1."""
+    if not costs:
+        return []
+    best = min(range(len(costs)), key=lambda index: (costs[index].first, costs[index].each))
+    steps = [(1, best)]
+    while True:
+        calls, best = steps[-1]
+        later = [
+            (max(point, calls + 1), index)
+            for index in range(len(costs))
+            if costs[index].each < costs[best].each and (point := break_even(costs[index], costs[best])) is not None
+        ]
+        if not later:
+            return steps
+        # several may overtake between the same two calls: the cheapest of them is next
+        point = min(point for point, _ in later)
+        steps.append((point, min((costs[index].of(point), index) for at, index in later if at == point)[1]))

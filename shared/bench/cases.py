@@ -1,0 +1,129 @@
+"""What a run is asked for (Settings), and the cases that follow: problem x size x pass x variant x framework x device
+x dtype."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shared.problems import PROBLEMS
+from shared.problems.problem import BATCH, DATA, SINGLE
+from shared.variants import Abilities, variant_names
+
+if TYPE_CHECKING:
+    from shared.bench.questions.question import Question
+
+FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One run, as asked for on the command line; the defaults are those of the command line."""
+
+    question: str = "speed"
+    device: str = "cpu"
+    frameworks: tuple[str, ...] = ("jax", "torch")
+    problem: str = "smith_waterman"
+    variants: tuple[str, ...] | None = None
+    passes: tuple[str, ...] = PROBLEMS["smith_waterman"].default_passes
+    input: str = "globins"
+    matrix: str = "BLOSUM62"
+    batch: int | None = None
+    size: tuple[int, ...] | None = None
+    sizes: tuple[tuple[int, ...], ...] | None = None  # of `growth`: each an input of its own
+    dtype: str = "float32"
+    arguments: dict[str, Any] = field(default_factory=dict)  # of the problem; the others have their defaults
+    seed: int = 0
+    threads: int = 1
+    compile_limit: float = 120.0  # seconds that a first call may take
+    budget: float = 300.0  # seconds for the whole run
+    precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
+    workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
+    rounds: int = 20  # in each of them
+
+
+@dataclass(frozen=True)
+class Case:
+    """One thing that is timed: a pass of a problem on an input, by a variant of a framework on a device."""
+
+    framework: str
+    variant: str
+    pass_name: str
+    compiled: bool
+    input: str  # the name of one of the run's inputs
+    problem: str
+    device: str
+    dtype: str
+    label: str = ""  # free: tells apart cases that are otherwise the same, each label in worker processes of its own
+
+    @property
+    def title(self) -> str:
+        """How progress and errors name this case."""
+        mode = "" if self.compiled else ", not compiled"
+        where = {BATCH: "", DATA: "", SINGLE: ", one pair"}.get(self.input, f", {self.input}")
+        return f"{self.name} {self.pass_name}{where}{mode}{f', {self.label}' if self.label else ''}"
+
+    @property
+    def name(self) -> str:
+        """Framework and variant."""
+        return f"{FRAMEWORKS[self.framework]} {self.variant}"
+
+    @property
+    def worker_key(self) -> tuple[str, str]:
+        """Cases with the same key are measured by the same worker process."""
+        return (self.framework, self.label)
+
+    @property
+    def group(self) -> tuple[str, str, str, str]:
+        """Cases that differ only in framework or label share it; they are timed next to each other."""
+        return (self.problem, self.input, self.pass_name, self.variant)
+
+    def as_json(self) -> dict[str, Any]:
+        """The case as it is sent to a worker and stored in a record."""
+        return asdict(self)
+
+
+class Absence(NamedTuple):
+    """A case that a framework cannot run."""
+
+    framework: str
+    case: str  # its title
+    reason: str
+
+
+def plan(
+    question: "Question", settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
+) -> tuple[list[Case], list[Absence]]:
+    """The cases of a run, frameworks side by side; and those that a framework cannot run, each once.
+
+    abilities: of each usable framework. inputs: the names of the run's inputs.
+    """
+    cases, absent = [], []
+    for case in _requested(question, settings, abilities, inputs):
+        reason = abilities[case.framework].why_not(case.variant, case.pass_name, case.compiled)
+        if reason is None:
+            cases.append(case)
+        else:
+            absent.append(Absence(case.framework, case.title, reason))
+    return cases, list(dict.fromkeys(absent))
+
+
+def _requested(
+    question: "Question", settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
+) -> list[Case]:
+    """All cases asked for, possible or not."""
+    return [
+        Case(framework, variant, pass_name, compiled, name, settings.problem, settings.device, settings.dtype, label)
+        for name in inputs
+        for pass_name in settings.passes
+        for variant in variant_names(settings.problem)
+        for framework, able in abilities.items()
+        if _is_asked_for(question, settings, variant, able)
+        for compiled in question.modes(settings, variant, name, able)
+        for label in question.labels
+    ]
+
+
+def _is_asked_for(question: "Question", settings: Settings, variant: str, able: Abilities) -> bool:
+    if settings.variants is None:
+        return question.is_default(settings, variant, able)
+    return variant in settings.variants or (variant == able.auto and "auto" in settings.variants)

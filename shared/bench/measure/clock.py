@@ -1,0 +1,45 @@
+"""The clock: one timed call, and warm-up calls until times have settled."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+# Warm-up ends when the median of the last WINDOW calls is not below that of the WINDOW calls before by more than
+# SETTLED, or after so many calls or seconds. A call that takes longer than that many seconds is made once.
+SETTLED = 0.03
+WINDOW = 3
+MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 2.0
+
+
+class WarmUpResult(NamedTuple):
+    """How the warm-up ended."""
+
+    calls: int
+    stable: bool | None  # None: too few calls to tell
+    seconds: float  # median of the last calls
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    """Wall time of one call in seconds, and its result. The call must wait for its result."""
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def warm_up(call: Callable[[], Any]) -> WarmUpResult:
+    """Call until the times have settled, within bounds."""
+    seconds: list[float] = []
+    while True:
+        seconds.append(timed(call)[0])
+        if len(seconds) >= 2 * WINDOW:
+            before, last = upper_median(seconds[-2 * WINDOW : -WINDOW]), upper_median(seconds[-WINDOW:])
+            if last >= before * (1 - SETTLED):
+                return WarmUpResult(len(seconds), True, last)
+        if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
+            stable = False if len(seconds) >= 2 * WINDOW else None
+            return WarmUpResult(len(seconds), stable, upper_median(seconds[-WINDOW:]))
+
+
+def upper_median(seconds: list[float]) -> float:
+    """The median, of two middle values the upper one. No NumPy here: a call may take only microseconds."""
+    return sorted(seconds)[len(seconds) // 2]

@@ -1,0 +1,154 @@
+"""What a run runs on: the computer, its cores and their load, the state of the code, and how fast memory streams."""
+
+import os
+import platform
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+# larger than the caches of any current CPU, over all threads together
+_STREAM_BYTES = 2**28
+_STREAM_REPEATS = 5
+# additions of the calibration loop: about 5 ms of plain Python
+_CALIBRATION_COUNT = 200_000
+
+
+def machine() -> dict[str, Any]:
+    """The computer, the system and the state of the code."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(usable_cores()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "git_commit": git_commit(),
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def git_commit() -> str | None:
+    """The commit of the running code, with "-dirty" when files differ from it; None outside a checkout.
+
+    Recorded results are not code: a run may write its own there.
+    """
+    here = Path(__file__).parent
+    status = "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results"
+    try:
+        commit, changed = (
+            subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout
+            for arguments in (("rev-parse", "HEAD"), status)
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.strip() + ("-dirty" if changed.strip() else "")
+
+
+def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """What differs between two environments, a line for each; measured rates are not compared."""
+    names = [name for name in {**before, **after} if name != "frameworks" and not name.endswith("_per_second")]
+    pairs = [(name, before.get(name), after.get(name)) for name in names]
+    ours, theirs = before.get("frameworks", {}), after.get("frameworks", {})
+    for framework in {**ours, **theirs}:
+        first, second = ours.get(framework, {}), theirs.get(framework, {})
+        pairs += [
+            (f"{framework} {name}" if name != framework else name, first.get(name), second.get(name))
+            for name in {**first, **second}
+            if name != "compiler_start_seconds"
+        ]
+    return [f"{name} was {first}, is {second}" for name, first, second in pairs if first != second]
+
+
+def usable_cores() -> list[int]:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def every_thread_is_on(cores: list[int]) -> bool:
+    """Whether every thread of this process is pinned to exactly these cores; True where the system does not tell."""
+    if not hasattr(os, "sched_getaffinity"):
+        return True
+    pinned = True
+    for thread in psutil.Process().threads():
+        try:
+            pinned &= sorted(os.sched_getaffinity(thread.id)) == cores
+        except ProcessLookupError:  # it has ended meanwhile
+            continue
+    return pinned
+
+
+def busy_seconds(cores: list[int]) -> float | None:
+    """Seconds that these cores have worked, for any program, since the system started; None where it does not tell."""
+    per_core = psutil.cpu_times(percpu=True)
+    if max(cores) >= len(per_core):
+        return None
+    # guest time is part of user time; idle and iowait are the cores' rest
+    return sum(sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in _NOT_WORK)
+               for times in (per_core[core] for core in cores))  # fmt: skip
+
+
+_NOT_WORK = ("iowait", "guest", "guest_nice")
+
+
+def process_seconds(number: int) -> float:
+    """CPU seconds that a process has used, its ended children included; 0 if it no longer exists."""
+    try:
+        times = psutil.Process(number).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def calibration_seconds() -> float:
+    """Seconds that a fixed loop in plain Python takes now: shows when the machine itself becomes slower or faster."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(_CALIBRATION_COUNT):
+        total += number
+    return time.perf_counter() - start
+
+
+def stream_bandwidth(threads: int) -> float:
+    """Bytes per second that copying a large array moves, read plus written, on this many threads; the best of a few."""
+    size = _STREAM_BYTES // threads // 8
+    pairs = [(np.ones(size), np.zeros(size)) for _ in range(threads)]
+
+    def copy(ready: threading.Barrier, source: np.ndarray, target: np.ndarray) -> None:
+        ready.wait()
+        np.copyto(target, source)
+        ready.wait()
+
+    def once() -> float:
+        ready = threading.Barrier(threads + 1)
+        copiers = [threading.Thread(target=copy, args=(ready, *pair), daemon=True) for pair in pairs]
+        for copier in copiers:
+            copier.start()
+        ready.wait()
+        start = time.perf_counter()
+        ready.wait()
+        seconds = time.perf_counter() - start
+        for copier in copiers:
+            copier.join()
+        return seconds
+
+    return best_rate(once, 2 * 8 * size * threads)
+
+
+def best_rate(once: Callable[[], float], count: float) -> float:
+    """The highest rate of a few repeats. once: returns the seconds for this count."""
+    return count / min(once() for _ in range(_STREAM_REPEATS))

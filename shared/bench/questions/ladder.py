@@ -1,0 +1,107 @@
+"""What does each rung of the ladder gain, with and without the compiler?
+
+Every variant is called twice, with `jax.jit` or `torch.compile` and without, on the inputs that the rungs are made for.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.questions.question import Question
+from shared.bench.record import Record, Result
+from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
+from shared.bench.units import duration
+from shared.problems import PROBLEMS, Inputs
+from shared.problems.problem import Problem
+from shared.variants import Abilities
+
+
+class Ladder(Question):
+    """From the loop as written to one native kernel."""
+
+    name = "ladder"
+    asks = "what does each rung of the ladder gain, with and without the compiler"
+    default_input = "random"
+    times_rounds = False
+    times_reference = True
+    measures_memory = False  # a call for memory's sake may take as long as the two that are timed
+
+    def default_passes(self, problem: Problem) -> tuple[str, ...]:
+        return problem.default_passes[:1]
+
+    def inputs(self, settings: Settings) -> dict[str, Inputs]:
+        return PROBLEMS[settings.problem].ladder_inputs(settings)
+
+    def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
+        return True
+
+    def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
+        return PROBLEMS[settings.problem].ladder_modes(variant, input_name, abilities, settings)
+
+    def answer(self, record: Record) -> Answer:
+        assert record.settings is not None
+        keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
+        gains = [_gain(record, *key) for key in keys]
+        return Answer([_table(record, *key) for key in keys], [gain for gain in gains if gain is not None])
+
+    def plots(self, record: Record, key: str) -> Iterator[Plot]:
+        from shared.bench.report.bars import plots_of_cases  # here: matplotlib takes a second to import
+
+        return plots_of_cases(record, key)
+
+
+def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
+    """The first and the fastest rung of each framework."""
+    parts = []
+    for framework, title in FRAMEWORKS.items():
+        own = [
+            r for r in record.results
+            if r.measured and (r.case.framework, r.case.pass_name, r.case.input) == (framework, pass_name, name)
+        ]  # fmt: skip
+        if len({result.case.variant for result in own}) > 1:
+            slowest, fastest = own[0], min(own, key=lambda result: result.time.value)
+            factor = slowest.time.value / fastest.time.value
+            mode = "" if slowest.case.compiled else ", not compiled"
+            parts.append(
+                f"{title} from {duration(slowest.time.value)} ({slowest.case.variant}{mode}) to "
+                f"{duration(fastest.time.value)} ({fastest.case.variant}), {factor:,.0f} times as fast"
+            )
+    if not parts:
+        return None
+    about = f"{pass_name}, {record.inputs[name].text}" if len(record.inputs) > 1 else pass_name
+    return Statement(about, f"{'; '.join(parts)}.", [])
+
+
+def _table(record: Record, pass_name: str, name: str) -> Table:
+    """Rows are NumPy and the rungs; for each framework the first and second call, without and with the compiler."""
+    frameworks = list(record.environment["frameworks"])
+    cells: dict[tuple[str, str, bool], Result] = {
+        (result.case.variant, result.case.framework, result.case.compiled): result
+        for result in record.results
+        if result.case.pass_name == pass_name and result.case.input == name
+    }
+    rows: list[tuple[str, ...]] = []
+    seconds = record.references.get((name, pass_name))
+    if seconds:
+        rows.append(("NumPy", *(*map(duration, seconds), "", "") * len(frameworks)))
+    for variant in dict.fromkeys(variant for variant, _, _ in cells):
+        row = [variant]
+        for framework in frameworks:
+            for compiled in (False, True):
+                row += _cells(cells.get((variant, framework, compiled)))
+        rows.append(tuple(row))
+    headers = ["variant"]
+    for framework in frameworks:
+        for mode in ("jit off", "jit on"):
+            headers += [f"{FRAMEWORKS[framework]}\n{mode}\n{call}" for call in ("first", "second")]
+    title = f"{pass_name}, {record.inputs[name].text}"
+    return Table(title, tuple(headers), rows, left_then_right(1, len(headers) - 1))
+
+
+def _cells(result: Result | None) -> tuple[str, str]:
+    """First and second call."""
+    if result is None:
+        return NOTHING, NOTHING
+    if result.status == "ok":
+        second = duration(result.time.value) if result.measured else NOTHING
+        return duration(result.cold.seconds) if result.cold else NOTHING, second
+    return {"wrong": "WRONG", "failed": "FAILED", "limit": result.reason or ""}[result.status], NOTHING

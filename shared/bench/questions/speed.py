@@ -1,0 +1,189 @@
+"""Which framework is faster per call, and for how much code of your own? What does the first call cost, and when does
+it pay?
+
+Every case is called with empty caches and on a new shape, then timed by fresh processes in rounds, in which the two
+frameworks take turns. The answer is a table: a row for each way to write it, in each cell the faster framework.
+"""
+
+from collections.abc import Iterator
+
+from shared.bench.analysis.verdict import SAME, Comparison, by_variant, verdicts
+from shared.bench.analysis.verdict import break_even_text as break_even
+from shared.bench.cases import FRAMEWORKS
+from shared.bench.questions.question import Question
+from shared.bench.record import Record, Result
+from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
+from shared.bench.units import duration, figures, near_one
+from shared.variants import VARIANTS
+
+# how a variant is written, for those that a user would choose between; others go by their name
+_WRITTEN = {
+    "vmap": "vmap\na loop you write, compiled",
+    "wavefront": "wavefront\ntuned framework code",
+    "fused": "fused\none kernel that both call",
+}
+
+
+class Speed(Question):
+    """The default question."""
+
+    name = "speed"
+    asks = "which framework is faster per call, for how much code; what does the first call cost, when does it pay"
+    tries_new_shape = True
+
+    def answer(self, record: Record) -> Answer:
+        tables = []
+        for name, facts in record.inputs.items():
+            table = decision_table(record, name)
+            if table is not None:
+                title = f"{table.title}, {facts.text}" if len(record.inputs) > 1 else table.title
+                tables += [table._replace(title=title), *_first_call_tables(record, name)]
+        return Answer(tables, statements(record))
+
+    def provisional(self, record: Record) -> Table | None:
+        return _provisional(record)
+
+    def plots(self, record: Record, key: str) -> Iterator[Plot]:
+        from shared.bench.report.bars import plots_of_cases  # here: matplotlib takes a second to import
+
+        return plots_of_cases(record, key)
+
+
+def statements(record: Record) -> list[Statement]:
+    """A verdict for each input and pass, in words."""
+    return [
+        Statement(
+            f"{verdict.input}, {verdict.pass_name}" if len(record.inputs) > 1 else verdict.pass_name,
+            verdict.sentence,
+            verdict.details,
+        )
+        for verdict in verdicts(record)
+    ]
+
+
+def decision_table(record: Record, input_name: str) -> Table | None:
+    """For each variant that both frameworks have: the faster framework in each pass, on a new shape, and in total.
+
+    None where nothing can be compared. New shape and break-even are those of the last pass.
+    """
+    assert record.settings is not None
+    comparisons = {
+        pass_name: by_variant(
+            [r for r in record.results if (r.case.input, r.case.pass_name) == (input_name, pass_name)]
+        )
+        for pass_name in record.settings.passes
+    }
+    variants = [v.name for v in VARIANTS[record.settings.problem] if any(v.name in of for of in comparisons.values())]
+    if not variants:
+        return None
+    footnotes: dict[str, str] = {}
+    rows = []
+    for variant in variants:
+        own = {name: found[variant] for name, found in comparisons.items() if variant in found}
+        last = list(own.values())[-1]
+        rows.append((
+            _WRITTEN.get(variant, variant),
+            _code_lines(record, variant),
+            _compiled(record, last, footnotes),
+            *(own[name].text.replace(" (", "\n(") if name in own else NOTHING for name in comparisons),
+            _of_first_calls(last, "retrace"),
+            break_even(last, [_cold(last.faster), _cold(last.slower)]),
+            break_even(last, [last.faster.warm_seconds, last.slower.warm_seconds]),
+        ))  # fmt: skip
+    last_pass = record.settings.passes[-1]
+    of_last = (f"{last_pass}\n{what}" for what in ("on a new shape", "in total, caches empty", "in total, caches warm"))
+    headers = (
+        "how it is written",
+        "lines of code\n" + " / ".join(FRAMEWORKS.values()),
+        "compiled",
+        *comparisons,
+        *of_last,
+    )
+    below = (
+        f"The faster framework per call, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}.",
+        *footnotes.values(),
+    )
+    return Table("Which framework is faster", headers, rows, left_then_right(len(headers), 0), below)
+
+
+def _code_lines(record: Record, variant: str) -> str:
+    """Lines of code that the variant takes in each framework."""
+    counts = [record.code_lines.get(framework, {}).get(variant) for framework in FRAMEWORKS]
+    if None in counts:
+        return NOTHING
+    return " / ".join(f"{count:,}" for count in counts)
+
+
+def _compiled(record: Record, comparison: Comparison, footnotes: dict[str, str]) -> str:
+    """Which of the two cases went through its framework's compiler, with a footnote on why one did not."""
+    cases = sorted(
+        (comparison.faster.case, comparison.slower.case), key=lambda case: list(FRAMEWORKS).index(case.framework)
+    )
+    for case in cases:
+        reason = record.uncompiled.get(case.framework, {}).get(case.variant)
+        if not case.compiled and reason:
+            footnotes.setdefault(reason, f"Not compiled in {FRAMEWORKS[case.framework]}: {reason}.")
+    compiled = [FRAMEWORKS[case.framework] for case in cases if case.compiled]
+    if len(compiled) == 1:
+        return f"{compiled[0]} only"
+    return "both" if compiled else "neither"
+
+
+def _of_first_calls(comparison: Comparison, kind: str) -> str:
+    """The framework with the shorter first call of a kind; single samples, so without an interval."""
+    found = {FRAMEWORKS[r.case.framework]: getattr(r, kind) for r in (comparison.faster, comparison.slower)}
+    seconds = {name: start.seconds for name, start in found.items() if start is not None}
+    if len(seconds) < 2:
+        return NOTHING
+    fast, slow = sorted(seconds, key=seconds.__getitem__)
+    return f"{fast} {figures(seconds[slow] / seconds[fast])}×"
+
+
+def _cold(result: Result) -> float | None:
+    return result.cold.seconds if result.cold else None
+
+
+def _first_call_tables(record: Record, input_name: str) -> list[Table]:
+    """Seconds of first calls, for each variant and framework."""
+    rows = []
+    for result in record.results:
+        if result.case.input != input_name or result.cold is None or result.status != "ok":
+            continue
+        split = [f"{duration(part)}" if part else NOTHING for part in (result.cold.tracing, result.cold.compiling)]
+        rows.append((
+            result.case.pass_name,
+            FRAMEWORKS[result.case.framework],
+            result.case.variant,
+            duration(result.cold.seconds),
+            *split,
+            duration(result.warm_seconds) if result.warm_seconds is not None else NOTHING,
+            duration(result.retrace.seconds) if result.retrace else NOTHING,
+        ))  # fmt: skip
+    headers = ("pass", "framework", "variant", "caches empty", "tracing", "compiling", "new process", "new shape")
+    below = ("new process: the compiler's caches are on disk. One sample each, but for new process.",)
+    return [Table("First calls", headers, rows, left_then_right(3, 5), below)] if rows else []
+
+
+def _provisional(record: Record) -> Table | None:
+    """The first cells of the decision table, from a few calls right after each case's first; without intervals."""
+    assert record.settings is not None
+    own: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for result in record.results:
+        if result.status == "ok" and result.early_seconds is not None:
+            row = own.setdefault((result.case.input, result.case.variant), {})
+            row.setdefault(result.case.pass_name, {})[FRAMEWORKS[result.case.framework]] = result.early_seconds
+    rows = []
+    for (name, variant), passes in own.items():
+        cells = [_faster(passes.get(pass_name, {})) for pass_name in record.settings.passes]
+        where = f"{name}, " if len(record.inputs) > 1 else ""
+        rows.append((f"{where}{_WRITTEN.get(variant, variant)}", *cells))
+    headers = ("variant", *record.settings.passes)
+    below = ("Medians of up to 5 calls in one process; no intervals yet.",)
+    return Table("Which framework is faster", headers, rows, left_then_right(len(headers), 0), below) if rows else None
+
+
+def _faster(seconds: dict[str, float]) -> str:
+    if len(seconds) < 2:
+        return f"{next(iter(seconds))} only" if seconds else NOTHING
+    fast, slow = sorted(seconds, key=seconds.__getitem__)
+    return f"{fast} {near_one(seconds[slow] / seconds[fast])}×"

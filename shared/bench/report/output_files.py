@@ -1,0 +1,89 @@
+"""The files that a run leaves: checked before anything is measured, and kept whole whatever happens."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from shared.bench.record import Record, write_atomically
+
+
+class CannotWrite(Exception):
+    """A file cannot be written; the text says which and why."""
+
+
+def check_writable(option: str, path: Path) -> None:
+    """Raise CannotWrite if a file cannot be written: before an hour of measuring, not after."""
+    problem = None
+    if path.is_dir():
+        problem = "it is a directory"
+    elif not path.parent.is_dir():
+        problem = "its folder does not exist"
+    elif not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        problem = "permission denied"
+    if problem:
+        raise CannotWrite(f"cannot write {path} ({option}): {problem}")
+
+
+class Keeper:
+    """Writes a record to its file after every step. A write that fails does not stop the run."""
+
+    def __init__(self, record: Record, path: Path | None) -> None:
+        self._record, self._path = record, path
+        self._has_warned = False
+
+    def __call__(self) -> None:
+        problem = self.write()
+        if problem and not self._has_warned:
+            self._has_warned = True
+            print(f"{problem}; the run continues, and prints its results at the end", file=sys.stderr, flush=True)
+
+    def write(self) -> str | None:
+        """Write it; returns the error if there is one. An earlier record stays until there is something to store."""
+        record = self._record
+        if self._path is None or (self._path.exists() and not any(r.cold or r.reason for r in record.results)):
+            return None
+        try:
+            record.write(self._path)
+        except OSError as error:
+            return f"cannot write {self._path}: {error.strerror}"
+        return None
+
+
+def write_reports(
+    records: Sequence[Record], page: Path | None, markdown: Path | None, picture: Path | None
+) -> list[str]:
+    """Write the files that were asked for; returns the errors."""
+    problems = []
+    for path, render in ((page, _html), (markdown, _markdown), (picture, _picture)):
+        if path is not None:
+            try:
+                write_atomically(path, render()(records))
+            except OSError as error:
+                problems.append(f"cannot write {path}: {error.strerror}")
+            except Exception as error:  # one report that fails must not cost the others
+                traceback.print_exc()
+                problems.append(f"cannot make {path}: {error!r}")
+    return problems
+
+
+# imported when needed: matplotlib takes a second
+
+
+def _html() -> Callable[[Sequence[Record]], str]:
+    from shared.bench.report.html import html_report
+
+    return html_report
+
+
+def _markdown() -> Callable[[Sequence[Record]], str]:
+    from shared.bench.report.markdown import markdown_report
+
+    return markdown_report
+
+
+def _picture() -> Callable[[Sequence[Record]], str]:
+    from shared.bench.report.picture import picture_file
+
+    return picture_file

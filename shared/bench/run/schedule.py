@@ -1,0 +1,85 @@
+"""The schedule: the order in which cases are timed, calls per block, and rounds per time. Nothing here runs.
+
+Cases that differ only in framework or label are adjacent; their order alternates between rounds (A B, B A), so that
+neither has the better position. The order of such groups is shuffled by the seed.
+"""
+
+import random
+from collections.abc import Sequence
+
+from shared.bench.analysis.estimates import Estimate
+from shared.bench.cases import Case, Settings
+
+# Length and most calls of a block of a fast case; a slower call is a block by itself. Blocks are short and rounds many,
+# so that a disturbance of a second affects few of the paired blocks.
+BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
+# shorter calls follow an untimed one; for longer ones page faults matter little
+REHEARSED_SECONDS = 0.1
+# fresh workers that time all cases; and the fewest and most fresh workers without a number from the user
+ALL_CASES_WORKERS = 3
+# a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
+DEAR_SECONDS, HOPELESS = 2.0, 10.0
+LEAST_WORKERS, MOST_WORKERS = 5, 40
+
+
+def order(cases: Sequence[Case], settings: Settings, worker: int, round_number: int) -> list[list[Case]]:
+    """The groups of a round in their order, the cases of a group in theirs."""
+    groups: dict[tuple[str, ...], list[Case]] = {}
+    for case in cases:
+        groups.setdefault(case.group, []).append(case)
+    shuffled = list(groups.values())
+    generator = random.Random(f"{settings.seed} {worker} {round_number // 2}")
+    for group in shuffled:
+        generator.shuffle(group)
+    generator.shuffle(shuffled)
+    # the second of two rounds is the first one backwards
+    return [group[::-1] for group in shuffled[::-1]] if round_number % 2 else shuffled
+
+
+def calls_in_block(call_seconds: float) -> int:
+    """How many calls of a case are timed one after the other."""
+    return max(1, min(MOST_CALLS, int(BLOCK_SECONDS / max(call_seconds, 1e-9))))
+
+
+def lead_calls(call_seconds: float) -> int:
+    """Most untimed calls before a block whose results are kept, so that results of timed calls use other memory."""
+    if call_seconds >= BLOCK_SECONDS:
+        return 0
+    return max(1, min(MOST_LEAD_CALLS, calls_in_block(call_seconds) // 4))
+
+
+def is_rehearsed(call_seconds: float) -> bool:
+    """Whether an untimed call precedes the block: the first timed call can reuse its memory, as later ones do."""
+    return call_seconds < REHEARSED_SECONDS
+
+
+def block_seconds(call_seconds: float) -> float:
+    """Approximate duration of a block."""
+    calls = calls_in_block(call_seconds) + lead_calls(call_seconds) + is_rehearsed(call_seconds)
+    return calls * call_seconds
+
+
+def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: int) -> list[int]:
+    """Rounds of each group such that all end in time: expensive groups get fewer.
+
+    costs: seconds of one round of each group. No group gets fewer than `least`, even if that takes longer.
+    """
+    low, high = 0.0, rounds * max(costs, default=0.0)
+
+    def rounds_of(share: float) -> list[int]:
+        return [max(least, min(rounds, int(share / cost))) if cost else rounds for cost in costs]
+
+    if sum(cost * rounds for cost in costs) <= seconds:
+        return [rounds] * len(costs)
+    for _ in range(40):  # the largest share of time for a group that still fits
+        middle = (low + high) / 2
+        if sum(cost * count for cost, count in zip(costs, rounds_of(middle), strict=True)) <= seconds:
+            low = middle
+        else:
+            high = middle
+    return rounds_of(low)
+
+
+def is_precise(estimates: Sequence[Estimate], settings: Settings) -> bool:
+    """Whether all of these intervals are narrow enough."""
+    return all(estimate.relative_half_width <= settings.precision for estimate in estimates)  # NaN: not either
