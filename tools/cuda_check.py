@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shared.bench.measure.machine import usable_cores
-
 from tools.first_contact_runs import ROOT, kill
 
 COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # nothing is installed here
 from shared.bench.measure.machine import machine
-
 from tools.first_contact_runs import ROOT, Failed, Framework, Gpu, Lane, Log, Step, first_gpu, kill, pack, ran
 from tools.first_contact_steps import BATCHES, DTYPES, FUNCTIONS, PASSES, SHAPES
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from shared.bench.cases import Settings
 
 from shared.alignments import ALIGNMENTS
+from shared.bench.cases import Settings
 from shared.bench.measure.clock import timed
 from shared.problems import PROBLEMS
 from shared.problems.alignment_answers import Answer

@@ -3,7 +3,7 @@ x dtype."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from shared.problems import PROBLEMS
 from shared.problems.problem import BATCH, DATA, SINGLE
@@ -82,7 +82,8 @@ class Case:
         return asdict(self)
 
 
-class Absence(NamedTuple):
+@dataclass(frozen=True)
+class Absence:
     """A case that a framework cannot run."""
 
     framework: str

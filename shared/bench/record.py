@@ -1,18 +1,21 @@
 """What a run has found so far, and its JSON form: written after every step, read to resume, report or compare."""
 
+import dataclasses
 import datetime
 import hashlib
 import json
 import os
+import types
+import typing
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import Block, Cost, Estimate, all_seconds, median_time
-from shared.bench.cases import Absence, Case, Settings
-from shared.problems import Inputs
+from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time
+from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
+from shared.problems import PROBLEMS, Inputs
 
 SCHEMA_VERSION = 4
 STATUSES = ("ok", "wrong", "failed", "limit")
@@ -126,12 +129,6 @@ class Result:
         return found
 
     @property
-    def cost(self) -> Cost:
-        """Cost of n calls that begin with empty caches."""
-        assert self.cold is not None
-        return Cost(self.cold.seconds, self.time.value)
-
-    @property
     def rate(self) -> float | None:
         """Work per second; None if it was not measured."""
         return self.work / self.time.value if self.measured and self.work else None
@@ -141,35 +138,14 @@ class Result:
         """Median of the first calls of new processes."""
         return float(np.median([start.seconds for start in self.warm])) if self.warm else None
 
-    def as_json(self) -> dict[str, Any]:
-        """The fields of the case, then the results; unknown ones are left out."""
-        own = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "case"}
-        return self.case.as_json() | {
-            name: _plain(value) for name, value in own.items() if value is not None and value != []
-        }
 
-    @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> "Result":
-        """Read what `as_json` made."""
-        stored = dict(stored)
-        if stored.get("status", "ok") not in STATUSES:
-            raise ValueError(f"the status {stored['status']!r}")
-        case = Case(**{entry.name: stored.pop(entry.name) for entry in fields(Case)})
-        for name, kind in (("gate", Gate), ("cold", Compilation), ("retrace", Compilation)):
-            if name in stored:
-                stored[name] = kind(**stored[name])
-        for name, kind in (("warm", Compilation), ("warm_up", WarmUp)):
-            stored[name] = [kind(**entry) for entry in stored.get(name, [])]
-        stored["blocks"] = _blocks(stored.get("blocks", []))
-        return cls(case, **stored)
+@dataclass(frozen=True)
+class ReferenceTime:
+    """Seconds of each call of the NumPy reference."""
 
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Block):
-        return value._asdict() | {"seconds": list(value.seconds)}
-    if isinstance(value, list):
-        return [_plain(entry) for entry in value]
-    return asdict(value) if isinstance(value, Gate | Compilation | WarmUp) else value
+    input: str
+    pass_name: str
+    seconds: list[float]
 
 
 @dataclass
@@ -188,7 +164,7 @@ class Record:
     uncompiled: dict[str, dict[str, str]] = field(default_factory=dict)  # framework -> variant -> why not compiled
     code_lines: dict[str, dict[str, int]] = field(default_factory=dict)  # framework -> variant -> lines of code
     results: list[Result] = field(default_factory=list)
-    references: dict[tuple[str, str], list[float]] = field(default_factory=dict)  # (input, pass) -> seconds of NumPy
+    references: list[ReferenceTime] = field(default_factory=list)
     speed: list[Block] = field(default_factory=list)  # of the calibration loop, once a round
     generations: list[Generation] = field(default_factory=list)  # those that are complete
     pictures: dict[str, dict[str, Any]] = field(
@@ -221,21 +197,7 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """Everything, with all samples in seconds."""
-        own = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        for name in ("results", "references"):
-            del own[name]
-        return {"schema_version": SCHEMA_VERSION} | own | {
-            "settings": asdict(self.settings) if self.settings else None,
-            "inputs": {name: asdict(facts) for name, facts in self.inputs.items()},
-            "absent": [row._asdict() for row in self.absent],
-            "speed": [_plain(block) for block in self.speed],
-            "generations": [asdict(entry) for entry in self.generations],
-            "numpy": [
-                {"input": name, "pass": pass_name, "seconds": seconds}
-                for (name, pass_name), seconds in self.references.items()
-            ],
-            "cases": [result.as_json() for result in self.results],
-        }  # fmt: skip
+        return {"schema_version": SCHEMA_VERSION} | asdict(self)
 
     @classmethod
     def from_json(cls, stored: Any) -> "Record":
@@ -243,27 +205,29 @@ class Record:
         version = stored.get("schema_version") if isinstance(stored, dict) else None
         if version != SCHEMA_VERSION:
             raise UnreadableRecord(f"expected a record with schema_version {SCHEMA_VERSION}, got {version!r}")
-        given = dict(stored)
         try:
-            del given["schema_version"]
-            given |= {
-                "seconds": float(given["seconds"]),
-                "settings": _settings(given["settings"]),
-                "inputs": {name: Facts(**facts | {"shape": tuple(facts["shape"])})
-                           for name, facts in given["inputs"].items()},
-                "absent": [Absence(**row) for row in given["absent"]],
-                "references": {(row["input"], row["pass"]): row["seconds"] for row in given.pop("numpy")},
-                "speed": _blocks(given["speed"]),
-                "generations": [Generation(**entry) for entry in given["generations"]],
-                "results": [Result.from_json(case) for case in given.pop("cases")],
-            }  # fmt: skip
-            missing = {entry.name for entry in fields(cls)} - given.keys()
-            if missing:
-                raise KeyError(*sorted(missing))
-            _check_pictures(given["pictures"])
-            return cls(**given)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            record = _of_type(cls, {name: value for name, value in stored.items() if name != "schema_version"})
+            record.check()
+        except (KeyError, TypeError, ValueError) as error:
             raise UnreadableRecord(f"expected a whole record, got one with a fault ({error!r})") from None
+        return record
+
+    def check(self) -> None:
+        """Raise ValueError for what types cannot say: unknown names, impossible samples, pictures that do not fit."""
+        from shared.bench.questions import QUESTIONS  # here: questions read records
+
+        if self.settings is not None:
+            _check_name("question", self.settings.question, tuple(QUESTIONS))
+            _check_name("problem", self.settings.problem, tuple(PROBLEMS))
+        for result in self.results:
+            _check_name("status", result.status, STATUSES)
+            _check_name("framework", result.case.framework, tuple(FRAMEWORKS))
+        if not all(seconds > 0 for result in self.results for seconds in result.seconds):
+            raise ValueError("a sample that is not positive")
+        for picture in self.pictures.values():
+            shapes = {np.asarray(picture[when], dtype=float).shape for when in ("before", "after")}
+            if len(shapes) != 1 or len(shapes.pop()) != 2:
+                raise ValueError("a picture whose parts do not fit")
 
     def write(self, path: Path) -> None:
         """Write the JSON file atomically."""
@@ -282,36 +246,38 @@ class Record:
             raise UnreadableRecord(f"cannot read {path}: {error}") from None
 
 
-def _settings(stored: dict[str, Any] | None) -> Settings | None:
-    """Settings from JSON, which has no tuples."""
-    if stored is None:
-        return None
-    missing = {entry.name for entry in fields(Settings)} - stored.keys()
-    if missing:
-        raise KeyError(*sorted(missing))
-    return Settings(**{name: _tuples(value) for name, value in stored.items()})
+def _check_name(what: str, name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(known)}")
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _check_pictures(stored: dict[str, dict[str, Any]]) -> None:
-    for picture in stored.values():
-        before, after = (np.asarray(picture[when], dtype=float) for when in ("before", "after"))
-        truth = np.asarray(picture["truth"], dtype=int)
-        if before.ndim != 2 or before.shape != after.shape or (truth.size and truth.shape[1:] != (2,)):
-            raise ValueError("a picture whose parts do not fit")
-        if not isinstance(picture["by"], str):
-            raise ValueError("a picture without the case that made it")
-
-
-def _blocks(stored: list[dict[str, Any]]) -> list[Block]:
-    found = [Block(block["worker"], block["round"], tuple(block["seconds"])) for block in stored]
-    for seconds in (seconds for block in found for seconds in block.seconds):
-        if not (isinstance(seconds, int | float) and seconds > 0):
-            raise ValueError(f"a sample of {seconds!r} seconds")
-    return found
+def _of_type(kind: Any, value: Any) -> Any:
+    """JSON as a value of a type: dataclasses, tuples, lists, dictionaries and unions of one type with None."""
+    if kind is Any:
+        return value
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        return _of_type(next(each for each in arguments if each is not type(None)), value)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        missing = {entry.name for entry in fields(kind)} - value.keys()
+        if missing:
+            raise KeyError(*sorted(missing))
+        return kind(**{name: _of_type(hints[name], each) for name, each in value.items()})  # TypeError for unknown ones
+    if origin is tuple:
+        kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
+        return tuple(_of_type(each, item) for each, item in zip(kinds, value, strict=True))
+    if origin is list:
+        return [_of_type(arguments[0], item) for item in value]
+    if origin is dict:
+        return {name: _of_type(arguments[1], item) for name, item in value.items()}
+    if kind is float and isinstance(value, int):
+        return float(value)
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {kind.__name__}, got {value!r}")
+    return value
 
 
 def write_atomically(path: Path, text: str) -> None:

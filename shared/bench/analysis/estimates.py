@@ -12,6 +12,7 @@ ratio from a single worker has none, so that nothing is decided.
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,8 @@ FENCE = 3.0
 WIDE = 0.05
 
 
-class Block(NamedTuple):
+@dataclass(frozen=True)
+class Block:
     """Calls of one case that were timed one after the other."""
 
     worker: int  # which fresh process, counted over the run
@@ -160,10 +162,6 @@ class Cost(NamedTuple):
     first: float
     each: float
 
-    def of(self, calls: int) -> float:
-        """Seconds for that many calls."""
-        return self.first + (calls - 1) * self.each
-
 
 def break_even(dearer: Cost, cheaper: Cost) -> int | None:
     """Number of calls from which the one with the dearer first call takes less total time; None if it never does."""
@@ -172,23 +170,3 @@ def break_even(dearer: Cost, cheaper: Cost) -> int | None:
     if dearer.each >= cheaper.each:
         return None
     return 2 + math.floor((dearer.first - cheaper.first) / (cheaper.each - dearer.each))
-
-
-def cheapest_by_calls(costs: Sequence[Cost]) -> list[tuple[int, int]]:
-    """(calls, index): from that many calls on, this cost is the lowest. Starts at 1."""
-    if not costs:
-        return []
-    best = min(range(len(costs)), key=lambda index: (costs[index].first, costs[index].each))
-    steps = [(1, best)]
-    while True:
-        calls, best = steps[-1]
-        later = [
-            (max(point, calls + 1), index)
-            for index in range(len(costs))
-            if costs[index].each < costs[best].each and (point := break_even(costs[index], costs[best])) is not None
-        ]
-        if not later:
-            return steps
-        # several may overtake between the same two calls: the cheapest of them is next
-        point = min(point for point, _ in later)
-        steps.append((point, min((costs[index].of(point), index) for at, index in later if at == point)[1]))

@@ -19,13 +19,6 @@ def rate_limit(record: Record, result: Result) -> float | None:
     return min(limits, default=None)
 
 
-def meaning(record: Record) -> str:
-    """The limit in words."""
-    text = "the measured memory bandwidth allows if a call reads its input and writes its output once"
-    exponentials = ", or the measured rate of exponentials if it takes as many as the GPU kernels; the lower of both"
-    return text + (exponentials if _rate(record, EXPONENTIALS) else "")
-
-
 def share_of_limit(record: Record, result: Result) -> float | None:
     """The part of the limit that a case reaches, by its time on the accelerator where that is known."""
     rate, limit = result.rate, rate_limit(record, result)
@@ -41,7 +34,8 @@ def limits(record: Record) -> Iterable[str]:
     if bandwidth and exponentials:
         yield (
             f"measured limits: copying {figures(bandwidth / 1e9)} GB/s, {figures(exponentials / 1e9)} billion "
-            f"exponentials per second; the limit is what {meaning(record)}"
+            "exponentials per second; the limit is the lower of what both allow, if a call reads its input and writes "
+            "its output once and takes as many exponentials as the GPU kernels"
         )
 
 

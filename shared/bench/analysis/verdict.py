@@ -1,14 +1,13 @@
-"""Comparisons of the two frameworks: variant by variant, and each framework's fastest; with first calls, break-even
-points and memory."""
+"""Comparisons of the two frameworks: variant by variant, and each framework's fastest case against the other's."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shared.bench.analysis.estimates import Cost, Estimate, break_even, cheapest_by_calls, time_ratio
+from shared.bench.analysis.estimates import Cost, Estimate, break_even, time_ratio
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
-from shared.bench.units import duration, near_one, ratio_interval, size
+from shared.bench.units import duration, near_one, ratio_interval
 from shared.variants import SAME_CODE
 
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
@@ -90,82 +89,14 @@ class Verdict:
 
     @property
     def details(self) -> list[str]:
-        """What comes with it, a sentence each."""
-        lines = (self._lost(), self._same_code(), self._on_device(), self._by_variant(), self._first_calls(),
-                 self._break_even(), self._memory())  # fmt: skip
-        return [line for line in lines if line]
-
-    def _lost(self) -> str:
+        """What a reader must know about it, a sentence each."""
         words = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
-        parts = [f"{r.case.name} {words[r.status]} ({r.reason})" for r in self.lost]
-        return f"left out: {'; '.join(parts)}." if parts else ""
-
-    def _same_code(self) -> str:
+        found = [f"left out: {r.case.name} {words[r.status]} ({r.reason})." for r in self.lost]
         variants = {result.case.variant for result in self.best}
-        if len(self.best) < 2 or len(variants) > 1 or not variants <= set(SAME_CODE):
-            return ""
-        kernel = "native kernel" if self.device == "cpu" else "kernels"
-        return f"same code: both ran the same {kernel}; the difference is each framework's dispatch overhead."
-
-    def _on_device(self) -> str:
-        parts = [
-            f"{result.case.name} {duration(result.device_seconds)} of {duration(result.time.value)}"
-            for result in self.best
-            if result.device_seconds is not None
-        ]
-        return f"device time: {'; '.join(parts)}; the rest of a call is the framework's, on the host." if parts else ""
-
-    def _by_variant(self) -> str:
-        found = by_variant(self.others)
-        parts = [f"{name} {comparison.text}" for name, comparison in found.items() if comparison.ratio]
-        return f"variant by variant: {'; '.join(parts)}." if len(found) > 1 and parts else ""
-
-    def _first_calls(self) -> str:
-        parts = []
-        for result in self.best:
-            if result.cold is None:
-                continue
-            known = [f"{duration(result.cold.seconds)} with empty caches{_split(result)}"]
-            if result.warm_seconds is not None:
-                known.append(f"{duration(result.warm_seconds)} in a new process with its caches on disk")
-            if result.retrace is not None:
-                known.append(f"{duration(result.retrace.seconds)} on a new shape")
-            parts.append(f"{result.case.name} {', '.join(known)}")
-        return f"first call: {'; '.join(parts)}." if parts else ""
-
-    def _break_even(self) -> str:
-        """Over all cases, with empty caches: which takes the least total time up to which call."""
-        known = [result for result in self.others if result.cold is not None]
-        if len(known) < 2:
-            return ""
-        order = [known[index] for _, index in cheapest_by_calls(_costs(known))]
-        steps = [order[0]]
-        overtakes: list[Estimate] = []  # of each step but the last, up to which call it takes the least
-        for result in order[1:]:
-            gain = time_ratio(steps[-1].blocks, result.blocks)
-            if gain is not None and gain.low > 1:  # an undecided difference makes no break-even
-                calls = [_last_call(result, steps[-1], factor) for factor in (gain.value, gain.high, gain.low)]
-                steps.append(result)
-                overtakes.append(Estimate(*calls))
-        names = [result.case.name for result in steps]
-        if len(steps) == 1:
-            return (
-                f"break-even: {names[0]} takes the least total time from the first call on, with empty caches; "
-                "no other case is certainly faster per call."
-            )
-        until = [
-            f"{name} up to call {_rounded(calls.value)} ({_rounded(calls.low)} … {_rounded(calls.high)})"
-            for name, calls in zip(names, overtakes, strict=False)
-        ]
-        return f"break-even, with empty caches: least total time {', then '.join(until)}, then {names[-1]}."
-
-    def _memory(self) -> str:
-        known = [result for result in self.best if result.peak_bytes is not None]
-        if not known:
-            return ""
-        peaks = ", ".join(f"{result.case.name} {size(result.peak_bytes)}" for result in known)
-        sizes = f"; input {size(known[0].input_bytes)}, output {size(known[0].output_bytes)}"
-        return f"peak memory of a call: {peaks}{sizes if known[0].input_bytes is not None else ''}."
+        if len(self.best) == 2 and len(variants) == 1 and variants <= set(SAME_CODE):
+            code = "native kernel" if self.device == "cpu" else "kernels"
+            found.append(f"both ran the same {code}: the difference is each framework's dispatch overhead.")
+        return found
 
 
 def by_variant(results: Sequence[Result]) -> dict[str, Comparison]:
@@ -187,35 +118,7 @@ def break_even_text(comparison: Comparison, first_seconds: Sequence[float | None
         return f"{faster if fast <= slow else slower} from call 1"
     each = comparison.faster.time.value
     calls = break_even(Cost(fast, each), Cost(slow, each * comparison.ratio.value))
-    return f"{faster} from call {_rounded(calls or 1)}"
-
-
-def _costs(results: Sequence[Result]) -> list[Cost]:
-    """Costs by the paired ratios to the fastest case, as the verdict has them, not by each case's own median."""
-    base = min(results, key=lambda result: result.cost.each)
-    ratios = [time_ratio(base.blocks, result.blocks) for result in results]
-    return [
-        result.cost if ratio is None else Cost(result.cost.first, base.cost.each / ratio.value)
-        for result, ratio in zip(results, ratios, strict=True)
-    ]
-
-
-def _last_call(dearer: Result, cheaper: Result, factor: float) -> float:
-    """Up to which call the cheaper first call takes less total time, if the dearer is `factor` times as fast later."""
-    overtaken = Cost(cheaper.cost.first, dearer.cost.each * factor)
-    return max(1, (break_even(dearer.cost, overtaken) or 1) - 1)
-
-
-def _rounded(calls: float) -> str:
-    """Two significant figures: no more are known."""
-    return f"{float(f'{calls:.2g}'):,.0f}"
-
-
-def _split(result: Result) -> str:
-    cold = result.cold
-    if cold is None or cold.tracing is None or not cold.compiling:
-        return ""
-    return f" (tracing {duration(cold.tracing)}, compiling {duration(cold.compiling)})"
+    return f"{faster} from call {float(f'{calls or 1:.2g}'):,.0f}"  # two significant figures: no more are known
 
 
 def _described(result: Result) -> str:

@@ -80,9 +80,9 @@ def _table(record: Record, pass_name: str, name: str) -> Table:
         if result.case.pass_name == pass_name and result.case.input == name
     }
     rows: list[tuple[str, ...]] = []
-    seconds = record.references.get((name, pass_name))
-    if seconds:
-        rows.append(("NumPy", *(*map(duration, seconds), "", "") * len(frameworks)))
+    for entry in record.references:
+        if (entry.input, entry.pass_name) == (name, pass_name):
+            rows.append(("NumPy", *(*map(duration, entry.seconds), "", "") * len(frameworks)))
     for variant in dict.fromkeys(variant for variant, _, _ in cells):
         row = [variant]
         for framework in frameworks:

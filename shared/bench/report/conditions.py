@@ -93,10 +93,7 @@ def tables(record: Record) -> list[Table]:
 
 
 def _references(record: Record) -> Table:
-    rows = [
-        (pass_name, name, ", ".join(duration(value) for value in seconds))
-        for (name, pass_name), seconds in record.references.items()
-    ]
+    rows = [(entry.pass_name, entry.input, ", ".join(map(duration, entry.seconds))) for entry in record.references]
     return Table("The NumPy reference", ("pass", "input", "each call"), rows, left_then_right(2, 1))
 
 

@@ -11,15 +11,14 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from shared.bench.record import Record
-from shared.bench.report.svg import ACCENTS, INK, WIDTH, inline, new_axes, own_style
+from shared.bench.report.svg import COLOURS, INK, inline, new_axes, own_style
 from shared.bench.report.tables import Plot
 
 _READING = (
-    "Filled squares: how probable it is that two letters are matched, the darker the more. Rings: the letters that "
+    "Filled squares: the probability that two letters are matched, the darker the higher. Rings: letters that "
     "descend from the same one."
 )
-# what is less probable is not drawn
-_LEAST = 0.02
+_LEAST = 0.02  # lower probabilities are not drawn
 _WHEN = ("before", "after")
 
 
@@ -30,9 +29,8 @@ def pictures(record: Record, name: str) -> Iterator[Plot]:
         for when in _WHEN:
             title = f"one alignment {when} learning{which}"
             rows, cols = np.shape(picture[when])
-            height = (WIDTH - 40) * rows / cols + 42
-            axes = new_axes(height, 34, 6, 6, 36)
-            _draw(axes, picture, when, ACCENTS["jax"], INK)
+            axes = new_axes(420, 60 + 360 * rows / cols)
+            _draw(axes, picture, when)
             yield Plot(title, inline(axes, f"{name}-picture-{number}-{when}", title), f"{_READING} By {picture['by']}.")
 
 
@@ -43,39 +41,28 @@ def picture_file(records: Sequence[Record]) -> str:
         raise ValueError("no case with a picture passed its gate")
     with own_style():
         rows, cols = np.shape(shown["after"])
-        figure = Figure(figsize=(9, 0.7 + 4.2 * rows / cols), facecolor="white")
+        figure = Figure(figsize=(9, 0.7 + 4.2 * rows / cols), facecolor="white", layout="constrained")
         FigureCanvasSVG(figure)
         for axes, when in zip(figure.subplots(1, 2), _WHEN, strict=True):
-            _draw(axes, shown, when, "#2563eb", "#111827")
-            axes.set_title(f"{when} learning", color="#111827")
-            axes.tick_params(labelcolor="#4b5563", color="#9ca3af")
-            for spine in axes.spines.values():  # the style's colours stand in for those of a page
-                spine.set_color("#9ca3af")
-            axes.xaxis.label.set_color("#4b5563")
-            axes.yaxis.label.set_color("#4b5563")
-        figure.tight_layout()
+            _draw(axes, shown, when)
+            axes.set_title(f"{when} learning")
         written = io.StringIO()
         with matplotlib.rc_context({"svg.hashsalt": "picture"}):
             figure.savefig(written, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
     return written.getvalue()
 
 
-def _draw(axes: Axes, picture: dict[str, Any], when: str, colour: str, ink: str) -> None:
+def _draw(axes: Axes, picture: dict[str, Any], when: str) -> None:
     """Squares for probabilities, rings for the truth; the first sequence downwards."""
     probable = np.array(picture[when], dtype=float)
     rows, cols = probable.shape
     for i, j in np.argwhere(probable >= _LEAST):
-        axes.fill(
-            [j - 0.5, j + 0.5, j + 0.5, j - 0.5],
-            [i - 0.5, i - 0.5, i + 0.5, i + 0.5],
-            color=colour,
-            alpha=min(1.0, float(probable[i, j])),
-            linewidth=0,
-        )
+        x, y = [j - 0.5, j + 0.5, j + 0.5, j - 0.5], [i - 0.5, i - 0.5, i + 0.5, i + 0.5]
+        axes.fill(x, y, color=COLOURS["jax"], alpha=min(1.0, float(probable[i, j])), linewidth=0)
     truth = np.reshape(np.array(picture["truth"], dtype=int), (-1, 2))
-    axes.plot(truth[:, 1], truth[:, 0], "o", color=ink, markerfacecolor="none", markersize=4, markeredgewidth=0.9)
+    axes.plot(truth[:, 1], truth[:, 0], "o", color=INK, markerfacecolor="none", markersize=4, markeredgewidth=0.9)
     axes.set_xlim(-0.5, cols - 0.5)
     axes.set_ylim(rows - 0.5, -0.5)
     axes.set_aspect("equal")
-    axes.set_xlabel("letter of the second sequence", labelpad=2)
-    axes.set_ylabel("letter of the first", labelpad=2)
+    axes.set_xlabel("letter of the second sequence")
+    axes.set_ylabel("letter of the first")

@@ -19,7 +19,7 @@ from shared.bench.measure.code_size import code_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
 from shared.bench.measure.memory import ONE_ARENA
 from shared.bench.questions.question import Question
-from shared.bench.record import Facts, Record, now
+from shared.bench.record import Facts, Record, ReferenceTime, now
 from shared.bench.run import exchange
 from shared.bench.run.context import PATIENCE_SECONDS, Run
 from shared.bench.run.first_calls import measure_first_calls
@@ -153,10 +153,11 @@ def _measure_machine(run: Run, cases: list[Case]) -> None:
 def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:
     """Time the NumPy reference itself, in this process, on one core."""
     problem = PROBLEMS[run.settings.problem]
+    known = {(entry.input, entry.pass_name) for entry in run.record.references}
     for name, given in inputs.items():
         for pass_name in run.settings.passes:
-            if (name, pass_name) not in run.record.references:
+            if (name, pass_name) not in known:
                 run.progress.say(f"NumPy {pass_name}, {given.text}")
                 call = functools.partial(problem.reference, pass_name, given)
-                run.record.references[name, pass_name] = [timed(call)[0] for _ in range(2)]
+                run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))
                 run.keep()
