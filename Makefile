@@ -7,7 +7,7 @@ READY := .venv/installed
 READY_FOR_CUDA := .venv/installed-for-cuda
 endif
 
-.PHONY: install compare test lint cuda-check gpu trial
+.PHONY: install compare test lint docs record validate cuda-check gpu
 
 compare: $(READY)
 	$(PYTHON) compare.py
@@ -22,9 +22,17 @@ lint: $(READY)
 	$(PYTHON) -m ruff check .
 	$(PYTHON) -m pyright --pythonpath $(PYTHON)
 
-# The protocol on trial: no difference where there is none, and 5 % found where it is planted. An hour.
-trial: $(READY)
-	$(PYTHON) -m shared.bench.trial --json results/trial.json | tee results/trial.txt
+# Figures of README.md and docs/, from the records in results/.
+docs: $(READY)
+	$(PYTHON) -m tools.docs
+
+# One record anew: make record NAME=cpu-default
+record: $(READY)
+	$(PYTHON) -m tools.record $(NAME)
+
+# A/A test and power test of the timing protocol. An hour.
+validate: $(READY)
+	$(PYTHON) -m tools.validate_protocol --json results/validation.json
 
 # On a GPU, in less than 10 minutes: one comparison, the tests that need one, a page; in FOLDER under the GPU's name.
 # PYTHON=python3 installs nothing: the frameworks, Triton, tabulate, scipy, pytest and matplotlib have to be there.

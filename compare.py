@@ -87,10 +87,9 @@ def _measure(settings: Settings, record: Record, request: Request) -> int:
     if code not in (0, 130) and not record.results:
         return code
     problems = [*filter(None, [keep.write()]), *_reports([record], request)]  # before printing, which may fail
-    for problem in problems:
-        code = code or _fail(problem)
+    told = max(map(_fail, problems), default=0)
     print(console_report(record))
-    return code or (1 if record.went_wrong else 0)
+    return code or told or (1 if record.went_wrong else 0)
 
 
 def _show(records: list[Record], request: Request) -> int:

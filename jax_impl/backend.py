@@ -5,12 +5,14 @@
 
 import contextlib
 import functools
+import importlib
 import importlib.metadata
 import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -21,11 +23,12 @@ import numpy as np
 from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
-from jax_impl import learn_alignment, linear_regression, stencil, sweeps
+from jax_impl import sweeps
 from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_calls
 from jax_impl.kernels.calls import register
+from shared.alignments import ALIGNMENTS
 from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, union_length
 from shared.variants import Abilities, fastest_variant
 
@@ -91,14 +94,10 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
     return jax_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
-# the problems that are no alignments: modules with `abilities` and `call_of`
-_MODULES = {"linear_regression": linear_regression, "stencil": stencil, "learn_alignment": learn_alignment}
-
-
 def abilities(problem: str, device: str) -> Abilities:
     """What this framework can do of a problem."""
-    if problem in _MODULES:
-        return _MODULES[problem].abilities(device)
+    if problem not in ALIGNMENTS:
+        return _module(problem).abilities(device)
     gone = absent_on(device)
     return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants)
 
@@ -107,9 +106,14 @@ def call_of(
     problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool
 ) -> Callable[..., jax.Array]:
     """The function that a case times; called with the arrays of its inputs and, by name, its parameters."""
-    if problem in _MODULES:
-        return _MODULES[problem].call_of(variant, pass_name, options, compiled)
+    if problem not in ALIGNMENTS:
+        return _module(problem).call_of(variant, pass_name, options, compiled)
     return pass_function(pass_name, function(problem, variant, options), compiled)
+
+
+def _module(problem: str) -> ModuleType:
+    """The file of a problem that is no alignment, with its own `abilities` and `call_of`."""
+    return importlib.import_module(f"jax_impl.{problem}")
 
 
 def wait(value: Any) -> Any:

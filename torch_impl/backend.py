@@ -5,9 +5,11 @@
 
 import contextlib
 import functools
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,9 +19,10 @@ import torch._dynamo.utils
 
 import torch_impl
 from shared import native
+from shared.alignments import ALIGNMENTS
 from shared.backends import FLUSH_BYTES, CompileTimes, environment_of
 from shared.variants import Abilities, fastest_variant
-from torch_impl import cuda_graph, learn_alignment, linear_regression, stencil, sweeps
+from torch_impl import cuda_graph, sweeps
 from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
@@ -88,14 +91,10 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
     return torch_impl.hessian_vector_product(score, similarity, weights, lengths, **parameters)
 
 
-# the problems that are no alignments: modules with `abilities` and `call_of`
-_MODULES = {"linear_regression": linear_regression, "stencil": stencil, "learn_alignment": learn_alignment}
-
-
 def abilities(problem: str, device: str) -> Abilities:
     """What this framework can do of a problem."""
-    if problem in _MODULES:
-        return _MODULES[problem].abilities(device)
+    if problem not in ALIGNMENTS:
+        return _module(problem).abilities(device)
     gone = absent_on(device)
     return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants)
 
@@ -104,9 +103,14 @@ def call_of(
     problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool
 ) -> Callable[..., torch.Tensor]:
     """The function that a case times; called with the arrays of its inputs and, by name, its parameters."""
-    if problem in _MODULES:
-        return _MODULES[problem].call_of(variant, pass_name, options, compiled)
+    if problem not in ALIGNMENTS:
+        return _module(problem).call_of(variant, pass_name, options, compiled)
     return pass_function(pass_name, function(problem, variant, options), compiled)
+
+
+def _module(problem: str) -> ModuleType:
+    """The file of a problem that is no alignment, with its own `abilities` and `call_of`."""
+    return importlib.import_module(f"torch_impl.{problem}")
 
 
 def wait(value: Any) -> Any:

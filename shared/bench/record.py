@@ -163,6 +163,7 @@ class Record:
     auto: dict[str, str] = field(default_factory=dict)  # framework -> the variant that "auto" picks
     uncompiled: dict[str, dict[str, str]] = field(default_factory=dict)  # framework -> variant -> why not compiled
     code_lines: dict[str, dict[str, int]] = field(default_factory=dict)  # framework -> variant -> lines of code
+    kernel_lines: int = 0  # of C++, which both frameworks' `fused` calls
     results: list[Result] = field(default_factory=list)
     references: list[ReferenceTime] = field(default_factory=list)
     speed: list[Block] = field(default_factory=list)  # of the calibration loop, once a round

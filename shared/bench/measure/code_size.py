@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from pathlib import Path
 
 from shared.alignments import ALIGNMENTS
@@ -9,6 +10,9 @@ from shared.alignments import ALIGNMENTS
 _ROOT = Path(__file__).resolve().parents[3]
 # variant -> the module whose definitions are its own, and the names to start from (all if there are none)
 _STARTS = {"vmap": ("sweeps", ("vmap",)), "wavefront": ("wavefront", ()), "fused": ("kernels.fused", ())}
+
+_KERNELS = "shared/native"
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 Definitions = dict[str, ast.stmt]
 
@@ -18,6 +22,13 @@ def code_lines(framework: str, problem: str) -> dict[str, int]:
     if problem not in ALIGNMENTS:
         return {}
     return {variant: _lines(f"{framework}_impl", *start) for variant, start in _STARTS.items()}
+
+
+def kernel_lines() -> int:
+    """Lines of C++ of the CPU kernels that both frameworks call, without blank ones and comments."""
+    sources = [path for path in (_ROOT / _KERNELS).iterdir() if path.suffix in (".cpp", ".h")]
+    code = (_COMMENT.sub("", path.read_text(encoding="utf-8")) for path in sources)
+    return sum(bool(line.strip()) for text in code for line in text.splitlines())
 
 
 def _lines(package: str, module: str, names: tuple[str, ...]) -> int:

@@ -14,7 +14,7 @@ from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import duration, figures, near_one
-from shared.variants import VARIANTS
+from shared.variants import SAME_CODE, VARIANTS
 
 # how a variant is written, for those that a user would choose between; others go by their name
 _WRITTEN = {
@@ -37,8 +37,9 @@ class Speed(Question):
             table = decision_table(record, name)
             if table is not None:
                 title = f"{table.title}, {facts.text}" if len(record.inputs) > 1 else table.title
-                tables += [table._replace(title=title), *_first_call_tables(record, name)]
-        return Answer(tables, statements(record))
+                tables += filter(None, [table._replace(title=title), first_call_table(record, name)])
+        told = [statement for name in record.inputs for statement in by_variant_in_words(record, name)]
+        return Answer(tables, told + statements(record))
 
     def provisional(self, record: Record) -> Table | None:
         return _provisional(record)
@@ -47,6 +48,35 @@ class Speed(Question):
         from shared.bench.report.bars import plots_of_cases  # here: matplotlib takes a second to import
 
         return plots_of_cases(record, key)
+
+
+def by_variant_in_words(record: Record, input_name: str) -> list[Statement]:
+    """A sentence for each variant that both frameworks have: each pass, and what the first call costs."""
+    found = []
+    for variant, own in _comparisons(record, input_name).items():
+        parts = []
+        for pass_name, comparison in own.items():
+            fast, slow = comparison.faster, comparison.slower
+            each = " against ".join(f"{duration(r.time.value)} in {FRAMEWORKS[r.case.framework]}" for r in (fast, slow))
+            parts.append(f"{pass_name} {comparison.text}, {each}")
+        last = list(own.values())[-1]
+        cold = [(FRAMEWORKS[r.case.framework], r.cold.seconds) for r in (last.faster, last.slower) if r.cold]
+        first = " and ".join(f"{duration(seconds)} in {name}" for name, seconds in sorted(cold))
+        about = f"{input_name}, {variant}" if len(record.inputs) > 1 else variant
+        found.append(Statement(about, f"{'; '.join(parts)}; the first call with empty caches takes {first}.", []))
+    return found
+
+
+def _comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
+    """By variant and pass, in the order of the ladder."""
+    assert record.settings is not None
+    by_pass = {
+        name: by_variant([r for r in record.results if (r.case.input, r.case.pass_name) == (input_name, name)])
+        for name in record.settings.passes
+    }
+    rungs = [variant.name for variant in VARIANTS[record.settings.problem]]
+    found = {rung: {name: of[rung] for name, of in by_pass.items() if rung in of} for rung in rungs}
+    return {rung: own for rung, own in found.items() if own}
 
 
 def statements(record: Record) -> list[Statement]:
@@ -67,36 +97,30 @@ def decision_table(record: Record, input_name: str) -> Table | None:
     None where nothing can be compared. New shape and break-even are those of the last pass.
     """
     assert record.settings is not None
-    comparisons = {
-        pass_name: by_variant(
-            [r for r in record.results if (r.case.input, r.case.pass_name) == (input_name, pass_name)]
-        )
-        for pass_name in record.settings.passes
-    }
-    variants = [v.name for v in VARIANTS[record.settings.problem] if any(v.name in of for of in comparisons.values())]
-    if not variants:
+    comparisons = _comparisons(record, input_name)
+    if not comparisons:
         return None
+    passes = [name for name in record.settings.passes if any(name in own for own in comparisons.values())]
     footnotes: dict[str, str] = {}
     rows = []
-    for variant in variants:
-        own = {name: found[variant] for name, found in comparisons.items() if variant in found}
+    for variant, own in comparisons.items():
         last = list(own.values())[-1]
         rows.append((
             _WRITTEN.get(variant, variant),
             _code_lines(record, variant),
             _compiled(record, last, footnotes),
-            *(own[name].text.replace(" (", "\n(") if name in own else NOTHING for name in comparisons),
+            *(own[name].text.replace(" (", "\n(") if name in own else NOTHING for name in passes),
             _of_first_calls(last, "retrace"),
             break_even(last, [_cold(last.faster), _cold(last.slower)]),
             break_even(last, [last.faster.warm_seconds, last.slower.warm_seconds]),
         ))  # fmt: skip
-    last_pass = record.settings.passes[-1]
-    of_last = (f"{last_pass}\n{what}" for what in ("on a new shape", "in total, caches empty", "in total, caches warm"))
+    last_pass = passes[-1]
+    of_last = (f"{last_pass},\n{what}" for what in ("new shape", "in total,\ncaches empty", "in total,\ncaches warm"))
     headers = (
         "how it is written",
         "lines of code\n" + " / ".join(FRAMEWORKS.values()),
         "compiled",
-        *comparisons,
+        *passes,
         *of_last,
     )
     below = (
@@ -111,7 +135,8 @@ def _code_lines(record: Record, variant: str) -> str:
     counts = [record.code_lines.get(framework, {}).get(variant) for framework in FRAMEWORKS]
     if None in counts:
         return NOTHING
-    return " / ".join(f"{count:,}" for count in counts)
+    shared = f"\n+ {record.kernel_lines:,} of C++" if variant in SAME_CODE else ""
+    return " / ".join(f"{count:,}" for count in counts) + shared
 
 
 def _compiled(record: Record, comparison: Comparison, footnotes: dict[str, str]) -> str:
@@ -143,7 +168,7 @@ def _cold(result: Result) -> float | None:
     return result.cold.seconds if result.cold else None
 
 
-def _first_call_tables(record: Record, input_name: str) -> list[Table]:
+def first_call_table(record: Record, input_name: str) -> Table | None:
     """Seconds of first calls, for each variant and framework."""
     rows = []
     for result in record.results:
@@ -161,7 +186,7 @@ def _first_call_tables(record: Record, input_name: str) -> list[Table]:
         ))  # fmt: skip
     headers = ("pass", "framework", "variant", "caches empty", "tracing", "compiling", "new process", "new shape")
     below = ("new process: the compiler's caches are on disk. One sample each, but for new process.",)
-    return [Table("First calls", headers, rows, left_then_right(3, 5), below)] if rows else []
+    return Table("First calls", headers, rows, left_then_right(3, 5), below) if rows else None
 
 
 def _provisional(record: Record) -> Table | None:

@@ -15,7 +15,7 @@ from shared import native
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case, Settings, plan
 from shared.bench.measure.clock import timed
-from shared.bench.measure.code_size import code_lines
+from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
 from shared.bench.measure.memory import ONE_ARENA
 from shared.bench.questions.question import Question
@@ -80,6 +80,7 @@ def _measure(run: Run, inputs: dict[str, Inputs]) -> None:
     record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
     record.uncompiled = {framework: dict(able.uncompiled_variants) for framework, able in abilities.items()}
     record.code_lines = {framework: code_lines(framework, settings.problem) for framework in abilities}
+    record.kernel_lines = kernel_lines()
     for key, given in inputs.items():
         if given.repeats < requested[key].repeats:
             wanted = f"{requested[key].pairs:,} were asked for"

@@ -1,0 +1,150 @@
+"""Writes the figures of README.md and docs/ from the recorded results: make docs
+
+A page has blocks of the form
+
+    <!-- generated: KIND results/NAME.json -->
+    ...
+    <!-- end -->
+
+whose content is made from the record. KIND is a key of KINDS.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shared.bench.analysis.estimates import Estimate
+from shared.bench.questions import QUESTIONS
+from shared.bench.questions.speed import decision_table, first_call_table
+from shared.bench.record import Record
+from shared.bench.report.case_table import case_table
+from shared.bench.report.conditions import head
+from shared.bench.report.markdown import escaped, markdown_table
+from shared.bench.report.tables import Answer, Table
+from tools.validate_protocol import POWER
+
+ROOT = Path(__file__).resolve().parents[1]
+_BLOCK = re.compile(r"^(<!-- generated: (\S+) (\S+) -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
+
+
+def pages() -> list[Path]:
+    """Every page that may have generated blocks."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def rendered(text: str) -> str:
+    """The page with its blocks made anew. A record that does not exist is not yet recorded."""
+
+    def block(match: re.Match[str]) -> str:
+        begin, kind, name, end = match.groups()
+        path = ROOT / name
+        made = KINDS[kind](path) if path.exists() else "Not yet recorded."
+        return f"{begin}\n{made}\n\n{end}"
+
+    return _BLOCK.sub(block, text)
+
+
+def _of_record(make: Callable[[Record], str]) -> Callable[[Path], str]:
+    return lambda path: make(Record.read(path))
+
+
+def _answer(record: Record) -> Answer:
+    assert record.settings is not None
+    return QUESTIONS[record.settings.question].answer(record)
+
+
+def _head(record: Record) -> str:
+    commit = str(record.environment.get("git_commit"))[:10]
+    return "\n".join(f"- {escaped(line)}" for line in [*head(record), f"recorded {record.started} at commit {commit}"])
+
+
+def _sentences(record: Record) -> str:
+    return "\n".join(
+        f"- **{escaped(s.about)}**: {escaped(' '.join([s.text, *s.details]))}" for s in _answer(record).statements
+    )
+
+
+def _table(make: Callable[[Record], Table | None]) -> Callable[[Path], str]:
+    """A table without its title, which the page has."""
+
+    def text(record: Record) -> str:
+        table = make(record)
+        return "Nothing was measured." if table is None else markdown_table(table).partition("\n\n")[2]
+
+    return _of_record(text)
+
+
+def _tables(record: Record) -> str:
+    return "\n\n".join(map(markdown_table, _answer(record).tables))
+
+
+def _decision(record: Record) -> Table | None:
+    return decision_table(record, next(iter(record.inputs)))
+
+
+def _first_calls(record: Record) -> Table | None:
+    return first_call_table(record, next(iter(record.inputs)))
+
+
+def _cases(record: Record) -> Table:
+    return case_table(record, brief=True)
+
+
+def _memory(record: Record) -> Table:
+    table = case_table(record)
+    kept = [
+        table.headers.index(name) for name in ("pass", "framework", "variant", "memory", "input bytes", "output bytes")
+    ]
+    rows = [tuple(row[at] for at in kept) for row in table.rows]
+    return Table(table.title, tuple(table.headers[at] for at in kept), rows, tuple(table.aligns[at] for at in kept))
+
+
+def _validation(path: Path) -> str:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    a_a, power = ([Estimate(row["ratio"], row["low"], row["high"]) for row in found[name]] for name in ("a_a", "power"))
+    positives = sum(not ratio.holds(1.0) for ratio in a_a)
+    detected = sum(ratio.low > 1 for ratio in power)
+    return "\n".join([
+        f"- A/A test: {positives} false positives in {len(a_a)} comparisons; half-widths {_widths(a_a)}.",
+        f"- Power test, {POWER.slowdown:.0%}: {detected} of {len(power)} detected; half-widths {_widths(power)}.",
+    ])  # fmt: skip
+
+
+def _widths(ratios: list[Estimate]) -> str:
+    widths = sorted(ratio.relative_half_width for ratio in ratios)
+    return f"±{widths[0]:.1%} to ±{widths[-1]:.1%}, median ±{widths[len(widths) // 2]:.1%}"
+
+
+KINDS: dict[str, Callable[[Path], str]] = {
+    "head": _of_record(_head),
+    "sentences": _of_record(_sentences),
+    "tables": _of_record(_tables),
+    "decision": _table(_decision),
+    "first-calls": _table(_first_calls),
+    "cases": _table(_cases),
+    "memory": _table(_memory),
+    "validation": _validation,
+}
+
+
+def outdated() -> Iterator[Path]:
+    """Pages whose figures are not those of the records."""
+    for path in pages():
+        text = path.read_text(encoding="utf-8")
+        if rendered(text) != text:
+            yield path
+
+
+def main() -> int:
+    """Write every page that is out of date."""
+    for path in outdated():
+        path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""Records one of the results in results/ anew: make record NAME=cpu-default
+
+Each name stands for a command of compare.py; its record is results/NAME.json, which names the commit and the machine.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = {
+    "cpu-default": "speed",
+    "cpu-w": "speed --input random --pass score,marginals,hvp --variant vmap,wavefront,fused --workers 8 --budget 480",
+    "cpu-w-all": "speed --input random --pass score,marginals,hvp --workers 3 --compile-limit 60 "
+    "--variant diagonal_loop,scan_cond,scan_select,batch_loop,vmap,wavefront,fused",
+    "cpu-w-affine": "speed --problem smith_waterman_affine --input random --pass marginals --variant vmap,fused "
+    "--workers 3",
+    "cpu-local": "speed --pass score,marginals,hvp --workers 3",
+    "cpu-affine": "speed --problem smith_waterman_affine --pass score,marginals,hvp --workers 3 --budget 600",
+    "cpu-free-gap": "speed --problem free_gap --pass score,marginals,hvp --workers 3",
+    "cpu-global": "speed --problem needleman_wunsch --pass score,marginals,hvp --workers 3",
+    "cpu-ladder": "ladder",
+    "cpu-growth-1": "growth --sizes 32x32,128x128,512x512,1024x1024 --batch 1 "
+    "--variant vmap,wavefront,fused --workers 3",
+    "cpu-growth-16": "growth --sizes 32x32,64x64,128x128,256x256,512x512,1024x1024 --batch 16 "
+    "--variant vmap,wavefront,fused --workers 3 --budget 600",
+    "cpu-growth-512": "growth --sizes 32x32,128x128 --batch 512 --variant vmap,wavefront,fused --workers 3",
+    "cpu-regression": "speed --problem linear_regression --budget 600",
+    "cpu-regression-growth": "growth --problem linear_regression --epochs 200 "
+    "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",
+    "cpu-stencil-ladder": "ladder --problem stencil --pass value,gradient",
+    "cpu-stencil-growth": "growth --problem stencil --workers 2 --compile-limit 300",
+    "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 64x2,64x3,64x4 --variant cell_loop --pass gradient "
+    "--workers 2 --compile-limit 600",
+    "cpu-learn": "speed --problem learn_alignment --budget 150 --picture results/learn_alignment.svg",
+}
+
+
+def main() -> int:
+    """Run the command of a name; the exit code is that of compare.py."""
+    if len(sys.argv) != 2 or sys.argv[1] not in RECORDS:
+        print(f"expected one name of {', '.join(RECORDS)}", file=sys.stderr)
+        return 2
+    name = sys.argv[1]
+    command = [sys.executable, "compare.py", *RECORDS[name].split(), "--json", f"results/{name}.json"]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
