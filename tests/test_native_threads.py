@@ -1,25 +1,33 @@
-"""The native kernels with several threads: the same bits, from whatever thread and process they are called."""
+"""The native kernels with several threads: the same bits, from whatever thread and process they are called, and
+whatever that thread does with subnormal numbers, those too small for a normal float.
+"""
 
+import contextlib
 import ctypes
 import platform
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from frameworks import PROBLEMS
-from native_calls import ROWS, Given, assert_same_bits, many
+from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, Inputs, assert_parity, reference_result, run
+from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 
 import torch_impl
 from shared import native
+from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substitution_matrix
 
 pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
 
 CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 # FE_UPWARD of the C library, by machine
 UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}
+MODES = pytest.mark.parametrize("flush", [False, True])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -112,3 +120,137 @@ def test_threads_of_pytorch_change_no_bit():
         finally:
             torch.set_num_threads(before)
     assert_same_bits(*found)
+
+
+def flushes() -> bool:
+    """Whether this thread makes 0 of a subnormal result."""
+    half_of_the_smallest = torch.tensor([2.0**-126]) / 2
+    return half_of_the_smallest.view(torch.int32).item() == 0
+
+
+@contextlib.contextmanager
+def flushing(flush: bool) -> Iterator[None]:
+    """This thread takes subnormal numbers as 0, or does not."""
+    before = flushes()
+    if not torch.set_flush_denormal(flush):
+        pytest.skip("PyTorch cannot choose what this CPU does with subnormal numbers")
+    try:
+        assert flushes() == flush
+        yield
+    finally:
+        torch.set_flush_denormal(before)
+
+
+def globins(dtype: str) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs. In float64 better and worse than they are, so that there too marginals are too small for the dtype."""
+    records = read_fasta(GLOBINS)
+    similarity, lengths = pair_batch(records, all_pairs(len(records)), substitution_matrix("BLOSUM62"), GLOBINS)
+    return (similarity * (1 if dtype == "float32" else 8)).astype(dtype), lengths
+
+
+def derivatives(framework: str, similarity: np.ndarray, lengths: np.ndarray | None) -> list[np.ndarray]:
+    """Score, marginals and hessian_vector_product of `fused`."""
+    package, backend = FRAMEWORKS[framework]
+    direction = np.random.default_rng(1).normal(size=similarity.shape).astype(similarity.dtype)
+    with backend.precision(str(similarity.dtype)):
+        s, vector = (backend.to_device(array, "cpu") for array in (similarity, direction))
+        score = partial(package.smith_waterman, variant="fused")
+        found = score(s, lengths), package.marginals(score, s, lengths)
+        found = *found, package.hessian_vector_product(score, s, vector, lengths)
+        return [backend.to_numpy(array) for array in found]
+
+
+@MODES
+def test_a_call_leaves_the_callers_mode_as_it_was(flush):
+    inputs = many("smith_waterman", "float32", pairs=150)
+    calls = [Given("smith_waterman", *inputs, threads=threads) for threads in (1, 3)]
+    similarity, score = np.ones((1, 1, 1), np.float32), np.empty(1, np.float32)
+    with flushing(flush):
+        for call in calls:
+            call.results()
+            assert flushes() == flush
+        for framework in FRAMEWORKS:
+            derivatives(framework, similarity, None)
+            assert flushes() == flush
+        refused = native.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0)
+        assert native.kernel("float32").score(refused, score.ctypes.data) != 0
+        assert flushes() == flush
+
+
+@MODES
+def test_so_does_one_that_runs_out_of_memory(flush):
+    if sys.platform != "linux":
+        pytest.skip("the limit on memory is one of Linux")
+    import resource
+
+    values, score, cols = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), 2**31 - 2
+    similarity = np.ones(1, np.float32)  # nothing of it is read before there is memory for a row
+    call = native.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data)
+    kernel, before = native.kernel("float32"), resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    with flushing(flush):
+        resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
+        try:
+            status = kernel.score(call, score.ctypes.data)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+        assert status == native.OUT_OF_MEMORY
+        assert flushes() == flush
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_callers_mode_changes_no_bit(dtype):
+    similarity, lengths = globins(dtype)
+    found = {}
+    for flush in (False, True):
+        with flushing(flush):
+            found[flush] = derivatives("torch", similarity, lengths)
+            for threads in (1, 3):
+                given = Given("smith_waterman", similarity, lengths, {"gap": -1.0, "temperature": 1.0}, threads=threads)
+                found[flush] += given.results()
+    assert_same_bits(found[False], found[True])
+    assert_same_bits(found[False][3:10], found[False][10:])
+    assert_same_bits(derivatives("jax", similarity, lengths), found[False][:3])
+    # some marginals are just large enough, so others are not, and became 0
+    marginals, smallest = found[False][1], np.finfo(dtype).tiny
+    made = marginals[marginals > 0]
+    assert smallest <= made.min() < 1e3 * smallest
+
+
+@MODES
+def test_a_subnormal_gap_and_a_subnormal_score_are_0_whatever_the_callers_mode(flush):
+    # without rows an alignment is all gaps: 200 would be worth a normal number, 3 would not
+    similarity, lengths = np.ones((2, 1, 200), np.float32), np.array([[0, 200], [0, 3]])
+    given = Given("needleman_wunsch", similarity, lengths, {"gap": -1e-40, "temperature": 1.0})
+    with flushing(flush):
+        scores = given.results()[0]
+    assert not (scores.view(np.int32) & 0x7FFFFFFF).any()
+
+
+@MODES
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_subnormal_temperature_is_the_lowest_that_there_is(problem, dtype, flush):
+    similarity, lengths, parameters = many(problem, dtype)
+    smallest, largest = np.nextafter(np.array([0, np.finfo(dtype).tiny], dtype), np.array([1, 0], dtype))
+    lowest, *calls = (  # made here: with the other mode NumPy would make 0 of these numbers
+        Given(problem, similarity, lengths, parameters | {"temperature": temperature})
+        for temperature in (1e-16, smallest, largest)
+    )
+    with flushing(flush):
+        expected = lowest.results()
+        assert np.isfinite(expected[0]).all()
+        for call in calls:
+            assert_same_bits(expected, call.results())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_subnormal_similarities_and_gaps_give_what_the_reference_gives(problem, framework, dtype):
+    tiny = 1e-40 if dtype == "float32" else 1e-310
+    random = np.random.default_rng(0)
+    parameters = {name: np.array(1.0 if name == "temperature" else -tiny) for name in PROBLEMS[problem].parameters}
+    inputs = Inputs(random.uniform(-tiny, tiny, size=(3, 17, 9)), None, parameters, np.ones(3))
+    result = run(framework, inputs, dtype, "fused", problem=problem)
+    assert_parity(result, reference_result(inputs, problem), dtype, 1.0)

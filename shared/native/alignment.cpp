@@ -6,6 +6,7 @@
 
 #include "pages.h"
 #include "solve.h"
+#include "subnormals.h"
 #include "threads.h"
 
 namespace alignment {
@@ -34,7 +35,8 @@ int32_t run(const Job &job) {
     const Plan plan(call);
     std::atomic<size_t> next{0};
     std::atomic<bool> out_of_memory{false};
-    auto work = [&] {
+    auto work = [&] {  // in each thread that takes part
+      const FlushSubnormals flush;
       for (size_t number; (number = next.fetch_add(1)) < plan.tasks.size();) {
         const Task &task = plan.tasks[number];
         try {

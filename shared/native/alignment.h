@@ -3,7 +3,8 @@
    Built once with REAL=float and once with REAL=double. Nothing but idle threads is kept between calls; any number of
    threads may call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number,
    and its derivatives are written as 0. A pair whose temperature is not positive, or that has NaN or +inf inside its
-   lengths, gets NaN; a similarity from -5e19 down forbids the match. */
+   lengths, gets NaN; a similarity from -5e19 down forbids the match. On x86-64 and AArch64, whatever mode the calling
+   thread is in, subnormal numbers count as 0, in results too; only a subnormal temperature is still positive. */
 
 #ifndef ALIGNMENT_H
 #define ALIGNMENT_H

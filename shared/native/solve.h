@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "sweep.h"
 #include "tasks.h"
@@ -46,9 +47,18 @@ inline Parameters parameters_of(int kind, const Real *values, int64_t pair) {
   return {own[0], own[0], own[1]};
 }
 
+// By its bits: to arithmetic a subnormal number is 0 here, and a temperature of 0 is not valid.
+inline bool is_positive_subnormal(Real x) {
+  Int bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits > 0 && bits < Int(1) << FRACTION_BITS;
+}
+
 inline Parameters clamped_parameters_of(int kind, const Real *values, int64_t pair) {
   Parameters p = parameters_of(kind, values, pair);
-  return {clamped(p.open), clamped(p.extend), clamped_temperature(p.temperature)};
+  const int count = parameter_count(kind);
+  const bool coldest = is_positive_subnormal(values[pair * count + count - 1]);
+  return {clamped(p.open), clamped(p.extend), coldest ? COLDEST : clamped_temperature(p.temperature)};
 }
 
 inline void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {

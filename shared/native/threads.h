@@ -33,7 +33,7 @@ class Helpers {
  private:
   struct Call {
     const std::function<void()> &work;
-    std::fenv_t environment;  // rounding, and what becomes of numbers too small for a normal float
+    std::fenv_t environment;  // such as rounding
     int64_t wanted, running = 0;
     std::condition_variable through{};
   };
