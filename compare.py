@@ -39,63 +39,85 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for option, path in request.written.items():
             check_writable(option, path)
         if request.list:
-            return _list(settings)
+            return _list(settings[0])
         if request.against:
             return _against(*map(Record.read, request.against))
         if request.recorded:
             return _show([Record.read(path) for path in request.recorded], request)
-        record = Record(shlex.join(["python", "compare.py", *given]))
-        if request.resume is not None:
-            command, record = record.command, Record.read(request.resume)
+        command = shlex.join(["python", "compare.py", *given])
+        if request.resume is None:
+            runs = [(asked, Record(command)) for asked in settings]
+        else:
+            record = Record.read(request.resume)
             if record.settings is None:
                 return _fail(f"{request.resume} has nothing to resume: its run ended before it began")
-            settings = dataclasses.replace(record.settings, budget=settings.budget)
             record.resumed_by.append(command)
-        return _measure(settings, record, request)
+            runs = [(dataclasses.replace(record.settings, budget=settings[0].budget), record)]
+        return _measure(runs, request)
     except (CannotWrite, UnreadableRecord) as error:
         return _fail(str(error))
+    except DoesNotFit as error:
+        return _fail(f"cannot resume {request.resume}: {error}")
+    except CannotMeasure as error:
+        print(error, file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         return 130
 
 
-def _measure(settings: Settings, record: Record, request: Request) -> int:
-    """A run, new or resumed; then everything that it found, however it ended."""
+def _measure(runs: Sequence[tuple[Settings, Record]], request: Request) -> int:
+    """Runs, new or resumed; then everything that they found, however they ended."""
     code = 0
-    keep = Keeper(record, request.json or request.resume)
+    records: list[Record] = []
+    problems: list[str] = []
+    for settings, record in runs:
+        keep = Keeper(record, request.json or request.resume)
+        code = _run(settings, record, keep)
+        if code in (0, 130) or record.results:
+            records.append(record)
+            problems += filter(None, [keep.write()])
+            code = code or (1 if record.went_wrong else 0)
+        if code not in (0, 1):
+            break
+    if not records:
+        return code
+    problems += _reports(records, request)  # before printing, which may fail
+    told = max(map(_fail, problems), default=0)
+    _print(records)
+    return code or told
+
+
+def _run(settings: Settings, record: Record, keep: Keeper) -> int:
+    """One run into its record; the exit code says how it ended. Raises CannotMeasure or DoesNotFit."""
     try:
         with progress_for_here(first_table) as progress:
             measure(QUESTIONS[settings.question], settings, record, progress, keep)
-    except CannotMeasure as error:
-        print(error, file=sys.stderr)
-        return 3
-    except DoesNotFit as error:
-        return _fail(f"cannot resume {request.resume}: {error}")
+    except (CannotMeasure, DoesNotFit):  # nothing was measured, and a record that is resumed stays as it is
+        raise
     except (SequenceError, UnusableInput, NothingToMeasure, MemoryError) as error:
-        code = _fail(str(error) or "the input does not fit into memory")
+        return _fail(str(error) or "the input does not fit into memory")
     except KeyboardInterrupt:
-        code = 130
         print("interrupted; this is what was finished:", file=sys.stderr)
+        return 130
     except OSError as error:
         if error.errno in _NO_ROOM:
-            code = _fail(f"cannot write to {tempfile.gettempdir()}: {error.strerror}")
-        else:
-            traceback.print_exc()
-            code = 1
+            return _fail(f"cannot write to {tempfile.gettempdir()}: {error.strerror}")
+        traceback.print_exc()
+        return 1
     except Exception:  # whatever it is, what was measured is not lost
         traceback.print_exc()
-        code = 1
-    if code not in (0, 130) and not record.results:
-        return code
-    problems = [*filter(None, [keep.write()]), *_reports([record], request)]  # before printing, which may fail
-    told = max(map(_fail, problems), default=0)
-    print(console_report(record))
-    return code or told or (1 if record.went_wrong else 0)
+        return 1
+    return 0
 
 
 def _show(records: list[Record], request: Request) -> int:
     """Recorded runs again, as text and as files."""
-    print("\n\n\n".join(map(console_report, records)))
+    _print(records)
     return max(map(_fail, _reports(records, request)), default=0)
+
+
+def _print(records: Sequence[Record]) -> None:
+    print("\n\n\n".join(map(console_report, records)))
 
 
 def _reports(records: list[Record], request: Request) -> list[str]:

@@ -78,8 +78,8 @@ _MODES = {
 }
 
 
-def parse(arguments: Sequence[str]) -> tuple[Request, Settings]:
-    """Read the command line; ends the process with one line if it is wrong.
+def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
+    """Read the command line; ends the process with one line if it is wrong. Settings are those of each question.
 
     Of the settings, a resumed run takes only the budget.
     """
@@ -101,7 +101,10 @@ def parse(arguments: Sequence[str]) -> tuple[Request, Settings]:
             parser.error(f"{option} {path} would overwrite the record that it is made from")
     if len({path.resolve() for path in request.written.values()}) < len(request.written):
         parser.error(f"{' and '.join(request.written)} must be different files")
-    return request, _settings(parser, options)
+    questions = list(dict.fromkeys(options.question)) or [Settings.question]
+    if request.json is not None and len(questions) > 1:
+        parser.error(f"--json takes one question, got {', '.join(questions)}")
+    return request, [_settings(parser, options, name) for name in questions]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -115,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     known = "; ".join(f"{question.name}: {question.asks}" for question in QUESTIONS.values())
-    add("question", nargs="?", default=None, metavar="QUESTION", help=f"{known} (default {defaults.question})")
+    add("question", nargs="*", default=[], metavar="QUESTION", help=f"{known} (default {defaults.question})")
     add("--device", type=one_of("device", ("cpu", "cuda")), default=defaults.device, help="cpu (default) or cuda")
     add("--framework", type=some_of("framework", FRAMEWORKS), default=defaults.frameworks, metavar="NAME[,NAME]",
         help="which frameworks: jax,torch (default both)")  # fmt: skip
@@ -185,10 +188,9 @@ def _sizes_text() -> str:
     return "; ".join(f"{form}, for {', '.join(of)}" for form, of in forms.items())
 
 
-def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Settings:
+def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace, name: str) -> Settings:
     """Check what concerns several options, and fill in defaults that depend on them or on the machine."""
     given = vars(options)
-    name = options.question or Settings.question
     if name not in QUESTIONS:
         listed = "".join(f"\n  {question.name}: {question.asks}" for question in QUESTIONS.values())
         parser.error(f"unknown question {name!r}; known:{listed}")
@@ -250,7 +252,7 @@ def _sequences(
         return "random", Settings.matrix
     input_name = options.input or ("random" if options.device != "cpu" else default)
     if input_name != "random" and (takes_sizes or options.size):
-        parser.error(f"{options.question if takes_sizes else '--size'} goes with --input random")
+        parser.error(f"{'--sizes' if takes_sizes else '--size'} goes with --input random")
     if options.matrix and input_name == "random":
         hint = "; the default input here is random matrices: add --input globins" if options.input is None else ""
         parser.error(f"--matrix goes with sequences, not with random matrices{hint}")

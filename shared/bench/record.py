@@ -261,6 +261,9 @@ def _of_type(kind: Any, value: Any) -> Any:
         if value is None and type(None) in arguments:
             return None
         return _of_type(next(each for each in arguments if each is not type(None)), value)
+    form: Any = (int, float) if kind is float else (list, tuple) if origin in (list, tuple) else origin or kind
+    if not isinstance(value, dict if dataclasses.is_dataclass(kind) else form):
+        raise TypeError(f"expected {getattr(kind, '__name__', kind)}, got {value!r}")
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         missing = {entry.name for entry in fields(kind)} - value.keys()
@@ -274,11 +277,7 @@ def _of_type(kind: Any, value: Any) -> Any:
         return [_of_type(arguments[0], item) for item in value]
     if origin is dict:
         return {name: _of_type(arguments[1], item) for name, item in value.items()}
-    if kind is float and isinstance(value, int):
-        return float(value)
-    if not isinstance(value, kind):
-        raise TypeError(f"expected {kind.__name__}, got {value!r}")
-    return value
+    return float(value) if kind is float else value
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record
 from shared.bench.report.tables import NOTHING, Table, left_then_right
@@ -15,7 +13,7 @@ from shared.problems import PROBLEMS
 
 def title(records: Sequence[Record]) -> str:
     """Of the whole report."""
-    names = list(dict.fromkeys(_name(record) for record in records if record.settings))
+    names = list(dict.fromkeys(record.settings.problem for record in records if record.settings))
     return "JAX and PyTorch compared" + (f": {', '.join(names)}" if names else "")
 
 
@@ -29,7 +27,7 @@ def headings(records: Sequence[Record]) -> list[str]:
 
 def _name(record: Record) -> str:
     settings = record.settings
-    return f"{settings.question}, {settings.problem} on {settings.device}" if settings else "a run that did not begin"
+    return f"{settings.question}: {settings.problem} on {settings.device}" if settings else "a run that did not begin"
 
 
 def head(record: Record) -> Iterator[str]:
@@ -59,7 +57,7 @@ def head(record: Record) -> Iterator[str]:
     if timed and record.generations:
         workers = _range([len({block.worker for block in blocks}) for blocks in timed])
         rounds = _range([len(blocks) for blocks in timed])
-        yield f"{workers} fresh processes for each case, {rounds} rounds, {clock(record.seconds)} minutes"
+        yield f"fresh processes for each case: {workers}; rounds: {rounds}; {clock(record.seconds)} minutes"
 
 
 def _range(counts: Sequence[int]) -> str:
@@ -84,7 +82,6 @@ def tables(record: Record) -> list[Table]:
     settings = list(_flat(asdict(record.settings))) if record.settings else []
     found = [
         _references(record),
-        _calibration(record),
         _inputs(record),
         Table("Environment", ("name", "value"), list(_flat(record.environment)), ("left", "left")),
         Table("Settings", ("name", "value"), settings, ("left", "left")),
@@ -112,18 +109,6 @@ def _inputs(record: Record) -> Table:
     work = PROBLEMS[record.settings.problem].rate.work if record.settings else "work"
     headers = ("input", "what it is", "shape", "pairs", work, "SHA-256")
     return Table("Inputs", headers, rows, ("left", "left", "right", "right", "right", "left"))
-
-
-def _calibration(record: Record) -> Table:
-    workers: dict[int, list[float]] = {}
-    for block in record.speed:
-        workers.setdefault(block.worker, []).extend(block.seconds)
-    rows = [
-        (str(worker), str(len(times)), *(duration(value) for value in np.percentile(times, [0, 50, 100])))
-        for worker, times in workers.items()
-    ]
-    title = "Calibration loop: the same plain Python work in each round"
-    return Table(title, ("worker", "times", "fastest", "median", "slowest"), rows, left_then_right(0, 5))
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
