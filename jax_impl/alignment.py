@@ -7,10 +7,11 @@ import jax.numpy as jnp
 from jax_impl.arguments import prepare, see
 from jax_impl.kernels import calls
 from jax_impl.kernels.fused import fused, platform_of, why_not
-from jax_impl.recurrences import RECURRENCES, Array
-from jax_impl.sweeps import SCANNING, SWEEPS
+from jax_impl.recurrences import Array
+from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
 from shared import checks, cuda, native
+from shared.alignments import recurrence_of
 from shared.variants import choose_variant, usable_variants
 
 # variant -> why it cannot run in this framework on a CPU
@@ -39,12 +40,10 @@ def align(
     parameters: dict[str, Any],
     options: dict[str, Any],
     variant: str,
-    unroll: int | None = None,
 ) -> Array:
     """Scores of shape () or (batch,) by the named variant.
 
-    parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
-    the compiler's loop, for the variants that have one.
+    parameters are differentiable, options (such as `end`) are not.
     """
     platform = platform_of(similarity)
     chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, platform, variant))
@@ -54,13 +53,11 @@ def align(
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
-    steps = {"unroll": unroll} if unroll and chosen in SCANNING else {}
-    recurrence = RECURRENCES[function_name](**options)
-    given = recurrence, arguments.parameters, s, arguments.lengths
+    prepared = recurrence_of(function_name, options), arguments.parameters, s, arguments.lengths
     if chosen == "wavefront":
-        scores = wavefront(*given, text=_third_order_text(function_name, chosen))
+        scores = wavefront(*prepared, text=_third_order_text(function_name, chosen))
     else:
-        scores = SWEEPS[chosen](*given, **steps)
+        scores = sweep_of(function_name, chosen)(*prepared)
     return (scores * arguments.valid).astype(arguments.result_dtype)
 
 

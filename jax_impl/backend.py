@@ -23,14 +23,13 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
 from jax_impl import learn_alignment, linear_regression, stencil, sweeps
-from jax_impl.alignment import ABSENT, align
+from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_calls
 from jax_impl.kernels.calls import register
-from shared.alignments import ALIGNMENTS
 from shared.bench.measure import FLUSH_BYTES, CompileTimes, covered, environment_of
 from shared.bench.programs import programs
-from shared.variants import Abilities, keyword_defaults
+from shared.variants import Abilities
 
 NAME = "jax"
 TITLE = "JAX"
@@ -75,18 +74,12 @@ def precision(dtype: str) -> Iterator[None]:
 def function(
     problem: str, variant: str, options: dict[str, Any] | None = None, unroll: int | None = None
 ) -> Callable[..., jax.Array]:
-    """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`."""
+    """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`.
+
+    unroll is ignored.
+    """
     public = getattr(jax_impl, problem)
-    if unroll is None:
-        return functools.partial(public, variant=variant, **(options or {}))
-    defaults, names = keyword_defaults(public), tuple(ALIGNMENTS[problem].options)
-
-    def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> jax.Array:
-        given = {**defaults, **(options or {}), **parameters}
-        chosen = {name: given.pop(name) for name in names}
-        return align(problem, similarity, lengths, given, chosen, variant, unroll)
-
-    return unrolled
+    return functools.partial(public, variant=variant, **(options or {}))
 
 
 def pass_function(pass_name: str, score: Callable[..., jax.Array], compiled: bool) -> Callable[..., jax.Array]:
@@ -126,9 +119,11 @@ def call_of(
     compiled: bool,
     unroll: int | None = None,
 ) -> Callable[..., jax.Array]:
-    """What a case calls, with the arrays of its inputs by position and its parameters by name."""
-    steps = {"unroll": unroll} if unroll else {}
-    return _PROGRAMS[problem].call_of(variant, pass_name, options, compiled, **steps)
+    """What a case calls, with the arrays of its inputs by position and its parameters by name.
+
+    unroll is ignored.
+    """
+    return _PROGRAMS[problem].call_of(variant, pass_name, options, compiled)
 
 
 def wait(value: Any) -> Any:

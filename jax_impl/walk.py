@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from jax_impl.recurrences import Array, Parameters
+from shared.alignments import SIMILARITY, Choice, Recurrence
 from shared.numerics import LOWEST
-from shared.plans import SIMILARITY, Choice, plan_of
 
 LOG2_E = math.log2(math.e)
 # of x, x^2, ...: 2^x for |x| <= 1/2 with a relative error up to 2e-9, fitted by least squares with weights
@@ -26,11 +26,10 @@ _POWERS = (0.693147203, 0.240226479, 0.055503324, 0.00961843628, 0.00133988956, 
 class Walk:
     """A batch on its way. d is everywhere an anti-diagonal, giving (P * batch), or None for all, (D, P * batch)."""
 
-    def __init__(self, recurrence: Any, s: Array, lengths: Array, parameters: Parameters) -> None:
+    def __init__(self, recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> None:
         self.recurrence = recurrence
         self.temperature = parameters["temperature"]
-        self.names = tuple(name for name in parameters if name != "temperature")
-        self.plan = plan_of(recurrence, self.names)
+        self.names = recurrence.parameters
         self.batch, self.rows, self.cols = s.shape
         self.diagonals, self.positions = self.rows + self.cols - 1, min(self.rows, self.cols)
         self.turned = self.cols < self.rows  # positions are columns: they are the shorter side

@@ -30,13 +30,13 @@ from jax_impl.batches import TABLE_BYTES, of_any_batch
 from jax_impl.derivatives import scores_of
 from jax_impl.recurrences import Array, Parameters
 from jax_impl.walk import Walk, exp, sum_of_odds
+from shared.alignments import SIMILARITY, Choice, Recurrence
 from shared.numerics import LOWEST
-from shared.plans import SIMILARITY, Choice
 
 Arrays = tuple[Array, ...]
 
 
-def wavefront(recurrence: Any, parameters: Parameters, s: Array, lengths: Array, *, text: str) -> Array:
+def wavefront(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array, *, text: str) -> Array:
     """Scores (*batch) of similarity (*batch, rows, cols), batch one axis or none, and zeros outside lengths.
 
     A third derivative raises CannotDifferentiate(text).
@@ -51,7 +51,9 @@ def fill(walk: Walk) -> list[Array]:
     """The states, in units of the temperature, as tables."""
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
-        largest, total = sum_of_odds([walk.choice(choice, tables, walk.terms, d) for choice in walk.plan.states[k]])
+        largest, total = sum_of_odds(
+            [walk.choice(choice, tables, walk.terms, d) for choice in walk.recurrence.states[k]]
+        )
         return jnp.where(walk.inside(d), largest + jnp.log(total), walk.recurrence.border(walk.scaled, d)[k])
 
     return walk.forward(step, walk.border(walk.recurrence.border, walk.scaled))
@@ -61,7 +63,7 @@ class Ends:
     """Where alignments end: the scores, and what is needed to differentiate them."""
 
     def __init__(self, walk: Walk, states: list[Array]) -> None:
-        self.walk, self.states, endings = walk, states, walk.plan.endings
+        self.walk, self.states, endings = walk, states, walk.recurrence.ends
 
         def worths(d: Array) -> list[Array]:
             # not selected: the least of both lets NaN through, as in the native kernels and PyTorch
@@ -96,7 +98,7 @@ class Shares:
     def __init__(self, walk: Walk, states: list[Array]) -> None:
         self.walk, self.states = walk, states
         inside = walk.inside(None)
-        totals = [sum(exp(self.logs(k, c, None)) for c in cs) for k, cs in enumerate(walk.plan.states)]
+        totals = [sum(exp(self.logs(k, c, None)) for c in cs) for k, cs in enumerate(walk.recurrence.states)]
         self.inverse = [jnp.where(inside, 1 / total, 0.0) for total in totals]  # each (D, P * batch)
 
     def logs(self, k: int, choice: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
@@ -107,7 +109,7 @@ class Shares:
         """The choices that read state k: of which state, which, and where that cell stands."""
         return [
             (number, choice, self.walk.offset(choice))
-            for number, choices in enumerate(self.walk.plan.states)
+            for number, choices in enumerate(self.walk.recurrence.states)
             for choice in choices
             if choice.neighbour and choice.state == k
         ]
@@ -117,7 +119,7 @@ def pull(walk: Walk, shares: Shares, ends: Ends) -> list[Array]:
     """The derivatives of the scores for the states, times the inverse of the sum of these states' shares; tables."""
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
-        parts = [exp(ends.logs(e, d, walk.offset(e))) for e in walk.plan.endings if e.state == k]
+        parts = [exp(ends.logs(e, d, walk.offset(e))) for e in walk.recurrence.ends if e.state == k]
         for number, choice, at in shares.successors(k):
             parts.append(exp(shares.logs(number, choice, d, at)) * walk.read(tables[number], d, at))
         return sum(parts) * walk.row(shares.inverse[k], d)
@@ -154,7 +156,7 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
 
     def push(k: int, d: Array, tables: list[Array]) -> Array:
         parts = []
-        for choice in walk.plan.states[k]:
+        for choice in walk.recurrence.states[k]:
             log, inverse = shares.logs(k, choice, d), walk.read(inverses[k], d)
             parts.append(exp(log) * (walk.choice(choice, tables, t_terms, d) - warming * (log + inverse)))
         outside = walk.recurrence.border_tangent(t_scaled, d)[k]
@@ -167,7 +169,7 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
         log = ends.logs(end, d, at)
         return exp(log), walk.choice(end, t_states, t_terms, d, at) - warming * log
 
-    parts = lambda d: (probability * t for probability, t in (worth(end, d) for end in walk.plan.endings))  # noqa: E731
+    parts = lambda d: (probability * t for probability, t in (worth(end, d) for end in walk.recurrence.ends))  # noqa: E731
     t_scores = walk.collect(lambda sums, d: sum(parts(d), sums), jnp.zeros_like(warming))
     t_scores = walk.tiled(walk.total(t_scores))
 
@@ -182,7 +184,7 @@ def tangents(walk: Walk, t_similarity: Array, t_parameters: Any) -> tuple[Array,
         return exp(log) * (walk.read(t_slopes[k], d, at) + walk.read(slopes[k], d, at) * t_log)
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
-        parts = [ending(e, d, walk.offset(e)) for e in walk.plan.endings if e.state == k]
+        parts = [ending(e, d, walk.offset(e)) for e in walk.recurrence.ends if e.state == k]
         parts += [share(number, choice, tables, d, at) for number, choice, at in shares.successors(k)]
         return sum(parts) * walk.row(shares.inverse[k], d)
 
@@ -204,8 +206,8 @@ def _log_inverse(inverse: Array) -> Array:
 
 def _of_term(walk: Walk, name: str, change: Callable, ending: Callable, d: Any = None) -> Array:
     """The derivatives for a term in the cells. change, ending: the derivatives for choices and for endings there."""
-    parts = [ending(end, d) for end in walk.plan.endings if name in end.terms]
-    for k, choices in enumerate(walk.plan.states):
+    parts = [ending(end, d) for end in walk.recurrence.ends if name in end.terms]
+    for k, choices in enumerate(walk.recurrence.states):
         for choice in choices:
             counts = walk.count(choice, name, d)
             if not isinstance(counts, float) or counts:
@@ -215,8 +217,8 @@ def _of_term(walk: Walk, name: str, change: Callable, ending: Callable, d: Any =
 
 def _uncertainty(walk: Walk, ends: Ends, shares: Shares, change: Callable, ending: Callable, d: Array) -> Array:
     """The derivatives for the temperature in the cells: of the entropy of endings and shares."""
-    parts = [ending(end, d) * ends.logs(end, d) for end in walk.plan.endings]
-    for k, choices in enumerate(walk.plan.states):
+    parts = [ending(end, d) * ends.logs(end, d) for end in walk.recurrence.ends]
+    for k, choices in enumerate(walk.recurrence.states):
         inverse = _log_inverse(walk.row(shares.inverse[k], d))
         parts += [change(k, choice, d) * (shares.logs(k, choice, d) + inverse) for choice in choices]
     return -sum(parts[1:], parts[0])
@@ -244,7 +246,7 @@ def _of_parameters(
 class Wavefront:
     """The engine of a recurrence, for jax_impl.derivatives. Arrays are those of a batch, or of a single pair."""
 
-    recurrence: Any
+    recurrence: Recurrence
     names: tuple[str, ...]  # of its parameters
 
     def score(self, s: Array, lengths: Array, parameters: Arrays) -> Array:

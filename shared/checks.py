@@ -12,8 +12,6 @@ import numpy as np
 
 from shared.numerics import LARGEST_GAP, TEMPERATURES
 
-ENDS = ("any", "match")
-
 _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
 
 

@@ -6,7 +6,6 @@ of `shared.numerics`.
 """
 
 import functools
-import itertools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -62,15 +61,8 @@ FRAMEWORKS = {
     "torch": Framework(torch_impl, torch_impl.backend),
 }
 _RANGES = {"gap": (-2.0, 0.5), "gap_open": (-3.0, 0.5), "gap_extend": (-2.0, 0.5), "temperature": (0.5, 2.0)}
-_CHOICES = {"end": ("any", "match"), "restrict_turns": (True, False), "penalize_turns": (True, False)}
 PROBLEMS = {
-    name: Problem(
-        {parameter: _RANGES[parameter] for parameter in alignment.parameters},
-        tuple(
-            dict(zip(alignment.options, choice, strict=True))
-            for choice in itertools.product(*(_CHOICES[option] for option in alignment.options))
-        ),
-    )
+    name: Problem({parameter: _RANGES[parameter] for parameter in alignment.parameters}, tuple(alignment.all_options()))
     for name, alignment in ALIGNMENTS.items()
 }
 AWKWARD_SIZES = ((1, 1), (1, 7), (7, 1), (5, 8), (8, 5), (17, 9), (63, 17))

@@ -25,6 +25,7 @@ import jax_impl
 import torch_impl
 import torch_impl.alignment
 from shared import native
+from shared.alignments import recurrence_of
 from shared.checks import CannotDifferentiate
 from shared.variants import FOR_GPUS, variant_names
 from torch_impl.kernels import calls
@@ -109,7 +110,7 @@ def test_the_operators_are_what_pytorch_expects(variant, problem, options, dtype
             package.wavefront_gradients.default,
             package.wavefront_tangents.default,
         )
-        last = problem, ",".join(f"{name}={value}" for name, value in options.items()), False
+        last = recurrence_of(problem, options).name, False
         flags = ((True,),)
     score, gradients, tangents = operators
     cases = [(score, (s, lengths, values, *last)), (tangents, (s, lengths, values, s, values, *last))]

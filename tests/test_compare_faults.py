@@ -16,12 +16,12 @@ from shared.bench.workers import Worker
 # starting PyTorch's compiler takes long and nothing is compiled here
 WRONG_JAX = """
 def turn_gap(recurrences):
-    right = recurrences.LocalLinear.step
+    right = recurrences.recurrence_step
 
-    def step(self, parameters, *neighbours):
-        return right(self, parameters | {"gap": -parameters["gap"]}, *neighbours)
+    def step(recurrence, parameters, *neighbours):
+        return right(recurrence, parameters | {"gap": -parameters["gap"]}, *neighbours)
 
-    recurrences.LocalLinear.step = step
+    recurrences.recurrence_step = step
 
 
 def skip_compiler(backend):

@@ -213,7 +213,7 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s() -> None:
     wanted = torch_impl.smith_waterman(s, variant="cuda_graph")
     lengths = torch.tensor([[12, 9]] * 4, device=DEVICE)
     values = torch.tensor([[-1.0, 1.0]] * 4, device=DEVICE)
-    score = functools.partial(torch.ops.smooth_alignment.wavefront_score, problem="smith_waterman", options="end=any")
+    score = functools.partial(torch.ops.smooth_alignment.wavefront_score, recurrence="smith_waterman(end=any)")
     score(s, lengths, values, graph=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import torch_impl
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, recurrence_of
 from torch_impl import cuda_graph, linear_regression, walk, wavefront
 from torch_impl.alignment import absent_on
 from torch_impl.cuda_graph import MOST_KEPT
@@ -192,9 +192,8 @@ WAITS = ("item", "local_scalar", "lift_fresh", "nonzero", "unique", "masked_sele
 def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(problem, options, pass_name):
     s, values = torch.empty(3, 5, 7, device="meta"), torch.empty(3, len(ALIGNMENTS[problem].parameters), device="meta")
     lengths = torch.empty(3, 2, dtype=torch.int64, device="meta")
-    text = ",".join(f"{name}={value}" for name, value in options.items())
     tensors = (s, lengths, values, *((s, values) if pass_name == "tangents" else ()))
-    others = (problem, text, *((True,) if pass_name == "gradients" else ()))
+    others = (recurrence_of(problem, options).name, *((True,) if pass_name == "gradients" else ()))
     function = getattr(wavefront, f"_{pass_name}")
     walk.alone(function, tensors, *others)  # brings the tables there
     with Watch() as watch, Calls() as calls:
@@ -217,12 +216,12 @@ def test_the_watch_sees_what_waits():
 def test_a_graph_of_the_wavefront_keeps_the_tables_that_it_reads():
     s, values = torch.empty(2, 4, 3, device="meta"), torch.empty(2, 2, device="meta")
     given = (s, values.long(), values)
-    assert walk.alone(wavefront._score, given, "smith_waterman", "end=any", graph=True).shape == (2,)
+    assert walk.alone(wavefront._score, given, "smith_waterman(end=any)", graph=True).shape == (2,)
     (graph,) = Graph.made
     assert graph.reads is walk.layout_of(4, 3, 4, 3, s.device)
     # another problem is another graph, though the shapes are the same
-    walk.alone(wavefront._score, given, "smith_waterman", "end=match", graph=True)
-    walk.alone(wavefront._gradients, given, "smith_waterman", "end=match", False, graph=True)
+    walk.alone(wavefront._score, given, "smith_waterman(end=match)", graph=True)
+    walk.alone(wavefront._gradients, given, "smith_waterman(end=match)", False, graph=True)
     assert len(Graph.made) == 3
 
 
@@ -242,7 +241,7 @@ def test_what_the_caller_s_own_graph_reads_stays(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(cuda_graph, "_read_by_others", {})
     for graph in (False, True):
-        walk.alone(wavefront._score, (s, values.long(), values), "smith_waterman", "end=any", graph=graph)
+        walk.alone(wavefront._score, (s, values.long(), values), "smith_waterman(end=any)", graph=graph)
     assert list(cuda_graph._read_by_others.values()) == [walk.layout_of(4, 3, 4, 3, s.device)]
     assert not Graph.made
 

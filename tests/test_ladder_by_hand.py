@@ -166,14 +166,3 @@ def test_auto_is_the_last_rung(framework, problem):
     else:
         called = [name_of(node) for node in captured("auto", ROWS, COLS, problem=problem).graph.nodes]
         assert called.count("fused_score.default") == 1
-
-
-@EVERY
-@BOTH
-def test_an_unroll_that_they_cannot_have_changes_nothing(framework, problem):
-    backend = FRAMEWORKS[framework].backend
-    s = backend.to_device(matrix(3, 4), "cpu")
-    for variant in BY_HAND:
-        functions = [backend.function(problem, variant, unroll=unroll) for unroll in (None, 3)]
-        once, unrolled = (jax.jit(function) if framework == "jax" else function for function in functions)
-        assert float(once(s)) == float(unrolled(s))

@@ -13,7 +13,6 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any
 
 from shared import native
 from shared.alignments import ALIGNMENTS
@@ -36,7 +35,7 @@ def kernels(options_too: bool = False) -> list[Kernel]:
     programs = [exponentials_program(dtype, 1024, 1, each=1) for dtype in DTYPES]
     for name in FUNCTIONS:
         usual = ALIGNMENTS[name].options
-        for options in _every(usual) if options_too else [usual]:
+        for options in ALIGNMENTS[name].all_options() if options_too else [usual]:
             layouts = {layout_of(pairs, rows) for pairs, rows, _ in SHAPES} if options == usual else {NARROW}
             for dtype, layout in itertools.product(DTYPES, layouts):
                 given = native.call_of(name, options), dtype, (2, 9, 7)
@@ -46,12 +45,6 @@ def kernels(options_too: bool = False) -> list[Kernel]:
                     tangents_program(*given, (63, 7, 63, 7), True, layout),
                 ]
     return list(dict.fromkeys(launch.kernel for program in programs for launch in program.launches))
-
-
-def _every(usual: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every choice of these options."""
-    choices = [("any", "match") if name == "end" else (True, False) for name in usual]
-    return [dict(zip(usual, chosen, strict=True)) for chosen in itertools.product(*choices)]
 
 
 def compile_all(options_too: bool) -> int:

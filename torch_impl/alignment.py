@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from shared import checks, cuda, native
+from shared.alignments import recurrence_of
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import from_numpy, prepare, see
@@ -15,8 +16,8 @@ from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
 from torch_impl.kernels.plain_calls import plain_call
-from torch_impl.recurrences import RECURRENCES, Tensor
-from torch_impl.sweeps import SCANNING, SWEEPS
+from torch_impl.recurrences import Tensor
+from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import under_derivative_transform, under_transform
 
 # variant -> why it cannot run in this framework on a CPU
@@ -70,12 +71,10 @@ def align(
     parameters: dict[str, Any],
     options: dict[str, Any],
     variant: str,
-    unroll: int | None = None,
 ) -> Tensor:
     """Scores of shape () or (batch,) by the named variant.
 
-    parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
-    the compiler's loop, for the variants that have one.
+    parameters are differentiable, options (such as `end`) are not.
     """
     # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
     instead = None if torch.compiler.is_compiling() else wanted.instead
@@ -97,12 +96,11 @@ def align(
         return _by_engine(ENGINES[chosen](function_name, options), text, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
-    recurrence = RECURRENCES[function_name](**options)
+    recurrence, run = recurrence_of(function_name, options), sweep_of(function_name, chosen)
     names = tuple(arguments.parameters)
 
     def sweep(matrix: Tensor, *values: Tensor) -> Tensor:
-        steps = {"unroll": unroll} if unroll and chosen in SCANNING else {}
-        return SWEEPS[chosen](recurrence, dict(zip(names, values, strict=True)), matrix, arguments.lengths, **steps)
+        return run(recurrence, dict(zip(names, values, strict=True)), matrix, arguments.lengths)
 
     values = tuple(arguments.parameters.values())
     if s.ndim == 3 and not len(s):

@@ -17,12 +17,11 @@ import torch._dynamo.utils
 
 import torch_impl
 from shared import native
-from shared.alignments import ALIGNMENTS
 from shared.bench.measure import FLUSH_BYTES, CompileTimes, environment_of
 from shared.bench.programs import programs
-from shared.variants import Abilities, keyword_defaults
+from shared.variants import Abilities
 from torch_impl import cuda_graph, learn_alignment, linear_regression, stencil, sweeps
-from torch_impl.alignment import ABSENT, align
+from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
 from torch_impl.kernels.fused import TRITON_CALLS
@@ -68,18 +67,12 @@ def precision(dtype: str) -> Iterator[None]:
 def function(
     problem: str, variant: str, options: dict[str, Any] | None = None, unroll: int | None = None
 ) -> Callable[..., torch.Tensor]:
-    """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`."""
+    """A problem's score by one variant: f(similarity, lengths=None, **parameters). options: such as `end`.
+
+    unroll is ignored.
+    """
     public = getattr(torch_impl, problem)
-    if unroll is None:
-        return functools.partial(public, variant=variant, **(options or {}))
-    defaults, names = keyword_defaults(public), tuple(ALIGNMENTS[problem].options)
-
-    def unrolled(similarity: Any, lengths: Any = None, **parameters: Any) -> torch.Tensor:
-        given = {**defaults, **(options or {}), **parameters}
-        chosen = {name: given.pop(name) for name in names}
-        return align(problem, similarity, lengths, given, chosen, variant, unroll)
-
-    return unrolled
+    return functools.partial(public, variant=variant, **(options or {}))
 
 
 def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: bool) -> Callable[..., torch.Tensor]:
@@ -120,9 +113,11 @@ def call_of(
     compiled: bool,
     unroll: int | None = None,
 ) -> Callable[..., torch.Tensor]:
-    """What a case calls, with the arrays of its inputs by position and its parameters by name."""
-    steps = {"unroll": unroll} if unroll else {}
-    return _PROGRAMS[problem].call_of(variant, pass_name, options, compiled, **steps)
+    """What a case calls, with the arrays of its inputs by position and its parameters by name.
+
+    unroll is ignored.
+    """
+    return _PROGRAMS[problem].call_of(variant, pass_name, options, compiled)
 
 
 def wait(value: Any) -> Any:

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from shared.alignments import ALIGNMENTS
+from shared.alignments import RECURRENCES, SIMILARITY, Choice
 from shared.numerics import LOWEST
-from shared.plans import SIMILARITY, Choice, plan_of
 from torch_impl import cuda_graph
-from torch_impl.recurrences import RECURRENCES, Parameters, Tensor
+from torch_impl.recurrences import Parameters, Tensor
 
 # numbers that are worked on at once: on a CPU they should stay in its cache
 IN_CACHE, IN_MEMORY = 100_000, 2**26
@@ -25,14 +24,6 @@ IN_CACHE, IN_MEMORY = 100_000, 2**26
 MOST_KEPT = 2**27
 # where a choice comes from: the offsets of the row and the column
 NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
-
-
-@functools.cache
-def recurrence_of(problem: str, options: str) -> tuple[Any, tuple[str, ...]]:
-    """A problem's recurrence, and the parameters that it adds, the temperature apart. options: "name=value,..."."""
-    given = dict(option.split("=") for option in options.split(",") if option)
-    chosen = {name: {str(value): value for value in (True, False)}.get(value, value) for name, value in given.items()}
-    return RECURRENCES[problem](**chosen), tuple(n for n in ALIGNMENTS[problem].parameters if n != "temperature")
 
 
 class Layout(NamedTuple):
@@ -146,10 +137,10 @@ class Memory:
 class Walk:
     """A batch on its way: what all passes need of it. Arrays of cells are (cells, batch), of states (slots, batch)."""
 
-    def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> None:
+    def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> None:
         self.memory = memory
-        self.recurrence, self.names = recurrence_of(problem, options)
-        self.plan = plan_of(self.recurrence, self.names)
+        self.recurrence = RECURRENCES[recurrence]
+        self.names = self.recurrence.parameters
         self.shape = s.shape
         batch, rows, cols = s.shape
         # nothing here may wait for a device, or bring numbers there: a CUDA graph holds neither
@@ -254,14 +245,14 @@ def _clear(numbers: Tensor, *masks: Tensor) -> None:
 
 def fill(walk: Walk) -> list[Tensor]:
     """The states at temperature 1."""
-    plan, layout = walk.plan, walk.layout
+    layout = walk.layout
     states = walk.states(walk.recurrence.border(walk.scaled, layout.border_diagonal))
     terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in walk.scaled.items()}
     terms[SIMILARITY] = walk.s.split(layout.sizes)
     views, own = all_views(walk, states)
     scratch = {size: walk.s.new_empty((size, walk.shape[0])) for size in set(layout.sizes)}
     zero = walk.s.new_zeros(())
-    steps = [_groups(choices) for choices in plan.states]
+    steps = [_groups(choices) for choices in walk.recurrence.states]
     for d, size in enumerate(layout.sizes):
         for k, groups in enumerate(steps):
             result = own[k][d]
@@ -281,7 +272,7 @@ def fill(walk: Walk) -> list[Tensor]:
 
 def all_views(walk: Walk, states: list[Tensor]) -> tuple[dict[Any, Any], list[Any]]:
     """For each choice's (neighbour, state) its views for each anti-diagonal; and those of the cells' own states."""
-    near = {(c.neighbour, c.state) for choices in walk.plan.states for c in choices}
+    near = {(c.neighbour, c.state) for choices in walk.recurrence.states for c in choices}
     views = {(name, k): walk.layout.views(states[k], name) for name, k in near if name}
     return views, [walk.layout.views(state, "cell") for state in states]
 

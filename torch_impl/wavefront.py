@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
+from shared.alignments import SIMILARITY, Choice, recurrence_of
 from shared.numerics import LOWEST
-from shared.plans import SIMILARITY, Choice
 from torch_impl.derivatives import Engine
 from torch_impl.recurrences import Parameters, Tensor
 from torch_impl.walk import Chunk, Memory, Walk, all_views, alone, fill
@@ -39,7 +39,7 @@ class Ends:
         largest, sums = [], []
         for chunk in walk.chunks:
             worths = walk.choices(
-                walk.plan.endings, states, {SIMILARITY: walk.s, **walk.scaled}, chunk, keep=with_weights
+                walk.recurrence.ends, states, {SIMILARITY: walk.s, **walk.scaled}, chunk, keep=with_weights
             )
             for limits, at in zip(walk.end_limits, (walk.layout.i, walk.layout.j), strict=True):
                 torch.minimum(worths, limits.index_select(0, at[chunk.cells]), out=worths)
@@ -79,7 +79,7 @@ def _exp_(values: Tensor) -> Tensor:
 def weigh(walk: Walk, states: list[Tensor], chunk: Chunk) -> list[Tensor]:
     """For each state how much each choice counts in some of the cells, (choices, cells, batch)."""
     terms = {SIMILARITY: walk.s, **walk.scaled}
-    return [walk.choices(choices, states, terms, chunk).softmax(0) for choices in walk.plan.states]
+    return [walk.choices(choices, states, terms, chunk).softmax(0) for choices in walk.recurrence.states]
 
 
 def logs_of(weights: Tensor) -> Tensor:
@@ -93,12 +93,12 @@ class Slopes:
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
         shape = walk.layout.slots, walk.shape[0]
-        self.states = [walk.memory.new(shape, walk.s).zero_() for _ in walk.plan.states]
+        self.states = [walk.memory.new(shape, walk.s).zero_() for _ in walk.recurrence.states]
         self.views, self.own = all_views(walk, self.states)
 
     def end(self, weights: Tensor, chunk: Chunk) -> None:
         """Begin with the endings."""
-        for choice, weight in zip(self.walk.plan.endings, weights, strict=True):
+        for choice, weight in zip(self.walk.recurrence.ends, weights, strict=True):
             places = self.walk.layout.places[str(choice.neighbour)][chunk.cells]
             self.states[choice.state].index_copy_(0, places, weight)
 
@@ -108,11 +108,11 @@ class Slopes:
 
 def pull(chunk: Chunk, moves: Sequence[tuple[Slopes, list[Tensor], Slopes]]) -> None:
     """Carry the slopes of some anti-diagonals over to the states they come from: target += weights * slopes."""
-    plan = moves[0][0].walk.plan
+    states = moves[0][0].walk.recurrence.states
     steps = [
         (target.views[choice.neighbour, choice.state], weight.split(chunk.sizes), slopes.own[k])
         for target, weights, slopes in moves
-        for k, choices in enumerate(plan.states)
+        for k, choices in enumerate(states)
         for choice, weight in zip(choices, weights[k], strict=True)
         if choice.neighbour
     ]
@@ -156,46 +156,46 @@ class Totals:
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_score", mutates_args=())
-def score(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool) -> Tensor:
+def score(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool) -> Tensor:
     """Scores (batch,). graph: by a CUDA graph."""
-    return alone(_score, (s, lengths, values), problem, options, graph=graph) if len(s) else s.new_empty(0)
+    return alone(_score, (s, lengths, values), recurrence, graph=graph) if len(s) else s.new_empty(0)
 
 
-def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
-    walk = Walk(memory, s, lengths, values, problem, options)
+def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> Tensor:
+    walk = Walk(memory, s, lengths, values, recurrence)
     return Ends(walk, fill(walk), False).scores
 
 
 @score.register_fake
-def _(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool) -> Tensor:
+def _(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool) -> Tensor:
     return s.new_empty(len(s))
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_gradients", mutates_args=())
 def gradients(
-    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool, with_values: bool
+    s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Scores (batch,), and their derivatives for s (batch, rows, cols) and values (batch, parameters)."""
     if not len(s):
         return _new(s, values)
-    return alone(_gradients, (s, lengths, values), problem, options, with_values, graph=graph)
+    return alone(_gradients, (s, lengths, values), recurrence, with_values, graph=graph)
 
 
 def _gradients(
-    memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, with_values: bool
+    memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    walk = Walk(memory, s, lengths, values, problem, options)
+    walk = Walk(memory, s, lengths, values, recurrence)
     states = fill(walk)
     ends, slopes, totals = Ends(walk, states, True), Slopes(walk), Totals(walk, with_values)
     for chunk, weights in zip(walk.chunks, ends.weights, strict=True):
         slopes.end(weights, chunk)
-        totals.add(walk.plan.endings, weights, chunk)
+        totals.add(walk.recurrence.ends, weights, chunk)
         if with_values:
             totals.values["temperature"] -= (weights * logs_of(weights)).sum((0, 1))
     for chunk in reversed(walk.chunks):
         weights = weigh(walk, states, chunk)
         pull(chunk, [(slopes, weights, slopes)])
-        for choices, weight, slope in zip(walk.plan.states, weights, slopes.of_cells(chunk), strict=True):
+        for choices, weight, slope in zip(walk.recurrence.states, weights, slopes.of_cells(chunk), strict=True):
             if with_values:
                 totals.values["temperature"] -= ((weight * logs_of(weight)).sum(0) * slope).sum(0)
             totals.add(choices, weight.mul_(slope), chunk)
@@ -206,19 +206,19 @@ def _gradients(
 
 @gradients.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool, with_values: bool
+    s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _new(s, values)
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_tangents", mutates_args=())
 def tangents(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str, graph: bool
+    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, recurrence: str, graph: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What scores and gradients change by when s and values change by t_s and t_values; shapes as there."""
     if not len(s):
         return _new(s, values)
-    return alone(_tangents, (s, lengths, values, t_s, t_values), problem, options, graph=graph)
+    return alone(_tangents, (s, lengths, values, t_s, t_values), recurrence, graph=graph)
 
 
 def _tangents(
@@ -228,10 +228,9 @@ def _tangents(
     values: Tensor,
     t_s: Tensor,
     t_values: Tensor,
-    problem: str,
-    options: str,
+    recurrence: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    walk = Walk(memory, s, lengths, values, problem, options)
+    walk = Walk(memory, s, lengths, values, recurrence)
     states = fill(walk)
     ends = Ends(walk, states, True)
     *own, t_temperature = t_values.t().contiguous().unbind(0)
@@ -244,7 +243,7 @@ def _tangents(
     for chunk, end_weights in zip(walk.chunks, ends.weights, strict=True):
         weights = weigh(walk, states, chunk)
         steps = []
-        for k, (choices, weight) in enumerate(zip(walk.plan.states, weights, strict=True)):
+        for k, (choices, weight) in enumerate(zip(walk.recurrence.states, weights, strict=True)):
             added = (weight * logs_of(weight)).sum(0).mul_(-t_temperature)
             for choice, part in zip(choices, weight, strict=True):
                 for name in choice.terms:
@@ -255,27 +254,33 @@ def _tangents(
         for number, d in enumerate(chunk.diagonals):
             for target, weight, source in steps:
                 target[d].addcmul_(weight[number], source[d])
-        t_worths = walk.choices(walk.plan.endings, t_states, t_terms, chunk)
+        t_worths = walk.choices(walk.recurrence.ends, t_states, t_terms, chunk)
         t_score += (t_worths - logs_of(end_weights) * t_temperature).mul_(end_weights).sum((0, 1))
 
     slopes, t_slopes, totals = Slopes(walk), Slopes(walk), Totals(walk, True)
     for chunk, weights in zip(walk.chunks, ends.weights, strict=True):
-        t_worths, logs = walk.choices(walk.plan.endings, t_states, t_terms, chunk), logs_of(weights)
+        t_worths, logs = walk.choices(walk.recurrence.ends, t_states, t_terms, chunk), logs_of(weights)
         t_weights = t_worths.sub_(t_score).sub_(logs * t_temperature).mul_(weights).div_(walk.temperature)
         slopes.end(weights, chunk)
         t_slopes.end(t_weights, chunk)
-        totals.add(walk.plan.endings, t_weights, chunk)
+        totals.add(walk.recurrence.ends, t_weights, chunk)
         totals.values["temperature"] -= (t_weights * logs).sum((0, 1))
     for chunk in reversed(walk.chunks):
         weights = weigh(walk, states, chunk)
         logs = [logs_of(weight) for weight in weights]
         t_weights = []
-        for choices, weight, log, t_state in zip(walk.plan.states, weights, logs, t_states, strict=True):
+        for choices, weight, log, t_state in zip(walk.recurrence.states, weights, logs, t_states, strict=True):
             change = walk.choices(choices, t_states, t_terms, chunk).sub_(walk.own(t_state, chunk))
             t_weights.append(change.sub_(log * t_temperature).mul_(weight).div_(walk.temperature))
         pull(chunk, [(slopes, weights, slopes), (t_slopes, weights, t_slopes), (t_slopes, t_weights, slopes)])
         parts = zip(
-            walk.plan.states, weights, t_weights, logs, slopes.of_cells(chunk), t_slopes.of_cells(chunk), strict=True
+            walk.recurrence.states,
+            weights,
+            t_weights,
+            logs,
+            slopes.of_cells(chunk),
+            t_slopes.of_cells(chunk),
+            strict=True,
         )
         for choices, weight, t_weight, log, slope, t_slope in parts:
             part = (weight * t_slope).addcmul_(t_weight, slope)
@@ -287,7 +292,7 @@ def _tangents(
 
 @tangents.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str, graph: bool
+    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, recurrence: str, graph: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _new(s, values)
 
@@ -299,6 +304,5 @@ def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def engine(problem: str, options: dict[str, Any], graph: bool = False) -> Engine:
     """The operators for one problem. graph: on a GPU, each a CUDA graph instead of thousands of launches."""
-    text = ",".join(f"{name}={value}" for name, value in options.items())
-    keywords = {"problem": problem, "options": text, "graph": graph}
+    keywords = {"recurrence": recurrence_of(problem, options).name, "graph": graph}
     return Engine(*(functools.partial(operator, **keywords) for operator in (score, gradients, tangents)))
