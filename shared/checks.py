@@ -155,6 +155,11 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
+def is_option(value: Any, allowed: tuple[Any, ...]) -> bool:
+    """Whether an option may have this value: one of some strings, or a truth value."""
+    return isinstance(value, str if isinstance(allowed[0], str) else (bool, np.bool_)) and value in allowed
+
+
 def check_flag(name: str, value: Any) -> None:
     """Raise unless value is a Python or NumPy truth value; anything else that Python calls true is a mistake."""
     if not isinstance(value, (bool, np.bool_)):

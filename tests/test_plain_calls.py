@@ -37,7 +37,7 @@ def loaded():
 
 def short(s: Any = S, lengths: Any = LENGTHS, gap: Any = -1.0, temperature: Any = 1.0) -> torch.Tensor | None:
     parameters = {"gap": gap, "temperature": temperature}
-    return plain_calls.plain_call("smith_waterman", {"end": "any"}, s, lengths, parameters, None)
+    return plain_calls.plain_call(plain_calls.score, "smith_waterman", {"end": "any"}, s, lengths, parameters)
 
 
 def results(function: Callable[..., torch.Tensor], s: torch.Tensor, lengths: Any) -> list[torch.Tensor]:

@@ -1,7 +1,6 @@
 """From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
-from torch_impl.kernels.plain_calls import plain_call
+from torch_impl.kernels.plain_calls import plain_call, score
 from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import under_derivative_transform, under_transform
@@ -51,19 +50,6 @@ ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {
 TO_ANY_ORDER = tuple(name for name in SWEEPS if name not in SCANNING)
 
 
-class _Wanted(threading.local):
-    """What alignments of this thread give instead of scores: what this makes of a batch, or None without operators.
-
-    It gets the operators' module, `calls` or its like for GPUs, and what they take: similarity, lengths, values, kind
-    and options.
-    """
-
-    instead: Callable[..., Tensor] | None = None
-
-
-wanted = _Wanted()
-
-
 def align(
     function_name: str,
     similarity: Any,
@@ -76,20 +62,13 @@ def align(
 
     parameters are differentiable, options (such as `end`) are not.
     """
-    # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
-    instead = None if torch.compiler.is_compiling() else wanted.instead
-    # "auto" is fused wherever that can run
-    if isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT:
-        result = plain_call(function_name, options, similarity, lengths, parameters, instead)
+    if _may_be_fused(variant):
+        result = plain_call(score, function_name, options, similarity, lengths, parameters)
         if result is not None:
             return result
-    # what a GPU lacks for fused, `_why_not` tells
-    absent = {} if is_on_gpu(similarity) else ABSENT
-    chosen = choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
+    chosen = _chosen(function_name, similarity, variant)
     if chosen == "fused":
-        return _fused(function_name, options, similarity, lengths, parameters, instead)
-    if instead is not None:
-        return None  # pyright: ignore[reportReturnType]
+        return _fused(None, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         text = checks.third_order_text(chosen, alternatives)
@@ -119,6 +98,41 @@ def align(
     return (scores * arguments.valid + connected).to(arguments.result_dtype)
 
 
+def call_operators(
+    call: Callable[..., Tensor],
+    function_name: str,
+    similarity: Any,
+    lengths: Any,
+    parameters: dict[str, Any],
+    options: dict[str, Any],
+    variant: str,
+) -> Tensor | None:
+    """What `call` makes of a batch, without a graph; None if the chosen variant has no operators for it.
+
+    It is called with the operators' module, `calls` or its like for GPUs, and what they take: similarity, lengths,
+    values, kind and options. Its result has the batch first.
+    """
+    if _may_be_fused(variant):
+        result = plain_call(call, function_name, options, similarity, lengths, parameters)
+        if result is not None:
+            return result
+    if _chosen(function_name, similarity, variant) != "fused":
+        return None
+    return _fused(call, function_name, options, similarity, lengths, parameters)
+
+
+def _may_be_fused(variant: Any) -> bool:
+    """Whether this is worth a try: "auto" is fused wherever that can run."""
+    return isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT
+
+
+def _chosen(function_name: str, similarity: Any, variant: str) -> str:
+    """The variant to run. Raises ValueError if it is absent or unknown."""
+    # `_why_not` reports what a GPU lacks for fused
+    absent = {} if is_on_gpu(similarity) else ABSENT
+    return choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
+
+
 def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Tensor:
     """Scores by an engine, which masks what lies outside lengths by itself."""
     arguments = prepare(similarity, lengths, parameters, mask=False)
@@ -143,14 +157,14 @@ def _why_not(name: str, similarity: Any, asked: str) -> str | None:
 
 
 def _fused(
+    call: Callable[..., Tensor] | None,
     function_name: str,
     options: dict[str, Any],
     similarity: Any,
     lengths: Any,
     parameters: Any,
-    instead: Callable[..., Tensor] | None,
 ) -> Tensor:
-    """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
+    """Scores, or what `call` gives, by the fused kernels, which mask what lies outside lengths by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype = s.dtype
@@ -161,5 +175,5 @@ def _fused(
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         return checks.third_order_text("fused", alternatives)
 
-    result = fused(function_name, options, s, lengths, parameters, text, instead)
+    result = fused(function_name, options, s, lengths, parameters, text, call)
     return result if result.dtype == result_dtype else result.to(result_dtype)

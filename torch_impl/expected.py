@@ -11,8 +11,8 @@ import torch
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from shared.checks import check_function, check_similarity, check_vector
-from torch_impl.alignment import wanted
+from shared.checks import check_function, check_similarity, check_vector, is_option
+from torch_impl.alignment import call_operators
 from torch_impl.arguments import from_numpy, see
 from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
 from torch_impl.transforms import depends_on_others, in_transform, is_traced, nothing_at_work, under_forward_mode
@@ -131,26 +131,32 @@ def _at_once(
     function: Callable[..., Tensor],
     similarity: Tensor,
     lengths: Any,
-    parameters: dict[str, Any],
+    given: dict[str, Any],
 ) -> Tensor | None:
-    """What the operators give instead of scores; None if the function, or its variant, does not call them."""
-    if not _is_public(function):
-        return None
-    before, wanted.instead = wanted.instead, call
-    try:
-        return function(similarity, lengths, **parameters)
-    finally:
-        wanted.instead = before
+    """What `call` makes of an alignment's operators; None if the function is none of this package's, or has none here.
 
-
-def _is_public(function: Callable[..., Tensor]) -> bool:
-    """Whether it is an alignment of this package, or one with some keyword arguments already given."""
-    recorded = False
+    Arguments that the function would refuse give None too, so that it is called and says so.
+    """
     while isinstance(function, functools.partial) and not function.args:
-        recorded |= _is_recorded(*function.keywords.values())
+        if _is_recorded(*function.keywords.values()):
+            return None
+        given = {**function.keywords, **given}
         function = function.func
     name = getattr(function, "__name__", None)
-    return name in ALIGNMENTS and function is getattr(torch_impl, name) and not recorded
+    if name not in ALIGNMENTS or function is not getattr(torch_impl, name):
+        return None
+    alignment = ALIGNMENTS[name]
+    parameters, options, variant = dict(alignment.parameters), alignment.options, "auto"
+    for key, value in given.items():
+        if key in parameters:
+            parameters[key] = value
+        elif key == "variant":
+            variant = value
+        elif key in options and is_option(value, alignment.option_values[key]):
+            options[key] = value
+        else:
+            return None
+    return call_operators(call, name, similarity, lengths, parameters, options, variant)
 
 
 def _gradients(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:

@@ -69,12 +69,12 @@ def fused(
     lengths: Any,
     parameters: dict[str, Any],
     text: Callable[[], str],
-    instead: Callable[..., Tensor] | None = None,
+    call: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    With `instead` what it makes of the operators' module and what they take, (*batch, ...), for callers who
-    differentiate nothing.
+    With `call` what it makes of the operators' module and what they take, (*batch, ...), for callers who differentiate
+    nothing.
 
     A third derivative raises CannotDifferentiate(text()). Raises native.Absent if there are no native kernels.
     """
@@ -91,8 +91,8 @@ def fused(
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
     kind, flags = native.call_of(function_name, options)
     own: Any = sys.modules[TRITON_CALLS] if is_on_gpu(similarity) else calls
-    if instead is not None:
-        results = instead(own, similarity, sizes, values, kind, flags)
+    if call is not None:
+        results = call(own, similarity, sizes, values, kind, flags)
         return results if batch else results[0]
     differentiated = torch.is_grad_enabled() and (similarity.requires_grad or values.requires_grad)
     if differentiated or in_transform() or under_forward_mode():

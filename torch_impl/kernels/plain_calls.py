@@ -37,15 +37,20 @@ def is_plain_similarity(value: Any) -> bool:
     return is_plain(value) and value.dtype in calls.NAMES and value.ndim in (2, 3)
 
 
+def score(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    """Scores (batch,), as `plain_call` calls for them."""
+    return operators.score(similarity, lengths, values, kind, options)
+
+
 def plain_call(
+    call: Callable[..., Tensor],
     function_name: str,
     options: dict[str, Any],
     similarity: Any,
     lengths: Any,
     parameters: dict[str, Any],
-    instead: Callable[..., Tensor] | None,
 ) -> Tensor | None:
-    """Scores () or (batch,), or with `instead` what it gives for the batch.
+    """What `call` makes of the operators' module and a batch as they take it: with `score`, scores () or (batch,).
 
     None if something is not ordinary, wrong, or not compiled yet: then the general way has to be taken, which says so.
     """
@@ -69,9 +74,8 @@ def plain_call(
     except ValueError:
         return None
     kind, flags = native.call_of(function_name, options)
-    call = calls.score if instead is None else functools.partial(instead, calls)
     try:  # it takes the kernel less time than Python to look at all lengths
-        results = call(similarity, lengths, values, kind, flags | native.CHECK_LENGTHS)
+        results = call(calls, similarity, lengths, values, kind, flags | native.CHECK_LENGTHS)
     except calls.LengthsOutside:
         return None
     return results if batch else results[0]
