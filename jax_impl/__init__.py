@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from jax_impl.alignment import ABSENT, align
-from jax_impl.expected import hessian_vector_product, marginals
+from jax_impl.expected_alignment import hessian_vector_product, marginals
 from shared.alignments import ALIGNMENTS
 from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants

@@ -5,13 +5,15 @@ from typing import Any
 import jax.numpy as jnp
 
 from jax_impl.arguments import prepare, see
-from jax_impl.kernels import calls
+from jax_impl.kernels import cpp_binding
 from jax_impl.kernels.fused import fused, platform_of, why_not
 from jax_impl.recurrences import Array
 from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
-from shared import checks, cuda, native
+from shared import checks
 from shared.alignments import recurrence_of
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 
 # variant -> why it cannot run in this framework on a CPU
@@ -19,7 +21,7 @@ ABSENT: dict[str, str] = {
     "cuda_graph": "JAX captures no graph by hand; XLA makes them of compiled loops by itself where "
     "XLA_FLAGS=--xla_gpu_enable_command_buffer=+WHILE asks for it"
 }
-_no_kernels = native.why_absent()
+_no_kernels = cpp.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
 
@@ -28,7 +30,7 @@ def absent_on(device: str) -> dict[str, str]:
     """The same for "cpu" or "cuda", where a few lines of C++ launch the kernels."""
     absent = dict(ABSENT)
     if device != "cpu":
-        reason = cuda.why_absent()
+        reason = triton_kernels.why_absent()
         absent |= {"fused": reason} if reason else {}
     return absent
 
@@ -66,7 +68,7 @@ def _why_not(name: str, similarity: Any, platform: str, asked: str) -> str | Non
     if name != "fused":
         return None
     reason = why_not(similarity, platform, warn=asked == "auto")
-    if reason and platform == "cpu" and not calls.loaded():  # not only for this one
+    if reason and platform == "cpu" and not cpp_binding.loaded():  # not only for this one
         ABSENT[name] = reason
     return reason
 

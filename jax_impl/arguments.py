@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from shared import checks
-from shared.numerics import LARGEST_GAP, LOWEST, TEMPERATURES
+from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 
 
 class Arguments(NamedTuple):

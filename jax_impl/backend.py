@@ -25,8 +25,8 @@ import jax_impl
 from jax_impl import learn_alignment, linear_regression, stencil, sweeps
 from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
-from jax_impl.kernels import triton_calls
-from jax_impl.kernels.calls import register
+from jax_impl.kernels import triton_binding
+from jax_impl.kernels.cpp_binding import register
 from shared.bench.measure import FLUSH_BYTES, CompileTimes, covered, environment_of
 from shared.bench.programs import programs
 from shared.variants import Abilities
@@ -141,14 +141,14 @@ def build(variant: str, dtype: str, device: str) -> None:
     if variant == "fused" and device == "cpu":
         register(dtype)
     elif variant == "fused":  # Triton compiles what a GPU runs at its first call; this is what launches it
-        triton_calls.register()
+        triton_binding.register()
 
 
 def forget_compiled() -> None:
     """Nothing is known any more that was compiled in this process."""
     jax.clear_caches()
     sweeps.forget_compiled()
-    triton_calls.forget_compiled()
+    triton_binding.forget_compiled()
 
 
 @contextlib.contextmanager
@@ -270,7 +270,7 @@ def extremes(value: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
     return parts.min(0), parts.max(0)
 
 
-_exponentials = jax.jit(triton_calls.exponentials, static_argnums=1)
+_exponentials = jax.jit(triton_binding.exponentials, static_argnums=1)
 
 
 def exponentials(value: jax.Array, rounds: int) -> jax.Array:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from jax_impl.arguments import inside
-from jax_impl.linear import Linear
+from jax_impl.custom_transpose import Linear
 
 Array = jax.Array
 Arrays = tuple[Array, ...]

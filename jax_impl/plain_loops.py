@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax_impl.recurrences import Array, Parameters, smax
 from jax_impl.rotation import batch_last, left_keeps, rotate, score_of_ends, up_keeps
 from shared.alignments import ANYWHERE, Recurrence
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jax_impl.recurrences import Array, Parameters, States, smooth_maximum
 from shared.alignments import Recurrence
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 
 
 def batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:

@@ -26,12 +26,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jax_impl.batches import TABLE_BYTES, of_any_batch
 from jax_impl.derivatives import scores_of
+from jax_impl.diagonal_layout import Walk, exp, sum_of_odds
 from jax_impl.recurrences import Array, Parameters
-from jax_impl.walk import Walk, exp, sum_of_odds
+from jax_impl.vmap_batching import TABLE_BYTES, of_any_batch
 from shared.alignments import SIMILARITY, Choice, Recurrence
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 
 Arrays = tuple[Array, ...]
 

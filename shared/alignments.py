@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 
 SIMILARITY = "similarity"
 

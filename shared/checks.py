@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.numerics import LARGEST_GAP, TEMPERATURES
+from shared.tolerances import LARGEST_GAP, TEMPERATURES
 
 _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
 

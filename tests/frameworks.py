@@ -2,7 +2,7 @@
 
 `run` gives a problem's scores and its gradients through a random cotangent, as NumPy arrays, by any variant of any
 framework; `reference_result` gives the same by `shared.reference`; `assert_parity` compares them by the tolerances
-of `shared.numerics`.
+of `shared.tolerances`.
 """
 
 import functools
@@ -20,7 +20,7 @@ import torch_impl
 import torch_impl.backend
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.numerics import TOLERANCES, marginals_bound, score_bound
+from shared.tolerances import TOLERANCES, marginals_bound, score_bound
 from torch_impl.compiler import compiled
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from frameworks import PROBLEMS
 
-from shared import native
 from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, SIMILARITY, Recurrence, recurrence_of
+from shared.kernels import cpp
 
 EVERY = pytest.mark.parametrize(
     ("problem", "options"), [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
@@ -45,7 +45,7 @@ STRUCTS = {
 }
 PROGRAM = """
 #include <cstdio>
-#include "kinds.h"
+#include "recurrences.h"
 using namespace alignment;
 const char *FROM[] = {"start", "diagonal", "left", "up"}, *COST[] = {"none", "match", "open", "extend", "turn", "back"};
 template <class Kind> void print(const char *name) {
@@ -67,12 +67,12 @@ int main() { %s }
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory) -> dict[str, list[list[str]]]:
     """For each struct of the header its lines."""
-    if native.why_absent() is not None:
-        pytest.skip(f"no native kernels: {native.why_absent()}")
+    if cpp.why_absent() is not None:
+        pytest.skip(f"no native kernels: {cpp.why_absent()}")
     folder = tmp_path_factory.mktemp("tables")
     calls = " ".join(f'print<{name}>("{name}");' for name in dict.fromkeys(STRUCTS.values()))
     (folder / "tables.cpp").write_text(PROGRAM % calls)
-    header = native.target("float32").sources[0].parent
+    header = cpp.target("float32").sources[0].parent
     command = ["c++", "-std=c++17", f"-I{header}", str(folder / "tables.cpp"), "-o", str(folder / "tables")]
     subprocess.run(command, check=True)
     found: dict[str, list[list[str]]] = {}
@@ -121,7 +121,7 @@ class Symbols(frozenset):
 @pytest.fixture
 def cells(monkeypatch):
     pytest.importorskip("triton")
-    from shared.cuda import cells
+    from shared.kernels.triton import cells
 
     monkeypatch.setattr(cells, "plus", lambda a, b, product: a + b)
     monkeypatch.setattr(cells, "tl", SimpleNamespace(zeros_like=lambda _: Symbols()))
@@ -134,7 +134,7 @@ def choices_of_triton(cells: Any, problem: str, options: dict[str, Any]) -> list
     near = [tuple(Symbols([(name, k)]) for k in range(len(recurrence.states))) for name in ("diagonal", "left", "up")]
     given = tuple(Symbols(costs.get(name, ())) for name in ("open", "extend", "turn"))
     restricted = options.get("restrict_turns", False)
-    kind = native.call_of(problem, options).kind
+    kind = cpp.call_of(problem, options).kind
     states = cells.choices.fn(kind, restricted, True, Symbols([SIMILARITY]), *near, given)
     return [[row_of(choice) for choice in choices] for choices in states]
 
@@ -156,7 +156,7 @@ def test_the_choices_in_triton_are_the_table(problem, options, cells):
 def test_triton_hands_derivatives_on_to_where_the_choices_come_from(problem, options, cells):
     states, costs = choices_of_triton(cells, problem, options), names_of_costs(problem, options)
     parts = tuple(tuple(Symbols([(k, c)]) for c in range(len(choices))) for k, choices in enumerate(states))
-    call = native.call_of(problem, options)
+    call = cpp.call_of(problem, options)
     *neighbours, matched, to_costs = cells.hand_on.fn(call.kind, options.get("restrict_turns", False), parts)
     rows = {(k, c): row for k, choices in enumerate(states) for c, row in enumerate(choices)}
     for name, handed in zip(("diagonal", "left", "up"), neighbours, strict=True):

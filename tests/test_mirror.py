@@ -22,13 +22,13 @@ from shared.variants import FOR_GPUS, fastest_variant, variant_names
 ONLY_IN_TORCH = {
     "compiler.py",  # the scan operator runs only inside torch.compile, with settings of its own
     "cuda_graph.py",  # XLA makes CUDA graphs by itself
-    "first_order.py",  # the scan operator has no second derivatives
+    "first_order_guard.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
 ONLY_IN_JAX = {
-    "batches.py",  # PyTorch's autograd.Function has a place for what vmap does; JAX's rules need one around them
-    "linear.py",  # a linear function whose transposition is given, which PyTorch's backward is by itself
+    "vmap_batching.py",  # PyTorch's autograd.Function has a place for what vmap does; JAX's rules need one around them
+    "custom_transpose.py",  # a linear function with a custom transpose rule, which PyTorch's backward is by itself
 }
 
 
@@ -48,7 +48,7 @@ def test_nothing_else_is_public_by_accident():
         for package in (jax_impl, torch_impl)
         for name, value in vars(package).items()
         if inspect.isfunction(value) and not name.startswith("_")
-        if value.__module__ in (package.__name__, f"{package.__name__}.expected")
+        if value.__module__ in (package.__name__, f"{package.__name__}.expected_alignment")
     }
     assert own == set(jax_impl.__all__)
 

@@ -13,9 +13,9 @@ from frameworks import PROBLEMS
 from native_calls import ROWS, Given, assert_same_bits, many
 
 import torch_impl
-from shared import native
+from shared.kernels import cpp
 
-pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
+pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
 CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 # FE_UPWARD of the C library, by machine

@@ -19,7 +19,7 @@ import jax_impl.backend
 import torch_impl
 import torch_impl.alignment
 from shared.alignments import ANYWHERE, Choice, Recurrence, recurrence_of
-from shared.numerics import LOWEST, TOLERANCES
+from shared.tolerances import LOWEST, TOLERANCES
 from torch_impl import plain_loops, recurrences, sweeps
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -16,7 +16,7 @@ from shared.alignments import ALIGNMENTS
 from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 from torch_impl.alignment import absent_here, align
-from torch_impl.expected import hessian_vector_product, marginals
+from torch_impl.expected_alignment import hessian_vector_product, marginals
 
 __all__ = [
     "free_gap",

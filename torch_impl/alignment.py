@@ -6,13 +6,15 @@ from typing import Any
 
 import torch
 
-from shared import checks, cuda, native
+from shared import checks
 from shared.alignments import recurrence_of
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
-from torch_impl.first_order import first_order
+from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
 from torch_impl.kernels.plain_calls import plain_call, score
 from torch_impl.recurrences import Tensor
@@ -21,7 +23,7 @@ from torch_impl.transforms import under_derivative_transform, under_transform
 
 # variant -> why it cannot run in this framework on a CPU
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
-_no_kernels = native.why_absent()
+_no_kernels = cpp.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
 
@@ -30,7 +32,7 @@ def absent_on(device: str) -> dict[str, str]:
     """The same for "cpu" or "cuda"."""
     if device == "cpu":
         return dict(ABSENT)
-    reason = cuda.why_absent()
+    reason = triton_kernels.why_absent()
     return {"fused": reason} if reason else {}
 
 
@@ -151,7 +153,7 @@ def _why_not(name: str, similarity: Any, asked: str) -> str | None:
     if name != "fused":
         return None
     reason = why_not(similarity, warn=asked == "auto")
-    if reason and not is_on_gpu(similarity) and native.why_absent():  # not only for this one
+    if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
         ABSENT[name] = reason
     return reason
 

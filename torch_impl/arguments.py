@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from shared import checks
-from shared.numerics import LARGEST_GAP, LOWEST, TEMPERATURES
+from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 from torch_impl.transforms import is_traced
 
 

@@ -16,15 +16,15 @@ import torch._dynamo
 import torch._dynamo.utils
 
 import torch_impl
-from shared import native
 from shared.bench.measure import FLUSH_BYTES, CompileTimes, environment_of
 from shared.bench.programs import programs
+from shared.kernels import cpp
 from shared.variants import Abilities
 from torch_impl import cuda_graph, learn_alignment, linear_regression, stencil, sweeps
 from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
-from torch_impl.kernels.fused import TRITON_CALLS
+from torch_impl.kernels.fused import TRITON_BINDING
 
 NAME = "torch"
 TITLE = "PyTorch"
@@ -136,7 +136,7 @@ def start_compiler(device: str) -> None:
 def build(variant: str, dtype: str, device: str) -> None:
     """Do what a variant needs once for a machine, not for each shape: the native kernels are compiled and kept."""
     if variant == "fused" and device == "cpu":  # Triton compiles what a GPU runs at its first call
-        native.kernel(dtype)
+        cpp.kernel(dtype)
 
 
 def forget_compiled() -> None:
@@ -147,8 +147,8 @@ def forget_compiled() -> None:
     clear_caches()
     sweeps.forget_compiled()
     cuda_graph.forget()
-    if TRITON_CALLS in sys.modules:
-        sys.modules[TRITON_CALLS].forget_compiled()
+    if TRITON_BINDING in sys.modules:
+        sys.modules[TRITON_BINDING].forget_compiled()
 
 
 @contextlib.contextmanager
@@ -258,9 +258,9 @@ def exponentials(value: torch.Tensor, rounds: int) -> torch.Tensor:
 
     value: as many as a multiple of 1024. Raises ImportError without Triton.
     """
-    from torch_impl.kernels import triton_calls  # here: it imports Triton
+    from torch_impl.kernels import triton_binding  # here: it imports Triton
 
-    return triton_calls.exponentials(value, rounds)
+    return triton_binding.exponentials(value, rounds)
 
 
 def copy(value: torch.Tensor) -> torch.Tensor:

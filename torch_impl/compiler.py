@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from shared.checks import CannotDifferentiate
-from torch_impl.first_order import tied
+from torch_impl.first_order_guard import tied
 
 # capture_scalar_outputs: inductor lowers scan to a loop over an index that it reads as a scalar.
 # recompile_limit: one compile per shape, dtype and set of differentiable arguments; 8 are soon used up.

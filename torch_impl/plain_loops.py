@@ -11,7 +11,7 @@ from collections.abc import Callable
 import torch
 
 from shared.alignments import ANYWHERE, Recurrence
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 from torch_impl.recurrences import Parameters, Tensor, smax
 from torch_impl.rotation import batch_last, indices, left_keeps, put, rotate, score_of_ends, up_keeps
 

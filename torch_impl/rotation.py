@@ -8,7 +8,7 @@ which one alternates with the parity of i + j + rows. The rotation is Petti et a
 import torch
 
 from shared.alignments import Recurrence
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 from torch_impl.recurrences import Parameters, States, Tensor, smooth_maximum
 
 

@@ -19,7 +19,7 @@ from shared.variants import Abilities, variant_names
 from shared.workload_checks import check_weights
 from torch_impl.arguments import from_numpy, see
 from torch_impl.compiler import compiled as compile_function
-from torch_impl.first_order import first_order
+from torch_impl.first_order_guard import first_order
 from torch_impl.transforms import under_derivative_transform
 
 Tensor = torch.Tensor

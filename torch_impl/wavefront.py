@@ -11,7 +11,7 @@ smooth maximum is a chain of log(e^a + e^b). With c the choices of a state h, an
     pull'   v' = [end]' + sum over successors (w' v + w v')              Hessian times direction, backward
 
 Only fill, pull, push and pull' are loops, over anti-diagonals; the rest is elementwise over many cells at once. How
-cells, states and neighbours lie in memory is told in torch_impl.walk.
+cells, states and neighbours lie in memory is told in torch_impl.diagonal_layout.
 """
 
 import functools
@@ -22,10 +22,10 @@ from typing import Any
 import torch
 
 from shared.alignments import SIMILARITY, Choice, recurrence_of
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 from torch_impl.derivatives import Engine
+from torch_impl.diagonal_layout import Chunk, Memory, Walk, all_views, alone, fill
 from torch_impl.recurrences import Parameters, Tensor
-from torch_impl.walk import Chunk, Memory, Walk, all_views, alone, fill
 
 
 class Ends:

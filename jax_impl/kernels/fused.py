@@ -10,9 +10,10 @@ import numpy as np
 from jax.core import Tracer
 
 from jax_impl.derivatives import scores_of
-from jax_impl.kernels import calls, triton_calls
-from jax_impl.kernels.calls import Array, Arrays
-from shared import cuda, native
+from jax_impl.kernels import cpp_binding, triton_binding
+from jax_impl.kernels.cpp_binding import Array, Arrays
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 
 
 def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
@@ -22,7 +23,7 @@ def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
     """
     if platform not in ("cpu", "cuda"):
         return "it runs on CPUs and CUDA devices only"
-    reason = cuda.why_absent() if platform == "cuda" else None
+    reason = triton_kernels.why_absent() if platform == "cuda" else None
     if reason:
         return reason
     dtype = str(getattr(similarity, "dtype", ""))
@@ -32,9 +33,9 @@ def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
         return None  # the checks refuse it with a better reason
     try:
         _register(platform, dtype if dtype == "float64" else "float32")
-    except native.Absent as reason:
+    except cpp.Absent as reason:
         if warn:
-            native.warn(str(reason))
+            cpp.warn(str(reason))
         return str(reason)
     return None
 
@@ -55,9 +56,9 @@ def platform_of(similarity: Any) -> str:
 
 def _register(platform: str, dtype: str) -> None:
     if platform == "cuda":
-        triton_calls.register()
+        triton_binding.register()
     else:
-        calls.register(dtype)
+        cpp_binding.register(dtype)
 
 
 def fused(
@@ -71,10 +72,10 @@ def fused(
 ) -> Array:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    A third derivative raises CannotDifferentiate(text). Raises native.Absent if there are no native kernels.
+    A third derivative raises CannotDifferentiate(text). Raises cpp.Absent if there are no native kernels.
     """
     _register(platform, str(similarity.dtype))  # not while XLA compiles: an error there would not be ours
-    kernels = _Kernels(native.call_of(function_name, options), platform)
+    kernels = _Kernels(cpp.call_of(function_name, options), platform)
     sizes = np.array(similarity.shape[-2:], np.int32) if lengths is None else lengths
     return _scores(kernels, text, similarity, sizes, tuple(parameters.values()))
 
@@ -95,12 +96,12 @@ def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, par
 class _Kernels:
     """The engine."""
 
-    call: native.Call
+    call: cpp.Call
     platform: str
 
     @property
     def _own(self) -> Any:
-        return triton_calls if self.platform == "cuda" else calls
+        return triton_binding if self.platform == "cuda" else cpp_binding
 
     def score(self, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
         return self._own.score(self.call, similarity, lengths, parameters)

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shared import native
 from shared.bench import files, fitting
 from shared.bench.ceilings import BANDWIDTH, EXPONENTIALS
 from shared.bench.first_calls import measure_first_calls
@@ -25,6 +24,7 @@ from shared.bench.progress import Progress
 from shared.bench.record import Facts, Record, now
 from shared.bench.team import abilities_of, team_of
 from shared.bench.timed_calls import measure_timed_calls
+from shared.kernels import cpp
 from shared.problems import PROBLEMS, Inputs
 
 
@@ -74,9 +74,9 @@ def run(settings: Settings, record: Record, progress: Progress, keep: Callable[[
         _begin(record, settings, {key: Facts.of(given) for key, given in inputs.items()}, environment)
         record.missing, record.absent = missing, absent
         record.notes += fitting.told(asked, inputs)
-        if any(case.variant == "fused" for case in cases) and not native.keeps():
+        if any(case.variant == "fused" for case in cases) and not cpp.keeps():
             record.notes.append(
-                f"fused: its kernels were compiled for this run only: {native.cache_folder()} cannot be written"
+                f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be written"
             )
         keep_with_time()
         _hand_over(going, inputs, Path(name))

@@ -18,7 +18,7 @@ from shared.bench.machine import best_rate, every_thread_is_on, speed_check, str
 from shared.bench.measure import timed
 from shared.bench.plan import FRAMEWORKS
 from shared.bench.runner import Runner, Wrong
-from shared.cuda.programs import EXPONENTIALS_IN_A_ROUND
+from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import PROBLEMS
 
 # copied on an accelerator to see how fast its memory streams

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from shared import native
 from shared.bench.machine import usable_cores
 from shared.bench.plan import FRAMEWORKS, Case, Settings
 from shared.bench.worker import THREAD_VARIABLES
+from shared.kernels import cpp
 from shared.variants import Abilities
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -216,7 +216,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
-    if not native.keeps():  # or every process would compile the kernels again
+    if not cpp.keeps():  # or every process would compile the kernels again
         environment["ALIGNMENT_CACHE"] = str(folder / "kernels")
     if settings.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"

@@ -9,13 +9,13 @@ import numpy as np
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.bench.argument_types import one_of, real
-from shared.cuda.floor import SPECIAL_FUNCTIONS
-from shared.numerics import LARGEST_GAP, TEMPERATURES
+from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
 from shared.problems import alignment_answers
 from shared.problems.alignment_answers import Answer, batched
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs
 from shared.problems.problem import BATCH, Argument, Arrays, Problem, Rate, RunFloat64, Sizes, Verdict
+from shared.tolerances import LARGEST_GAP, TEMPERATURES
 from shared.variants import FOR_GPUS, Abilities
 
 PASSES = ("score", "marginals", "hvp")

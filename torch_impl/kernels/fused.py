@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from shared import cuda, native
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 from torch_impl.arguments import _tensor, vector_of
 from torch_impl.derivatives import Engine, scores_of
-from torch_impl.kernels import calls
-from torch_impl.kernels.calls import Tensor
+from torch_impl.kernels import cpp_binding
+from torch_impl.kernels.cpp_binding import Tensor
 from torch_impl.transforms import in_transform, nothing_at_work, under_forward_mode
 
 # imported where a GPU is used: it imports Triton
-TRITON_CALLS = "torch_impl.kernels.triton_calls"
+TRITON_BINDING = "torch_impl.kernels.triton_binding"
 
 
 def why_not(similarity: Any, warn: bool) -> str | None:
@@ -45,19 +46,19 @@ def is_on_gpu(similarity: Any) -> bool:
 
 @torch.compiler.assume_constant_result
 def _why_not_on_gpu() -> str | None:
-    reason = cuda.why_absent()
+    reason = triton_kernels.why_absent()
     if reason is None:
-        importlib.import_module(TRITON_CALLS)  # so that the compiler does not meet the import
+        importlib.import_module(TRITON_BINDING)  # so that the compiler does not meet the import
     return reason
 
 
 @torch.compiler.assume_constant_result
 def _why_not(dtype: str, warn: bool) -> str | None:
     try:
-        native.kernel(dtype)
-    except native.Absent as reason:
+        cpp.kernel(dtype)
+    except cpp.Absent as reason:
         if warn:
-            native.warn(str(reason))
+            cpp.warn(str(reason))
         return str(reason)
     return None
 
@@ -76,7 +77,7 @@ def fused(
     With `call` what it makes of the operators' module and what they take, (*batch, ...), for callers who differentiate
     nothing.
 
-    A third derivative raises CannotDifferentiate(text()). Raises native.Absent if there are no native kernels.
+    A third derivative raises CannotDifferentiate(text()). Raises cpp.Absent if there are no native kernels.
     """
     batch = similarity.shape[:-2]
     values = _values(parameters, similarity, batch)
@@ -89,8 +90,8 @@ def fused(
         sizes = _tensor(lengths, torch.int32 if is_narrow else torch.int64, similarity.device)
     if not batch:
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
-    kind, flags = native.call_of(function_name, options)
-    own: Any = sys.modules[TRITON_CALLS] if is_on_gpu(similarity) else calls
+    kind, flags = cpp.call_of(function_name, options)
+    own: Any = sys.modules[TRITON_BINDING] if is_on_gpu(similarity) else cpp_binding
     if call is not None:
         results = call(own, similarity, sizes, values, kind, flags)
         return results if batch else results[0]

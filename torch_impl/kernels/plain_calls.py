@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch._C import _dispatch_keys
 
-from shared import checks, native
-from torch_impl.kernels import calls
-from torch_impl.kernels.calls import Tensor
+from shared import checks
+from shared.kernels import cpp
+from torch_impl.kernels import cpp_binding
+from torch_impl.kernels.cpp_binding import Tensor
 from torch_impl.transforms import nothing_at_work
 
 _LENGTHS = (torch.int32, torch.int64)
@@ -34,7 +35,7 @@ def is_plain(tensor: Any) -> bool:
 
 def is_plain_similarity(value: Any) -> bool:
     """Whether it is a similarity that the kernels take, so that nothing is left to check of it."""
-    return is_plain(value) and value.dtype in calls.NAMES and value.ndim in (2, 3)
+    return is_plain(value) and value.dtype in cpp_binding.NAMES and value.ndim in (2, 3)
 
 
 def score(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
@@ -57,7 +58,7 @@ def plain_call(
     if not (nothing_at_work() and is_plain_similarity(similarity)):
         return None
     dtype, batch = similarity.dtype, similarity.shape[:-2]
-    if (similarity.requires_grad and torch.is_grad_enabled()) or not native.is_loaded(calls.NAMES[dtype]):
+    if (similarity.requires_grad and torch.is_grad_enabled()) or not cpp.is_loaded(cpp_binding.NAMES[dtype]):
         return None
     if lengths is None:
         lengths = _whole()
@@ -73,10 +74,10 @@ def plain_call(
         values = (_kept_values if pairs <= _MOST_PAIRS else _values)(numbers, dtype, pairs)
     except ValueError:
         return None
-    kind, flags = native.call_of(function_name, options)
+    kind, flags = cpp.call_of(function_name, options)
     try:  # it takes the kernel less time than Python to look at all lengths
-        results = call(calls, similarity, lengths, values, kind, flags | native.CHECK_LENGTHS)
-    except calls.LengthsOutside:
+        results = call(cpp_binding, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS)
+    except cpp_binding.LengthsOutside:
         return None
     return results if batch else results[0]
 

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from shared.cuda.cells import (
+from shared.kernels.triton.cells import (
     AFFINE,
     FREE_GAP,
     GLOBAL,
@@ -15,9 +15,9 @@ from shared.cuda.cells import (
     hand_on,
     shares,
 )
-from shared.cuda.forward import INPUTS, NUMBERS
-from shared.cuda.pairs import FORBIDDEN, LN_2, constants, ends_of, match_of, outside, size_of
-from shared.cuda.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
+from shared.kernels.triton.forward import INPUTS, NUMBERS
+from shared.kernels.triton.pairs import FORBIDDEN, LN_2, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
 
 
 @triton.jit(

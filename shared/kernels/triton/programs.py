@@ -5,8 +5,8 @@ Buffers have names, those of the kernels' arguments; a framework brings its own 
 
 from typing import Any, NamedTuple
 
-from shared.native import Call
-from shared.native.library import KINDS, PENALIZE_TURNS, RESTRICT_TURNS
+from shared.kernels.cpp import Call
+from shared.kernels.cpp.library import KINDS, PENALIZE_TURNS, RESTRICT_TURNS
 
 AFFINE, FREE_GAP = KINDS["smith_waterman_affine", None], KINDS["free_gap", None]
 

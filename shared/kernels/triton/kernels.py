@@ -15,9 +15,9 @@ not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity
 
 from typing import Any
 
-from shared.cuda.backward import backward_kernel
-from shared.cuda.ceiling import exponentials_kernel
-from shared.cuda.forward import forward_kernel
+from shared.kernels.triton.backward import backward_kernel
+from shared.kernels.triton.ceiling import exponentials_kernel
+from shared.kernels.triton.forward import forward_kernel
 
 KERNELS: dict[str, Any] = {
     "forward_kernel": forward_kernel,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.alignments import RECURRENCES, SIMILARITY, Choice
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 from torch_impl import cuda_graph
 from torch_impl.recurrences import Parameters, Tensor
 

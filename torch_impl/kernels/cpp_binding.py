@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from shared import native
+from shared.kernels import cpp
 
 Tensor = torch.Tensor
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -63,7 +63,7 @@ def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, optio
     """Scores (batch,)."""
     call, _kept = _packed(similarity, lengths, values, kind, options)
     scores = similarity.new_empty(similarity.shape[:1])
-    _check(native.kernel(NAMES[similarity.dtype]).score(call, scores.data_ptr()))
+    _check(cpp.kernel(NAMES[similarity.dtype]).score(call, scores.data_ptr()))
     return scores
 
 
@@ -74,7 +74,7 @@ def _gradients(
     """Scores, and their derivatives for similarity and values; 0 for the temperature unless with_values."""
     call, _kept = _packed(similarity, lengths, values, kind, options)
     results = _new(similarity, values)
-    kernel = native.kernel(NAMES[similarity.dtype])
+    kernel = cpp.kernel(NAMES[similarity.dtype])
     _check(kernel.gradients(call, with_values, *[result.data_ptr() for result in results]))
     return results
 
@@ -94,7 +94,7 @@ def _tangents(
     results = _new(similarity, values)
     t_rows, t_values = _rows(t_similarity), t_values.contiguous()
     direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
-    kernel = native.kernel(NAMES[similarity.dtype])
+    kernel = cpp.kernel(NAMES[similarity.dtype])
     _check(kernel.tangents(call, *direction, *[result.data_ptr() for result in results]))
     return results
 
@@ -116,7 +116,7 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
         lengths.data_ptr() if lengths.numel() else 0,
         values.data_ptr(),
     )
-    return native.pack_call(*numbers, *pointers), (similarity, lengths, values)
+    return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values)
 
 
 def _rows(matrices: Tensor) -> Tensor:
@@ -130,14 +130,14 @@ def _new(similarity: Tensor, values: Tensor) -> Triple:
 
 
 class LengthsOutside(ValueError):
-    """A length outside the matrix, in a call that has native.CHECK_LENGTHS among its options."""
+    """A length outside the matrix, in a call that has cpp.CHECK_LENGTHS among its options."""
 
 
 def _check(status: int) -> None:
     if not status:
         return
-    if status == native.BAD_LENGTHS:
+    if status == cpp.BAD_LENGTHS:
         raise LengthsOutside("lengths outside the matrix")
-    if status == native.OUT_OF_MEMORY:
+    if status == cpp.OUT_OF_MEMORY:
         raise MemoryError("out of memory in the native alignment kernel")
     raise RuntimeError("the native alignment kernel does not know this call")

@@ -9,7 +9,7 @@
 #ifndef CELL_H
 #define CELL_H
 
-#include "kinds.h"
+#include "recurrences.h"
 #include "vector.h"
 
 namespace alignment {

@@ -1,6 +1,6 @@
 """The CUDA kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
 
-The same tensors as `torch_impl.kernels.calls` takes and gives. torch.compile sees the kernels that an operator
+The same tensors as `torch_impl.kernels.cpp_binding` takes and gives. torch.compile sees the kernels that an operator
 launches. Triton's interpreter, where it is on, runs them on CPU tensors.
 """
 
@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch.library import register_vmap, triton_op, wrap_triton
 
-from shared.cuda.kernels import KERNELS
-from shared.cuda.programs import (
+from shared.kernels.cpp import Call
+from shared.kernels.triton.kernels import KERNELS
+from shared.kernels.triton.programs import (
     EXPONENTIALS_IN_A_ROUND,
     Launch,
     Layout,
@@ -23,7 +24,6 @@ from shared.cuda.programs import (
     score_program,
     tangents_program,
 )
-from shared.native import Call
 from torch_impl.derivatives import mapped
 
 Tensor = torch.Tensor

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from shared import native
+from shared.kernels import cpp
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
@@ -20,7 +20,7 @@ _registering = threading.Lock()
 _registered: set[str] = set()
 
 
-def score(call: native.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
+def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
     """Scores (*batch)."""
     target, _, pair = _prepared("score", similarity)
     function = jax.ffi.ffi_call(target, pair, vmap_method="broadcast_all")
@@ -28,7 +28,7 @@ def score(call: native.Call, similarity: Array, lengths: Array, parameters: Arra
 
 
 def gradients(
-    call: native.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
+    call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
     """Scores, and their derivatives for similarity and each parameter; 0 for the temperature unless d_temperature."""
     target, matrix, pair = _prepared("gradients", similarity)
@@ -40,7 +40,7 @@ def gradients(
 
 
 def tangents(
-    call: native.Call,
+    call: cpp.Call,
     similarity: Array,
     lengths: Array,
     parameters: Arrays,
@@ -57,7 +57,7 @@ def tangents(
 
 
 def register(dtype: str) -> None:
-    """Compile and load what calls in this dtype need, unless that has been done. Raises native.Absent."""
+    """Compile and load what calls in this dtype need, unless that has been done. Raises cpp.Absent."""
     if dtype in _registered:
         return
     with _registering:
@@ -72,12 +72,12 @@ def loaded() -> bool:
 
 
 def _register(dtype: str) -> None:
-    own, kernel = Path(__file__).with_name("xla.cc"), native.kernel(dtype)
-    folders = (jax.ffi.include_dir(), str(Path(native.__file__).parent))
-    wanted = native.target(dtype, ("-O1", *(f"-I{folder}" for folder in folders)))
+    own, kernel = Path(__file__).with_name("xla.cc"), cpp.kernel(dtype)
+    folders = (jax.ffi.include_dir(), str(Path(cpp.__file__).parent))
+    wanted = cpp.target(dtype, ("-O1", *(f"-I{folder}" for folder in folders)))
     headers = (*wanted.headers, *sorted(Path(folders[0], "xla/ffi/api").glob("*.h")))
     wanted = wanted._replace(name=f"alignment-xla-{dtype}", sources=(own,), headers=headers)
-    library = native.load(wanted, {"use_kernels": [ctypes.c_void_p] * 3})
+    library = cpp.load(wanted, {"use_kernels": [ctypes.c_void_p] * 3})
     library.use_kernels(*(ctypes.cast(function, ctypes.c_void_p) for function in kernel[1:]))
     for name in ("score", "gradients", "tangents"):
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
@@ -96,5 +96,5 @@ def _prepared(name: str, similarity: Array) -> tuple[str, jax.ShapeDtypeStruct, 
     return _target(name, dtype), matrix, jax.ShapeDtypeStruct(similarity.shape[:-2], similarity.dtype)
 
 
-def _numbers(call: native.Call) -> dict[str, np.int32]:
+def _numbers(call: cpp.Call) -> dict[str, np.int32]:
     return {"kind": np.int32(call.kind), "options": np.int32(call.options)}

@@ -10,8 +10,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from shared.cuda.kernels import KERNELS
-from shared.cuda.programs import Kernel
+from shared.kernels.triton.kernels import KERNELS
+from shared.kernels.triton.programs import Kernel
 
 REALS = {"float32": "*fp32", "float64": "*fp64"}
 INTEGERS = {"int32": "*i32", "int64": "*i64"}

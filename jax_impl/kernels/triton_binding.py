@@ -1,8 +1,8 @@
 """The CUDA kernels as calls of XLA: score, gradients and tangents, without derivatives. vmap adds batch axes.
 
-The same arrays as `jax_impl.kernels.calls` takes and gives. XLA hands its buffers and its stream to a few lines of C++,
-which launch the machine code that Triton has made, the same as PyTorch runs. A call says which kernels it wants; what
-a GPU needs of them is compiled when it runs them first. So a call can be lowered, and exported, on any machine.
+It takes and returns the same arrays as `cpp_binding`. XLA hands its buffers and its stream to a few lines of C++, which
+launch the machine code that Triton has generated, the same that PyTorch runs. A call names its kernels; they are
+compiled for a GPU when they first run there. So a call can be lowered, and exported, on any machine.
 """
 
 import ctypes
@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_impl.batches import of_any_batch
-from shared import native
-from shared.cuda.programs import (
+from jax_impl.vmap_batching import of_any_batch
+from shared.kernels import cpp
+from shared.kernels.triton.programs import (
     EXPONENTIALS_IN_A_ROUND,
     Kernel,
     Layout,
@@ -36,7 +36,7 @@ from shared.cuda.programs import (
 Array = jax.Array
 Arrays = tuple[Array, ...]
 
-MACHINE_CODE = "shared.cuda.machine_code"  # imported where a GPU is used: it imports Triton
+MACHINE_CODE = "shared.kernels.triton.machine_code"  # imported where a GPU is used: it imports Triton
 TARGET = "jax_torch_alignment_launch"
 # instead of the layout that suits a shape, for tests
 forced_layout: Layout | None = None
@@ -47,14 +47,14 @@ _registering = threading.Lock()
 _kept: list[Any] = []  # what C++ points to: functions, and the machine code in use
 
 
-def score(call: native.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
+def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
     """Scores (*batch)."""
     (scores,) = of_any_batch(functools.partial(_score, call), None)(similarity, lengths, *parameters)
     return scores
 
 
 def gradients(
-    call: native.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
+    call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
     """Scores, and their derivatives for similarity and each parameter; 0 for the temperature unless d_temperature."""
     function = of_any_batch(functools.partial(_gradients, call, d_temperature), None)
@@ -63,7 +63,7 @@ def gradients(
 
 
 def tangents(
-    call: native.Call,
+    call: cpp.Call,
     similarity: Array,
     lengths: Array,
     parameters: Arrays,
@@ -82,18 +82,18 @@ def exponentials(values: Array, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND
     return _run(program, {"values": values})["results"]
 
 
-def _score(call: native.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
+def _score(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     program = score_program(call, *_described(similarity), layout=_layout(similarity))
     return (_run(program, _given(similarity, lengths, parameters))["scores"],)
 
 
-def _gradients(call: native.Call, d_temperature: bool, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
+def _gradients(call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     layout = _layout(similarity)
     program = gradients_program(call, *_described(similarity), layout=layout, with_values=d_temperature)
     return _results(_run(program, _given(similarity, lengths, parameters)))
 
 
-def _tangents(call: native.Call, similarity: Array, lengths: Array, t_similarity: Array, *both: Array) -> Arrays:
+def _tangents(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: Array, *both: Array) -> Arrays:
     count = values_of(call.kind)
     given = _given(similarity, lengths, both[:count])
     given |= {"t_similarity": t_similarity, "t_values": jnp.stack(both[count:], axis=-1)}
@@ -166,7 +166,7 @@ _Interpret = ctypes.CFUNCTYPE(
 
 
 def register() -> None:
-    """Compile and load what launches kernels, unless that has been done. Raises native.Absent."""
+    """Compile and load what launches kernels, unless that has been done. Raises cpp.Absent."""
     with _registering:
         if not _kept:
             _register()
@@ -175,8 +175,8 @@ def register() -> None:
 def _register() -> None:
     own, include = Path(__file__).with_name("launch.cc"), jax.ffi.include_dir()
     headers = (own.with_name("driver.h"), *sorted(Path(include, "xla/ffi/api").glob("*.h")))
-    wanted = native.Target("alignment-launch", (own,), headers, ("-O1", f"-I{include}", "-ldl"))
-    library = native.load(wanted, {"use_functions": (_Find, _Interpret)})
+    wanted = cpp.Target("alignment-launch", (own,), headers, ("-O1", f"-I{include}", "-ldl"))
+    library = cpp.load(wanted, {"use_functions": (_Find, _Interpret)})
     functions = _Find(_find), _interpreter(interpreter) if interpreter else _Interpret()
     library.use_functions(*functions)
     jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.xla_launch_on_gpu), platform="CUDA")
@@ -196,7 +196,11 @@ def forget_compiled() -> None:
 def _find(kernel: bytes, capability: int, found: Any) -> int:
     """Called by C++, for each kernel and GPU once."""
     try:
-        from shared.cuda.machine_code import machine_code, parameter_bytes, requirements  # here: it imports Triton
+        from shared.kernels.triton.machine_code import (  # here: it imports Triton
+            machine_code,
+            parameter_bytes,
+            requirements,
+        )
 
         compiled = machine_code(kernel_of(kernel), capability)
         texts = compiled.asm["cubin"], compiled.metadata.name.encode(), parameter_bytes(compiled)

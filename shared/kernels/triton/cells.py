@@ -12,7 +12,7 @@ Source of the recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
 import triton
 import triton.language as tl
 
-# the numbers of shared.native's calls
+# the numbers of shared.kernels.cpp's calls
 LOCAL_ANY = tl.constexpr(0)
 LOCAL_MATCH = tl.constexpr(1)
 AFFINE = tl.constexpr(2)

@@ -3,8 +3,8 @@
    A value is kept as odds, exp(value / T): a smooth maximum is then a sum, an addition a product. Adding an alignment
    is adding a table. Source of the recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
 
-#ifndef KINDS_H
-#define KINDS_H
+#ifndef RECURRENCES_H
+#define RECURRENCES_H
 
 namespace alignment {
 

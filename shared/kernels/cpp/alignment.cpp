@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "pages.h"
+#include "huge_pages.h"
 #include "solve.h"
 #include "threads.h"
 

@@ -3,11 +3,11 @@
 import triton
 import triton.language as tl
 
-from shared.cuda.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 LN_2 = tl.constexpr(0.6931471805599453)
-# the limits of shared/numerics.py, and those of the native kernels
+# the limits of shared/tolerances.py, and those of the native kernels
 LOWEST = tl.constexpr(-1e20)
 LARGEST_GAP = tl.constexpr(1e18)
 COLDEST = tl.constexpr(1e-15)

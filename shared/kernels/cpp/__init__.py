@@ -8,8 +8,8 @@ Importing this compiles nothing. Two environment variables:
 and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
 """
 
-from shared.native.build import Absent, Target, cache_folder, compiled, keeps
-from shared.native.library import (
+from shared.kernels.cpp.build import Absent, Target, cache_folder, compiled, keeps
+from shared.kernels.cpp.library import (
     BAD_LENGTHS,
     CHECK_LENGTHS,
     OUT_OF_MEMORY,

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from shared.cuda.cells import (
+from shared.kernels.triton.cells import (
     AFFINE,
     FREE_GAP,
     GLOBAL,
@@ -17,8 +17,8 @@ from shared.cuda.cells import (
     smooth_maximum,
     summed,
 )
-from shared.cuda.pairs import LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
-from shared.cuda.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
+from shared.kernels.triton.pairs import LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
 
 # One machine code for all shapes and addresses, and the same in both frameworks: nothing is gained by knowing more of
 # them, because a lane's row begins anywhere.

@@ -16,7 +16,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import SIMILARITY, Choice, Recurrence
-from shared.numerics import LOWEST
+from shared.tolerances import LOWEST
 
 LOG2_E = math.log2(math.e)
 # of x, x^2, ...: 2^x for |x| <= 1/2 with a relative error up to 2e-9, fitted by least squares with weights

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "sweep.h"
-#include "tasks.h"
+#include "batching.h"
 
 namespace alignment {
 
@@ -28,7 +28,7 @@ struct Parameters {
 
 constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
 
-// Gaps and temperatures are clamped to the limits of shared/numerics.py; what is not valid stays so.
+// Gaps and temperatures are clamped to the limits of shared/tolerances.py; what is not valid stays so.
 inline double clamped(double gap) { return gap < LOWEST ? LOWEST : gap > LARGEST_GAP ? LARGEST_GAP : gap; }
 
 inline double clamped_temperature(double t) {

@@ -1,7 +1,7 @@
 /* How a batch is divided: which pairs share a vector, which are alone, and what is begun first. */
 
-#ifndef TASKS_H
-#define TASKS_H
+#ifndef BATCHING_H
+#define BATCHING_H
 
 #include <algorithm>
 #include <cstdint>

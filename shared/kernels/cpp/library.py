@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from shared.native.build import Absent, Target, compiled, forget, why_no_compiler
+from shared.kernels.cpp.build import Absent, Target, compiled, forget, why_no_compiler
 
 FOLDER = Path(__file__).parent
 SOURCES = (FOLDER / "alignment.cpp",)
