@@ -56,8 +56,8 @@ def smith_waterman(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
-        Differentiable twice for similarity, and for gap and temperature when an array; a third time by the
-        variants that are loops or scans.
+        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        time by the variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -104,8 +104,8 @@ def smith_waterman_affine(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
-        Differentiable twice for similarity, and for the gaps and temperature when an array; a third time by the
-        variants that are loops or scans.
+        Differentiable twice with respect to similarity, and to the gaps and temperature where they are arrays; a
+        third time by the variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -142,8 +142,8 @@ def free_gap(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 for a pair without rows or columns.
-        Differentiable twice for similarity, and for temperature when an array; a third time by the variants that are
-        loops or scans.
+        Differentiable twice with respect to similarity, and to temperature where it is an array; a third time by the
+        variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -178,8 +178,8 @@ def needleman_wunsch(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; gap times the other length where one is 0.
-        Differentiable twice for similarity, and for gap and temperature when an array; a third time by the
-        variants that are loops or scans.
+        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        time by the variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another

@@ -1,4 +1,4 @@
-"""From a public function's arguments to a variant, in JAX: the choice of the variant, the checks, the call."""
+"""Dispatch from a public function to a variant, in JAX: the choice of the variant, the checks, the call."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Linear functions whose transposition is given by hand, and which every transform of JAX passes through.
+"""Linear functions with a custom transpose rule, which support every transform of JAX.
 
-jax.custom_derivatives.linear_call is this without vmap; jax.custom_vjp refuses forward mode.
+jax.custom_derivatives.linear_call does the same without vmap; jax.custom_vjp does not support forward mode.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,10 +19,10 @@ Arrays = Sequence[jax.Array]
 
 @dataclass(frozen=True)
 class Linear:
-    """forward(fixed, arguments) -> results, linear in the arguments; backward(fixed, cotangents) is its transposition.
+    """forward(fixed, arguments) -> results, linear in the arguments; backward(fixed, cotangents) is its transpose.
 
-    Hashable, so that JAX knows it again: give functions of modules, or partials of them with hashable arguments.
-    What is differentiated further is what backward does, so it may be made of Linear itself.
+    Hashable, so that JAX finds what it has traced: pass functions of modules, or partials of them with hashable
+    arguments. A further derivative differentiates `backward`, so that may itself be a Linear.
     """
 
     forward: Callable[[Arrays, Arrays], Arrays]
@@ -36,7 +36,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class _Mapped:
-    """A function for every entry along an axis: `dims` of the fixed arrays, 0 of all others."""
+    """A function mapped over an axis: `dims` of the fixed arrays, 0 of all others."""
 
     function: Callable[[Arrays, Arrays], Arrays]
     dims: tuple[int | None, ...]
@@ -57,17 +57,17 @@ def _shapes(*avals: Any, linear: Linear, count: int) -> list[Any]:
 
 
 def _push(primals: Any, tangents: Any, *, linear: Linear, count: int) -> tuple[Any, Any]:
-    # integers have tangents of a dtype of their own, which say nothing
+    # the tangents of integers have a dtype of their own and carry no information
     if any(type(tangent) is not ad.Zero and tangent.dtype != jax.dtypes.float0 for tangent in tangents[:count]):
         raise CannotDifferentiate(linear.text)
     fixed, results = primals[:count], _linear.bind(*primals, linear=linear, count=count)
-    given = [ad.instantiate_zeros(tangent) for tangent in tangents[count:]]
-    return results, _linear.bind(*fixed, *given, linear=linear, count=count)
+    instantiated = [ad.instantiate_zeros(tangent) for tangent in tangents[count:]]
+    return results, _linear.bind(*fixed, *instantiated, linear=linear, count=count)
 
 
 def _pull(cotangents: Any, *arrays: Any, linear: Linear, count: int) -> list[Any]:
-    given = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
-    return [None] * count + list(linear.backward(arrays[:count], given))
+    instantiated = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+    return [None] * count + list(linear.backward(arrays[:count], instantiated))
 
 
 def _map(arrays: Any, dims: Any, *, linear: Linear, count: int) -> tuple[Any, Any]:

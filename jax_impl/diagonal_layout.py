@@ -1,8 +1,8 @@
-"""How a batch is walked by the wavefront: anti-diagonal after anti-diagonal, all pairs abreast.
+"""How the wavefront stores a batch: by anti-diagonal, batch innermost.
 
 D = rows + cols - 1 anti-diagonals have P = min(rows, cols) positions, which are indices along the shorter side; an
 anti-diagonal is one axis (P * batch), the batch innermost, for which the compiler makes better loops than for two.
-Tables are (2 + D + 2, (1 + P + 1) * batch): what is around is the border. The neighbour at the same position keeps its
+Tables are (2 + D + 2, (1 + P + 1) * batch): the margin is the border. The neighbour at the same position keeps its
 place; the two others stand one position before, whatever the anti-diagonal.
 """
 
@@ -23,20 +23,20 @@ LOG2_E = math.log2(math.e)
 _POWERS = (0.693147203, 0.240226479, 0.055503324, 0.00961843628, 0.00133988956, 0.000153536758)
 
 
-class Walk:
-    """A batch on its way. d is everywhere an anti-diagonal, giving (P * batch), or None for all, (D, P * batch)."""
+class DiagonalBatch:
+    """A batch by anti-diagonals. d is always one of them, giving (P * batch), or None: all, giving (D, P * batch)."""
 
     def __init__(self, recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> None:
         self.recurrence = recurrence
         self.temperature = parameters["temperature"]
         self.names = recurrence.parameters
-        self.batch, self.rows, self.cols = s.shape
+        self.pairs, self.rows, self.cols = s.shape
         self.diagonals, self.positions = self.rows + self.cols - 1, min(self.rows, self.cols)
-        self.turned = self.cols < self.rows  # positions are columns: they are the shorter side
+        self.transposed = self.cols < self.rows  # positions are columns, where they are the shorter side
         self.neighbours = {
             "diagonal": (2, 1),
-            "left": (1, int(self.turned)),
-            "up": (1, int(not self.turned)),
+            "left": (1, int(self.transposed)),
+            "up": (1, int(not self.transposed)),
             "cell": (0, 0),
         }
         self.parameters = parameters
@@ -47,10 +47,10 @@ class Walk:
         self.terms = {SIMILARITY: self.s, **self.scaled}
         self.lengths = lengths.T  # (2, batch)
         self._sizes = jnp.stack([self.tiled(lengths[:, 0]), self.tiled(lengths[:, 1])])
-        self.position = jnp.arange(self.positions * self.batch, dtype=lengths.dtype) // self.batch
-        along, across = (self._sizes[1], self._sizes[0]) if self.turned else (self._sizes[0], self._sizes[1])
+        self.position = jnp.arange(self.positions * self.pairs, dtype=lengths.dtype) // self.pairs
+        along, across = (self._sizes[1], self._sizes[0]) if self.transposed else (self._sizes[0], self._sizes[1])
         self.limit = jnp.where(self.position < along, across, 0)
-        self.walked = jnp.max(lengths.sum(1)) - 1  # behind it no cell is inside lengths
+        self.used_diagonals = jnp.max(lengths.sum(1)) - 1  # after these no cell is inside lengths
 
     def tiled(self, values: Array) -> Array:
         """One value of each pair, (batch) -> (P * batch)."""
@@ -58,65 +58,65 @@ class Walk:
 
     def total(self, values: Array) -> Array:
         """(P * batch) -> (batch)."""
-        return values.reshape(self.positions, self.batch).sum(0)
+        return values.reshape(self.positions, self.pairs).sum(0)
 
     def skew(self, s: Array) -> Array:
-        """(batch, rows, cols) -> a table: padded to one more than its diagonals, cut without, each row starts later."""
-        s = _pin(jnp.transpose(s, (2, 1, 0) if self.turned else (1, 2, 0)))
+        """(batch, rows, cols) -> a table. Rows padded by one element too many, and reshaped without it, are skewed."""
+        s = _pin(jnp.transpose(s, (2, 1, 0) if self.transposed else (1, 2, 0)))
         height, width = self.positions + 2, self.diagonals + 4
         padded = jnp.pad(s, ((1, 1), (1, width - s.shape[1]), (0, 0)))
-        flat = padded.reshape(height * (width + 1), self.batch)[: height * width]
-        table = _pin(jnp.swapaxes(flat.reshape(height, width, self.batch), 0, 1))
-        return _pin(table.reshape(width, height * self.batch))
+        flat = padded.reshape(height * (width + 1), self.pairs)[: height * width]
+        table = _pin(jnp.swapaxes(flat.reshape(height, width, self.pairs), 0, 1))
+        return _pin(table.reshape(width, height * self.pairs))
 
     def unskew(self, cells: Array) -> Array:
-        """(D, P * batch) -> (batch, rows, cols), position after position: the compiler makes a slow loop of it all."""
-        longer, axes = max(self.rows, self.cols), (2, 0, 1) if self.turned else (2, 1, 0)
-        cells = _pin(_pin(cells).reshape(self.diagonals, self.positions, self.batch))
+        """(D, P * batch) -> (batch, rows, cols), one position at a time: all at once becomes a slow loop in XLA."""
+        longer, axes = max(self.rows, self.cols), (2, 0, 1) if self.transposed else (2, 1, 0)
+        cells = _pin(_pin(cells).reshape(self.diagonals, self.positions, self.pairs))
 
         def write(p: Array, s: Array) -> Array:
-            line = jax.lax.dynamic_slice(cells, (p, p, jnp.zeros_like(p)), (longer, 1, self.batch))
-            begin = (0, 0, p) if self.turned else (0, p, 0)
+            line = jax.lax.dynamic_slice(cells, (p, p, jnp.zeros_like(p)), (longer, 1, self.pairs))
+            begin = (0, 0, p) if self.transposed else (0, p, 0)
             return jax.lax.dynamic_update_slice(s, jnp.transpose(line, axes), begin)
 
-        s = jnp.zeros((self.batch, self.rows, self.cols), cells.dtype)
+        s = jnp.zeros((self.pairs, self.rows, self.cols), cells.dtype)
         return _pin(jax.lax.fori_loop(0, self.positions, write, _pin(s)))
 
     def across(self, d: Any) -> Array:
         return (jnp.arange(self.diagonals, dtype=self.position.dtype)[:, None] if d is None else d) - self.position
 
     def inside(self, d: Any) -> Array:
-        """Which places are cells inside lengths."""
+        """Mask of the cells inside lengths."""
         across = self.across(d)
         return (across >= 0) & (across < self.limit)
 
     def may_end(self, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
-        """Where an alignment may end, of cells `at` so many anti-diagonals and positions before those of d."""
+        """Mask of the cells, `at` (anti-diagonals, positions) before those of d, where an alignment may end."""
         position = self.position - at[1]
         across = self.across(d) - at[0] + at[1]
-        i, j = (across, position) if self.turned else (position, across)
+        i, j = (across, position) if self.transposed else (position, across)
         return (i >= 0) & (j >= 0) & self.recurrence.may_end(i, j, self._sizes)
 
     def read(self, table: Array, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
-        """What a table holds `at` so many anti-diagonals and positions before the cells."""
-        row, begin = 2 - at[0], (1 - at[1]) * self.batch
-        size = self.positions * self.batch
+        """The part of a table that is `at` (anti-diagonals, positions) before the cells."""
+        row, begin = 2 - at[0], (1 - at[1]) * self.pairs
+        size = self.positions * self.pairs
         if d is None:
             return jax.lax.slice(table, (row, begin), (row + self.diagonals, begin + size))
         return jax.lax.dynamic_slice(table, (row + d, jnp.array(begin, d.dtype)), (1, size))[0]
 
     def border(self, function: Callable[..., Any], parameters: Any) -> list[Any]:
-        """Tables filled with what lies outside the matrix."""
+        """Tables filled with the values outside the matrix."""
         d = jnp.arange(-2, self.diagonals + 2)[:, None]
         wide = {
-            name: v if isinstance(v, float) else jnp.tile(v[: self.batch], self.positions + 2)
+            name: v if isinstance(v, float) else jnp.tile(v[: self.pairs], self.positions + 2)
             for name, v in parameters.items()
         }
         shape = self.s.shape
         return [jnp.broadcast_to(jnp.asarray(value, self.s.dtype), shape) for value in function(wide, d)]
 
     def choice(self, choice: Choice, tables: Any, terms: Any, d: Any, at: tuple[int, int] = (0, 0)) -> Any:
-        """The worth of one choice. Linear, so it maps tangents too."""
+        """The value of one choice. Linear, so it maps tangents too."""
         parts = [self.read(terms[n], d, at) if n == SIMILARITY else terms[n] for n in choice.terms]
         if choice.neighbour:
             back, shift = self.neighbours[choice.neighbour]
@@ -124,12 +124,12 @@ class Walk:
         return sum(parts[1:], parts[0])
 
     def offset(self, choice: Choice) -> tuple[int, int]:
-        """Where, as seen from the cell that a choice reads, the choosing cell stands."""
+        """The offset from the cell that a choice reads to the cell that chooses."""
         back, shift = self.neighbours[choice.neighbour or "cell"]
         return -back, -shift
 
     def count(self, choice: Choice, name: str, d: Any) -> Any:
-        """How often a term counts in a choice in the cells: of its own, and in what it reads of the border."""
+        """How often a term is added in a choice: by the choice itself, and within the border value that it reads."""
         own = float(name in choice.terms)
         if name == SIMILARITY or not choice.neighbour:
             return own
@@ -143,52 +143,52 @@ class Walk:
         return own + jnp.where(outside, border, 0.0).astype(self.s.dtype)
 
     def row(self, cells: Array, d: Array) -> Array:
-        """That of d of an array (D, P * batch)."""
+        """Row d of an array (D, P * batch)."""
         return jax.lax.dynamic_index_in_dim(cells, d, keepdims=False)
 
     def table(self, cells: Array) -> Array:
         """(D, P * batch) as a table whose border is 0."""
-        return _pin(jnp.pad(cells, ((2, 2), (self.batch, self.batch))))
+        return _pin(jnp.pad(cells, ((2, 2), (self.pairs, self.pairs))))
 
     def forward(self, step: Callable[[int, Any, Any], Array], tables: Sequence[Array]) -> list[Array]:
-        """Tables written by anti-diagonal after anti-diagonal: step(k, d, tables) gives that of d in table k.
+        """The tables, written one anti-diagonal at a time: step(k, d, tables) returns row d of table k.
 
-        A step reads no cell of d itself in any table: some are already new there.
+        A step must not read row d of any table: some are already overwritten there.
         """
         return self._loop(lambda number: number, range(len(tables)), step, tables)
 
     def backward(self, step: Callable[[int, Any, Any], Array], tables: Sequence[Array]) -> list[Array]:
-        return self._loop(lambda number: self.walked - 1 - number, range(len(tables))[::-1], step, tables)
+        return self._loop(lambda number: self.used_diagonals - 1 - number, range(len(tables))[::-1], step, tables)
 
     def _loop(self, diagonal: Callable, order: Sequence[int], step: Callable, tables: Sequence[Array]) -> list[Array]:
-        """One table is written after the other, and what follows reads the new ones: so XLA:CPU works in place.
+        """Tables are written in turn, and each step reads those already updated: so XLA:CPU works in place.
 
-        It copies a whole table in every step unless all that reads the old one must come before the write. Here each
-        row reads the table that was written just before: a state chooses, among others, from the state with the number
-        below. The order is that of the numbers forward, and backward, where a state is read by its choosers, reversed.
+        It copies a whole table in every step unless every read of the old table must precede the write. Here each row
+        reads the table that was written just before: a state chooses, among others, from the state numbered one lower.
+        So the order is ascending forward, and descending backward, where a state is read by its choosers.
         """
 
         def write(number: Array, tables: list[Array]) -> list[Array]:
             d, tables = diagonal(number), list(tables)
-            begin = (d + 2, jnp.array(self.batch, d.dtype))
+            begin = (d + 2, jnp.array(self.pairs, d.dtype))
             for k in order:
                 tables[k] = jax.lax.dynamic_update_slice(tables[k], step(k, d, tables)[None], begin)
             return tables
 
-        zero = jnp.zeros_like(self.walked)
-        return [_pin(t) for t in jax.lax.fori_loop(zero, self.walked, write, [_pin(t) for t in tables])]
+        zero = jnp.zeros_like(self.used_diagonals)
+        return [_pin(t) for t in jax.lax.fori_loop(zero, self.used_diagonals, write, [_pin(t) for t in tables])]
 
     def collect(self, merge: Callable[[Array, Any], Array], first: Array) -> Array:
-        """(P * batch): merge(collected, d), over all anti-diagonals. A fused reduction would not be vectorised."""
-        zero = jnp.zeros_like(self.walked)
-        return jax.lax.fori_loop(zero, self.walked, lambda d, collected: merge(collected, d), first)
+        """(P * batch), folded over all anti-diagonals by merge(collected, d): a fused reduction is not vectorized."""
+        zero = jnp.zeros_like(self.used_diagonals)
+        return jax.lax.fori_loop(zero, self.used_diagonals, lambda d, collected: merge(collected, d), first)
 
 
 def exp(x: Array) -> Array:
-    """e^x for x <= 0; what is above counts as 0."""
+    """e^x for x <= 0; a positive x counts as 0."""
     if x.dtype != jnp.float32:
         return jnp.exp(jnp.minimum(x, 0.0))
-    # cheaper than the compiler's, which must do for all x: at -127 the bits of the exponent are 0, and so is the result
+    # cheaper than XLA's, which has to cover all x: at -127 the exponent's bits are 0, and so is the result
     x = jnp.clip(x * LOG2_E, -127.0, 0.0)
     whole = jnp.round(x)
     part, power = x - whole, jnp.full_like(x, _POWERS[-1])
@@ -213,5 +213,5 @@ def _merged(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Arra
 
 
 def _pin(x: Array) -> Array:
-    """The batch innermost in memory too: XLA:CPU would otherwise take the layout of what the caller gave."""
+    """Keep the batch innermost in memory too: XLA:CPU would otherwise take the layout of the caller's array."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))

@@ -1,4 +1,4 @@
-"""The expected alignment, and the derivative of a loss on it."""
+"""The expected alignment, and the gradient of a loss on it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ Array = jax.Array
 
 
 def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = None, **parameters: Any) -> Array:
-    """Derivative of each pair's score for its similarity: the probability of each match, the expected alignment.
+    """Gradient of each pair's score with respect to its similarity: the match probabilities, the expected alignment.
 
     Args:
         function: a public function of this package, or anything with its signature, a jitted one included.
@@ -21,7 +21,7 @@ def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = No
 
     Returns:
         An array of similarity's shape and dtype; for the alignments between 0 and 1, and at most 1 per row and
-        column. It can be differentiated again, for every differentiable argument.
+        column. It can be differentiated again, with respect to every differentiable argument.
 
     Raises:
         TypeError, ValueError: as the function; similarity is not as described.
@@ -39,15 +39,15 @@ def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = No
 def hessian_vector_product(
     function: Callable[..., Array], similarity: Any, vector: Any, lengths: Any = None, **parameters: Any
 ) -> Array:
-    """Derivative of sum(vector * marginals) for the similarity: each pair's second derivative, times the vector.
+    """Gradient of sum(vector * marginals) with respect to the similarity: each pair's Hessian times the vector.
 
-    It is what a loss on the marginals sends back, without the marginals themselves.
+    This is the gradient of a loss on the marginals, without the marginals themselves.
 
     Args:
         function: a public function of this package, or anything with its signature, if it can be differentiated
             twice.
-        vector: of similarity's shape, the slope of the loss at the marginals. What stands outside lengths has no
-            influence.
+        vector: of similarity's shape, the gradient of the loss with respect to the marginals. Nothing outside
+            lengths has any influence.
         similarity, lengths, parameters: as for that function.
 
     Returns:

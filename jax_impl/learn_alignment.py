@@ -37,8 +37,8 @@ def learn(
 
     Args:
         first, second: sequences as numbers of letters from 0 to 19, (pairs, rows) and (pairs, cols).
-        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
-            What lies outside lengths has no influence.
+        truth: 1 where two letters match, else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
+            Nothing outside lengths has any influence.
         lengths: of each pair, (pairs, 2).
         steps, learning_rate: of the descent.
         temperature, variant: of smith_waterman.
@@ -84,13 +84,13 @@ _compiled_step = jax.jit(_step, static_argnums=7)
 
 
 def abilities(device: str) -> Abilities:
-    """What the benchmark may ask for."""
+    """Which variants the benchmark may ask for."""
     absent = absent_on(device)
     return Abilities(fastest_variant(absent), absent)
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., jax.Array]:
-    """What the benchmark times: everything that `learn` gives, as one vector."""
+    """The function that the benchmark times: all results of `learn`, as one vector."""
 
     def call(*arrays: Any, **parameters: Any) -> jax.Array:
         learned = learn(*arrays, variant=variant, compiled=compiled, **options, **parameters)

@@ -13,12 +13,12 @@ from shared.tolerances import LOWEST
 
 
 def batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:
-    """(rows, cols, *batch) and (2, *batch): a per-pair parameter then broadcasts by itself."""
+    """(rows, cols, *batch) and (2, *batch): a parameter per pair then broadcasts."""
     return jnp.moveaxis(s, (-2, -1), (0, 1)), jnp.moveaxis(lengths, -1, 0)
 
 
 def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
-    """The rotated matrix (diagonals, positions, *batch); of each of its places i, j and whether it is in the matrix."""
+    """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
     rows, cols = s.shape[:2]
     i, j = jnp.indices((rows, cols))
     diagonals, positions = rows + cols - 1, (rows + cols + 1) // 2
@@ -31,7 +31,7 @@ def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
 
 
 def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Array) -> tuple[States, States]:
-    """The states of the two anti-diagonals before the first, which lie outside."""
+    """The states of the two anti-diagonals before the first, which lie outside the matrix."""
     before, last = (
         tuple(jnp.full(rotated.shape[1:], value, rotated.dtype) for value in recurrence.border(parameters, d))
         for d in (-2, -1)
@@ -40,12 +40,12 @@ def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Arra
 
 
 def bordered(states: States, inside: Array, border: tuple) -> States:
-    """Places of the anti-diagonal that lie outside the matrix hold the border's states."""
+    """The states with those of the border where the anti-diagonal lies outside the matrix."""
     return tuple(jnp.where(inside, state, value) for state, value in zip(states, border, strict=True))
 
 
 def left_keeps(last: States, border: tuple) -> tuple[States, States]:
-    """Odd parity: the left neighbours keep their position, the upper ones stand one position on."""
+    """Odd parity: the left neighbours keep their position, the upper ones are one position further."""
     upper = [
         jnp.concatenate([state[1:], jnp.full_like(state[:1], value)]) for state, value in zip(last, border, strict=True)
     ]
@@ -53,7 +53,7 @@ def left_keeps(last: States, border: tuple) -> tuple[States, States]:
 
 
 def up_keeps(last: States, border: tuple) -> tuple[States, States]:
-    """Even parity: the upper neighbours keep their position, the left ones stand one position back."""
+    """Even parity: the upper neighbours keep their position, the left ones are one position back."""
     left = [
         jnp.concatenate([jnp.full_like(state[:1], value), state[:-1]])
         for state, value in zip(last, border, strict=True)

@@ -12,7 +12,7 @@ A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with
 batch, as a last axis of every array. Cells outside lengths never feed a cell inside, so lengths only decide where
 an alignment may end.
 
-How an anti-diagonal is stored, and how its neighbours are found, is told in rotation.py. The first two rungs of
+rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two rungs of
 smith_waterman are written out in plain_loops.py.
 """
 
@@ -30,7 +30,7 @@ from shared.alignments import Recurrence
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
-    """The recurrence as written: every cell in turn, put into the table by functional update."""
+    """The recurrence as written: cell by cell, each written into the table by functional update."""
     s, lengths = batch_last(s, lengths)
     rows, cols, *batch = s.shape
     tables = tuple(jnp.full((rows + 1, cols + 1, *batch), 0.0, s.dtype) for _ in recurrence.states)
@@ -50,7 +50,7 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths:
 
 
 def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
-    """One Python step per anti-diagonal; the shift's direction is known when the loop is written out."""
+    """One Python step per anti-diagonal; the direction of the shift is known when the loop is unrolled."""
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
     before, last = initial_states(recurrence, parameters, rotated)
@@ -74,7 +74,7 @@ def scan_cond(recurrence: Recurrence, parameters: Parameters, s: Array, lengths:
 
 
 def scan_select(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
-    """Both shifts are computed and mixed with weights 0 and 1: no control flow inside the step."""
+    """Both shifts are computed and blended with weights 0 and 1: no control flow inside the step."""
 
     def pick(parity: Array, last: States, border: tuple) -> tuple[States, States]:
         odd = parity.astype(s.dtype)

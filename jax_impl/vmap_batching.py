@@ -1,4 +1,4 @@
-"""Functions of one batch, for a single pair, for what jax.vmap adds, and for batches too large for a CPU's cache."""
+"""Batching rules: a function of one batch for single pairs, under jax.vmap, and in chunks that fit a CPU's cache."""
 
 import functools
 from collections.abc import Callable
@@ -9,16 +9,16 @@ import jax.numpy as jnp
 from jax_impl.recurrences import Array
 
 Arrays = tuple[Array, ...]
-# on a CPU, of one array of numbers for every cell of the pairs that are walked together, 20 of 100 x 150 in float32
+# on a CPU, of one array of numbers for every cell of the pairs that are computed together, 20 of 100 x 150 in float32
 TABLE_BYTES = 2**21
 
 
 def of_any_batch(function: Callable[..., Arrays], table_bytes: int | None = TABLE_BYTES) -> Callable[..., Arrays]:
     """A function of arrays with one batch axis, the first of them (batch, rows, cols), for none, one, or more by vmap.
 
-    table_bytes: what its tables may take on a CPU; None: the batch always stays whole.
+    table_bytes: how large its tables may become on a CPU; None: the batch is never split.
 
-    What vmap adds goes into the batch, where it costs least; a loop whose length it maps would copy its tables.
+    vmap's axes are merged into the batch, where they cost least; mapping a loop over its length would copy its tables.
     """
 
     @jax.custom_batching.custom_vmap
@@ -56,9 +56,9 @@ def _of_nothing(function: Callable[..., Arrays], *arrays: Array) -> Arrays:
 
 
 def _in_chunks(function: Callable[..., Arrays], table_bytes: int, *arrays: Array) -> Arrays:
-    """The function of some pairs at a time, whose tables stay in the cache, and in memory that is used again.
+    """The function applied to some pairs at a time, whose tables stay in the cache, and in memory that is reused.
 
-    Large arrays are new memory in every call, and the first write to each of its pages costs more than the passes.
+    Large arrays are newly allocated in every call, and the first write to each page costs more than the passes.
     """
     batch, rows, cols = arrays[0].shape
     of_pair = (rows + cols) * min(rows, cols) * arrays[0].dtype.itemsize
@@ -66,7 +66,7 @@ def _in_chunks(function: Callable[..., Arrays], table_bytes: int, *arrays: Array
     size = -(-batch // chunks)
     if chunks == 1:
         return function(*arrays)
-    missing = chunks * size - batch  # the last pair stands in for what is not there
+    missing = chunks * size - batch  # padded with copies of the last pair
     padded = (
         [jnp.concatenate([a, jnp.broadcast_to(a[-1], (missing, *a.shape[1:]))]) for a in arrays] if missing else arrays
     )

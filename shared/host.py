@@ -1,11 +1,11 @@
-"""What this machine has left."""
+"""Free memory of this machine."""
 
 import math
 from pathlib import Path
 
 
 def available_bytes() -> float:
-    """Memory that the system can give without taking it from others; no limit where it does not tell."""
+    """Bytes of memory available without swapping; infinite where the system does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

@@ -1,6 +1,6 @@
-"""The one table of numbers that describe floating-point behaviour: the lowest value and the tolerances.
+"""The limits and tolerances of the floating-point results, for the implementations, the tests and the parity gate.
 
-Tests and the benchmark's parity gate read the same table, so a gate cannot be looser than the tests.
+Tests and the gate read the same table, so the gate cannot be looser than the tests.
 """
 
 from typing import NamedTuple
@@ -15,12 +15,12 @@ LOWEST = -1e20
 # A gap larger than this is an error: added to LOWEST it must stay far below everything an alignment can be worth.
 LARGEST_GAP = 1e18
 
-# The temperatures between which results are promised. Beyond, similarities of usual size divided by the temperature
-# would leave the range of the recurrences; long before, scores are the exact alignment's, or those of pure chance. The
-# native kernels have these limits in solve.h.
+# The range of temperatures for which results are promised. Beyond it, typical similarities divided by the temperature
+# leave the range of the recurrences; long before, scores are those of the exact alignment, or of pure chance. The C++
+# kernels have these limits in solve.h.
 TEMPERATURES = 1e-15, 1e15
 
-# Of the reference's central differences for second derivatives, in units of the temperature.
+# Step of the reference's central differences for second derivatives, in units of the temperature.
 DIFFERENCE_STEP = 1e-5
 
 
@@ -56,13 +56,13 @@ def score_bound(dtype: str, score: float, largest: float, temperature: float) ->
 
 
 def marginals_bound(dtype: str, largest: float, temperature: float) -> float:
-    """Absolute bound on the error of a marginal: what is closer than eps * max|h| is a tie to this dtype."""
+    """Absolute bound on the error of a marginal: differences below eps * max|h| are ties in this dtype."""
     tolerance = TOLERANCES[dtype]
     return tolerance.marginals + tolerance.per_eps * _eps(dtype) * largest / temperature
 
 
 def hvp_bound(dtype: str, size: float, largest: float, temperature: float) -> float:
-    """Absolute bound on the error of a derivative of sum(c * marginals). size: the largest |value| of the pair.
+    """Absolute bound on the error of a gradient of sum(c * marginals). size: the largest |value| of the pair.
 
     Second derivatives are covariances of matches divided by the temperature, so they err as marginals do. What they
     are compared with errs too: it is a difference of marginals in float64 over DIFFERENCE_STEP.

@@ -20,7 +20,7 @@ class Variant(NamedTuple):
 
 
 class Abilities(NamedTuple):
-    """What a framework says of itself: its choice, and what it cannot do, each with a reason that the user is shown."""
+    """What a framework can run: its choice for "auto", and what it cannot do, each with a reason shown to the user."""
 
     auto: str | None  # the variant that "auto" picks, where there is an "auto"
     absent: Mapping[str, str] = MappingProxyType({})  # variant -> why it cannot run
@@ -78,11 +78,11 @@ STENCIL_VARIANTS = (
     Variant("scan_sum", "the scan with the shifted slices"),
 )
 
-# the rungs of the alignments walk any recurrence
+# the rungs are the same for every alignment
 VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS) | {
     "linear_regression": TRAINING_VARIANTS,
     "stencil": STENCIL_VARIANTS,
-    # those with which a step of training is bearable
+    # those fast enough for training
     "learn_alignment": tuple(rung for rung in ALIGNMENT_VARIANTS if rung.name in ("vmap", "wavefront", "fused")),
 }
 

@@ -101,7 +101,7 @@ def test_the_default_dtype_is_of_no_concern(variant):
 
 @VARIANT
 def test_calls_inside_and_outside_of_inference_mode_do_not_disturb_each_other(variant, monkeypatch):
-    monkeypatch.setattr(diagonal_layout.Memory, "_kept", [])  # as in a new process
+    monkeypatch.setattr(diagonal_layout.Memory, "_free", [])  # as in a new process
     s = torch.tensor(MATRICES)
     function = torch_function(variant)
     for _ in range(2):

@@ -204,7 +204,7 @@ def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream() -> None:
         beside = [torch_impl.smith_waterman(s, variant="cuda_graph") for s in matrices]
     stream.synchronize()
     torch.testing.assert_close(beside, wanted)
-    assert len(cuda_graph._kept) == 2
+    assert len(cuda_graph._graphs) == 2
     assert "cuda_graph" in torch_impl.variants("smith_waterman")
 
 

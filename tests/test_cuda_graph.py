@@ -20,7 +20,7 @@ import torch_impl
 from shared.alignments import ALIGNMENTS, recurrence_of
 from torch_impl import cuda_graph, diagonal_layout, linear_regression, wavefront
 from torch_impl.alignment import absent_on
-from torch_impl.cuda_graph import MOST_KEPT
+from torch_impl.cuda_graph import MOST_GRAPHS
 
 
 class Stream:
@@ -96,14 +96,14 @@ def test_results_are_the_caller_s_own():
 
 
 def test_only_the_last_ones_are_kept():
-    for count in range(1, MOST_KEPT + 2):
+    for count in range(1, MOST_GRAPHS + 2):
         cuda_graph.replayed(twice, (torch.ones(count),), key=0)
-    assert len(Graph.made) == MOST_KEPT + 1
+    assert len(Graph.made) == MOST_GRAPHS + 1
     cuda_graph.replayed(twice, (torch.ones(2),), key=0)  # the oldest that is left
     cuda_graph.replayed(twice, (torch.ones(1),), key=0)  # it had to go, and the next oldest goes now
-    assert len(Graph.made) == MOST_KEPT + 2
+    assert len(Graph.made) == MOST_GRAPHS + 2
     cuda_graph.replayed(twice, (torch.ones(2),), key=0)
-    assert len(Graph.made) == MOST_KEPT + 2
+    assert len(Graph.made) == MOST_GRAPHS + 2
 
 
 def test_graphs_that_are_not_in_use_make_room():

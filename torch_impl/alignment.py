@@ -1,4 +1,4 @@
-"""From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
+"""Dispatch from a public function to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
 import functools
 from collections.abc import Callable
@@ -109,10 +109,10 @@ def call_operators(
     options: dict[str, Any],
     variant: str,
 ) -> Tensor | None:
-    """What `call` makes of a batch, without a graph; None if the chosen variant has no operators for it.
+    """The result of `call` for a batch, without a graph; None if the chosen variant has no operators.
 
-    It is called with the operators' module, `calls` or its like for GPUs, and what they take: similarity, lengths,
-    values, kind and options. Its result has the batch first.
+    It is called with the operators' module, `cpp_binding` or `triton_binding`, and their arguments: similarity,
+    lengths, values, kind and options. The batch is the first axis of its result.
     """
     if _may_be_fused(variant):
         result = plain_call(call, function_name, options, similarity, lengths, parameters)

@@ -1,4 +1,4 @@
-"""How the wavefront walks a batch of matrices: cells packed by anti-diagonal, batch innermost, neighbours as slices.
+"""How the wavefront stores a batch of matrices: cells packed by anti-diagonal, batch innermost, neighbours as slices.
 
 Cells (i, j) are packed by (i + j, i), each a row of one value per pair. Arrays of states have a border slot at either
 end of each anti-diagonal, for the cells outside. So the neighbours of an anti-diagonal's cells are slices: their
@@ -18,11 +18,11 @@ from shared.tolerances import LOWEST
 from torch_impl import cuda_graph
 from torch_impl.recurrences import Parameters, Tensor
 
-# numbers that are worked on at once: on a CPU they should stay in its cache
+# how many numbers are processed at once: on a CPU they should stay in its cache
 IN_CACHE, IN_MEMORY = 100_000, 2**26
-# bytes of memory that is kept from call to call: gradients of 100 pairs of 100 x 150 with affine gaps use 73 MB
-MOST_KEPT = 2**27
-# where a choice comes from: the offsets of the row and the column
+# bytes of memory that are reused from call to call: gradients of 100 pairs of 100 x 150 with affine gaps use 73 MB
+MOST_FREE = 2**27
+# neighbour -> the offsets of its row and column
 NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
 
 
@@ -101,17 +101,17 @@ def _chunks(sizes: list[int], limit: int) -> Iterator[Chunk]:
 
 
 class Memory:
-    """Memory of large arrays on a CPU, kept from call to call.
+    """Memory for large arrays on a CPU, reused from call to call.
 
-    The system hands out new memory page by page, on the first write; that cost more than a pass over the array.
+    The system provides new memory page by page, on the first write, which costs more than a pass over the array.
     """
 
-    _kept: list[Tensor] = []  # noqa: RUF012 - shared on purpose: each call takes one out and puts one back
+    _free: list[Tensor] = []  # noqa: RUF012 - shared on purpose: each call takes one out and puts one back
 
     def __init__(self, device: torch.device) -> None:
         self.block, self.used = self._of_size(0), 0
-        if device.type == "cpu" and Memory._kept:
-            self.block = Memory._kept.pop()
+        if device.type == "cpu" and Memory._free:
+            self.block = Memory._free.pop()
 
     @staticmethod
     def _of_size(size: int) -> Tensor:
@@ -119,7 +119,7 @@ class Memory:
             return torch.empty(size, dtype=torch.uint8, device="cpu")
 
     def new(self, shape: Sequence[int], like: Tensor) -> Tensor:
-        """An array with anything in it, gone when the call ends."""
+        """An uninitialized array, valid until the call ends."""
         size = math.prod(shape) * like.element_size()
         begin, self.used = self.used, self.used + -(-size // 64) * 64
         if like.device.type != "cpu" or self.used > len(self.block):
@@ -127,15 +127,15 @@ class Memory:
         return self.block[begin : begin + size].view(like.dtype).view(shape)
 
     def give_back(self) -> None:
-        """Keep it for the next call, as large as this one would have needed."""
-        if len(self.block) < self.used <= MOST_KEPT:
+        """Return the block for the next call, enlarged to what this one needed."""
+        if len(self.block) < self.used <= MOST_FREE:
             self.block = self._of_size(self.used)
-        if len(Memory._kept) < 2:
-            Memory._kept.append(self.block)
+        if len(Memory._free) < 2:
+            Memory._free.append(self.block)
 
 
-class Walk:
-    """A batch on its way: what all passes need of it. Arrays of cells are (cells, batch), of states (slots, batch)."""
+class DiagonalBatch:
+    """A batch by anti-diagonals, for all passes. Arrays of cells are (cells, batch), of states (slots, batch)."""
 
     def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> None:
         self.memory = memory
@@ -143,10 +143,10 @@ class Walk:
         self.names = self.recurrence.parameters
         self.shape = s.shape
         batch, rows, cols = s.shape
-        # nothing here may wait for a device, or bring numbers there: a CUDA graph holds neither
+        # nothing here may synchronize with the device or copy to it: a CUDA graph can hold neither
         lengths = torch.stack([lengths[:, axis].clamp(0, size) for axis, size in enumerate((rows, cols))], dim=1)
         longest: list[int] = [rows, cols]
-        if s.device.type == "cpu":  # elsewhere it would mean to wait for the device
+        if s.device.type == "cpu":  # elsewhere this would synchronize with the device
             longest = lengths.amax(0).clamp(min=1).tolist()
         self.layout = layout_of(*longest, rows, cols, s.device)
         self.limit = IN_CACHE if s.device.type == "cpu" else IN_MEMORY
@@ -155,12 +155,12 @@ class Walk:
         *own, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
         self.parameters: Parameters = dict(zip(self.names, own, strict=True))
         self.scaled = {n: (v / self.temperature).clamp(LOWEST, -LOWEST) for n, v in self.parameters.items()}
-        # of each row and of each column; where an alignment may end, the two never have to do with each other
+        # separately for rows and columns: whether an alignment may end in a cell is a condition on each
         i, j = (torch.arange(count, device=s.device)[:, None] for count in longest)
         may_end, last = self.recurrence.may_end, self.lengths - 1
         self.inside = i < self.lengths[0], j < self.lengths[1]
         ends = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
-        # what a cell is worth as an end, at most: the least of both numbers takes a tenth of the time of a select
+        # upper bounds on the value of an end: a minimum takes a tenth of the time of a select
         numbers = s.new_full((), torch.inf), s.new_full((), LOWEST)
         self.end_limits = [torch.where(mask, *numbers) for mask in ends]
         self.s = self.pack(s)
@@ -170,16 +170,16 @@ class Walk:
     def pack(self, matrix: Tensor) -> Tensor:
         """(batch, rows, cols) as cells, with zeros for the padding, which may be NaN."""
         flat, order = matrix.flatten(1).t(), self.layout.order
-        # turned first: then a cell is picked with all its pairs
-        turned = self.memory.new(flat.shape, matrix)
+        # transposed first: a cell is then gathered with all its pairs
+        transposed = self.memory.new(flat.shape, matrix)
         for block in self.blocks():
-            turned[block].copy_(flat[block])
+            transposed[block].copy_(flat[block])
         rows, cols = self.inside
-        _clear(turned.view(*self.shape[1:], len(matrix))[: len(rows), : len(cols)], rows[:, None], cols)
-        return torch.index_select(turned, 0, order, out=self.memory.new((len(order), len(matrix)), matrix))
+        _clear(transposed.view(*self.shape[1:], len(matrix))[: len(rows), : len(cols)], rows[:, None], cols)
+        return torch.index_select(transposed, 0, order, out=self.memory.new((len(order), len(matrix)), matrix))
 
     def blocks(self) -> Iterator[slice]:
-        """Some places of the matrix after the other: with all their pairs they are read and written in the cache."""
+        """The matrix in blocks that, with all pairs, are read and written within the cache."""
         area, size = self.shape[1] * self.shape[2], max(1, self.limit // (2 * self.shape[0]))
         return (slice(begin, min(begin + size, area)) for begin in range(0, area, size))
 
@@ -188,18 +188,18 @@ class Walk:
         return states.index_select(0, self.layout.places["cell"][chunk.cells])
 
     def unpack(self, cells: Tensor) -> Tensor:
-        """Cells, and a last row of zeros for what is not among them, as (batch, rows, cols)."""
+        """Cells, followed by a row of zeros for all other elements, as (batch, rows, cols)."""
         result = cells.new_empty((self.shape[0], self.shape[1] * self.shape[2]))
         for block in self.blocks():
             result[:, block].copy_(cells.index_select(0, self.layout.back[block]).t())
         result = result.view(self.shape)
-        # a pair that has NaN inside may have it anywhere
+        # in a pair with NaN inside its lengths, NaN may be anywhere
         rows, cols = (mask.t() for mask in self.inside)
         _clear(result[:, : rows.shape[1], : cols.shape[1]], rows[:, :, None], cols[:, None])
         return result
 
     def states(self, border: Sequence[Any]) -> list[Tensor]:
-        """Arrays of states whose border has these values; the rest is to be written."""
+        """Arrays of states with these values on the border; the rest is uninitialized."""
         states = [self.memory.new((self.layout.slots, self.shape[0]), self.s) for _ in border]
         for state, value in zip(states, border, strict=True):
             if not isinstance(value, Tensor):
@@ -219,7 +219,7 @@ class Walk:
     ) -> Tensor:
         """The choices in some of the cells, (choices, cells, batch). Linear, so it maps tangents too.
 
-        keep: for results that are kept until the call ends.
+        keep: whether the result must stay valid until the call ends.
         """
         shape = len(choices), sum(chunk.sizes), self.shape[0]
         result = self.memory.new(shape, self.s) if keep else self.s.new_empty(shape)
@@ -236,23 +236,23 @@ class Walk:
 
 
 def _clear(numbers: Tensor, *masks: Tensor) -> None:
-    """Write 0 where one of the masks is false, also over NaN."""
-    # by bits: NaN times 0 is NaN, but NaN's bits and 0 are 0; a select takes ten times as long
+    """Write 0 where one of the masks is false, even over NaN."""
+    # bitwise, because NaN * 0 is NaN, and a select takes ten times as long
     bits = numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
     for mask in masks:
         bits.bitwise_and_(mask.to(bits.dtype).neg_())
 
 
-def fill(walk: Walk) -> list[Tensor]:
+def fill(batch: DiagonalBatch) -> list[Tensor]:
     """The states at temperature 1."""
-    layout = walk.layout
-    states = walk.states(walk.recurrence.border(walk.scaled, layout.border_diagonal))
-    terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in walk.scaled.items()}
-    terms[SIMILARITY] = walk.s.split(layout.sizes)
-    views, own = all_views(walk, states)
-    scratch = {size: walk.s.new_empty((size, walk.shape[0])) for size in set(layout.sizes)}
-    zero = walk.s.new_zeros(())
-    steps = [_groups(choices) for choices in walk.recurrence.states]
+    layout = batch.layout
+    states = batch.states(batch.recurrence.border(batch.scaled, layout.border_diagonal))
+    terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in batch.scaled.items()}
+    terms[SIMILARITY] = batch.s.split(layout.sizes)
+    views, own = all_views(batch, states)
+    scratch = {size: batch.s.new_empty((size, batch.shape[0])) for size in set(layout.sizes)}
+    zero = batch.s.new_zeros(())
+    steps = [_groups(choices) for choices in batch.recurrence.states]
     for d, size in enumerate(layout.sizes):
         for k, groups in enumerate(steps):
             result = own[k][d]
@@ -270,15 +270,15 @@ def fill(walk: Walk) -> list[Tensor]:
     return states
 
 
-def all_views(walk: Walk, states: list[Tensor]) -> tuple[dict[Any, Any], list[Any]]:
-    """For each choice's (neighbour, state) its views for each anti-diagonal; and those of the cells' own states."""
-    near = {(c.neighbour, c.state) for choices in walk.recurrence.states for c in choices}
-    views = {(name, k): walk.layout.views(states[k], name) for name, k in near if name}
-    return views, [walk.layout.views(state, "cell") for state in states]
+def all_views(batch: DiagonalBatch, states: list[Tensor]) -> tuple[dict[Any, Any], list[Any]]:
+    """Views per anti-diagonal: of each (neighbour, state) that choices read, and of the cells' own states."""
+    near = {(c.neighbour, c.state) for choices in batch.recurrence.states for c in choices}
+    views = {(name, k): batch.layout.views(states[k], name) for name, k in near if name}
+    return views, [batch.layout.views(state, "cell") for state in states]
 
 
 def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple[str | None, int]]]]:
-    """Choices with the same terms together, which are then added once."""
+    """The choices grouped by their terms, which are then added once per group."""
     groups: dict[tuple[str, ...], list[tuple[str | None, int]]] = {}
     for choice in choices:
         groups.setdefault(choice.terms, []).append((choice.neighbour, choice.state))
@@ -286,12 +286,12 @@ def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple
 
 
 def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any, graph: bool = False) -> Any:
-    """Call the function with a Memory; on a CPU in a thread of its own, with one thread for each operator.
+    """Call the function with a Memory; on a CPU in a thread of its own, in which operators are single-threaded.
 
     graph: on a GPU, launch its CUDA graph instead. tensors: similarity (batch, rows, cols) first.
 
-    The thread may take numbers too small for a normal float as 0: they are slow, and far from the best alignment there
-    are many. An anti-diagonal is too small for PyTorch to share among threads, and what is large is in chunks.
+    The thread flushes subnormal numbers to 0: they are slow, and far from the best alignment there are many of them.
+    An anti-diagonal is too small for PyTorch to split among threads, and larger arrays are processed in chunks.
     """
     device, (_, rows, cols) = tensors[0].device, tensors[0].shape
     memory = Memory(device)
@@ -305,7 +305,7 @@ def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: An
 
     def call() -> Any:
         torch.set_flush_denormal(True)  # of this thread
-        torch.set_num_threads(1)  # of this thread, and of those that begin to use PyTorch now
+        torch.set_num_threads(1)  # of this thread, and of threads that start using PyTorch now
         with torch.no_grad():
             return function(memory, *(tensor.detach() for tensor in tensors), *others)
 

@@ -1,6 +1,6 @@
-"""The expected alignment, and the derivative of a loss on it.
+"""The expected alignment, and the gradient of a loss on it.
 
-Where nothing more is to be differentiated, both are one call of an engine: a graph would only cost time.
+Where nothing is differentiated any further, each is one call of an operator, without the cost of a graph.
 """
 
 import functools
@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = None, **parameters: Any) -> Tensor:
-    """Derivative of each pair's score for its similarity: the probability of each match, the expected alignment.
+    """Gradient of each pair's score with respect to its similarity: the match probabilities, the expected alignment.
 
     Args:
         function: a public function of this package, or anything with its signature, a compiled one included.
@@ -29,8 +29,8 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
 
     Returns:
         A tensor of similarity's shape, dtype and device; for the alignments between 0 and 1, and at most 1 per row
-        and column. With gradients enabled it can be differentiated again, for every differentiable argument that
-        requires a gradient; it works inside torch.no_grad.
+        and column. With gradients enabled it can be differentiated again, with respect to every argument that requires
+        a gradient; it works inside torch.no_grad.
 
     Raises:
         TypeError, ValueError: as the function; similarity is not as described.
@@ -64,15 +64,15 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
 def hessian_vector_product(
     function: Callable[..., Tensor], similarity: Any, vector: Any, lengths: Any = None, **parameters: Any
 ) -> Tensor:
-    """Derivative of sum(vector * marginals) for the similarity: each pair's second derivative, times the vector.
+    """Gradient of sum(vector * marginals) with respect to the similarity: each pair's Hessian times the vector.
 
-    It is what a loss on the marginals sends back, without the marginals themselves.
+    This is the gradient of a loss on the marginals, without the marginals themselves.
 
     Args:
         function: a public function of this package, or anything with its signature, if it can be differentiated
             twice.
-        vector: of similarity's shape, the slope of the loss at the marginals. What stands outside lengths has no
-            influence.
+        vector: of similarity's shape, the gradient of the loss with respect to the marginals. Nothing outside
+            lengths has any influence.
         similarity, lengths, parameters: as for that function.
 
     Returns:
@@ -119,7 +119,7 @@ def _is_alike(vector: Any, similarity: Tensor) -> bool:
 
 
 def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
-    """The similarity as something to differentiate for; with the caller's graph where there is one."""
+    """The similarity as a leaf to differentiate with respect to, or as part of the caller's graph if there is one."""
     if differentiable and similarity.requires_grad:
         return similarity.view_as(similarity)
     leaf = similarity.detach()
@@ -131,23 +131,24 @@ def _at_once(
     function: Callable[..., Tensor],
     similarity: Tensor,
     lengths: Any,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> Tensor | None:
-    """What `call` makes of an alignment's operators; None if the function is none of this package's, or has none here.
+    """The result of `call` on an alignment's operators; None if the function is no alignment of this package, or if its
+    variant has no operators here.
 
-    Arguments that the function would refuse give None too, so that it is called and says so.
+    None also for arguments that the function would refuse, so that the caller calls it and gets its error.
     """
     while isinstance(function, functools.partial) and not function.args:
         if _is_recorded(*function.keywords.values()):
             return None
-        given = {**function.keywords, **given}
+        arguments = {**function.keywords, **arguments}
         function = function.func
     name = getattr(function, "__name__", None)
     if name not in ALIGNMENTS or function is not getattr(torch_impl, name):
         return None
     alignment = ALIGNMENTS[name]
     parameters, options, variant = dict(alignment.parameters), alignment.options, "auto"
-    for key, value in given.items():
+    for key, value in arguments.items():
         if key in parameters:
             parameters[key] = value
         elif key == "variant":

@@ -14,7 +14,7 @@ from torch_impl.transforms import in_transform
 
 
 def first_order(function: Callable[..., torch.Tensor], text: str, *inputs: torch.Tensor) -> torch.Tensor:
-    """function(*inputs) with first derivatives for all inputs; a double backward raises RuntimeError(text)."""
+    """function(*inputs), differentiable once with respect to all inputs; a double backward raises an error (text)."""
     if in_transform():
         # The scan operator disappears into the compiled backward, or is already hidden by vmap. Then it is enough
         # that every first derivative leaves through the backward of an input.
@@ -27,8 +27,8 @@ def first_order(function: Callable[..., torch.Tensor], text: str, *inputs: torch
 def tied(result: torch.Tensor, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
     """The result of a compiled function, such that a double backward through it raises.
 
-    torch.compile notices a double backward only if something that its backward has saved requires a gradient. Here
-    the incoming gradient is made to hang on the inputs, so that it always notices.
+    torch.compile detects a double backward only if a tensor saved for the backward requires a gradient. Here the
+    incoming gradient is made to depend on the inputs, so that it is always detected.
     """
     return _Tied.apply(result, *inputs)
 

@@ -2,8 +2,7 @@
 
     h[i, j] = smax(h[i-1, j-1] + s[i, j], h[i, j-1] + gap, h[i-1, j] + gap, s[i, j])
 
-The other alignments take these rungs in sweeps.py, which reads their recurrences from a table; so does every higher
-rung of this one.
+For the other alignments, and for every higher rung of this one, sweeps.py reads the recurrence from the table.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from torch_impl.rotation import batch_last, indices, left_keeps, put, rotate, sc
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
-    """One cell at a time, put into the table by functional update."""
+    """One cell at a time, written into the table by functional update."""
     s, lengths = batch_last(s, lengths)
     rows, cols, *batch = s.shape
     gap = parameters["gap"]
@@ -34,7 +33,7 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths
 
 
 def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
-    """All cells of an anti-diagonal at once: what they read is in the two anti-diagonals before."""
+    """All cells of an anti-diagonal at once: they depend on the two anti-diagonals before it only."""
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
     gap = parameters["gap"]

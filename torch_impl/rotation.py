@@ -13,7 +13,7 @@ from torch_impl.recurrences import Parameters, States, Tensor, smooth_maximum
 
 
 def batch_last(s: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """(rows, cols, *batch) and (2, *batch): a per-pair parameter then broadcasts by itself."""
+    """(rows, cols, *batch) and (2, *batch): a parameter per pair then broadcasts."""
     return s.movedim((-2, -1), (0, 1)), lengths.movedim(-1, 0)
 
 
@@ -30,7 +30,7 @@ def put(table: Tensor, i: int, j: int, value: Tensor | float) -> Tensor:
 
 
 def rotate(s: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The rotated matrix (diagonals, positions, *batch); of each of its places i, j and whether it is in the matrix."""
+    """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
     rows, cols = s.shape[:2]
     i, j = indices(rows, cols, s)
     diagonals, positions = rows + cols - 1, (rows + cols + 1) // 2
@@ -43,7 +43,7 @@ def rotate(s: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Tensor) -> tuple[States, States]:
-    """The states of the two anti-diagonals before the first, which lie outside.
+    """The states of the two anti-diagonals before the first, which lie outside the matrix.
 
     They hang on every differentiable input by a zero: the scan operator cuts the gradient of its earlier steps when
     the first carry needs none (2.11), and vmap wants a carry that is batched like what replaces it.
@@ -57,18 +57,18 @@ def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Tens
 
 
 def bordered(states: States, inside: Tensor, border: tuple) -> States:
-    """Places of the anti-diagonal that lie outside the matrix hold the border's states."""
+    """The states with those of the border where the anti-diagonal lies outside the matrix."""
     return tuple(torch.where(inside, state, value) for state, value in zip(states, border, strict=True))
 
 
 def left_keeps(last: States, border: tuple) -> tuple[States, States]:
-    """Odd parity: the left neighbours keep their position, the upper ones stand one position on."""
+    """Odd parity: the left neighbours keep their position, the upper ones are one position further."""
     upper = [torch.cat([state[1:], _like(state[:1], value)]) for state, value in zip(last, border, strict=True)]
     return last, tuple(upper)
 
 
 def up_keeps(last: States, border: tuple) -> tuple[States, States]:
-    """Even parity: the upper neighbours keep their position, the left ones stand one position back."""
+    """Even parity: the upper neighbours keep their position, the left ones are one position back."""
     left = [torch.cat([_like(state[:1], value), state[:-1]]) for state, value in zip(last, border, strict=True)]
     return tuple(left), last
 

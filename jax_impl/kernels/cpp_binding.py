@@ -30,7 +30,7 @@ def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays)
 def gradients(
     call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
-    """Scores, and their derivatives for similarity and each parameter; 0 for the temperature unless d_temperature."""
+    """Scores, and their gradients for similarity and each parameter; 0 for the temperature unless d_temperature."""
     target, matrix, pair = _prepared("gradients", similarity)
     results = (pair, matrix, *(pair for _ in parameters))
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
@@ -47,7 +47,7 @@ def tangents(
     t_similarity: Array,
     t_parameters: Arrays,
 ) -> tuple[Array, Array, Arrays]:
-    """The tangents of all that `gradients` gives."""
+    """The tangents of all results of `gradients`."""
     target, matrix, pair = _prepared("tangents", similarity)
     results = (pair, matrix, *(pair for _ in parameters))
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
@@ -57,7 +57,7 @@ def tangents(
 
 
 def register(dtype: str) -> None:
-    """Compile and load what calls in this dtype need, unless that has been done. Raises cpp.Absent."""
+    """Compile and load what calls in this dtype need, once. Raises cpp.Absent."""
     if dtype in _registered:
         return
     with _registering:
@@ -74,10 +74,10 @@ def loaded() -> bool:
 def _register(dtype: str) -> None:
     own, kernel = Path(__file__).with_name("xla.cc"), cpp.kernel(dtype)
     folders = (jax.ffi.include_dir(), str(Path(cpp.__file__).parent))
-    wanted = cpp.target(dtype, ("-O1", *(f"-I{folder}" for folder in folders)))
-    headers = (*wanted.headers, *sorted(Path(folders[0], "xla/ffi/api").glob("*.h")))
-    wanted = wanted._replace(name=f"alignment-xla-{dtype}", sources=(own,), headers=headers)
-    library = cpp.load(wanted, {"use_kernels": [ctypes.c_void_p] * 3})
+    target = cpp.target(dtype, ("-O1", *(f"-I{folder}" for folder in folders)))
+    headers = (*target.headers, *sorted(Path(folders[0], "xla/ffi/api").glob("*.h")))
+    target = target._replace(name=f"alignment-xla-{dtype}", sources=(own,), headers=headers)
+    library = cpp.load(target, {"use_kernels": [ctypes.c_void_p] * 3})
     library.use_kernels(*(ctypes.cast(function, ctypes.c_void_p) for function in kernel[1:]))
     for name in ("score", "gradients", "tangents"):
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
@@ -89,7 +89,7 @@ def _target(name: str, dtype: str) -> str:
 
 
 def _prepared(name: str, similarity: Array) -> tuple[str, jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    """The call's name; a matrix per pair, and a number per pair."""
+    """The call's name; the types of a matrix per pair and of a number per pair."""
     dtype = str(similarity.dtype)
     register(dtype)
     matrix = jax.ShapeDtypeStruct(similarity.shape, similarity.dtype)

@@ -1,4 +1,4 @@
-"""The variant `fused` in JAX: scores by one call of a kernel, and derivatives, to second order, by one each."""
+"""The variant `fused` in JAX: scores, gradients and Hessian products by one kernel call each."""
 
 import functools
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from shared.kernels import triton as triton_kernels
 def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
     """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be.
 
-    warn: if that fails, not only return the reason but say it, once.
+    warn: also issue the reason as a warning, once, if that fails.
     """
     if platform not in ("cpu", "cuda"):
         return "it runs on CPUs and CUDA devices only"
@@ -41,7 +41,7 @@ def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
 
 
 def platform_of(similarity: Any) -> str:
-    """Where it is, or where what is traced will probably run: "cpu", "cuda", or another name."""
+    """The platform that it is on, or if traced will probably run on: "cpu", "cuda", or another name."""
     if isinstance(similarity, jax.Array) and not isinstance(similarity, Tracer):
         device = min(similarity.devices(), key=lambda device: device.id)
     else:
@@ -74,7 +74,7 @@ def fused(
 
     A third derivative raises CannotDifferentiate(text). Raises cpp.Absent if there are no native kernels.
     """
-    _register(platform, str(similarity.dtype))  # not while XLA compiles: an error there would not be ours
+    _register(platform, str(similarity.dtype))  # before XLA compiles, where an error could not be raised as ours
     kernels = _Kernels(cpp.call_of(function_name, options), platform)
     sizes = np.array(similarity.shape[-2:], np.int32) if lengths is None else lengths
     return _scores(kernels, text, similarity, sizes, tuple(parameters.values()))
@@ -84,7 +84,7 @@ def fused(
 def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> Array:
     batch = similarity.shape[:-2]
     sizes = jnp.asarray(lengths)
-    # the kernels clamp to the matrix, but what they get must not have wrapped around before
+    # the kernels clamp to the matrix, but the conversion must not wrap around
     if sizes.dtype in (jnp.uint32, jnp.int64, jnp.uint64):
         sizes = jnp.clip(sizes, 0, np.iinfo(np.int32).max)
     sizes = jnp.broadcast_to(sizes.astype(jnp.int32), (*batch, 2))
@@ -94,7 +94,7 @@ def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, par
 
 @dataclass(frozen=True)
 class _Kernels:
-    """The engine."""
+    """The engine of these kernels, for jax_impl.derivatives."""
 
     call: cpp.Call
     platform: str
@@ -107,9 +107,9 @@ class _Kernels:
         return self._own.score(self.call, similarity, lengths, parameters)
 
     def gradients(
-        self, wanted: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
+        self, needed: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
     ) -> tuple[Array, Array, Arrays]:
-        return self._own.gradients(self.call, wanted[-1], similarity, lengths, parameters)
+        return self._own.gradients(self.call, needed[-1], similarity, lengths, parameters)
 
     def tangents(
         self, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array, t_parameters: Arrays

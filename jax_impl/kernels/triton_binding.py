@@ -36,15 +36,15 @@ from shared.kernels.triton.programs import (
 Array = jax.Array
 Arrays = tuple[Array, ...]
 
-MACHINE_CODE = "shared.kernels.triton.machine_code"  # imported where a GPU is used: it imports Triton
+MACHINE_CODE = "shared.kernels.triton.machine_code"  # imported only where a GPU is used, because it imports Triton
 TARGET = "jax_torch_alignment_launch"
-# instead of the layout that suits a shape, for tests
+# overrides the choice of the layout, for tests
 forced_layout: Layout | None = None
-# for tests: what runs a kernel on the CPU, given the grid and the arguments: (is a buffer, address or number, bytes)
+# for tests: what runs a kernel on the CPU, inputs the grid and the arguments: (is a buffer, address or number, bytes)
 interpreter: Callable[[Kernel, int, list[tuple[bool, int, int]]], None] | None = None
 
 _registering = threading.Lock()
-_kept: list[Any] = []  # what C++ points to: functions, and the machine code in use
+_alive: list[Any] = []  # objects that C++ holds pointers to: functions, and the machine code in use
 
 
 def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
@@ -56,7 +56,7 @@ def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays)
 def gradients(
     call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
-    """Scores, and their derivatives for similarity and each parameter; 0 for the temperature unless d_temperature."""
+    """Scores, and their gradients for similarity and each parameter; 0 for the temperature unless d_temperature."""
     function = of_any_batch(functools.partial(_gradients, call, d_temperature), None)
     scores, d_similarity, *rest = function(similarity, lengths, *parameters)
     return scores, d_similarity, tuple(rest)
@@ -70,39 +70,39 @@ def tangents(
     t_similarity: Array,
     t_parameters: Arrays,
 ) -> tuple[Array, Array, Arrays]:
-    """The tangents of all that `gradients` gives."""
+    """The tangents of all results of `gradients`."""
     function = of_any_batch(functools.partial(_tangents, call), None)
     t_scores, t_d_similarity, *rest = function(similarity, lengths, t_similarity, *parameters, *t_parameters)
     return t_scores, t_d_similarity, tuple(rest)
 
 
 def exponentials(values: Array, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Array:
-    """values after x -> 2^-x, `each` times in each of the rounds; as many numbers as a multiple of 1024."""
+    """values after x -> 2^-x, `each` times per round. Their number must be a multiple of 1024."""
     program = exponentials_program(str(values.dtype), len(values), rounds, each)
     return _run(program, {"values": values})["results"]
 
 
 def _score(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     program = score_program(call, *_described(similarity), layout=_layout(similarity))
-    return (_run(program, _given(similarity, lengths, parameters))["scores"],)
+    return (_run(program, _inputs(similarity, lengths, parameters))["scores"],)
 
 
 def _gradients(call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     layout = _layout(similarity)
     program = gradients_program(call, *_described(similarity), layout=layout, with_values=d_temperature)
-    return _results(_run(program, _given(similarity, lengths, parameters)))
+    return _results(_run(program, _inputs(similarity, lengths, parameters)))
 
 
 def _tangents(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: Array, *both: Array) -> Arrays:
     count = values_of(call.kind)
-    given = _given(similarity, lengths, both[:count])
-    given |= {"t_similarity": t_similarity, "t_values": jnp.stack(both[count:], axis=-1)}
+    inputs = _inputs(similarity, lengths, both[:count])
+    inputs |= {"t_similarity": t_similarity, "t_values": jnp.stack(both[count:], axis=-1)}
     dtype, shape, strides, has_lengths = _described(similarity)
     program = tangents_program(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity))
-    return _results(_run(program, given))
+    return _results(_run(program, inputs))
 
 
-def _given(similarity: Array, lengths: Array, parameters: Arrays) -> dict[str, Array]:
+def _inputs(similarity: Array, lengths: Array, parameters: Arrays) -> dict[str, Array]:
     return {"similarity": similarity, "lengths": lengths, "values": jnp.stack(parameters, axis=-1)}
 
 
@@ -121,19 +121,19 @@ def _results(found: dict[str, Array]) -> Arrays:
     return found["scores"], found["d_similarity"], *(d_values[:, k] for k in range(d_values.shape[1]))
 
 
-def _run(program: Program, given: dict[str, Array]) -> dict[str, Array]:
+def _run(program: Program, inputs: dict[str, Array]) -> dict[str, Array]:
     """The results, by name."""
     register()
-    dtype = next(iter(given.values())).dtype
-    kernels, numbers = attributes(program, tuple(given))
+    dtype = next(iter(inputs.values())).dtype
+    kernels, numbers = attributes(program, tuple(inputs))
     shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in (program.results | program.scratch).values()]
-    results = jax.ffi.ffi_call(TARGET, shapes)(*given.values(), kernels=kernels, launches=np.array(numbers, np.int64))
+    results = jax.ffi.ffi_call(TARGET, shapes)(*inputs.values(), kernels=kernels, launches=np.array(numbers, np.int64))
     return dict(zip(program.results, results, strict=False))
 
 
-def attributes(program: Program, given: tuple[str, ...]) -> tuple[str, list[int]]:
-    """What a call carries, as launch.cc reads it: kernels, and launches on what is given and then what is made."""
-    places = {name: place for place, name in enumerate((*given, *program.results, *program.scratch))}
+def attributes(program: Program, inputs: tuple[str, ...]) -> tuple[str, list[int]]:
+    """The attributes of a call, as launch.cc reads them: kernels, and launches on inputs, then results."""
+    places = {name: place for place, name in enumerate((*inputs, *program.results, *program.scratch))}
     kernels, numbers = "", []
     for launch in program.launches:
         kernels += json.dumps(launch.kernel) + "\n"
@@ -166,29 +166,29 @@ _Interpret = ctypes.CFUNCTYPE(
 
 
 def register() -> None:
-    """Compile and load what launches kernels, unless that has been done. Raises cpp.Absent."""
+    """Compile and load the code that launches kernels, once. Raises cpp.Absent."""
     with _registering:
-        if not _kept:
+        if not _alive:
             _register()
 
 
 def _register() -> None:
     own, include = Path(__file__).with_name("launch.cc"), jax.ffi.include_dir()
     headers = (own.with_name("driver.h"), *sorted(Path(include, "xla/ffi/api").glob("*.h")))
-    wanted = cpp.Target("alignment-launch", (own,), headers, ("-O1", f"-I{include}", "-ldl"))
-    library = cpp.load(wanted, {"use_functions": (_Find, _Interpret)})
+    target = cpp.Target("alignment-launch", (own,), headers, ("-O1", f"-I{include}", "-ldl"))
+    library = cpp.load(target, {"use_functions": (_Find, _Interpret)})
     functions = _Find(_find), _interpreter(interpreter) if interpreter else _Interpret()
     library.use_functions(*functions)
     jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.xla_launch_on_gpu), platform="CUDA")
     if interpreter:
         jax.ffi.register_ffi_target(TARGET, jax.ffi.pycapsule(library.xla_launch_interpreted), platform="cpu")
-    _kept.extend((library, *functions))
+    _alive.extend((library, *functions))
 
 
 def forget_compiled() -> None:
-    """What was compiled in this process is compiled again, or found on disk."""
-    if _kept:
-        _kept[0].forget_kernels()
+    """Forget what was compiled in this process; it is then recompiled, or loaded from disk."""
+    if _alive:
+        _alive[0].forget_kernels()
     if MACHINE_CODE in sys.modules:
         sys.modules[MACHINE_CODE].machine_code.cache_clear()
 
@@ -209,10 +209,10 @@ def _find(kernel: bytes, capability: int, found: Any) -> int:
         result.parameters = len(texts[-1])
         needed = requirements(compiled)
         result.threads, result.shared, result.scratch, result.blocks = needed
-        _kept.append(texts)
+        _alive.append(texts)
     except Exception as error:
         text = f"Triton could not compile a kernel: {type(error).__name__}: {error}".encode()
-        _kept.append(text)
+        _alive.append(text)
         found.contents.error = text
         return 1
     return 0
@@ -232,7 +232,7 @@ def _interpreter(run: Callable[[Kernel, int, list[tuple[bool, int, int]]], None]
             run(kernel_of(kernel), grid, [(kinds[i] == _BUFFER, values[i], sizes[i]) for i in range(count)])
         except Exception as error:
             text = ctypes.create_string_buffer(f"{type(error).__name__}: {error}".encode())
-            _kept.append(text)
+            _alive.append(text)
             return ctypes.addressof(text)
         return None
 

@@ -2,7 +2,7 @@
 
 Tensors: similarity (batch, rows, cols), lengths (batch, 2) of integers or (0, 2) for whole matrices, values (batch, P),
 the parameters in the order of shared.alignments.ALIGNMENTS; all floats of similarity's dtype. Results are new and
-contiguous. A similarity is copied unless its rows are contiguous and follow one another; pairs may stand anywhere.
+contiguous. A similarity is copied unless each matrix is contiguous; pairs may have any stride.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _INPUTS = "Tensor similarity, Tensor lengths, Tensor values"
 _CALL = "int kind, int options"
 _TRIPLE = "(Tensor, Tensor, Tensor)"
 
-# plain operators: those that torch.library.custom_op makes take 15 microseconds more for each call
+# plain operators: those of torch.library.custom_op take 15 microseconds more per call
 for _name, _schema in {
     "score": f"({_INPUTS}, {_CALL}) -> Tensor",
     "gradients": f"({_INPUTS}, {_CALL}, bool with_values) -> {_TRIPLE}",
@@ -61,7 +61,7 @@ def _fake_tangents(
 @torch.library.impl("smooth_alignment::fused_score", "CPU")
 def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
-    call, _kept = _packed(similarity, lengths, values, kind, options)
+    call, _alive = _packed(similarity, lengths, values, kind, options)
     scores = similarity.new_empty(similarity.shape[:1])
     _check(cpp.kernel(NAMES[similarity.dtype]).score(call, scores.data_ptr()))
     return scores
@@ -71,8 +71,8 @@ def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, optio
 def _gradients(
     similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
 ) -> Triple:
-    """Scores, and their derivatives for similarity and values; 0 for the temperature unless with_values."""
-    call, _kept = _packed(similarity, lengths, values, kind, options)
+    """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
+    call, _alive = _packed(similarity, lengths, values, kind, options)
     results = _new(similarity, values)
     kernel = cpp.kernel(NAMES[similarity.dtype])
     _check(kernel.gradients(call, with_values, *[result.data_ptr() for result in results]))
@@ -89,8 +89,8 @@ def _tangents(
     kind: int,
     options: int,
 ) -> Triple:
-    """The tangents of all that gradients gives, in the direction (t_similarity, t_values)."""
-    call, _kept = _packed(similarity, lengths, values, kind, options)
+    """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
+    call, _alive = _packed(similarity, lengths, values, kind, options)
     results = _new(similarity, values)
     t_rows, t_values = _rows(t_similarity), t_values.contiguous()
     direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
@@ -104,7 +104,7 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
     pairs, rows, cols = similarity.shape
     similarity, values = _rows(similarity), values.contiguous()
     if lengths.dtype is not torch.int32:
-        # the kernels clamp to the matrix, or refuse, but what they get must not have wrapped around before
+        # the kernels clamp to the matrix, or refuse, but the conversion must not wrap around
         wide = lengths if lengths.dtype is torch.int64 else lengths.to(torch.int64)
         lengths = wide.clamp(-1, _LARGEST).to(torch.int32)
     lengths = lengths.contiguous()
@@ -120,7 +120,7 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
 
 
 def _rows(matrices: Tensor) -> Tensor:
-    """With rows one after the other; pairs may be any distance apart."""
+    """With contiguous matrices; pairs may have any stride."""
     return matrices if matrices.stride()[1:] == (matrices.shape[2], 1) else matrices.contiguous()
 
 

@@ -1,7 +1,7 @@
 """The fused kernels called with ordinary arguments: nothing is traced, mapped, recorded or on another device.
 
-Most calls are such. A look at each argument by itself, as the general way takes it, costs 0.1 ms whenever a large
-similarity has taken its code out of the processor's caches: as much as a batch of 15 pairs of 100 x 150.
+Most calls are such. Checking every argument one by one, as the general path does, costs 0.1 ms whenever a large
+similarity has evicted its code from the processor's caches: as much as a batch of 15 pairs of 100 x 150.
 """
 
 import functools
@@ -18,7 +18,7 @@ from torch_impl.kernels.cpp_binding import Tensor
 from torch_impl.transforms import nothing_at_work
 
 _LENGTHS = (torch.int32, torch.int64)
-# parameters of so many pairs are kept for later calls
+# the parameters of up to this many pairs are cached
 _MOST_PAIRS = 2**14
 # the dispatch keys of an ordinary tensor: sparse, nested, fake and wrapped ones, and those elsewhere, have others; one
 # that was made in inference mode lacks those of autograd
@@ -51,9 +51,9 @@ def plain_call(
     lengths: Any,
     parameters: dict[str, Any],
 ) -> Tensor | None:
-    """What `call` makes of the operators' module and a batch as they take it: with `score`, scores () or (batch,).
+    """The result of `call` on the operators' module and their arguments: with `score`, scores () or (batch,).
 
-    None if something is not ordinary, wrong, or not compiled yet: then the general way has to be taken, which says so.
+    None if an argument is not ordinary or wrong, or the kernels are not compiled yet: the general path then handles it.
     """
     if not (nothing_at_work() and is_plain_similarity(similarity)):
         return None
@@ -71,11 +71,11 @@ def plain_call(
         similarity, lengths = similarity[None], lengths.reshape(-1, 2)
     pairs = len(similarity)
     try:
-        values = (_kept_values if pairs <= _MOST_PAIRS else _values)(numbers, dtype, pairs)
+        values = (_cached_values if pairs <= _MOST_PAIRS else _values)(numbers, dtype, pairs)
     except ValueError:
         return None
     kind, flags = cpp.call_of(function_name, options)
-    try:  # it takes the kernel less time than Python to look at all lengths
+    try:  # the kernel checks all lengths faster than Python does
         results = call(cpp_binding, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS)
     except cpp_binding.LengthsOutside:
         return None
@@ -97,4 +97,4 @@ def _values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: i
         return own.expand(pairs, -1).contiguous()
 
 
-_kept_values = functools.lru_cache(maxsize=16)(_values)
+_cached_values = functools.lru_cache(maxsize=16)(_values)

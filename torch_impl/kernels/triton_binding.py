@@ -1,6 +1,6 @@
 """The CUDA kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
 
-The same tensors as `torch_impl.kernels.cpp_binding` takes and gives. torch.compile sees the kernels that an operator
+They take and return the same tensors as those of `cpp_binding`. torch.compile sees the kernels that an operator
 launches. Triton's interpreter, where it is on, runs them on CPU tensors.
 """
 
@@ -30,27 +30,27 @@ Tensor = torch.Tensor
 Triple = tuple[Tensor, Tensor, Tensor]
 
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
-# instead of the layout that suits a shape, for tests
+# overrides the choice of the layout, for tests
 forced_layout: Layout | None = None
 
 
 @triton_op("smooth_alignment::triton_score", mutates_args=())
 def score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
-    given = _given(similarity, lengths, values)
-    program = score_program(Call(kind, options), *_described(given), layout=_layout(similarity))
-    return _run(program, given)["scores"]
+    inputs = _inputs(similarity, lengths, values)
+    program = score_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    return _run(program, inputs)["scores"]
 
 
 @triton_op("smooth_alignment::triton_gradients", mutates_args=())
 def gradients(
     similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores, and their derivatives for similarity and values; 0 for the temperature unless with_values."""
-    given = _given(similarity, lengths, values)
+    """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
+    inputs = _inputs(similarity, lengths, values)
     layout = _layout(similarity)
-    program = gradients_program(Call(kind, options), *_described(given), layout=layout, with_values=with_values)
-    return _triple(_run(program, given))
+    program = gradients_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_values)
+    return _triple(_run(program, inputs))
 
 
 @triton_op("smooth_alignment::triton_tangents", mutates_args=())
@@ -63,21 +63,21 @@ def tangents(
     kind: int,
     options: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The tangents of all that gradients gives, in the direction (t_similarity, t_values)."""
-    given = _given(similarity, lengths, values)
-    given |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
-    program = tangents_program(Call(kind, options), *_described(given), layout=_layout(similarity))
-    return _triple(_run(program, given))
+    """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
+    inputs = _inputs(similarity, lengths, values)
+    inputs |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
+    program = tangents_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    return _triple(_run(program, inputs))
 
 
 def forget_compiled() -> None:
-    """What was compiled in this process is compiled again, or found on disk."""
+    """Forget what was compiled in this process; it is then recompiled, or loaded from disk."""
     for kernel in KERNELS.values():
         getattr(kernel, "device_caches", {}).clear()  # the interpreter has none
 
 
 def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Tensor:
-    """values after x -> 2^-x, `each` times in each of the rounds; as many numbers as a multiple of 1024."""
+    """values after x -> 2^-x, `each` times per round. Their number must be a multiple of 1024."""
     program = exponentials_program(_DTYPES[values.dtype], len(values), rounds, each)
     buffers = {"values": values, "results": torch.empty_like(values)}
     (launch,) = program.launches
@@ -86,31 +86,31 @@ def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUN
     return buffers["results"]
 
 
-def _given(similarity: Tensor, lengths: Tensor, values: Tensor) -> dict[str, Tensor]:
+def _inputs(similarity: Tensor, lengths: Tensor, values: Tensor) -> dict[str, Tensor]:
     return {"similarity": _rows(similarity), "lengths": lengths.contiguous(), "values": values.contiguous()}
 
 
 def _rows(matrices: Tensor) -> Tensor:
-    """With the numbers of a row one after the other; rows and pairs may be any distance apart."""
+    """With contiguous rows; rows and pairs may have any stride."""
     return matrices if matrices.stride(2) == 1 else matrices.contiguous()
 
 
-def _described(given: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[Any, ...], bool]:
+def _described(inputs: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[Any, ...], bool]:
     """Type, shape, strides, and whether there are lengths."""
-    matrices = [given[name] for name in ("similarity", "t_similarity") if name in given]
+    matrices = [inputs[name] for name in ("similarity", "t_similarity") if name in inputs]
     strides = tuple(stride for matrix in matrices for stride in matrix.stride()[:2])
     similarity = matrices[0]
-    return _DTYPES[similarity.dtype], tuple(similarity.shape), strides, given["lengths"].shape[0] > 0
+    return _DTYPES[similarity.dtype], tuple(similarity.shape), strides, inputs["lengths"].shape[0] > 0
 
 
 def _layout(similarity: Tensor) -> Layout:
     return forced_layout or layout_of(*similarity.shape[:2])
 
 
-def _run(program: Program, given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The results and what lay between, by name."""
-    like = given["similarity"]
-    buffers = given | {name: like.new_empty(shape) for name, shape in (program.results | program.scratch).items()}
+def _run(program: Program, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The results and intermediate buffers, by name."""
+    like = inputs["similarity"]
+    buffers = inputs | {name: like.new_empty(shape) for name, shape in (program.results | program.scratch).items()}
     if like.shape[0]:
         with _on(like):
             for launch in program.launches:
@@ -119,7 +119,7 @@ def _run(program: Program, given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _on(like: Tensor) -> Any:
-    """Triton launches on the current device, whichever has the tensors."""
+    """A context in which Triton launches on the tensors' device."""
     return torch.cuda.device(like.device) if like.is_cuda else contextlib.nullcontext()
 
 
@@ -133,7 +133,7 @@ def _triple(results: dict[str, Tensor]) -> Triple:
 
 
 def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
-    """An operator under vmap: its tensors come first."""
+    """The vmap rule of an operator, whose tensors are its first arguments."""
     count = sum(isinstance(argument, Tensor) for argument in arguments)
     function = lambda *tensors: operator(*tensors, *arguments[count:])  # noqa: E731
     return mapped(function, info, in_dims[:count], arguments[:count])

@@ -53,20 +53,20 @@ def compiled(target: Target) -> Path:
     compiler = find_compiler()
     name = f"{target.name}-{_key(target, compiler)}"
     folder = cache_folder()
-    kept = _kept(folder, name)
-    if kept:
-        return kept
+    found = _cached(folder, name)
+    if found:
+        return found
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _lock(folder) as alone:
             if alone:
                 _remove_remains(folder)
             # another process may have compiled it while this one waited
-            return _kept(folder, name) or _compile(target, compiler, folder, name)
+            return _cached(folder, name) or _compile(target, compiler, folder, name)
     except OSError as error:
         log.info("%s cannot be written (%s): compiling for this process only", folder, error.strerror or error)
     try:
-        return _kept(_private_folder(), name) or _compile(target, compiler, _private_folder(), name)
+        return _cached(_private_folder(), name) or _compile(target, compiler, _private_folder(), name)
     except OSError as error:
         raise Absent(f"what is compiled cannot be written: {error}") from error
 
@@ -167,8 +167,8 @@ def _cpu() -> str:
         text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
     except (OSError, Absent):
         return platform.machine()
-    wanted = r"^(vendor_id|cpu family|model|flags|Features|CPU (?:implementer|part|variant))\s*:.*$"
-    return "\n".join([platform.machine(), *(found[0] for found in re.finditer(wanted, text, re.MULTILINE))])
+    pattern = r"^(vendor_id|cpu family|model|flags|Features|CPU (?:implementer|part|variant))\s*:.*$"
+    return "\n".join([platform.machine(), *(found[0] for found in re.finditer(pattern, text, re.MULTILINE))])
 
 
 @cache
@@ -209,7 +209,7 @@ def _compile(target: Target, compiler: tuple[str, ...], folder: Path, name: str)
             os.unlink(unfinished)
 
 
-def _kept(folder: Path, name: str) -> Path | None:
+def _cached(folder: Path, name: str) -> Path | None:
     """The complete library of this name. A damaged one is removed."""
     for path in sorted(folder.glob(f"{name}-*.so")):
         with contextlib.suppress(OSError):

@@ -110,29 +110,29 @@ def kernel(dtype: str) -> Kernel:
         return _kernels[dtype]
 
 
-def load(wanted: Target, functions: Mapping[str, Any] = MappingProxyType({})) -> ctypes.CDLL:
+def load(target: Target, functions: Mapping[str, Any] = MappingProxyType({})) -> ctypes.CDLL:
     """Build, from the cache if possible, and load. functions: name -> types of the arguments; all return a status.
 
     Raises Absent. What has failed once is not tried again by this process: each time would cost as long.
     """
     with _building:
-        reason = _failures.get(wanted.name) or why_absent()
+        reason = _failures.get(target.name) or why_absent()
         if reason:
             raise Absent(reason)
         try:
-            return _typed(_opened(wanted), functions)
+            return _typed(_opened(target), functions)
         except Absent as error:
-            _failures[wanted.name] = str(error)
+            _failures[target.name] = str(error)
             raise
 
 
-def _opened(wanted: Target) -> ctypes.CDLL:
-    path = compiled(wanted)
+def _opened(target: Target) -> ctypes.CDLL:
+    path = compiled(target)
     try:
         return ctypes.CDLL(str(path))
     except OSError:  # complete, but not for this system, such as one in a container with another C library
         forget(path)
-        path = compiled(wanted)
+        path = compiled(target)
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:

@@ -61,7 +61,7 @@ def backward_kernel(
     count: tl.constexpr = 3 * states if tangents else 2 * states
     flows: tl.constexpr = 2 * states if tangents else states
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, gap, _valid, given = constants(kind, penalize_turns, values, t_values, pair, real)
+    costs, match, gap, _valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
     # loaded here: of a function that is given a pointer and whose result becomes part of an address, PyTorch's compiler
     # believes that it writes there
     length, width = rows, cols
@@ -105,10 +105,10 @@ def backward_kernel(
         sent_widths = tl.where(lane == 0, own_cols + 1, 0)
         s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
         t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
-        kept = plane_base + row_size * row - lane
+        address = plane_base + row_size * row - lane
         above = plane_base + row_size * (first_row - 1)
         none = tl.zeros([lanes], real)
-        of_opened, of_extended, of_turned, of_entropy, of_border = none, none, none, none, none
+        of_opened, of_extended, of_turns, of_entropy, of_border = none, none, none, none, none
         # states: of the cell to the left, of the one above, and of the cell itself
         left = outside(kind, tangents, none, gap)
         up, own_cell = left, left
@@ -140,13 +140,13 @@ def backward_kernel(
             above_border = outside(kind, tangents, gaps_above, gap)
             is_above = (first_row > 0) & is_inside(above_cols, own_cols)
             # addresses that a strip keeps save instructions, but of nine planes they take more registers than there are
-            kept_here, ahead = kept, t0 - 2
+            address_here, ahead = address, t0 - 2
             if kind == AFFINE and tangents:
-                kept_here, ahead = kept + t0, -2
+                address_here, ahead = address + t0, -2
             lefts, aboves, belows = (), (), ()
             for n in tl.static_range(count):
                 states_of = plane(first_plane, planes, n, plane_size)
-                tile = tile_at(states_of + kept_here, ahead, t0 - 2 - lane, widths, left_border[n], steps)
+                tile = tile_at(states_of + address_here, ahead, t0 - 2 - lane, widths, left_border[n], steps)
                 lefts = lefts + (columns(tile, lanes, steps),)
                 row_above = states_of + above + (t0 - 1)
                 from_above = tl.load(row_above + tl.arange(0, steps), mask=is_above, other=above_border[n])
@@ -240,7 +240,7 @@ def backward_kernel(
                 of_opened += to_costs[0]
                 if kind == AFFINE:
                     of_extended += to_costs[1]
-                    of_turned += to_costs[2]
+                    of_turns += to_costs[2]
                 made = (matched + poison,) + made
 
                 message = ()
@@ -263,11 +263,11 @@ def backward_kernel(
                     to = (below_base + n * (row_size + 1) + (1 - lane))[:, None] + tl.arange(0, steps)[None, :]
                     tl.store(to + t0, tile_of(of_flow, lanes, steps), mask=is_sent)
             is_written = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
-            to = (first_plane + kept)[:, None] + tl.arange(0, steps)[None, :]
+            to = (first_plane + address)[:, None] + tl.arange(0, steps)[None, :]
             tl.store(to + t0, tile_of(made, lanes, steps), mask=is_written)
         open_sum += of_opened.to(tl.float64)
         extend_sum += of_extended.to(tl.float64)
-        turn_sum += of_turned.to(tl.float64)
+        turn_sum += of_turns.to(tl.float64)
         if tangents:
             of_entropy *= match[2]
         entropy_sum += of_entropy.to(tl.float64)
@@ -287,10 +287,10 @@ def backward_kernel(
                 to = first_plane + plane_base + (row_size * row)[:, None] + at
                 tl.store(to, tl.zeros([lanes, steps], real), mask=is_outside & is_there)
 
-    opened, extended, temperature = given[:3]
+    opened, extended, temperature = parameters[:3]
     d_open = tl.sum(open_sum + border_sum, 0)
     d_extend = tl.sum(extend_sum, 0)
-    turned = tl.sum(turn_sum, 0)
+    turns = tl.sum(turn_sum, 0)
     entropies = tl.sum(entropy_sum, 0)
     if kind == GLOBAL or kind == FREE_GAP:
         # what reached the row outside: gaps along it
@@ -304,9 +304,9 @@ def backward_kernel(
         if not tangents:  # without a cell it is all gaps
             d_open = tl.where(is_empty, (full_rows + own_cols).to(tl.float64), d_open)
     if penalize_turns:
-        d_open += turned
+        d_open += turns
     else:
-        d_extend += turned
+        d_extend += turns
     if tangents:
         d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
     elif with_values:

@@ -64,7 +64,7 @@ def forward_kernel(
     # of the last lane's row alone, three states' tiles cost more than one number after the other
     by_tiles: tl.constexpr = keep or kind != AFFINE
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, gap, valid, given = constants(kind, penalize_turns, values, t_values, pair, real)
+    costs, match, gap, valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
     # loaded here: of a function that is given a pointer and whose result becomes part of an address, PyTorch's compiler
     # believes that it writes there
     length, width = rows, cols
@@ -100,7 +100,7 @@ def forward_kernel(
         s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
         t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
         # of one row the last lane's address, for all lanes: one number
-        kept = plane_base + row_size * row - lane if keep else plane_base - (lanes - 1) + 0 * lane
+        address = plane_base + row_size * row - lane if keep else plane_base - (lanes - 1) + 0 * lane
         above = plane_base + row_size * (first_row - 1) if keep else plane_base
         before = outside(kind, tangents, (row + 1).to(real), gap)
         last = before
@@ -182,7 +182,7 @@ def forward_kernel(
                 if not by_tiles:
                     to_keep = is_inside(col, last_widths)
                     for n in tl.static_range(count):
-                        to = plane(first_plane, planes, n, plane_size) + kept + t0
+                        to = plane(first_plane, planes, n, plane_size) + address + t0
                         tl.store(to + k, new[n], mask=to_keep)
             if kind != GLOBAL and kind != FREE_GAP:
                 higher = tl.maximum(top, highest(ends_e))
@@ -198,7 +198,7 @@ def forward_kernel(
                     of_plane = (made[0][n],)
                     for k in tl.static_range(1, steps):
                         of_plane = of_plane + (made[k][n],)
-                    to = (plane(first_plane, planes, n, plane_size) + kept)[:, None] + tl.arange(0, steps)[None, :]
+                    to = (plane(first_plane, planes, n, plane_size) + address)[:, None] + tl.arange(0, steps)[None, :]
                     tl.store(to + t0, tile_of(of_plane, lanes, steps), mask=is_kept)
         # the next strip reads what this one has written
         tl.debug_barrier()
@@ -210,7 +210,7 @@ def forward_kernel(
     # an alignment with a forbidden match is worth less than any without
     exists = (highest_top > -MOST / 2) & ~is_empty
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
-    opened, _extended, temperature, t_opened, t_temperature = given
+    opened, _extended, temperature, t_opened, t_temperature = parameters
     worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
     tangent = t_whole / whole
     if tangents:

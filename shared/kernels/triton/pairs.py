@@ -75,8 +75,8 @@ def constants(kind: tl.constexpr, penalize_turns: tl.constexpr, values, t_values
     slope = tl.minimum(tl.maximum(ratio / temperature, -1e38), 1e38)
     match = (high, low.to(real), (1 / temperature).to(real), slope.to(real), lowest.to(real))
     gap = (open_e.to(real), open_part.to(real), t_open)
-    given = (opened, extended, temperature, t_opened, t_temperature)
-    return costs, match, gap, valid, given
+    parameters = (opened, extended, temperature, t_opened, t_temperature)
+    return costs, match, gap, valid, parameters
 
 
 @triton.jit

@@ -77,8 +77,10 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
     pairs, _, cols = shape
     states = states_of(call.kind)
     scratch = {"first_plane": (pairs, cols), "planes": (2 * states - 1, pairs, cols), "totals": (1,)}
-    given = {"t_similarity": "similarity", "t_values": "values"}
-    launch = _forward(call, dtype, shape, (*strides, *strides), has_lengths, layout, given, tangents=False, keep=False)
+    same_as = {"t_similarity": "similarity", "t_values": "values"}
+    launch = _forward(
+        call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, tangents=False, keep=False
+    )
     return Program((launch,), {"scores": (pairs,)}, scratch)
 
 
@@ -86,10 +88,12 @@ def gradients_program(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout, with_values: bool
 ) -> Program:
     """Scores and their derivatives, d_similarity and d_values; 0 for the temperature unless with_values."""
-    given = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
+    same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     four = (*strides, *strides)
-    forward = _forward(call, dtype, shape, four, has_lengths, layout, given, tangents=False, keep=True)
-    backward = _backward(call, dtype, shape, four, has_lengths, layout, given, tangents=False, with_values=with_values)
+    forward = _forward(call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, keep=True)
+    backward = _backward(
+        call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, with_values=with_values
+    )
     return _both(call, shape, forward, backward, tangents=False)
 
 
@@ -100,9 +104,9 @@ def tangents_program(
 
     Given are also t_similarity and t_values. strides: of the pairs and rows of similarity, then of t_similarity.
     """
-    given = {"first_plane": "d_similarity"}
-    forward = _forward(call, dtype, shape, strides, has_lengths, layout, given, tangents=True, keep=True)
-    backward = _backward(call, dtype, shape, strides, has_lengths, layout, given, tangents=True, with_values=True)
+    same_as = {"first_plane": "d_similarity"}
+    forward = _forward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, keep=True)
+    backward = _backward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, with_values=True)
     return _both(call, shape, forward, backward, tangents=True)
 
 
@@ -136,13 +140,13 @@ def _forward(
     strides: Shape,
     has_lengths: bool,
     layout: Layout,
-    given: dict[str, str],
+    same_as: dict[str, str],
     tangents: bool,
     keep: bool,
 ) -> Launch:
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
     constants = {**_constants(call, has_lengths, tangents), "keep": keep, **_tiling(call, tangents or keep, layout)}
-    return _launch("forward_kernel", dtype, buffers, given, has_lengths, shape, strides, constants, layout.warps)
+    return _launch("forward_kernel", dtype, buffers, same_as, has_lengths, shape, strides, constants, layout.warps)
 
 
 def _backward(
@@ -152,13 +156,13 @@ def _backward(
     strides: Shape,
     has_lengths: bool,
     layout: Layout,
-    given: dict[str, str],
+    same_as: dict[str, str],
     tangents: bool,
     with_values: bool,
 ) -> Launch:
     buffers = (*_INPUTS, "totals", "first_plane", "planes", "below", "d_values")
     constants = {**_constants(call, has_lengths, tangents), "with_values": with_values, **_tiling(call, True, layout)}
-    return _launch("backward_kernel", dtype, buffers, given, has_lengths, shape, strides, constants, layout.warps)
+    return _launch("backward_kernel", dtype, buffers, same_as, has_lengths, shape, strides, constants, layout.warps)
 
 
 def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
@@ -181,7 +185,7 @@ def _launch(
     name: str,
     dtype: str,
     buffers: tuple[str, ...],
-    given: dict[str, str],
+    same_as: dict[str, str],
     has_lengths: bool,
     shape: Shape,
     strides: Shape,
@@ -189,7 +193,7 @@ def _launch(
     warps: int,
 ) -> Launch:
     # a pointer that is not used has to be some pointer
-    stand_in = given if has_lengths else given | {"lengths": "similarity"}
+    stand_in = same_as if has_lengths else same_as | {"lengths": "similarity"}
     arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides)
     kernel = Kernel(name, dtype, tuple((key, int(value)) for key, value in constants.items()), warps)
     is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides))
