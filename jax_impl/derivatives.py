@@ -58,7 +58,7 @@ def _score_tangent(engine: Engine, text: str, primals: Any, tangents: Any) -> tu
     t_similarity, _, t_parameters = tangents
     needed = tuple(not _is_zero(tangent) for tangent in t_parameters)
     scores, d_similarity, d_parameters = _gradients(engine, text, needed, *primals)
-    return scores, _slope(primals[1], d_similarity, d_parameters, t_similarity, t_parameters)
+    return scores, _directional(primals[1], d_similarity, d_parameters, t_similarity, t_parameters)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
@@ -76,8 +76,8 @@ def _gradients_tangent(engine: Engine, text: str, needed: tuple[bool, ...], prim
     results = _gradients(engine, text, needed, similarity, lengths, parameters)
     direction = [_instantiated(tangent) for tangent in (t_similarity, *t_parameters)]
     t_d_similarity, *rest = _Product(engine, text)((similarity, lengths, *parameters), direction)
-    slope = _slope(lengths, results[1], results[2], t_similarity, t_parameters)
-    return results, (slope, t_d_similarity, tuple(rest))
+    t_scores = _directional(lengths, results[1], results[2], t_similarity, t_parameters)
+    return results, (t_scores, t_d_similarity, tuple(rest))
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,9 @@ class _Tangents:
         return [product, *rest]
 
 
-def _slope(lengths: Array, d_similarity: Array, d_parameters: Arrays, t_similarity: Any, t_parameters: Any) -> Array:
+def _directional(
+    lengths: Array, d_similarity: Array, d_parameters: Arrays, t_similarity: Any, t_parameters: Any
+) -> Array:
     """The tangent of the scores, from their gradients."""
     terms = [d * t for d, t in zip(d_parameters, t_parameters, strict=True) if not _is_zero(t)]
     if not _is_zero(t_similarity):

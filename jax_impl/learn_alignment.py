@@ -76,8 +76,8 @@ def _loss(weights: Weights, first: Any, second: Any, truth: Any, lengths: Any, t
 def _step(
     weights: Weights, first: Any, second: Any, truth: Any, lengths: Any, rate: Any, temperature: Any, variant: str
 ) -> tuple[jax.Array, Weights]:
-    loss, slopes = jax.value_and_grad(_loss)(weights, first, second, truth, lengths, temperature, variant)
-    return loss, jax.tree.map(lambda value, slope: value - rate * slope, weights, slopes)
+    loss, gradients = jax.value_and_grad(_loss)(weights, first, second, truth, lengths, temperature, variant)
+    return loss, jax.tree.map(lambda value, gradient: value - rate * gradient, weights, gradients)
 
 
 _compiled_step = jax.jit(_step, static_argnums=7)

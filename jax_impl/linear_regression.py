@@ -59,8 +59,8 @@ def _error(line: Line, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _step(line: Line, x: jax.Array, y: jax.Array, learning_rate: Any) -> Line:
-    slopes = jax.grad(_error)(line, x, y)
-    a, b = (value - learning_rate * slope for value, slope in zip(line, slopes, strict=True))
+    gradients = jax.grad(_error)(line, x, y)
+    a, b = (value - learning_rate * gradient for value, gradient in zip(line, gradients, strict=True))
     return a, b
 
 

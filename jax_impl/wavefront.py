@@ -131,10 +131,10 @@ def gradients(batch: DiagonalBatch, needed: tuple[bool, ...]) -> tuple[Array, Ar
     """Scores (batch,), and their gradients with respect to similarity and each needed parameter; 0 for the others."""
     states = fill(batch)
     ends, shares = Ends(batch, states), Shares(batch, states)
-    slopes = pull(batch, shares, ends)
+    d_states = pull(batch, shares, ends)
 
     def change(k: int, choice: Choice, d: Any) -> Array:
-        return exp(shares.logs(k, choice, d)) * batch.read(slopes[k], d)
+        return exp(shares.logs(k, choice, d)) * batch.read(d_states[k], d)
 
     def ending(end: Choice, d: Any) -> Array:
         return exp(ends.logs(end, d))
@@ -148,7 +148,7 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
     """The tangents, in a direction, of the gradients with respect to similarity and each parameter."""
     states = fill(batch)
     ends, shares = Ends(batch, states), Shares(batch, states)
-    slopes, inverses = pull(batch, shares, ends), [batch.table(_log_inverse(r)) for r in shares.inverse]
+    d_states, inverses = pull(batch, shares, ends), [batch.table(_log_inverse(r)) for r in shares.inverse]
     by_temperature = {name: value / batch.temperature for name, value in t_parameters.items()}
     warming = batch.tiled(by_temperature["temperature"])
     t_scaled = {name: batch.tiled(by_temperature[name]) for name in batch.names}
@@ -177,21 +177,21 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
         probability, t_worth = worth(end, d, at)
         return probability * (t_worth - t_scores)
 
-    def share(k: int, choice: Choice, t_slopes: list[Array], d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+    def share(k: int, choice: Choice, t_d_states: list[Array], d: Any, at: tuple[int, int] = (0, 0)) -> Array:
         log = shares.logs(k, choice, d, at)
         t_choice = batch.choice(choice, t_states, t_terms, d, at) - batch.read(t_states[k], d, at)
         t_log = t_choice - warming * (log + batch.read(inverses[k], d, at))
-        return exp(log) * (batch.read(t_slopes[k], d, at) + batch.read(slopes[k], d, at) * t_log)
+        return exp(log) * (batch.read(t_d_states[k], d, at) + batch.read(d_states[k], d, at) * t_log)
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
         parts = [ending(e, d, batch.offset(e)) for e in batch.recurrence.ends if e.state == k]
         parts += [share(number, choice, tables, d, at) for number, choice, at in shares.successors(k)]
         return sum(parts) * batch.row(shares.inverse[k], d)
 
-    t_slopes = batch.backward(step, [jnp.zeros_like(state) for state in states])
+    t_d_states = batch.backward(step, [jnp.zeros_like(state) for state in states])
 
     def change(k: int, choice: Choice, d: Any) -> Array:
-        return share(k, choice, t_slopes, d)
+        return share(k, choice, t_d_states, d)
 
     needed = (True,) * len(t_parameters)
     uncertainty = functools.partial(_uncertainty, batch, ends, shares, change, ending)

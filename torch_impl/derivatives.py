@@ -80,7 +80,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     scores, d_s, d_values = _Gradients.apply(engine, text, True, below[0], lengths, below[1])
     # each difference is 0 but differentiable; at a forbidden match (-inf) it would be NaN
     t_s, t_values = (tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip((s, values), below, strict=True))
-    return scores + _slope(lengths, d_s, d_values, t_s, t_values)
+    return scores + _directional(lengths, d_s, d_values, t_s, t_values)
 
 
 class _Score(torch.autograd.Function):
@@ -191,7 +191,7 @@ class _ScoreForward(_Score):
         with forward_ad._set_fwd_grad_enabled(True):
             s, lengths, values = (forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
             _, d_s, d_values = _GradientsForward.apply(ctx.engine, ctx.text, True, s, lengths, values)
-            return _slope(lengths, d_s, d_values, *directions[2::2])
+            return _directional(lengths, d_s, d_values, *directions[2::2])
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
@@ -210,7 +210,7 @@ class _GradientsForward(_Gradients):
         direction = _direction(directions[3::2], s, values)
         _, t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
         # not the first result of the tangents, which cannot be differentiated
-        return _slope(lengths, d_s, d_values, *direction), t_s, t_values
+        return _directional(lengths, d_s, d_values, *direction), t_s, t_values
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
@@ -228,7 +228,7 @@ class _TangentsForward(_Tangents):
         return mapped(functools.partial(_TangentsForward.apply, engine, text), info, in_dims[2:], tensors)
 
 
-def _slope(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
+def _directional(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
     """The tangent of the scores. The gradients are 0 outside lengths, but a tangent may be NaN there."""
     parts = [] if t_s is None else [(d_s * _inside(lengths, t_s)).sum((1, 2))]
     parts += [] if t_values is None else [(d_values * t_values).sum(1)]

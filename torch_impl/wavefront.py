@@ -87,7 +87,7 @@ def logs_of(weights: Tensor) -> Tensor:
     return weights.clamp_min(torch.finfo(weights.dtype).tiny).log_()
 
 
-class Slopes:
+class StateGradients:
     """Gradients of one number per pair with respect to all states, accumulated from the last anti-diagonal back."""
 
     def __init__(self, batch: DiagonalBatch) -> None:
@@ -106,19 +106,19 @@ class Slopes:
         return [self.batch.own(state, chunk) for state in self.states]
 
 
-def pull(chunk: Chunk, moves: Sequence[tuple[Slopes, list[Tensor], Slopes]]) -> None:
-    """Propagate the gradients of some anti-diagonals to the states they depend on: target += weights * slopes."""
+def pull(chunk: Chunk, moves: Sequence[tuple[StateGradients, list[Tensor], StateGradients]]) -> None:
+    """Propagate the gradients of some anti-diagonals to the states they depend on: target += weights * d_states."""
     states = moves[0][0].batch.recurrence.states
     steps = [
-        (target.views[choice.neighbour, choice.state], weight.split(chunk.sizes), slopes.own[k])
-        for target, weights, slopes in moves
+        (target.views[choice.neighbour, choice.state], weight.split(chunk.sizes), d_states.own[k])
+        for target, weights, d_states in moves
         for k, choices in enumerate(states)
         for choice, weight in zip(choices, weights[k], strict=True)
         if choice.neighbour
     ]
     for number, d in reversed(list(enumerate(chunk.diagonals))):
-        for source, weight, slope in steps:
-            source[d].addcmul_(weight[number], slope[d])
+        for source, weight, d_state in steps:
+            source[d].addcmul_(weight[number], d_state[d])
 
 
 class Totals:
@@ -139,12 +139,12 @@ class Totals:
                 elif self.with_values:
                     self.values[name] += part.sum(0)
 
-    def add_border(self, slopes: Slopes) -> None:
+    def add_border(self, d_states: StateGradients) -> None:
         batch = self.batch
         for name in batch.parameters:
             ones = {other: float(other == name) for other in batch.parameters}
             tangents = batch.recurrence.border_tangent(ones, batch.layout.border_diagonal)
-            for state, tangent in zip(slopes.states, tangents, strict=True):
+            for state, tangent in zip(d_states.states, tangents, strict=True):
                 self.values[name] += (state.index_select(0, batch.layout.border) * tangent).sum(0)
 
     def results(self, ends: Ends | None) -> tuple[Tensor, Tensor]:
@@ -186,21 +186,21 @@ def _gradients(
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch = DiagonalBatch(memory, s, lengths, values, recurrence)
     states = fill(batch)
-    ends, slopes, totals = Ends(batch, states, True), Slopes(batch), Totals(batch, with_values)
+    ends, d_states, totals = Ends(batch, states, True), StateGradients(batch), Totals(batch, with_values)
     for chunk, weights in zip(batch.chunks, ends.weights, strict=True):
-        slopes.end(weights, chunk)
+        d_states.end(weights, chunk)
         totals.add(batch.recurrence.ends, weights, chunk)
         if with_values:
             totals.values["temperature"] -= (weights * logs_of(weights)).sum((0, 1))
     for chunk in reversed(batch.chunks):
         weights = weigh(batch, states, chunk)
-        pull(chunk, [(slopes, weights, slopes)])
-        for choices, weight, slope in zip(batch.recurrence.states, weights, slopes.of_cells(chunk), strict=True):
+        pull(chunk, [(d_states, weights, d_states)])
+        for choices, weight, d_state in zip(batch.recurrence.states, weights, d_states.of_cells(chunk), strict=True):
             if with_values:
-                totals.values["temperature"] -= ((weight * logs_of(weight)).sum(0) * slope).sum(0)
-            totals.add(choices, weight.mul_(slope), chunk)
+                totals.values["temperature"] -= ((weight * logs_of(weight)).sum(0) * d_state).sum(0)
+            totals.add(choices, weight.mul_(d_state), chunk)
     if with_values:
-        totals.add_border(slopes)
+        totals.add_border(d_states)
     return ends.scores, *totals.results(ends)
 
 
@@ -257,12 +257,12 @@ def _tangents(
         t_worths = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk)
         t_score += (t_worths - logs_of(end_weights) * t_temperature).mul_(end_weights).sum((0, 1))
 
-    slopes, t_slopes, totals = Slopes(batch), Slopes(batch), Totals(batch, True)
+    d_states, t_d_states, totals = StateGradients(batch), StateGradients(batch), Totals(batch, True)
     for chunk, weights in zip(batch.chunks, ends.weights, strict=True):
         t_worths, logs = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk), logs_of(weights)
         t_weights = t_worths.sub_(t_score).sub_(logs * t_temperature).mul_(weights).div_(batch.temperature)
-        slopes.end(weights, chunk)
-        t_slopes.end(t_weights, chunk)
+        d_states.end(weights, chunk)
+        t_d_states.end(t_weights, chunk)
         totals.add(batch.recurrence.ends, t_weights, chunk)
         totals.values["temperature"] -= (t_weights * logs).sum((0, 1))
     for chunk in reversed(batch.chunks):
@@ -272,21 +272,23 @@ def _tangents(
         for choices, weight, log, t_state in zip(batch.recurrence.states, weights, logs, t_states, strict=True):
             change = batch.choices(choices, t_states, t_terms, chunk).sub_(batch.own(t_state, chunk))
             t_weights.append(change.sub_(log * t_temperature).mul_(weight).div_(batch.temperature))
-        pull(chunk, [(slopes, weights, slopes), (t_slopes, weights, t_slopes), (t_slopes, t_weights, slopes)])
+        pull(
+            chunk, [(d_states, weights, d_states), (t_d_states, weights, t_d_states), (t_d_states, t_weights, d_states)]
+        )
         parts = zip(
             batch.recurrence.states,
             weights,
             t_weights,
             logs,
-            slopes.of_cells(chunk),
-            t_slopes.of_cells(chunk),
+            d_states.of_cells(chunk),
+            t_d_states.of_cells(chunk),
             strict=True,
         )
-        for choices, weight, t_weight, log, slope, t_slope in parts:
-            part = (weight * t_slope).addcmul_(t_weight, slope)
+        for choices, weight, t_weight, log, d_state, t_d_state in parts:
+            part = (weight * t_d_state).addcmul_(t_weight, d_state)
             totals.values["temperature"] -= (part * log).sum((0, 1))
             totals.add(choices, part, chunk)
-    totals.add_border(t_slopes)
+    totals.add_border(t_d_states)
     return ends.unless_empty(t_score, t_parameters), *totals.results(None)
 
 

@@ -3,7 +3,7 @@
 Importing this compiles nothing. Two environment variables:
 
     ALIGNMENT_NATIVE=0        turns the native kernels off, for machines where nothing should be compiled
-    ALIGNMENT_CACHE=folder    where what was compiled is kept, instead of the user's cache folder
+    ALIGNMENT_CACHE=folder    caches the compiled libraries, instead of the user's cache folder
 
 and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
 """

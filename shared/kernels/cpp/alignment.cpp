@@ -1,4 +1,4 @@
-/* The entry points: a batch becomes tasks, the tasks go to threads. */
+/* The entry points: a batch is split into tasks, which threads process. */
 
 #include "alignment.h"
 

@@ -1,4 +1,4 @@
-/* The native kernels of the alignments: a plain C interface that knows no framework.
+/* The native kernels of the alignments: a plain C interface, independent of any framework.
 
    Built once with REAL=float and once with REAL=double. Nothing but idle threads is kept between calls; any number of
    threads may call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number,
@@ -35,7 +35,7 @@ enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
 /* option of all kinds: refuse the call if a length is outside the matrix, instead of clamping it */
 enum { ALIGNMENT_CHECK_LENGTHS = 4 };
 
-/* what is computed side by side in a vector */
+/* the elements of a vector: different pairs, or rows of one pair */
 enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
 
 enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, ALIGNMENT_BAD_LENGTHS = 3 };
@@ -55,13 +55,13 @@ typedef struct {
 /* scores: pairs. */
 int32_t alignment_score(const AlignmentCall *call, REAL *scores);
 
-/* The same, and the derivatives of each score: d_similarity pairs x rows x cols, d_parameters like parameters. With
-   d_temperature 0 the derivative for the temperature, which costs logarithms, is left out and written as 0. */
+/* The same, and the gradients of each score: d_similarity pairs x rows x cols, d_parameters like parameters. With
+   d_temperature 0 the gradient with respect to the temperature, which costs logarithms, is skipped and written as 0. */
 int32_t alignment_gradients(const AlignmentCall *call, int32_t d_temperature, REAL *scores, REAL *d_similarity,
                             REAL *d_parameters);
 
-/* The tangents of all that alignment_gradients gives, in the direction (t_similarity, t_parameters): t_scores is the
-   product of gradient and direction, the others that of the (symmetric) matrix of second derivatives with it. */
+/* The tangents of all results of alignment_gradients in the direction (t_similarity, t_parameters): t_scores is the
+   product of gradient and direction, the others are the product of the (symmetric) Hessian and the direction. */
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 

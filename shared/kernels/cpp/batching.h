@@ -1,4 +1,4 @@
-/* How a batch is divided: which pairs share a vector, which are alone, and what is begun first. */
+/* How a batch is split into tasks: which pairs share a vector, which have their own, and in which order they start. */
 
 #ifndef BATCHING_H
 #define BATCHING_H
@@ -31,7 +31,7 @@ inline bool lengths_inside(const AlignmentCall &call) {
   return true;
 }
 
-/* Up to LANES pairs side by side, or one pair with its rows side by side. */
+/* Up to LANES pairs, one per lane, or one pair with its rows in the lanes. */
 struct Task {
   const int64_t *pairs;
   int count;
@@ -39,12 +39,12 @@ struct Task {
   double cost;  // in steps of pairs side by side
 };
 
-/* A step of rows side by side takes so much longer: its lanes hand numbers to one another. */
+/* How much longer a step takes with rows in the lanes: the lanes exchange numbers. */
 constexpr double ROWS_STEP = 1.28;
-/* To wake a thread costs about as much as this many cells. */
+/* Waking a thread costs about as much as this many cells. */
 constexpr int64_t CELLS_PER_THREAD = 20000;
 
-/* Orders pairs so that every LANES that follow one another are alike: lanes walk as far as the largest of them. Halves
+/* Sorts pairs so that each group of LANES has similar sizes: all lanes run as long as the largest of them. Halves
    them by rows or by columns, where they differ more, until a half is one group. */
 inline void put_alike_together(int64_t *begin, int64_t *end, const std::vector<Size> &sizes) {
   while (end - begin > LANES) {
@@ -68,7 +68,7 @@ inline void put_alike_together(int64_t *begin, int64_t *end, const std::vector<S
   }
 }
 
-/* A batch as tasks, and how many threads they are worth. */
+/* The tasks of a batch, and how many threads are worth using for them. */
 class Plan {
  public:
   explicit Plan(const AlignmentCall &call) : layout_(call.layout), order_(call.pairs), sizes_(call.pairs) {
@@ -84,7 +84,7 @@ class Plan {
       add(order_.data() + first, int(std::min<int64_t>(LANES, call.pairs - first)));
     }
     if (layout_ == ALIGNMENT_CHOOSE) balance(most_threads);
-    // large ones first: the last to be begun are then short
+    // large ones first, so that the last ones to start are short
     std::stable_sort(tasks.begin(), tasks.end(), [](const Task &a, const Task &b) { return a.cost > b.cost; });
     threads = std::min<int64_t>(most_threads, int64_t(tasks.size()));
   }
@@ -120,8 +120,8 @@ class Plan {
     for (int p = 0; p < count; ++p) tasks.push_back({pairs + p, 1, true, cost_alone(pairs[p])});
   }
 
-  /* Few groups may leave threads idle at the end: those that the threads cannot share evenly are taken apart, if that
-     is sooner done than to wait for one of them. */
+  /* Few groups may leave threads idle at the end: groups that the threads cannot share evenly are split into
+     pairs, if that finishes sooner than waiting for one of them. */
   void balance(int64_t threads) {
     auto is_group = [](const Task &task) { return !task.rows_in_lanes; };
     const int64_t groups = std::count_if(tasks.begin(), tasks.end(), is_group), left = groups % threads;

@@ -1,9 +1,9 @@
-"""Compiles C++ into a shared library for this machine's CPU, once: what was compiled is kept in the user's cache.
+"""Compiles C++ into a shared library for this machine's CPU, once: libraries are cached in the user's cache folder.
 
 A library's file name holds a hash of all that it was made from (sources, flags, compiler, CPU) and a hash of its own
 content. It gets this name only when it is complete, by renaming; so a build that was killed leaves nothing that could
-be taken for a result, and a damaged file is seen before it is loaded. Processes that want the same library at the
-same time wait for one of them at a file lock, which ends with its holder.
+be mistaken for a result, and a damaged file is detected before it is loaded. Processes that need the same library at
+the same time wait for one of them by a file lock, which is released when its holder ends.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 FOLDER = "jax-torch-alignment"
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
-# What the kernels allow the compiler: they test for NaN, so it must know NaN and infinities, but no call of theirs
-# looks at errno, at floating-point flags or at the sign of a zero.
+# Floating-point freedoms of the compiler: the kernels test for NaN, so it must respect NaN and infinities, but none
+# of them reads errno, at floating-point flags or at the sign of a zero.
 MATHEMATICS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
 # a hung compiler is no better than none
 LIMIT_SECONDS = 900
@@ -39,13 +39,13 @@ class Absent(RuntimeError):
 
 
 class Target(NamedTuple):
-    """What is compiled: one file."""
+    """One file to be compiled."""
 
-    name: str  # begins the file's name
+    name: str  # prefix of the file's name
     sources: tuple[Path, ...]
-    headers: tuple[Path, ...] = ()  # read by the sources, so that a change of one is seen
-    flags: tuple[str, ...] = ()  # added to those that every library gets, so they can undo them
-    program: bool = False  # not a library but something to run, such as a test with a sanitizer
+    headers: tuple[Path, ...] = ()  # included by the sources; part of the hash
+    flags: tuple[str, ...] = ()  # after the flags of every library, so that they can override them
+    program: bool = False  # an executable instead of a library, such as a test with a sanitizer
 
 
 def compiled(target: Target) -> Path:
@@ -102,7 +102,7 @@ def find_compiler() -> tuple[str, ...]:
 
 
 def cache_folder() -> Path:
-    """Where compiled libraries are kept; it may be removed at any time."""
+    """The folder of the compiled libraries; it may be removed at any time."""
     own = os.environ.get("ALIGNMENT_CACHE")
     if own:
         return Path(own).expanduser().absolute()
@@ -114,7 +114,7 @@ def cache_folder() -> Path:
 
 
 def keeps() -> bool:
-    """Whether what is compiled can be kept for other processes."""
+    """Whether compiled libraries can be cached for other processes."""
     folder = cache_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def keeps() -> bool:
 
 @cache
 def _private_folder() -> Path:
-    """For this process, where the cache cannot be written; removed at its end."""
+    """A folder for this process, for when the cache is not writable; removed at exit."""
     import atexit
 
     folder = tempfile.mkdtemp(prefix=f"{FOLDER}-")
@@ -135,7 +135,7 @@ def _private_folder() -> Path:
 
 
 def _key(target: Target, compiler: tuple[str, ...]) -> str:
-    """A hash of all that decides what the compiler makes."""
+    """A hash of everything that determines the compiler's output."""
     digest = hashlib.sha256()
     flags = (*FLAGS, *_form(target), *MATHEMATICS, *target.flags)
     for text in (*flags, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
@@ -160,7 +160,7 @@ def _version(compiler: tuple[str, ...]) -> str:
 
 @cache
 def _cpu() -> str:
-    """What -march=native goes by: the processor's model and features."""
+    """The processor's model and features, on which -march=native depends."""
     try:
         if sys.platform == "darwin":
             return platform.machine() + _run(("sysctl", "-n", "machdep.cpu.brand_string")).stdout
@@ -173,9 +173,9 @@ def _cpu() -> str:
 
 @cache
 def _machine_flags(compiler: tuple[str, ...]) -> tuple[str, ...]:
-    """Code for this machine's CPU, as far as the compiler knows how to ask for it; the key covers what this reads."""
+    """Flags for this machine's CPU, as far as the compiler has them; the key covers what this reads."""
     flags = next(((flag,) for flag in ("-march=native", "-mcpu=native") if _accepts(compiler, flag)), ())
-    # compilers prefer half-width vectors on some CPUs, for the sake of programs that use few
+    # compilers prefer half-width vectors on some CPUs, for programs that use few of them
     wide = "-mprefer-vector-width=512"
     if "avx512f" in _cpu().split() and _accepts(compiler, wide):
         flags = (*flags, wide)
@@ -197,7 +197,7 @@ def _compile(target: Target, compiler: tuple[str, ...], folder: Path, name: str)
         if result.returncode:
             raise Absent(f"{shlex.join(compiler)} cannot compile {target.name}: {_first_error(result)}")
         content = Path(unfinished).read_bytes()
-        if not content:  # a compiler that says it has succeeded, such as `true`
+        if not content:  # a compiler that only claims success, such as `true`
             raise Absent(f"{shlex.join(compiler)} has written nothing for {target.name}")
         with open(unfinished, "rb") as file:
             os.fsync(file.fileno())
@@ -232,7 +232,7 @@ def _digest(content: bytes) -> str:
 
 @contextlib.contextmanager
 def _lock(folder: Path) -> Iterator[bool]:
-    """One builder at a time in this folder. Gives whether that is certain: some network folders have no locks."""
+    """Lock the folder for one builder at a time. Yields whether it is locked: some network folders have no locks."""
     import fcntl
 
     with open(folder / "lock", "a") as file:
@@ -245,7 +245,7 @@ def _lock(folder: Path) -> Iterator[bool]:
 
 
 def _remove_remains(folder: Path) -> None:
-    """Of builds that were killed: under the lock nobody else is building."""
+    """Remove the leftovers of builds that were killed: under the lock nobody else is building."""
     for path in folder.glob(".*.unfinished"):
         with contextlib.suppress(OSError):
             path.unlink()

@@ -1,4 +1,4 @@
-/* What is computed for a vector of cells, forwards and backwards. Nothing about where the cells lie.
+/* The forward and backward recurrence for a vector of cells, independent of where the cells lie.
 
    Odds are kept as fraction * 2^exponent, the exponent a whole number in a float of its own, so that no temperature
    makes them overflow or vanish. Forwards, a state is the sum of its choices, and share = choice / state. Backwards,
@@ -29,12 +29,12 @@ struct States {
   Value of[Kind::states];
 };
 
-/* What may end in a cell: its odds and, for tangents, odds times tangent. */
+/* The alignments that end in a cell: their odds and, for tangents, odds times tangent. */
 struct Ending {
   Vec m, e, mt;
 };
 
-/* Where the backward recurrence finds what the forward one knew of a cell: one vector each. */
+/* The record of a cell that the forward recurrence leaves for the backward one: one vector each. */
 template <class Kind, Pass pass>
 struct Record {
   static constexpr int choices = choices_before<Kind>(Kind::states);
@@ -58,7 +58,7 @@ constexpr Real MOST_ABOVE_TOTAL = IS_FLOAT ? 100 : 900;
 
 INLINE Value nothing() { return {all(1), all(NOTHING), all(0)}; }
 
-/* The states of cells (and, when recording, what the backward recurrence needs) from those of their neighbours.
+/* Computes the states of cells (and, when recording, their records) from those of their neighbours.
    inside: where an alignment may end; entropy: of the ends, added up. */
 template <class Kind, Pass pass, bool recording>
 INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal, const States<Kind> &left,
@@ -89,7 +89,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         x[c] = costs_something ? before.x + cost.x : before.x;
       }
     });
-    // The choices from the diagonal of a state that may end: added up by themselves, because what a start outweighs
+    // The choices from the diagonal of a state that may end: summed separately, because what a start outweighs
     // beyond the range of a float may still be the whole score.
     constexpr int apart = k == 0 && Kind::end == End::after_match ? ends<Kind>() : 0;
     Vec part = all(0), part_tangent = all(0), part_top = e[0];
@@ -181,14 +181,14 @@ struct Flows {
   Flow of[Kind::states];
 };
 
-/* What the cells of a sweep add to the derivatives for the costs and the temperature. */
+/* The contribution of a sweep to the gradients with respect to the costs and the temperature. */
 struct Sums {
   Vec cost[COSTS], cost_tangent[COSTS];
   Vec entropy;  // gradients: in bits; tangents: the marginals' tangents times the similarities
 };
 
-/* What the cells hand to their neighbours, from what they got (v, without what ends in them); the cells' share of
-   the similarity's derivative is put into matched. */
+/* Propagates gradients from the cells (v, without the ends in them) to their neighbours; the gradient with respect to
+   the similarity is written to matched. */
 template <class Kind, Pass pass>
 INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Flows<Kind> &left, Flows<Kind> &up,
                      Flow &matched, Sums &sums) {

@@ -1,4 +1,4 @@
-"""The compiled kernels as functions: one library per dtype, built and loaded when it is first asked for."""
+"""The compiled kernels as functions: one library per dtype, built and loaded on first use."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ OUT_OF_MEMORY, BAD_LENGTHS = 1, 3
 
 
 class Call(NamedTuple):
-    """What alignment.h calls kind and options: a public function with its options."""
+    """The kind and options of alignment.h: a public function with its options."""
 
     kind: int
     options: int
@@ -57,7 +57,7 @@ FUNCTIONS = {
 pack_call = struct.Struct("@4i3qPqPP").pack
 
 _kernels: dict[str, Kernel] = {}
-_failures: dict[str, str] = {}  # what could not be built -> why
+_failures: dict[str, str] = {}  # name of a build that failed -> why
 _building = threading.RLock()
 _warned = False
 
@@ -82,7 +82,7 @@ def why_absent() -> str | None:
 
 
 def warn(reason: str) -> None:
-    """Say once that a build has failed, to those who would not see it otherwise."""
+    """Warn once that a build has failed, where nothing else would report it."""
     global _warned
     if not _warned:
         _warned = True
@@ -90,12 +90,12 @@ def warn(reason: str) -> None:
 
 
 def target(dtype: str, flags: tuple[str, ...] = ()) -> Target:
-    """The kernels for "float32" or "float64", as something to build."""
+    """The kernels for "float32" or "float64", as a build target."""
     return Target(f"alignment-{dtype}", SOURCES, HEADERS, (f"-DREAL={REALS[dtype]}", *flags))
 
 
 def is_loaded(dtype: str) -> bool:
-    """Whether `kernel` gives the kernels at once."""
+    """Whether `kernel` returns without building or loading."""
     return dtype in _kernels
 
 
@@ -113,7 +113,7 @@ def kernel(dtype: str) -> Kernel:
 def load(target: Target, functions: Mapping[str, Any] = MappingProxyType({})) -> ctypes.CDLL:
     """Build, from the cache if possible, and load. functions: name -> types of the arguments; all return a status.
 
-    Raises Absent. What has failed once is not tried again by this process: each time would cost as long.
+    Raises Absent. A build that has failed is not tried again by this process: it would take as long again.
     """
     with _building:
         reason = _failures.get(target.name) or why_absent()
@@ -130,7 +130,7 @@ def _opened(target: Target) -> ctypes.CDLL:
     path = compiled(target)
     try:
         return ctypes.CDLL(str(path))
-    except OSError:  # complete, but not for this system, such as one in a container with another C library
+    except OSError:  # complete, but for another system, such as a container with another C library
         forget(path)
         path = compiled(target)
     try:

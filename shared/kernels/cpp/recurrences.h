@@ -1,7 +1,8 @@
-/* The alignments as tables: the states of a cell, and what each is the smooth maximum of.
+/* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
 
    A value is kept as odds, exp(value / T): a smooth maximum is then a sum, an addition a product. Adding an alignment
-   is adding a table. Source of the recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
+   is adding a table; tests/test_kernel_tables.py checks that it agrees with shared/alignments.py. Source of the
+   recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
 
 #ifndef RECURRENCES_H
 #define RECURRENCES_H
@@ -19,9 +20,9 @@ struct Choice {
   Cost cost;
 };
 
-/* The order of a state's choices is that in which they are known: those from the diagonal first (what an end consists
-   of is found there), the left neighbour, which was computed one step before, last. The next step waits for no more
-   than what is done with it. */
+/* The choices of a state are ordered by when they are known: those from the diagonal first (ends are made of
+   them), those from the left neighbour, which was computed one step before, last, so that as little as possible waits
+   for it. */
 
 /* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap, s ) */
 template <End ends>
@@ -32,7 +33,7 @@ struct LocalLinear {
                                            {From::start, 0, Cost::match},
                                            {From::up, 0, Cost::open},
                                            {From::left, 0, Cost::open}}};
-  static constexpr Cost common[] = {Cost::none};  // what all choices of a state have in common
+  static constexpr Cost common[] = {Cost::none};  // term shared by all choices of a state
   static constexpr End end = ends;
   static constexpr bool local = true;
 };
@@ -79,7 +80,7 @@ constexpr int diagonal_choices() {
   return count;
 }
 
-/* Where an alignment may end, in how many ways. */
+/* The number of ways in which an alignment may end in a cell. */
 template <class Kind>
 constexpr int ends() {
   return Kind::end == End::after_match ? diagonal_choices<Kind>() : 1;

@@ -1,4 +1,4 @@
-/* Pairs from beginning to end: their constants, the passes over their matrix, their results. */
+/* Solves pairs: their constants, the passes over their matrices, their results. */
 
 #ifndef SOLVE_H
 #define SOLVE_H
@@ -13,7 +13,7 @@ namespace alignment {
 
 constexpr double LOG2_E = 1.4426950408889634074, LN_2 = 0.69314718055994530942;
 
-// What a call reads and writes. Results that a pass does not have are null.
+// The inputs and results of a call. Results that a pass does not compute are null.
 struct Job {
   const AlignmentCall &call;
   const Real *t_similarity;
@@ -28,7 +28,7 @@ struct Parameters {
 
 constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
 
-// Gaps and temperatures are clamped to the limits of shared/tolerances.py; what is not valid stays so.
+// Gaps and temperatures are clamped to the limits of shared/tolerances.py; invalid ones stay invalid.
 inline double clamped(double gap) { return gap < LOWEST ? LOWEST : gap > LARGEST_GAP ? LARGEST_GAP : gap; }
 
 inline double clamped_temperature(double t) {
@@ -114,7 +114,7 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   lanes.gap_part[lane] = Real(bits - std::nearbyint(bits));
 }
 
-// What a finished lane (or all lanes of a pair together) is worth: m * 2^e, with e from a float.
+// The score of a finished lane (or of all lanes of a pair) as odds, m * 2^e, with e from a float.
 struct Worth {
   double m, e, tangent;
   bool exists;
@@ -122,7 +122,7 @@ struct Worth {
 };
 
 inline Worth worth_of(double m, double e, double mt) {
-  // an alignment with a forbidden match is worth less than any without
+  // an alignment with a forbidden match scores less than any without
   bool exists = m > 0 && e > -double(LARGEST_EXPONENT) / 2;
   return exists ? Worth{m, e, mt / m, true} : Worth{1, 0, 0, false};
 }
@@ -132,7 +132,7 @@ inline void set_total(Total &total, int lane, const Worth &worth) {
   double shift = std::floor(std::log2(worth.m)), e = worth.e + shift, m = worth.m * std::exp2(-shift);
   if (double(Real(e)) - worth.e != shift) e = worth.e, m = worth.m;
   total.inverse_m[lane] = Real(1 / m);
-  // a pair without an alignment: every share of its ends becomes 0
+  // without an alignment, so that the shares of all its ends become 0
   total.e[lane] = worth.exists ? Real(e) : -NOTHING;
   total.log2_m[lane] = Real(std::log2(m));
   total.tangent[lane] = Real(worth.tangent);
@@ -146,7 +146,7 @@ inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols
   }
 }
 
-// Scores and parameter derivatives of a pair, from the sums over its cells.
+// Score and parameter gradients of a pair, from the sums over its cells.
 struct Summed {
   double cost[COSTS], cost_tangent[COSTS], entropy, border, border_tangent;
 };
@@ -166,7 +166,7 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
   double score = 0, t_score = 0;
   Parameters d{};
 
-  if (size.rows == 0 || size.cols == 0) {  // no cell, so nothing that could be bad: a global alignment is all gaps
+  if (size.rows == 0 || size.cols == 0) {  // no cell: a global alignment is all gaps
     if (global) {
       double gaps = double(size.rows + size.cols);
       score = gaps * p.open, t_score = gaps * t.open;
@@ -213,9 +213,9 @@ inline void with_logarithms(const Real *from, Real *to, Int count) {
   }
 }
 
-// Vectors of records that a block may have in PairsSideBySide: with its states they should fit a level of cache.
+// Most vectors of records of a block in PairsSideBySide: with its states they should fit a cache level.
 constexpr Int BLOCK_VECTORS = 6144;
-// The same of what is staged once for both passes.
+// Most vectors that are staged once for both passes.
 constexpr size_t STAGED_VECTORS = 32768;
 
 // Lanes that belong to one task: pairs side by side, or one pair whose rows are.
@@ -258,7 +258,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     const Int block_rows = sweeps * L::rows, blocks = (rows + block_rows - 1) / block_rows;
     const size_t row_cells = size_t(cols + 1) * width, first_cells = size_t(cols + 1) * first_width;
     const size_t sweep_vectors = size_t(steps) * sweeps;
-    // what is staged for the first pass is kept for the second if it is small
+    // vectors staged for the first pass are kept for the second if they are few
     const size_t all_vectors = size_t(steps) * sweeps * blocks;
     const bool staged_once = recording && all_vectors * (tangents ? 2 : 1) <= STAGED_VECTORS;
     const size_t staged_vectors = staged_once ? all_vectors : sweep_vectors;
@@ -366,7 +366,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
           scatter(tangents ? t_own : own, lanes.d_similarity, job.call.rows * job.call.cols, to, where, steps);
         }
       }
-      // what reached the row outside: gaps along it
+      // the gradient that reached the row outside: gaps along it
       if constexpr (!Kind::local) {
         for (Int c = 0; c < cols; ++c) {
           const Cell *flow = below + (c + 1) * flow_width;

@@ -1,12 +1,12 @@
-/* How the cells of a matrix are put into vectors and walked, forwards and backwards.
+/* How the cells of a matrix are arranged in vectors, for the forward and the backward sweeps.
 
    Two layouts share every line below that is not marked. PairsSideBySide: a lane is a pair of its own; a sweep is one
    row of the matrix, column by column. RowsSideBySide: the lanes are LANES rows of one pair, each one column behind the
    row above it, so that a vector is a piece of an anti-diagonal; a sweep is these rows, from left to right.
 
-   Between sweeps a row of states is carried, forwards of the row above, backwards what the row below hands up. Memory
-   is bounded by checkpoints: the first pass keeps the carried row of every block of rows, the second goes through
-   the blocks from the last to the first, computes each again with the records of its cells, and then backwards. */
+   Between sweeps a row is carried: forwards the states of the row above, backwards the gradients from the row below.
+   Memory is bounded by checkpoints: the first pass keeps the carried row of every block of rows, the second goes through
+   the blocks from the last to the first, recomputes each with the records of its cells, and then goes backwards. */
 
 #ifndef SWEEP_H
 #define SWEEP_H
@@ -32,7 +32,7 @@ struct Lanes {
   Vec gap_whole, gap_part;     // exponent and log2(fraction) of the border's gap
 };
 
-/* Aligned memory that is freed by itself. */
+/* Aligned memory with an owner. */
 class Buffer {
  public:
   explicit Buffer(size_t vectors)
@@ -105,8 +105,7 @@ INLINE Extent extent(const Lanes &lanes, Int row) {
   return x;
 }
 
-/* LANES vectors, of which number i holds LANES steps of lane i, turned into those that hold all lanes of a step, and
-   back again. */
+/* Transposes LANES vectors: number i holds LANES steps of lane i before, and all lanes of step i after; and back. */
 template <int width, int... k>
 INLINE void exchange(Vec &a, Vec &b, std::integer_sequence<int, k...>) {
   Vec low = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k - width : k)...>{});
@@ -128,9 +127,9 @@ INLINE void transpose(Vec (&v)[LANES]) {
   stage(std::integral_constant<int, 8>{});
 }
 
-/* LANES numbers of a matrix from `at` on, of which only those first <= number < last are wanted. */
+/* LANES numbers of a matrix from `at` on, of which only those with first <= number < last are needed. */
 struct Piece {
-  bool whole, empty, readable;  // all wanted; none; all inside the matrix, wanted or not
+  bool whole, empty, readable;  // all needed; none; all inside the matrix, needed or not
   Mask wanted;
   int first, last;
 
@@ -177,7 +176,7 @@ INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real 
   }
 }
 
-/* The other way: the cells of the lanes, and nothing else, are written. */
+/* The inverse: writes the cells of the lanes, and nothing else. */
 inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *const (&row)[LANES],
                     const Extent &extent, Int steps) {
   for (Int t0 = 0; t0 < steps; t0 += LANES) {
@@ -195,7 +194,7 @@ inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size,
       Piece piece(at, matrix[l], matrix[l] + size, extent.first[l] - t0, extent.last[l] - t0);
       if (piece.whole) {
         store(at, block[l]);
-      } else if (!piece.empty && piece.readable) {  // the pair is this thread's: what is between may be put back
+      } else if (!piece.empty && piece.readable) {  // no other thread writes this pair
         store(at, piece.wanted ? block[l] : load(at));
       } else {
         for (int t = piece.first; t < piece.last; ++t) at[t] = block[l][t];
@@ -204,19 +203,19 @@ inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size,
   }
 }
 
-/* From here down a similarity forbids the match: it becomes -infinity. */
+/* A similarity of this or less forbids the match: it becomes -infinity. */
 constexpr Real FORBIDDEN = Real(-5e19);
 /* Odds with larger exponents cannot be told apart. A path may be long: its sum must stay far from overflow. */
 constexpr Real LARGEST_EXPONENT = Real(1e29);
 
-/* Similarities made safe; NaN and +infinity are remembered. */
+/* Sanitizes similarities, and records NaN and +infinity. */
 INLINE Vec clean(Vec s, Mask &bad) {
   constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
   bad |= ~(s <= LARGEST);
   return s > FORBIDDEN ? s : all(-__builtin_inff());
 }
 
-/* Odds of a match; those of a forbidden one are nearly 0. */
+/* The odds of a match, nearly 0 for a forbidden one. */
 template <Pass pass>
 INLINE Value match_odds(const Lanes &lanes, Vec s, Vec t_s) {
   Vec whole = rounded_product(s, lanes.scale_high);
@@ -254,7 +253,7 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
   return states;
 }
 
-/* Rows that are carried from sweep to sweep: of column c (-1 is outside) the numbers of its states in turn. */
+/* Rows that are carried from sweep to sweep: of column c (-1 is outside) the numbers of its states. */
 template <Pass pass>
 constexpr int NUMBERS = pass == Pass::gradients || pass == Pass::tangents ? 3 : 2;
 
@@ -263,7 +262,7 @@ INLINE Cell *place(Cell *row, Int col) {
   return row + (col + 1) * (Kind::states * NUMBERS<pass>);
 }
 
-/* Add the odds of an ending to a sum of odds, whose exponent follows when they outgrow it. Sums of sweeps are added in
+/* Adds the odds of an end to a sum of odds, whose exponent is raised when they outgrow it. Sums of sweeps are added in
    the same way to that of the matrix, so there is room for twice this and for the number of cells. */
 template <Pass pass>
 INLINE void add(Ending &sum, const Ending &more) {
@@ -281,7 +280,7 @@ INLINE void add(Ending &sum, const Ending &more) {
   if constexpr (pass == Pass::tangents) sum.mt += scaled(more.mt, d);
 }
 
-/* Sums over sweeps, of each lane, in double: a long sum of floats would lose what is small. */
+/* Sums over sweeps, per lane, in double: a long sum of floats would lose small terms. */
 struct Gathered {
   double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES], border[LANES], border_tangent[LANES];
 };
@@ -342,7 +341,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
   Ending own{all(0), all(NOTHING), all(0)};
   Vec own_entropy = all(0);
   for (Int t = 0; t < steps; ++t) {
-    // beyond the last column the first lanes have no cell, and any number will do
+    // beyond the last column the first lanes have no cell, and any number is fine
     States<Kind> up = above(left, t < cols ? t : cols - 1), out;
     Mask ends_here = (extent.end_first <= all_int(t)) & (extent.end_last > all_int(t));
     costs[int(Cost::match)] = match_odds<pass>(lanes, staged[t], pass == Pass::tangents ? t_staged[t] : all(0));
@@ -350,7 +349,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
                                                  recording ? records + t * Record<Kind, pass>::size : nullptr, total,
                                                  ends_here, &own_entropy);
     const bool begun_all = !L::rows_in_lanes || t >= LANES - 1;
-    if (!begun_all) {  // lanes that have not begun are outside
+    if (!begun_all) {  // lanes that have not started are outside
       Mask begun = extent.first <= all_int(t);
       unrolled<Kind::states>([&](auto k) {
         out.of[k].m = begun ? out.of[k].m : outside.of[k].m;
@@ -377,8 +376,9 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
   end_entropy = own_entropy;
 }
 
-/* One sweep backwards. below: what the row below hands up, replaced by what its first row does. matched: the
-   similarity's derivative in steps, in place of the similarity in `staged`, and its tangent in place of t_staged. */
+/* One sweep backwards. below: the gradients from the row below, replaced by those from its first row. matched: the
+   gradient with respect to the similarity, in steps, in place of the similarity in `staged`, and its tangent in place
+   of t_staged. */
 template <class Kind, Pass pass, template <class, Pass> class Layout>
 __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records, Vec *staged,
                            Vec *t_staged, const Lanes &lanes, typename Layout<Kind, pass>::Cell *below,
@@ -393,7 +393,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   sums.entropy = end_entropy;
   Vec at_border = all(0), t_at_border = all(0);
 
-  // what a cell gets: from its right neighbour, and from the two below, which in steps are one and two later
+  // gradients that a cell receives: from its right neighbour, and from the two below, one and two steps later
   auto incoming = [&](Int col) {
     Flows<Kind> v = from_right;
     const bool exists = col >= -1 && col < cols;
@@ -453,7 +453,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     diagonal_before = diagonal;
     from_right = left;
   }
-  // the column outside, for the lanes whose first step was 0; the others have been there
+  // the column outside, for the lanes whose first step was 0; the others have handled it
   Flows<Kind> v = from_right;
   {
     auto *from = below;

@@ -1,4 +1,4 @@
-/* Threads that help with a call, kept from call to call: to start one costs more than a small batch. */
+/* A pool of helper threads, kept between calls: starting one costs more than a small batch. */
 
 #ifndef THREADS_H
 #define THREADS_H
@@ -16,11 +16,11 @@
 
 namespace alignment {
 
-/* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a helper to become
-   free: who calls does by himself what nobody has begun. */
+/* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a busy
+   helper: the caller does whatever no helper has started. */
 class Helpers {
  public:
-  /* The work in this thread and, at the same time, in up to `count` others; returns when all of them are through.
+  /* Runs the work in this thread and concurrently in up to `count` others; returns when all are done.
      Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
   static void run(int64_t count, const std::function<void()> &work) {
     if (count > 0) {
@@ -33,7 +33,7 @@ class Helpers {
  private:
   struct Call {
     const std::function<void()> &work;
-    std::fenv_t environment;  // rounding, and what becomes of numbers too small for a normal float
+    std::fenv_t environment;  // rounding, and the treatment of subnormal numbers
     int64_t wanted, running = 0;
     std::condition_variable through{};
   };
@@ -68,7 +68,7 @@ class Helpers {
     call.through.wait(lock, [&] { return call.running == 0; });
   }
 
-  /* One thread more, if there are any to be had. Signals are for the threads that the process had before. */
+  /* Adds a thread, if possible. Signals are left to the threads that the process had before. */
   bool start() {
     sigset_t all, before;
     sigfillset(&all);

@@ -1,4 +1,4 @@
-/* A vector of numbers that are worked on side by side, as wide as the CPU has it, and the few functions of it that the
+/* A vector of numbers that are processed together, as wide as the CPU's registers, and the few functions on it that the
    kernels need. GCC's and Clang's vector extension: arithmetic, comparisons (all bits set where true) and the
    conditional operator work element by element. */
 
@@ -138,8 +138,8 @@ INLINE Mask lane_numbers(std::integer_sequence<int, lane...>) {
 }
 INLINE Mask lane_numbers() { return lane_numbers(EveryLane{}); }
 
-/* a * b + c. The kernels are compiled without contraction of their own, which the compiler would do now so and now so:
-   what is rounded once is written here, and the same cell gives the same bits wherever it is computed. */
+/* a * b + c. The kernels are compiled without contraction of their own, which the compiler would apply inconsistently:
+   fused operations are explicit, and the same cell gives the same bits wherever it is computed. */
 INLINE Vec fused(Vec a, Vec b, Vec c) {
 #if defined(__AVX512F__)
   if constexpr (IS_FLOAT) return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

@@ -1,14 +1,14 @@
-"""The kernels for CUDA devices, in Triton, and how a call is made of them. What both frameworks share of `fused`.
+"""The kernels for CUDA devices, in Triton, and the launches that a call consists of: `fused` for both frameworks.
 
-    cells           what is computed in a cell
-    pairs           what cells need to know of their pair
-    tiles           how columns go in and out of registers
-    forward         the kernel that walks a matrix forwards
-    backward        the one that walks it back
-    ceiling         one that measures the GPU
-    kernels         all of them, and how the two do it
-    programs        a call as a list of launches, with the memory between; without Triton
-    machine_code    what a GPU runs, made on any machine
+    cells           the recurrence in a cell
+    pairs           the constants of a pair
+    tiles           loads and stores of columns
+    forward         the forward kernel
+    backward        the backward kernel
+    ceiling         a kernel that measures the GPU
+    kernels         all of them, and their common scheme
+    programs        a call as a list of launches with their buffers; imports no Triton
+    machine_code    compiles for any GPU on any machine
 
 PyTorch launches them through Triton; JAX through XLA's foreign function interface, by the CUDA driver. Importing this
 imports none of them.

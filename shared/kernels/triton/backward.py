@@ -1,4 +1,4 @@
-"""The kernel that walks a pair's matrix backwards, in Triton: derivatives from the states that forward has kept."""
+"""The backward kernel, in Triton: gradients from the states that the forward kernel has stored."""
 
 import triton
 import triton.language as tl
@@ -51,10 +51,10 @@ def backward_kernel(
     lanes: tl.constexpr,
     steps: tl.constexpr,
 ):
-    """The scores' derivatives for similarity, in place of the first plane, and for values; or their tangents.
+    """The scores' gradients with respect to similarity, in place of the first plane, and values; or their tangents.
 
-    below: (pairs, states, or twice as many with tangents, cols + 1), anything. Without with_values the derivative for
-    the temperature is 0.
+    below: (pairs, states, or twice as many with tangents, cols + 1), uninitialized. Without with_values the gradient
+    with respect to the temperature is 0.
     """
     real: tl.constexpr = similarity.dtype.element_ty
     states: tl.constexpr = 3 if kind == AFFINE else 1
@@ -62,8 +62,8 @@ def backward_kernel(
     flows: tl.constexpr = 2 * states if tangents else states
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, _valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
-    # loaded here: of a function that is given a pointer and whose result becomes part of an address, PyTorch's compiler
-    # believes that it writes there
+    # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
+    # becomes part of an address
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
@@ -98,10 +98,10 @@ def backward_kernel(
         first_row = (strips - 1 - strip) * lanes
         row = first_row + lane
         is_row = row < own_rows
-        # of rows that are not there nothing is a cell
+        # rows outside the matrix have no cells
         widths = tl.where(is_row, own_cols, 0)
         first_end, end_widths = ends_of(kind, row, widths, own_rows)
-        # the first lane hands on to the strip above, from the column outside on
+        # the first lane passes gradients to the strip above, from the column outside on
         sent_widths = tl.where(lane == 0, own_cols + 1, 0)
         s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
         t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
@@ -112,7 +112,7 @@ def backward_kernel(
         # states: of the cell to the left, of the one above, and of the cell itself
         left = outside(kind, tangents, none, gap)
         up, own_cell = left, left
-        # derivatives: what the cell to the right hands on, what each lane hands up, and to the diagonal a step before
+        # gradients: from the cell to the right, to the row above, and to the diagonal one step before
         from_right = (none,)
         for _n in tl.static_range(1, flows):
             from_right = from_right + (none,)
@@ -139,7 +139,7 @@ def backward_kernel(
             gaps_above = tl.where(first_row > 0, first_row + 0 * above_cols, above_cols + 1).to(real)
             above_border = outside(kind, tangents, gaps_above, gap)
             is_above = (first_row > 0) & is_inside(above_cols, own_cols)
-            # addresses that a strip keeps save instructions, but of nine planes they take more registers than there are
+            # addresses kept for a strip save instructions, but for nine planes they need more registers than there are
             address_here, ahead = address, t0 - 2
             if kind == AFFINE and tangents:
                 address_here, ahead = address + t0, -2
@@ -183,7 +183,7 @@ def backward_kernel(
                     v = v + (tl.where(is_cell, arrived, 0.0),)
 
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, left, up, costs)
-                # what ends here
+                # the alignments that end here
                 ends = is_inside(t0 - lane - first_end + k, end_widths)
                 if kind == AFFINE:
                     end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
@@ -193,7 +193,7 @@ def backward_kernel(
                     end_m, end_e, end_x = own_cell[:1], own_cell[1:2], own_cell[2:]
                 end_parts, t_end_parts = (), ()
                 for c in tl.static_range(len(end_m)):
-                    # at most the whole score; its exponent need not be, where its fraction is none
+                    # at most the whole score; its exponent need not be, where its fraction is not normalized
                     relative = tl.minimum(end_e[c] - best, 100.0)
                     part = tl.where(ends, end_m[c] * tl.exp2(relative) * inverse, 0.0)
                     end_parts = end_parts + (part,)
@@ -235,7 +235,7 @@ def backward_kernel(
                 if tangents:
                     t_diagonal, t_left, t_up, matched, to_costs = hand_on(kind, restrict_turns, t_parts)
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
-                    # what is forbidden has no share, but may be infinite
+                    # a forbidden match has no share, but may be infinite
                     of_entropy += matched * tl.maximum(s_columns[k], FORBIDDEN)
                 of_opened += to_costs[0]
                 if kind == AFFINE:
@@ -254,7 +254,7 @@ def backward_kernel(
                 diagonal_before = to_diagonal
                 from_right = to_left
                 own_cell, left, up = left, further, diagonal
-            if not tangents:  # with them registers are short
+            if not tangents:  # with tangents registers are scarce
                 is_sent = is_inside((t0 + 1 - lane)[:, None] + tl.arange(0, steps)[None, :], sent_widths[:, None])
                 for n in tl.static_range(flows):
                     of_flow = (messages[0][n],)
@@ -293,7 +293,7 @@ def backward_kernel(
     turns = tl.sum(turn_sum, 0)
     entropies = tl.sum(entropy_sum, 0)
     if kind == GLOBAL or kind == FREE_GAP:
-        # what reached the row outside: gaps along it
+        # the gradient that reached the row outside: gaps along it
         along = tl.zeros([lanes], tl.float64)
         for c0 in range(0, own_cols, lanes):
             at = c0 + lane

@@ -1,4 +1,4 @@
-"""A kernel that does nothing but what the special function unit does: it measures a GPU's rate of exponentials."""
+"""A kernel that measures a GPU's rate of exponentials, which its special function units compute."""
 
 import triton
 import triton.language as tl
@@ -6,7 +6,7 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["rounds"], do_not_specialize_on_alignment=["values", "results"])
 def exponentials_kernel(values, results, rounds, lanes: tl.constexpr, each: tl.constexpr):
-    """results = values after x -> 2^-x, `each` times in each of the rounds. A program does `lanes` numbers."""
+    """results = values after x -> 2^-x, `each` times per round. One program processes `lanes` numbers."""
     at = tl.program_id(0) * lanes + tl.arange(0, lanes)
     x = tl.load(values + at)
     for _ in range(rounds):

@@ -1,12 +1,13 @@
-"""What is computed in a cell, forwards and backwards, in Triton. Nothing about where cells lie or who holds them.
+"""The forward and backward recurrence in a cell, in Triton, independent of where cells lie and which lane has them.
 
-As in the native kernels a value is kept as odds, exp(value / T), in two numbers: fraction * 2^exponent, so that no
-temperature makes it overflow or vanish, and no path is so long that rounding adds up. A smooth maximum is a sum of
-odds, an addition a product; what a choice has of the sum is its share. The tangent of a state is that of value / T, in
-natural units: the mean of its choices' tangents by their shares.
+As in the C++ kernels a value is stored as odds, exp(value / T), in two numbers: fraction * 2^exponent, so that it does
+not overflow or vanish at any temperature, and rounding does not accumulate along a path. A smooth maximum is a sum of
+odds, an addition a product; the part of the sum that is due to a choice is its share. The tangent of a state is that of
+value / T, in natural units: the mean of its choices' tangents, weighted by their shares.
 
 A neighbour's states are a tuple, and so are the costs: (open, extend, turn), of which a linear gap is the first.
-Source of the recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+tests/test_kernel_tables.py checks that the choices agree with shared/alignments.py. Source of the recurrences: Petti et
+al. 2021, doi:10.1101/2021.10.23.465204.
 """
 
 import triton
@@ -22,13 +23,13 @@ FREE_GAP = tl.constexpr(4)
 
 @triton.jit
 def plus(a, b, product: tl.constexpr):
-    """An addition of values: of odds' fractions it is a product."""
+    """The sum of two values; for fractions of odds, their product."""
     return a * b if product else a + b
 
 
 @triton.jit
 def choices(kind: tl.constexpr, restrict_turns: tl.constexpr, product: tl.constexpr, s, diagonal, left, up, costs):
-    """For each state, what it is the smooth maximum of: fractions as a product, exponents and tangents as sums.
+    """For each state, the choices of its smooth maximum: products of fractions, or sums of exponents or tangents.
 
     Those from the diagonal come first; a start is the last one.
     """
@@ -51,7 +52,7 @@ def choices(kind: tl.constexpr, restrict_turns: tl.constexpr, product: tl.conste
 
 @triton.jit
 def hand_on(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
-    """Where the derivative of each choice goes: to the states of three neighbours, to the match, and to the costs.
+    """The gradients with respect to the states of three neighbours, the match and the costs, from those of the choices.
 
     parts: for each state, for each of its choices, d score / d choice.
     """
@@ -59,10 +60,10 @@ def hand_on(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
     if kind == AFFINE:
         in_row, in_column = parts[1], parts[2]
         matched = (match[0] + match[1]) + (match[2] + match[3])
-        to_left, turned = (in_row[0], in_row[1], tl.zeros_like(in_row[0])), in_column[1]
+        to_left, turns = (in_row[0], in_row[1], tl.zeros_like(in_row[0])), in_column[1]
         if not restrict_turns:
-            to_left, turned = in_row, turned + in_row[2]
-        to_costs = (in_row[0] + in_column[0], in_row[1] + in_column[2], turned)
+            to_left, turns = in_row, turns + in_row[2]
+        to_costs = (in_row[0] + in_column[0], in_row[1] + in_column[2], turns)
         return match[:3], to_left, in_column, matched, to_costs
     else:
         matched = match[0]
@@ -73,7 +74,7 @@ def hand_on(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
 
 @triton.jit
 def normalized(m, e):
-    """Of odds m * 2^e, m any positive number, with a fraction from 1 to 2."""
+    """Odds m * 2^e, m any positive number, with the fraction normalized to between 1 and 2."""
     if m.dtype == tl.float64:
         bits = m.to(tl.int64, bitcast=True)
         exponent = ((bits >> 52) - 1023).to(tl.float64)
@@ -122,14 +123,14 @@ def summed(values):
 
 @triton.jit
 def smooth_maximum(m, e):
-    """The sum of odds, its fraction as it comes: of choices with fractions up to M at most their number times M."""
+    """The sum of odds, its fraction not normalized: at most the number of choices times the largest fraction."""
     top = highest(e)
     return summed(scaled(m, e, top)), top
 
 
 @triton.jit
 def reciprocal(x):
-    """Of a number far from the limits of floats, which a division of floats guards against."""
+    """1 / x for x far from the limits of floats; faster than a division, which covers those."""
     if x.dtype == tl.float64:
         return 1 / x
     else:
@@ -140,7 +141,7 @@ def reciprocal(x):
 
 @triton.jit
 def shares(m, e):
-    """What each has of the sum of odds."""
+    """The share of each choice in the sum of odds."""
     odds = scaled(m, e, highest(e))
     scale = reciprocal(summed(odds))
     parts = ()
@@ -151,7 +152,7 @@ def shares(m, e):
 
 @triton.jit
 def entropy(m, e, weights):
-    """Of the shares, in bits: by how much the smooth maximum is more than the mean of the values."""
+    """The entropy of the shares, in bits: the smooth maximum less the mean of the values."""
     top = highest(e)
     bits = tl.log2(summed(scaled(m, e, top)))
     for k in tl.static_range(len(m)):

@@ -1,4 +1,4 @@
-"""What a call of the CUDA kernels cannot do without, whatever is tuned: calls of the special function unit, by cell.
+"""A lower bound on the work of the CUDA kernels that no tuning removes: special function unit calls per cell.
 
 A multiprocessor does a few of them in each cycle (16 on compute capability 8.0 and 9.0), powers of 2 as well as
 reciprocals, so the rate of exponentials that a GPU reaches bounds the cells per second. Counted in the inner loops of

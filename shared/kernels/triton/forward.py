@@ -1,4 +1,4 @@
-"""The kernel that walks a pair's matrix forwards, in Triton: scores, and the states of all cells if they are kept."""
+"""The forward kernel, in Triton: scores and, on request, the states of all cells."""
 
 import triton
 import triton.language as tl
@@ -65,8 +65,8 @@ def forward_kernel(
     by_tiles: tl.constexpr = keep or kind != AFFINE
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
-    # loaded here: of a function that is given a pointer and whose result becomes part of an address, PyTorch's compiler
-    # believes that it writes there
+    # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
+    # becomes part of an address
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
@@ -84,7 +84,7 @@ def forward_kernel(
     plane_size = row_size * kept_rows * pairs
     plane_base = row_size * kept_rows * pair
 
-    # odds of 0 would be no state
+    # odds of 0 cannot be represented
     ones = tl.full([lanes], 1, real)
     top = tl.full([lanes], NOTHING, real)
     total = tl.zeros([lanes], real)
@@ -93,7 +93,7 @@ def forward_kernel(
     for first_row in range(0, own_rows, lanes):
         row = first_row + lane
         is_row = row < own_rows
-        # of rows that are not there nothing is a cell
+        # rows outside the matrix have no cells
         widths = tl.where(is_row, own_cols, 0)
         first_end, end_widths = ends_of(kind, row, widths, own_rows)
         last_widths = tl.where(lane == lanes - 1, widths, 0)
@@ -138,7 +138,7 @@ def forward_kernel(
                 of_match = match_of(s_columns[k], t_columns[k], match, tangents)
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs)
                 if kind == AFFINE:
-                    # Without the start: what that outweighs beyond the range of a float may still be the whole score.
+                    # Without the start: what it outweighs beyond the range of a float may still be the whole score.
                     # With it the state is of two choices.
                     end_m, end_e = smooth_maximum(m[0][:3], e[0][:3])
                     end_x = end_m
@@ -168,7 +168,7 @@ def forward_kernel(
                     top = tl.where(ends, end_e, top)
                     total = tl.where(ends, end_m, total)
                     t_total = tl.where(ends, end_m * end_x, t_total)
-                    # lanes that have not begun stand outside
+                    # lanes that have not started are outside
                     new = chosen(col >= 0, new_m + new_e + new_x, before)
                 else:
                     ends_m = ends_m + (end_m,)
@@ -207,7 +207,7 @@ def forward_kernel(
     scales = tl.exp2(top - highest_top)
     whole = tl.sum(total * scales, 0)
     t_whole = tl.sum(t_total * scales, 0)
-    # an alignment with a forbidden match is worth less than any without
+    # an alignment with a forbidden match scores less than any without
     exists = (highest_top > -MOST / 2) & ~is_empty
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
     opened, _extended, temperature, t_opened, t_temperature = parameters

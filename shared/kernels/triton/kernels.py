@@ -1,8 +1,8 @@
-"""The two kernels for CUDA devices, in Triton: a pair's matrix walked forwards, and back. One program is one pair.
+"""The two kernels for CUDA devices, in Triton: forward and backward through a pair's matrix. One program is one pair.
 
 A program's lanes are rows that follow one another: a strip. Lane l works on column t - l in step t, so that what it
-needs of the lane above was computed one step before, and goes from lane to lane. A matrix of any height is walked
-strip by strip; what a strip needs of the next is a row in memory. Short pairs end early.
+needs of the lane above was computed one step before, and goes from lane to lane. A matrix of any height is processed
+strip by strip; strips exchange a row in memory. Short pairs end early.
 
     forward     scores; and, if they are kept, the states of all cells, as planes (pairs, rows, cols): the fractions of
                 all states, then their exponents, then, if there are any, their tangents
@@ -22,5 +22,5 @@ from shared.kernels.triton.forward import forward_kernel
 KERNELS: dict[str, Any] = {
     "forward_kernel": forward_kernel,
     "backward_kernel": backward_kernel,
-    "exponentials_kernel": exponentials_kernel,  # no alignment: a measure of the GPU
+    "exponentials_kernel": exponentials_kernel,  # measures the GPU
 }

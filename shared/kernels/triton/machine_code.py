@@ -22,7 +22,7 @@ _VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 @functools.cache
 def machine_code(kernel: Kernel, capability: int, lengths: str = "int32") -> Any:
-    """What Triton has compiled: .asm["cubin"], .metadata. capability: 90 for compute capability 9.0.
+    """The kernel compiled by Triton: .asm["cubin"], .metadata. capability: 90 for compute capability 9.0.
 
     lengths: the type of the lengths. Kept on disk by Triton, in TRITON_CACHE_DIR.
     """
@@ -34,10 +34,10 @@ def machine_code(kernel: Kernel, capability: int, lengths: str = "int32") -> Any
 
 
 def _nothing_known(types: Iterable[str]) -> dict[tuple[int], list[Any]]:
-    """What Triton's own launcher notes of these arguments: no property of any.
+    """The properties that Triton's own launcher would record of these arguments: none.
 
-    The name of what is kept on disk is made of it too. With the same note, PyTorch finds there what JAX has compiled,
-    and the other way round.
+    They are part of the key of Triton's disk cache. With the same key, PyTorch finds there what JAX has compiled, and
+    vice versa.
     """
     noted = ("*", "constexpr") if _VERSION >= (3, 7) else ("*",)
     return {(place,): [] for place, own in enumerate(types) if own.startswith(noted)}
@@ -54,8 +54,8 @@ def _type_of(name: str, kernel: Kernel, constants: dict[str, int], lengths: str)
 
 
 class Requirements(NamedTuple):
-    """What a launch has to bring besides arguments: threads of a block, bytes of its shared memory, bytes of Triton's
-    own memory for all, and blocks of a cluster."""
+    """The resources of a launch: threads per block, bytes of shared memory per block, bytes of Triton's own scratch
+    memory, and blocks per cluster."""
 
     threads: int
     shared: int
@@ -64,7 +64,7 @@ class Requirements(NamedTuple):
 
 
 def requirements(compiled: Any) -> Requirements:
-    """Of a kernel that Triton has compiled, whose versions do not all say the same of it."""
+    """The resources of a compiled kernel, which versions of Triton report differently."""
     facts = compiled.metadata._asdict()
     scratch = facts.get("global_scratch_size", 0) + facts.get("profile_scratch_size", 0)
     blocks = max(facts["num_ctas"], math.prod(facts.get("cluster_dims", ())))

@@ -1,4 +1,4 @@
-"""What a pair's cells need to know of the pair, in Triton: its size, its parameters, its border, its similarities."""
+"""The constants of a pair, in Triton: its size, parameters, border, similarities and ends."""
 
 import triton
 import triton.language as tl
@@ -15,7 +15,7 @@ HOTTEST = tl.constexpr(1e15)
 FORBIDDEN = tl.constexpr(-5e19)
 # exponents beyond cannot be told apart; a path may be long: its sum must stay far from overflow
 MOST = tl.constexpr(1e29)
-# a float to which a number is added that is to lose its fraction: its last bit is worth 2
+# adding this to a float rounds it: its last bit is worth 2
 MAGIC, MAGIC_WIDE = tl.constexpr(1.5 * 2.0**24), tl.constexpr(1.5 * 2.0**53)
 # the exponent of odds that are 0
 NOTHING = tl.constexpr(-1e30)
@@ -38,7 +38,7 @@ def parameters_of(kind: tl.constexpr, values, pair):
 
 @triton.jit
 def clamped(gap):
-    """NaN stays NaN."""
+    """A gap clamped to the limits; NaN stays NaN."""
     return tl.where(gap < LOWEST, LOWEST, tl.where(gap > LARGEST_GAP, LARGEST_GAP, gap))
 
 
@@ -49,7 +49,7 @@ def bits_of(amount, temperature):
 
 @triton.jit
 def constants(kind: tl.constexpr, penalize_turns: tl.constexpr, values, t_values, pair, real: tl.constexpr):
-    """What a pair's cells need of its parameters, and the parameters themselves in float64."""
+    """The constants that follow from a pair's parameters, and the parameters themselves in float64."""
     opened, extended, temperature = parameters_of(kind, values, pair)
     t_opened, t_extended, t_temperature = parameters_of(kind, t_values, pair)
     opened, extended = clamped(opened), clamped(extended)
@@ -71,7 +71,7 @@ def constants(kind: tl.constexpr, penalize_turns: tl.constexpr, values, t_values
     high = scale.to(real)
     low = scale - high.to(tl.float64)
     lowest = tl.maximum(temperature * LN_2 * -MOST, FORBIDDEN)
-    # infinity times a similarity of 0 would be no number
+    # infinity times a similarity of 0 would be NaN
     slope = tl.minimum(tl.maximum(ratio / temperature, -1e38), 1e38)
     match = (high, low.to(real), (1 / temperature).to(real), slope.to(real), lowest.to(real))
     gap = (open_e.to(real), open_part.to(real), t_open)
@@ -92,7 +92,7 @@ def size_of(has_lengths: tl.constexpr, length, width, pair, rows, cols):
 
 @triton.jit
 def whole_number(x):
-    """One near x, at most 2 away if it is less than `magic`: two additions, where rounding is a slow conversion.
+    """A whole number near x, at most 2 away if x is less than `magic`: two additions instead of a slow conversion.
 
     Of the even ones, because next to 1.5 * 2^23 negative numbers from 2^22 on would keep a half.
     """
@@ -124,7 +124,7 @@ def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
 
 @triton.jit
 def match_of(s, t_s, match, tangents: tl.constexpr):
-    """The odds of a match and their tangent. Where there is no cell s and t_s have to be numbers."""
+    """The odds of a match and their tangent. s and t_s must be finite where there is no cell."""
     high, low, inverse_t, slope, lowest = match
     allowed = s > lowest
     whole = whole_number(s * high)

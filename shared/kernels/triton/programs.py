@@ -1,4 +1,4 @@
-"""A call as a list of kernel launches: what is launched on what, and the memory between. Known to both frameworks.
+"""A call as a list of kernel launches and their buffers, independent of the framework.
 
 Buffers have names, those of the kernels' arguments; a framework brings its own memory for them, and a way to launch.
 """
@@ -14,7 +14,7 @@ Shape = tuple[Any, ...]
 
 
 class Kernel(NamedTuple):
-    """A kernel of `kernels`, for one type of numbers and with its constants: what there is one machine code of."""
+    """A kernel of `kernels` with its number type and constants: the unit of compilation."""
 
     name: str
     dtype: str
@@ -43,29 +43,29 @@ class Program(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """How many rows of a matrix a program walks at once, and by how many warps."""
+    """How many rows of a matrix a program processes at once, and with how many warps."""
 
     lanes: int
     warps: int
 
 
-# with so many pairs every part of a GPU has work for long, and what counts is how little work a cell is
+# with this many pairs the whole GPU is busy, and the work per cell counts
 MANY_PAIRS = 512
 NARROW, WIDE = Layout(32, 1), Layout(128, 4)
 
 
 def layout_of(pairs: Any, rows: Any) -> Layout:
-    """Few pairs are walked in wide strips, where a step takes longer but there are fewer of them."""
+    """Wide strips for few pairs, where a step takes longer but there are fewer of them; else narrow ones."""
     return NARROW if pairs >= MANY_PAIRS or rows <= NARROW.lanes else WIDE
 
 
 def states_of(kind: int) -> int:
-    """States of a cell."""
+    """The number of states of a cell."""
     return 3 if kind == AFFINE else 1
 
 
 def values_of(kind: int) -> int:
-    """Differentiable parameters of a pair."""
+    """The number of differentiable parameters of a pair."""
     return {AFFINE: 3, FREE_GAP: 1}.get(kind, 2)
 
 
@@ -87,7 +87,7 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
 def gradients_program(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout, with_values: bool
 ) -> Program:
-    """Scores and their derivatives, d_similarity and d_values; 0 for the temperature unless with_values."""
+    """Scores and their gradients, d_similarity and d_values; 0 for the temperature unless with_values."""
     same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     four = (*strides, *strides)
     forward = _forward(call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, keep=True)
@@ -100,7 +100,7 @@ def gradients_program(
 def tangents_program(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout
 ) -> Program:
-    """The tangents of all that gradients_program gives, under the same names.
+    """The tangents of all results of gradients_program, under the same names.
 
     Given are also t_similarity and t_values. strides: of the pairs and rows of similarity, then of t_similarity.
     """
@@ -110,12 +110,12 @@ def tangents_program(
     return _both(call, shape, forward, backward, tangents=True)
 
 
-# numbers that a program of the exponentials does, by 4 warps, and exponentials of each in a round
+# numbers per program of the exponentials kernel, with 4 warps, and exponentials of each per round
 _NUMBERS, EXPONENTIALS_IN_A_ROUND = 1024, 16
 
 
 def exponentials_program(dtype: str, count: int, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Program:
-    """`count` numbers, a multiple of 1024; of each so many exponentials in a round, one of the other."""
+    """Exponentials of `count` numbers, a multiple of 1024: `each` nested ones per round."""
     kernel = Kernel("exponentials_kernel", dtype, (("lanes", _NUMBERS), ("each", each)), 4)
     launch = Launch(kernel, count // _NUMBERS, ("values", "results", rounds), (False, False, False))
     return Program((launch,), {"results": (count,)}, {})
@@ -166,7 +166,7 @@ def _backward(
 
 
 def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
-    """Lanes and steps: with fewer steps at a time a kernel needs fewer registers, of which a thread has 255."""
+    """Lanes, and steps per tile: with fewer steps a kernel needs fewer registers, of which a thread has 255."""
     return {"lanes": layout.lanes, "steps": 4 if call.kind == AFFINE and is_large else 8}
 
 
@@ -192,7 +192,7 @@ def _launch(
     constants: dict[str, int],
     warps: int,
 ) -> Launch:
-    # a pointer that is not used has to be some pointer
+    # an unused pointer must still be valid
     stand_in = same_as if has_lengths else same_as | {"lengths": "similarity"}
     arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides)
     kernel = Kernel(name, dtype, tuple((key, int(value)) for key, value in constants.items()), warps)

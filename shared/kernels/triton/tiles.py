@@ -1,4 +1,4 @@
-"""Tiles of a few columns in registers: read and written at once, worked on column by column.
+"""Tiles of a few columns in registers: read and written as a whole, processed column by column.
 
 A program's lanes are rows of the matrix, each one column behind the lane above it, so that a step works on an
 anti-diagonal. Column k of a tile is what the lanes hold in step k: a tile is a parallelogram of the matrix.
@@ -46,9 +46,9 @@ def numbers(row, steps: tl.constexpr):
 
 @triton.jit
 def tile_of(c, lanes: tl.constexpr, steps: tl.constexpr):
-    """The tile of its columns.
+    """The tile made of these columns.
 
-    Lanes stay the last axis until the end: so they are what threads hold, and data move between threads once.
+    Lanes stay the last axis until the end, so that each thread holds lanes, and data move between threads once.
     """
     if steps == 4:
         rows = tl.permute(tl.join(tl.trans(tl.join(c[0], c[1])), tl.trans(tl.join(c[2], c[3]))), (2, 0, 1))
@@ -87,7 +87,7 @@ def plane(first, others, k: tl.constexpr, size):
 
 @triton.jit
 def shifted(values, source):
-    """Each of a tuple of vectors, moved from lane to lane."""
+    """Each of a tuple of vectors, shifted between lanes."""
     moved = (tl.gather(values[0], source, 0),)
     for k in tl.static_range(1, len(values)):
         moved = moved + (tl.gather(values[k], source, 0),)
