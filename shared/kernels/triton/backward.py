@@ -20,6 +20,118 @@ from shared.kernels.triton.pairs import FORBIDDEN, LN_2, constants, ends_of, mat
 from shared.kernels.triton.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
 
 
+@triton.jit
+def ends_in(
+    kind: tl.constexpr,
+    tangents: tl.constexpr,
+    with_values: tl.constexpr,
+    ends,
+    m,
+    e,
+    x,
+    own_cell,
+    total,
+    of_entropy,
+):
+    """The probabilities of the ways in which an alignment ends in a cell, their tangents, and the entropy less theirs.
+
+    ends: where an alignment may end; m, e, x: the choices; total: the score's exponent, 1 / its fraction, its tangent.
+    """
+    best, inverse, t_best = total[0], total[1], total[2]
+    if kind == AFFINE:
+        end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
+    elif kind == LOCAL_MATCH:
+        end_m, end_e, end_x = m[0][:1], e[0][:1], x[0][:1]
+    else:
+        end_m, end_e, end_x = own_cell[:1], own_cell[1:2], own_cell[2:]
+    end_parts, t_end_parts = (), ()
+    for c in tl.static_range(len(end_m)):
+        # at most the whole score; its exponent need not be, where its fraction is not normalized
+        relative = tl.minimum(end_e[c] - best, 100.0)
+        part = tl.where(ends, end_m[c] * tl.exp2(relative) * inverse, 0.0)
+        end_parts = end_parts + (part,)
+        if tangents:
+            t_end_parts = t_end_parts + (part * (end_x[c] - t_best),)
+        if with_values and not tangents:
+            bits = relative + tl.log2(end_m[c] * inverse)
+            of_entropy -= tl.where(part > 0, part * bits, 0.0)
+    return end_parts, t_end_parts, of_entropy
+
+
+@triton.jit
+def parts_of_choices(
+    kind: tl.constexpr,
+    tangents: tl.constexpr,
+    with_values: tl.constexpr,
+    states: tl.constexpr,
+    m,
+    e,
+    x,
+    v,
+    end_parts,
+    t_end_parts,
+    of_entropy,
+):
+    """The gradients with respect to the choices of each state, their tangents, and the entropy with that of the shares.
+
+    v: the gradients with respect to the states, then their tangents.
+    """
+    parts, t_parts = (), ()
+    for n in tl.static_range(states):
+        weights = shares(m[n], e[n])
+        if with_values and not tangents:
+            of_entropy += v[n] * entropy(m[n], e[n], weights)
+        of_state, t_of_state = (), ()
+        if tangents:
+            mean = dot(weights, x[n])
+        for c in tl.static_range(len(weights)):
+            part = v[n] * weights[c]
+            if tangents:
+                t_part = v[states + n] * weights[c] + part * (x[n][c] - mean)
+            if (kind == AFFINE or kind == LOCAL_MATCH) and n == 0 and c < len(end_parts):
+                part += end_parts[c]
+                if tangents:
+                    t_part += t_end_parts[c]
+            of_state = of_state + (part,)
+            if tangents:
+                t_of_state = t_of_state + (t_part,)
+        parts = parts + (of_state,)
+        if tangents:
+            t_parts = t_parts + (t_of_state,)
+    return parts, t_parts, of_entropy
+
+
+@triton.jit
+def clear_outside(
+    matrix, row_size, rows, cols, own_rows, own_cols, lanes: tl.constexpr, steps: tl.constexpr, real: tl.constexpr
+):
+    """Write zeros outside lengths."""
+    is_ragged = (own_rows < rows) | (own_cols < cols)
+    if is_ragged:
+        for first_row in range(0, rows, lanes):
+            row = first_row + tl.arange(0, lanes)
+            for c0 in range(0, cols, steps):
+                at = c0 + tl.arange(0, steps)[None, :]
+                is_outside = (row[:, None] >= own_rows) | (at >= own_cols)
+                is_there = (row[:, None] < rows) & (at < cols)
+                to = matrix + (row_size * row)[:, None] + at
+                tl.store(to, tl.zeros([lanes, steps], real), mask=is_outside & is_there)
+
+
+@triton.jit
+def store_values(kind: tl.constexpr, d_values, pair, d_open, d_extend, d_temperature, bad, real: tl.constexpr):
+    """Write the gradients with respect to a pair's parameters. bad: NaN for a pair without a result, else 0."""
+    if kind == AFFINE:
+        tl.store(d_values + pair * 3, (d_open + bad).to(real))
+        tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real))
+        tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real))
+    elif kind == FREE_GAP:
+        tl.store(d_values + pair, (d_temperature + bad).to(real))
+    else:
+        tl.store(d_values + pair * 2, (d_open + bad).to(real))
+        tl.store(d_values + pair * 2 + 1, (d_temperature + bad).to(real))
+
+
 @triton.jit(
     do_not_specialize=NUMBERS,
     do_not_specialize_on_alignment=[*INPUTS, "totals", "first_plane", "planes", "below", "d_values"],
@@ -75,6 +187,7 @@ def backward_kernel(
     inverse = tl.load(totals + pair * 4 + 1)
     t_best = tl.load(totals + pair * 4 + 2)
     poison = tl.load(totals + pair * 4 + 3)
+    total = best, inverse, t_best
 
     lane = tl.arange(0, lanes)
     lane_above = tl.maximum(lane - 1, 0)
@@ -185,52 +298,18 @@ def backward_kernel(
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, left, up, costs)
                 # the alignments that end here
                 ends = is_inside(t0 - lane - first_end + k, end_widths)
-                if kind == AFFINE:
-                    end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
-                elif kind == LOCAL_MATCH:
-                    end_m, end_e, end_x = m[0][:1], e[0][:1], x[0][:1]
-                else:
-                    end_m, end_e, end_x = own_cell[:1], own_cell[1:2], own_cell[2:]
-                end_parts, t_end_parts = (), ()
-                for c in tl.static_range(len(end_m)):
-                    # at most the whole score; its exponent need not be, where its fraction is not normalized
-                    relative = tl.minimum(end_e[c] - best, 100.0)
-                    part = tl.where(ends, end_m[c] * tl.exp2(relative) * inverse, 0.0)
-                    end_parts = end_parts + (part,)
-                    if tangents:
-                        t_end_parts = t_end_parts + (part * (end_x[c] - t_best),)
-                    if with_values and not tangents:
-                        bits = relative + tl.log2(end_m[c] * inverse)
-                        of_entropy -= tl.where(part > 0, part * bits, 0.0)
+                end_parts, t_end_parts, of_entropy = ends_in(
+                    kind, tangents, with_values, ends, m, e, x, own_cell, total, of_entropy
+                )
                 if kind == LOCAL_ANY or kind == GLOBAL or kind == FREE_GAP:
                     if tangents:
                         v = (v[0] + end_parts[0], v[1] + t_end_parts[0])
                     else:
                         v = (v[0] + end_parts[0],)
 
-                parts, t_parts = (), ()
-                for n in tl.static_range(states):
-                    weights = shares(m[n], e[n])
-                    if with_values and not tangents:
-                        of_entropy += v[n] * entropy(m[n], e[n], weights)
-                    of_state, t_of_state = (), ()
-                    if tangents:
-                        mean = dot(weights, x[n])
-                    for c in tl.static_range(len(weights)):
-                        part = v[n] * weights[c]
-                        if tangents:
-                            t_part = v[states + n] * weights[c] + part * (x[n][c] - mean)
-                        if (kind == AFFINE or kind == LOCAL_MATCH) and n == 0 and c < len(end_parts):
-                            part += end_parts[c]
-                            if tangents:
-                                t_part += t_end_parts[c]
-                        of_state = of_state + (part,)
-                        if tangents:
-                            t_of_state = t_of_state + (t_part,)
-                    parts = parts + (of_state,)
-                    if tangents:
-                        t_parts = t_parts + (t_of_state,)
-
+                parts, t_parts, of_entropy = parts_of_choices(
+                    kind, tangents, with_values, states, m, e, x, v, end_parts, t_end_parts, of_entropy
+                )
                 to_diagonal, to_left, to_up, matched, to_costs = hand_on(kind, restrict_turns, parts)
                 if tangents:
                     t_diagonal, t_left, t_up, matched, to_costs = hand_on(kind, restrict_turns, t_parts)
@@ -275,19 +354,8 @@ def backward_kernel(
         # the next strip reads what this one has written
         tl.debug_barrier()
 
-    # outside lengths
-    is_ragged = (own_rows < rows) | (own_cols < cols)
-    if is_ragged:
-        for first_row in range(0, rows, lanes):
-            row = first_row + lane
-            for c0 in range(0, cols, steps):
-                at = c0 + tl.arange(0, steps)[None, :]
-                is_outside = (row[:, None] >= own_rows) | (at >= own_cols)
-                is_there = (row[:, None] < rows) & (at < cols)
-                to = first_plane + plane_base + (row_size * row)[:, None] + at
-                tl.store(to, tl.zeros([lanes, steps], real), mask=is_outside & is_there)
+    clear_outside(first_plane + plane_base, row_size, rows, cols, own_rows, own_cols, lanes, steps, real)
 
-    opened, extended, temperature = parameters[:3]
     d_open = tl.sum(open_sum + border_sum, 0)
     d_extend = tl.sum(extend_sum, 0)
     turns = tl.sum(turn_sum, 0)
@@ -307,19 +375,11 @@ def backward_kernel(
         d_open += turns
     else:
         d_extend += turns
+    opened, extended, temperature = parameters[:3]
     if tangents:
         d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
     elif with_values:
         d_temperature = entropies * LN_2
     else:
         d_temperature = 0.0 * entropies
-    bad = poison.to(tl.float64)
-    if kind == AFFINE:
-        tl.store(d_values + pair * 3, (d_open + bad).to(real))
-        tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real))
-        tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real))
-    elif kind == FREE_GAP:
-        tl.store(d_values + pair, (d_temperature + bad).to(real))
-    else:
-        tl.store(d_values + pair * 2, (d_open + bad).to(real))
-        tl.store(d_values + pair * 2 + 1, (d_temperature + bad).to(real))
+    store_values(kind, d_values, pair, d_open, d_extend, d_temperature, poison.to(tl.float64), real)
