@@ -48,7 +48,7 @@ class Choice(NamedTuple):
 
     neighbour: str | None  # "diagonal", "left", "up", or "cell" itself; None: an alignment starts here
     state: int  # of the neighbour
-    terms: tuple[str, ...]  # what is added: SIMILARITY, or a parameter
+    terms: tuple[str, ...]  # the terms added: SIMILARITY, or parameters
     when: tuple[tuple[str, Any], ...] = ()  # (option, value): only with all of these
 
 

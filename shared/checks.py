@@ -16,7 +16,7 @@ _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex")
 
 
 class Seen(NamedTuple):
-    """What the host can see of an argument. Plain Python, so that a tracer of Python code can follow the checks."""
+    """The properties of an argument that the host can see. Plain Python, so that tracers can follow the checks."""
 
     type_name: str
     shape: tuple[int, ...] | None  # None: not an array

@@ -37,7 +37,7 @@ def absent_on(device: str) -> dict[str, str]:
 
 
 def absent_here() -> dict[str, str]:
-    """What runs neither on the CPU nor on a GPU of this machine."""
+    """The variants that run neither on the CPU nor on a GPU of this machine, with the reasons."""
     if not torch.cuda.is_available():
         return dict(ABSENT)
     return {name: reason for name, reason in ABSENT.items() if name in absent_on("cuda")}

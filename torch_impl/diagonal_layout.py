@@ -115,7 +115,7 @@ class Memory:
 
     @staticmethod
     def _of_size(size: int) -> Tensor:
-        with torch.inference_mode(False):  # what is made in that mode can be written to in that mode only
+        with torch.inference_mode(False):  # tensors made in inference mode can only be written to in it
             return torch.empty(size, dtype=torch.uint8, device="cpu")
 
     def new(self, shape: Sequence[int], like: Tensor) -> Tensor:
