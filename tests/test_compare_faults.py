@@ -15,20 +15,20 @@ from shared.bench.workers import Worker
 
 # starting PyTorch's compiler takes long and nothing is compiled here
 WRONG_JAX = """
-def turn_gap(recurrences):
-    right = recurrences.recurrence_step
+def turn_gap(plain_loops):
+    right = plain_loops.PLAIN_LOOPS["diagonal_loop"]
 
-    def step(recurrence, parameters, *neighbours):
-        return right(recurrence, parameters | {"gap": -parameters["gap"]}, *neighbours)
+    def loop(recurrence, parameters, *arrays):
+        return right(recurrence, parameters | {"gap": -parameters["gap"]}, *arrays)
 
-    recurrences.recurrence_step = step
+    plain_loops.PLAIN_LOOPS["diagonal_loop"] = loop
 
 
 def skip_compiler(backend):
     backend.start_compiler = lambda device: None
 
 
-PATCHES = {"jax_impl.recurrences": turn_gap, "torch_impl.backend": skip_compiler}
+PATCHES = {"jax_impl.plain_loops": turn_gap, "torch_impl.backend": skip_compiler}
 """
 
 # a worker that dies of a signal, one that ends by itself, and a case that raises
