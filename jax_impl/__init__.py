@@ -12,8 +12,9 @@ from typing import Any
 import jax
 
 from jax_impl.alignment import ABSENT, align
-from jax_impl.expected import hessian_vector_product, marginals
-from shared.checks import ENDS, check_choice, check_flag
+from jax_impl.expected_alignment import hessian_vector_product, marginals
+from shared.alignments import ALIGNMENTS
+from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "smith_waterman_affine",
     "variants",
 ]
+
+_ENDS = ALIGNMENTS["smith_waterman"].option_values["end"]
 
 
 def smith_waterman(
@@ -53,8 +56,8 @@ def smith_waterman(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
-        Differentiable twice for similarity, and for gap and temperature when an array; a third time by the
-        variants that are loops or scans.
+        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        time by the variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -62,7 +65,7 @@ def smith_waterman(
 
     Source: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
     """
-    check_choice("end", end, ENDS)
+    check_choice("end", end, _ENDS)
     parameters = {"gap": gap, "temperature": temperature}
     return align("smith_waterman", similarity, lengths, parameters, {"end": end}, variant)
 
@@ -101,8 +104,8 @@ def smith_waterman_affine(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 where no alignment exists.
-        Differentiable twice for similarity, and for the gaps and temperature when an array; a third time by the
-        variants that are loops or scans.
+        Differentiable twice with respect to similarity, and to the gaps and temperature where they are arrays; a
+        third time by the variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -139,8 +142,8 @@ def free_gap(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; 0 for a pair without rows or columns.
-        Differentiable twice for similarity, and for temperature when an array; a third time by the variants that are
-        loops or scans.
+        Differentiable twice with respect to similarity, and to temperature where it is an array; a third time by the
+        variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another
@@ -175,8 +178,8 @@ def needleman_wunsch(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units; gap times the other length where one is 0.
-        Differentiable twice for similarity, and for gap and temperature when an array; a third time by the
-        variants that are loops or scans.
+        Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
+        time by the variants that are loops or scans.
 
     Raises:
         TypeError, ValueError: an argument is not as described. Values that are being traced or that live on another

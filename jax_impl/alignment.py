@@ -1,16 +1,19 @@
-"""From a public function's arguments to a variant, in JAX: the choice of the variant, the checks, the call."""
+"""Dispatch from a public function to a variant, in JAX: the choice of the variant, the checks, the call."""
 
 from typing import Any
 
 import jax.numpy as jnp
 
 from jax_impl.arguments import prepare, see
-from jax_impl.kernels import calls
+from jax_impl.kernels import cpp_binding
 from jax_impl.kernels.fused import fused, platform_of, why_not
-from jax_impl.recurrences import RECURRENCES, Array
-from jax_impl.sweeps import SCANNING, SWEEPS
+from jax_impl.recurrences import Array
+from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
-from shared import checks, cuda, native
+from shared import checks
+from shared.alignments import recurrence_of
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 
 # variant -> why it cannot run in this framework on a CPU
@@ -18,7 +21,7 @@ ABSENT: dict[str, str] = {
     "cuda_graph": "JAX captures no graph by hand; XLA makes them of compiled loops by itself where "
     "XLA_FLAGS=--xla_gpu_enable_command_buffer=+WHILE asks for it"
 }
-_no_kernels = native.why_absent()
+_no_kernels = cpp.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
 
@@ -27,7 +30,7 @@ def absent_on(device: str) -> dict[str, str]:
     """The same for "cpu" or "cuda", where a few lines of C++ launch the kernels."""
     absent = dict(ABSENT)
     if device != "cpu":
-        reason = cuda.why_absent()
+        reason = triton_kernels.why_absent()
         absent |= {"fused": reason} if reason else {}
     return absent
 
@@ -39,12 +42,10 @@ def align(
     parameters: dict[str, Any],
     options: dict[str, Any],
     variant: str,
-    unroll: int | None = None,
 ) -> Array:
     """Scores of shape () or (batch,) by the named variant.
 
-    parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
-    the compiler's loop, for the variants that have one.
+    parameters are differentiable, options (such as `end`) are not.
     """
     platform = platform_of(similarity)
     chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, platform, variant))
@@ -54,13 +55,11 @@ def align(
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
-    steps = {"unroll": unroll} if unroll and chosen in SCANNING else {}
-    recurrence = RECURRENCES[function_name](**options)
-    given = recurrence, arguments.parameters, s, arguments.lengths
+    prepared = recurrence_of(function_name, options), arguments.parameters, s, arguments.lengths
     if chosen == "wavefront":
-        scores = wavefront(*given, text=_third_order_text(function_name, chosen))
+        scores = wavefront(*prepared, text=_third_order_text(function_name, chosen))
     else:
-        scores = SWEEPS[chosen](*given, **steps)
+        scores = sweep_of(function_name, chosen)(*prepared)
     return (scores * arguments.valid).astype(arguments.result_dtype)
 
 
@@ -69,7 +68,7 @@ def _why_not(name: str, similarity: Any, platform: str, asked: str) -> str | Non
     if name != "fused":
         return None
     reason = why_not(similarity, platform, warn=asked == "auto")
-    if reason and platform == "cpu" and not calls.loaded():  # not only for this one
+    if reason and platform == "cpu" and not cpp_binding.loaded():  # not only for this one
         ABSENT[name] = reason
     return reason
 

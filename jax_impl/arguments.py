@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from shared import checks
-from shared.numerics import LARGEST_GAP, LOWEST, TEMPERATURES
+from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 
 
 class Arguments(NamedTuple):
@@ -62,7 +62,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
 
 
 def _parameter(name: str, value: Any) -> Any:
-    """A parameter as an array; what a gap is beyond the limits counts as the limit."""
+    """A parameter as an array, a gap clipped to the limits."""
     # a host number is clipped in float64, before float32 would make an infinity of it
     array, numpy = (value, jnp) if isinstance(value, jax.Array) else (np.asarray(value, np.float64), np)
     return array if name == "temperature" else numpy.clip(array, LOWEST, LARGEST_GAP)

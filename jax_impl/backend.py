@@ -26,8 +26,8 @@ import jax_impl
 from jax_impl import sweeps
 from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
-from jax_impl.kernels import triton_calls
-from jax_impl.kernels.calls import register
+from jax_impl.kernels import triton_binding
+from jax_impl.kernels.cpp_binding import register
 from shared.alignments import ALIGNMENTS
 from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, union_length
 from shared.variants import Abilities, fastest_variant
@@ -66,7 +66,7 @@ def to_numpy(value: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """What a dtype needs around every call: JAX knows float64 only in its 64-bit mode."""
+    """A context for every call in a dtype: JAX has float64 only in its 64-bit mode."""
     with jax.enable_x64(True) if dtype == "float64" else contextlib.nullcontext():
         yield
 
@@ -77,10 +77,10 @@ def function(problem: str, variant: str, options: dict[str, Any] | None = None) 
 
 
 def pass_function(pass_name: str, score: Callable[..., jax.Array], compiled: bool) -> Callable[..., jax.Array]:
-    """What a pass asks of a score function, compiled or not; called with similarity, lengths and the parameters.
+    """The function that a pass calls, compiled or not, with similarity, lengths and the parameters.
 
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
-    lengths, is the gradient of sum(weights * marginals) for the similarity.
+    lengths, is the gradient of sum(weights * marginals) with respect to the similarity.
     """
     asked = {
         "score": score,
@@ -117,7 +117,7 @@ def _module(problem: str) -> ModuleType:
 
 
 def wait(value: Any) -> Any:
-    """Return when the value has been computed."""
+    """Wait until the value has been computed, and return it."""
     return jax.block_until_ready(value)
 
 
@@ -127,30 +127,30 @@ def start_compiler(device: str) -> None:
 
 
 def build(variant: str, dtype: str, device: str) -> None:
-    """Do what a variant needs once for a machine, not for each shape: native code is compiled and kept."""
+    """Prepare a variant once per machine, not per shape: compile and cache its native code."""
     if variant == "fused" and device == "cpu":
         register(dtype)
     elif variant == "fused":  # Triton compiles what a GPU runs at its first call; this is what launches it
-        triton_calls.register()
+        triton_binding.register()
 
 
 def forget_compiled() -> None:
-    """Nothing is known any more that was compiled in this process."""
+    """Forget everything that was compiled in this process."""
     jax.clear_caches()
     sweeps.forget_compiled()
-    triton_calls.forget_compiled()
+    triton_binding.forget_compiled()
 
 
 @contextlib.contextmanager
 def compiler_cache(folder: Path) -> Iterator[None]:
-    """Inside, what is compiled is kept in the folder and looked for there, however small it is."""
-    wanted = {
+    """A context in which compiled code is cached in the folder, however small it is."""
+    settings = {
         "jax_compilation_cache_dir": str(folder),
         "jax_persistent_cache_min_compile_time_secs": 0.0,
         "jax_persistent_cache_min_entry_size_bytes": -1,
     }
-    before = {name: getattr(jax.config, name) for name in wanted}
-    _configure(wanted)
+    before = {name: getattr(jax.config, name) for name in settings}
+    _configure(settings)
     try:
         with environment_of(TRITON_CACHE_DIR=str(folder / "triton")):
             yield
@@ -192,9 +192,9 @@ def set_threads(threads: int) -> int:
 def peak_bytes(
     function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
 ) -> int | None:
-    """Of an accelerator's memory that a call takes beside its arguments; None of what is not compiled as a whole.
+    """Bytes of an accelerator's memory that a call needs beside its arguments; None if it is not compiled as a whole.
 
-    By XLA's plan for it: what the device itself counts cannot be set back, so it would tell of one call in a process.
+    As XLA has planned it: the device's own peak counter cannot be reset, so it would serve one call per process.
     """
     if not hasattr(function, "lower"):
         return None
@@ -203,30 +203,30 @@ def peak_bytes(
 
 
 def limit_memory(device: str, share: float) -> None:
-    """Take no more than this fraction of an accelerator's memory, and nothing in advance. Before JAX looks for it."""
+    """Limit the use of an accelerator's memory to this fraction, without preallocation. Call before JAX initializes."""
     if device != "cpu":
         os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)  # the same by its old name
         os.environ |= {"XLA_CLIENT_MEM_FRACTION": f"{share:.3f}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this says that an accelerator's memory, or what may be had of it, was too small."""
+    """Whether this error says that an accelerator's memory, or the part that may be used, was too small."""
     text = str(error).lower()
     return isinstance(error, jax.errors.JaxRuntimeError) and ("resource_exhausted" in text or "out of memory" in text)
 
 
 def release(device: str) -> None:
-    """Drop what calls have left behind to be faster the next time: nothing here."""
+    """Drop what calls keep to be faster the next time: nothing here."""
 
 
 def flush(device: str) -> None:
-    """Write over all that an accelerator's caches hold; nothing on a CPU."""
+    """Overwrite an accelerator's caches; does nothing on a CPU."""
     if device != "cpu":
         wait(jnp.zeros(FLUSH_BYTES, jnp.uint8, device=jax.devices(device)[0]))
 
 
 def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
-    """Seconds from the first to the last work that one call gives an accelerator, by its clock; None on a CPU.
+    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
 
     launch: the call, which need not wait for its result. Read from the profiler: JAX has no events.
     """
@@ -234,7 +234,7 @@ def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
         return None
     with tempfile.TemporaryDirectory(prefix="compare-") as name:
         options = jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0  # of the device alone: Python's calls would only take longer
+        options.python_tracer_level = 0  # trace the device alone: tracing Python would slow it down
         with jax.profiler.trace(name, profiler_options=options):
             wait(launch())
         spans = [
@@ -250,29 +250,29 @@ def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
 
 
 def repeated(value: jax.Array, times: int) -> jax.Array:
-    """So often one after the other along the first axis."""
+    """The value, repeated along the first axis."""
     return jnp.tile(value, (times, *(1 for _ in value.shape[1:])))
 
 
 def extremes(value: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
-    """Of what `repeated` has made of equal parts, the smallest and the largest of each number; NaN if one is."""
+    """Minimum and maximum over the copies that `repeated` made, element by element; NaN if one is."""
     parts = value.reshape(times, -1, *value.shape[1:])
     return parts.min(0), parts.max(0)
 
 
-_exponentials = jax.jit(triton_calls.exponentials, static_argnums=1)
+_exponentials = jax.jit(triton_binding.exponentials, static_argnums=1)
 
 
 def exponentials(value: jax.Array, rounds: int) -> jax.Array:
-    """16 exponentials of each number in each round, by one kernel of a GPU; they need not be there yet.
+    """16 exponentials of each number in each round, by one kernel of a GPU; returns before they are computed.
 
-    value: as many as a multiple of 1024. Raises JaxRuntimeError without Triton.
+    The size of value must be a multiple of 1024. Raises JaxRuntimeError without Triton.
     """
     return _exponentials(value, rounds)
 
 
 def copy(value: jax.Array) -> jax.Array:
-    """The value again, in memory of its own; it need not be there yet."""
+    """A copy of the value; returns before it is made."""
     return value.copy()
 
 

@@ -1,10 +1,10 @@
-"""Derivatives around an engine: every transform of JAX, for whatever computes the numbers.
+"""Derivatives of an engine's scores, under every transform of JAX.
 
 With S(x) a pair's score, x its similarity and its parameters, and t a direction, an engine computes S, dS/dx and H t,
-where H is the symmetric matrix of second derivatives. Two rules make of them what every transform needs:
+where H is the symmetric matrix of second derivatives. Two rules make them differentiable under every transform:
 
     S      has the tangent <dS/dx, t>, and S and dS/dx come from the same call
-    dS/dx  has the tangent H t, which is its own transposition
+    dS/dx  has the tangent H t, a self-adjoint function of t
 
 Shapes: similarity (*batch, rows, cols), lengths (*batch, 2) of integers, parameters a tuple of (*batch), in the order
 of shared.alignments.ALIGNMENTS; batch is one axis or none.
@@ -21,29 +21,29 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from jax_impl.arguments import inside
-from jax_impl.linear import Linear
+from jax_impl.custom_transpose import Linear
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
 
 
 class Engine(Protocol):
-    """What computes the numbers, without derivatives; by vmap for more axes. Hashable: JAX has to know it again."""
+    """Computes scores and derivatives; not differentiable itself. Hashable, because JAX's caches are keyed by it."""
 
     def score(self, similarity: Array, lengths: Array, parameters: Arrays, /) -> Array:
         """Scores (*batch)."""
         ...
 
     def gradients(
-        self, wanted: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays, /
+        self, needed: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays, /
     ) -> tuple[Array, Array, Arrays]:
-        """Scores, and their derivatives for similarity and parameters; anything finite for what is not wanted."""
+        """Scores, and their gradients for similarity and parameters; anything finite for those not needed."""
         ...
 
     def tangents(
         self, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array, t_parameters: Arrays, /
     ) -> tuple[Array, Arrays]:
-        """What these derivatives change by in a direction."""
+        """The tangents of these gradients in a direction: the Hessian times the direction."""
         ...
 
 
@@ -56,33 +56,33 @@ def scores_of(engine: Engine, text: str, similarity: Array, lengths: Array, para
 @functools.partial(scores_of.defjvp, symbolic_zeros=True)
 def _score_tangent(engine: Engine, text: str, primals: Any, tangents: Any) -> tuple[Array, Array]:
     t_similarity, _, t_parameters = tangents
-    wanted = tuple(not _is_zero(tangent) for tangent in t_parameters)
-    scores, d_similarity, d_parameters = _gradients(engine, text, wanted, *primals)
-    return scores, _slope(primals[1], d_similarity, d_parameters, t_similarity, t_parameters)
+    needed = tuple(not _is_zero(tangent) for tangent in t_parameters)
+    scores, d_similarity, d_parameters = _gradients(engine, text, needed, *primals)
+    return scores, _directional(primals[1], d_similarity, d_parameters, t_similarity, t_parameters)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
 def _gradients(
-    engine: Engine, text: str, wanted: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
+    engine: Engine, text: str, needed: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
-    return engine.gradients(wanted, similarity, lengths, parameters)
+    return engine.gradients(needed, similarity, lengths, parameters)
 
 
 @functools.partial(_gradients.defjvp, symbolic_zeros=True)
-def _gradients_tangent(engine: Engine, text: str, wanted: tuple[bool, ...], primals: Any, tangents: Any) -> Any:
+def _gradients_tangent(engine: Engine, text: str, needed: tuple[bool, ...], primals: Any, tangents: Any) -> Any:
     similarity, lengths, parameters = primals
     t_similarity, _, t_parameters = tangents
-    wanted = tuple(before or not _is_zero(t) for before, t in zip(wanted, t_parameters, strict=True))
-    results = _gradients(engine, text, wanted, similarity, lengths, parameters)
-    given = [_instantiated(tangent) for tangent in (t_similarity, *t_parameters)]
-    t_d_similarity, *rest = _Product(engine, text)((similarity, lengths, *parameters), given)
-    slope = _slope(lengths, results[1], results[2], t_similarity, t_parameters)
-    return results, (slope, t_d_similarity, tuple(rest))
+    needed = tuple(before or not _is_zero(t) for before, t in zip(needed, t_parameters, strict=True))
+    results = _gradients(engine, text, needed, similarity, lengths, parameters)
+    direction = [_instantiated(tangent) for tangent in (t_similarity, *t_parameters)]
+    t_d_similarity, *rest = _Product(engine, text)((similarity, lengths, *parameters), direction)
+    t_scores = _directional(lengths, results[1], results[2], t_similarity, t_parameters)
+    return results, (t_scores, t_d_similarity, tuple(rest))
 
 
 @dataclass(frozen=True)
 class _Product:
-    """H t, the second derivatives times a direction: H is symmetric, so this is its own transposition."""
+    """H t, the Hessian times a direction. H is symmetric, so this function is self-adjoint."""
 
     engine: Engine
     text: str
@@ -102,11 +102,13 @@ class _Tangents:
         return [product, *rest]
 
 
-def _slope(lengths: Array, d_similarity: Array, d_parameters: Arrays, t_similarity: Any, t_parameters: Any) -> Array:
-    """The scores' tangent, by their derivatives."""
+def _directional(
+    lengths: Array, d_similarity: Array, d_parameters: Arrays, t_similarity: Any, t_parameters: Any
+) -> Array:
+    """The tangent of the scores, from their gradients."""
     terms = [d * t for d, t in zip(d_parameters, t_parameters, strict=True) if not _is_zero(t)]
     if not _is_zero(t_similarity):
-        # the derivatives are 0 outside of lengths, but a tangent may be anything there
+        # the gradients are 0 outside lengths, but a tangent may be anything there
         (masked,) = Linear(_inside, _unchanged, "")((lengths,), (t_similarity,))
         terms.append((d_similarity * masked).sum(axis=(-2, -1)))
     return functools.reduce(operator.add, terms)
@@ -118,7 +120,7 @@ def _inside(fixed: Sequence[Array], arguments: Sequence[Array]) -> list[Array]:
 
 
 def _unchanged(_: Sequence[Array], cotangents: Sequence[Array]) -> list[Array]:
-    """The transposition of _inside, for cotangents that are 0 outside, as those here are: no pass over the matrix."""
+    """The transpose of _inside for cotangents that are 0 outside, as they are here: no pass over the matrix."""
     return list(cotangents)
 
 

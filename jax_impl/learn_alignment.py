@@ -37,8 +37,8 @@ def learn(
 
     Args:
         first, second: sequences as numbers of letters from 0 to 19, (pairs, rows) and (pairs, cols).
-        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
-            What lies outside lengths has no influence.
+        truth: 1 where two letters match, else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
+            Nothing outside lengths has any influence.
         lengths: of each pair, (pairs, 2).
         steps, learning_rate: of the descent.
         temperature, variant: of smith_waterman.
@@ -76,21 +76,21 @@ def _loss(weights: Weights, first: Any, second: Any, truth: Any, lengths: Any, t
 def _step(
     weights: Weights, first: Any, second: Any, truth: Any, lengths: Any, rate: Any, temperature: Any, variant: str
 ) -> tuple[jax.Array, Weights]:
-    loss, slopes = jax.value_and_grad(_loss)(weights, first, second, truth, lengths, temperature, variant)
-    return loss, jax.tree.map(lambda value, slope: value - rate * slope, weights, slopes)
+    loss, gradients = jax.value_and_grad(_loss)(weights, first, second, truth, lengths, temperature, variant)
+    return loss, jax.tree.map(lambda value, gradient: value - rate * gradient, weights, gradients)
 
 
 _compiled_step = jax.jit(_step, static_argnums=7)
 
 
 def abilities(device: str) -> Abilities:
-    """What the benchmark may ask for."""
+    """Which variants the benchmark may ask for."""
     absent = absent_on(device)
     return Abilities(fastest_variant(absent), absent)
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., jax.Array]:
-    """What the benchmark times: everything that `learn` gives, as one vector."""
+    """The function that the benchmark times: all results of `learn`, as one vector."""
 
     def call(*arrays: Any, **parameters: Any) -> jax.Array:
         learned = learn(*arrays, variant=variant, compiled=compiled, **options, **parameters)

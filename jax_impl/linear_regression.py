@@ -18,8 +18,8 @@ from shared.variants import Abilities, variant_names
 
 Line = tuple[jax.Array, jax.Array]  # a and b
 
-# steps in one turn of the compiled loop for few points, where a turn is dearer than its steps; with more points XLA
-# makes slower code of them (1,000 points: 22 % less time; 100,000: 30 % more)
+# steps per iteration of the compiled loop for few points, where an iteration costs more than its steps; with more
+# points XLA generates slower code for them (1,000 points: 22 % less time; 100,000: 30 % more)
 TURN, FEW_POINTS = 10, 4096
 
 # variant -> why it cannot run in this framework
@@ -59,8 +59,8 @@ def _error(line: Line, x: jax.Array, y: jax.Array) -> jax.Array:
 
 
 def _step(line: Line, x: jax.Array, y: jax.Array, learning_rate: Any) -> Line:
-    slopes = jax.grad(_error)(line, x, y)
-    a, b = (value - learning_rate * slope for value, slope in zip(line, slopes, strict=True))
+    gradients = jax.grad(_error)(line, x, y)
+    a, b = (value - learning_rate * gradient for value, gradient in zip(line, gradients, strict=True))
     return a, b
 
 
@@ -79,7 +79,7 @@ def _compiled_loop(line: Line, x: jax.Array, y: jax.Array, rate: Any, epochs: in
 
 
 def _turns(line: Line, x: jax.Array, y: jax.Array, rate: Any, epochs: int, steps: int) -> Line:
-    """JAX's own loop, with some steps in each of its turns."""
+    """JAX's own loop, with several steps per iteration."""
     return jax.lax.fori_loop(0, epochs, lambda _, line: _step(line, x, y, rate), line, unroll=steps)
 
 
@@ -92,10 +92,10 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 
 def abilities(device: str) -> Abilities:
-    """What the benchmark may ask for."""
+    """Which variants the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., jax.Array]:
-    """What the benchmark times: f(x, y, learning_rate=...). The variant says by itself what is compiled."""
+    """The function to be timed: f(x, y, learning_rate=...). The variant says by itself what is compiled."""
     return functools.partial(fit, variant=variant, **options)

@@ -27,7 +27,7 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> jax.Array:
         variant: "cell_loop", "column_convolve", "column_sum", "scan" or "scan_sum"; see compare.py --list.
 
     Returns:
-        An array of shape (height, width + 1) and of w's dtype, differentiable for w.
+        An array of shape (height, width + 1) and of w's dtype, differentiable with respect to w.
 
     Raises:
         TypeError, ValueError: an argument is not as described.
@@ -91,12 +91,12 @@ def _gradient(function: Callable[..., jax.Array], w: jax.Array, cotangent: jax.A
 
 
 def abilities(device: str) -> Abilities:
-    """What the benchmark may ask for."""
+    """Which variants the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., jax.Array]:
-    """What the benchmark times: "value" is f(w), "gradient" f(w, cotangent), the derivative of sum(cotangent * a)."""
+    """The function to be timed: "value" is f(w), "gradient" f(w, cotangent), the gradient of sum(cotangent * a)."""
     function = functools.partial(stencil, variant=variant)
     asked = {"value": function, "gradient": functools.partial(_gradient, function)}[pass_name]
     return jax.jit(asked) if compiled else asked

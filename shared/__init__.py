@@ -1,1 +1,1 @@
-"""What both frameworks share: problems, reference, checks, inputs, benchmark. Imports neither JAX nor PyTorch."""
+"""Shared by both frameworks: alignments, kernels, problems, reference, checks, benchmark. Imports neither of them."""

@@ -10,15 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.numerics import LARGEST_GAP, TEMPERATURES
-
-ENDS = ("any", "match")
+from shared.tolerances import LARGEST_GAP, TEMPERATURES
 
 _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
 
 
 class Seen(NamedTuple):
-    """What the host can see of an argument. Plain Python, so that a tracer of Python code can follow the checks."""
+    """The properties of an argument that the host can see. Plain Python, so that tracers can follow the checks."""
 
     type_name: str
     shape: tuple[int, ...] | None  # None: not an array
@@ -131,9 +129,9 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
     least, most = TEMPERATURES if is_temperature else (-math.inf, LARGEST_GAP)
     for pair, value in enumerate(seen.values()):
         if not is_finite(value) or not least <= value <= most:
-            wanted = f"between {least:g} and {most:g}" if is_temperature else f"finite and at most {most:g}"
+            expected = f"between {least:g} and {most:g}" if is_temperature else f"finite and at most {most:g}"
             where = f" for pair {pair}" if seen.shape else ""
-            raise ValueError(f"{name} must be {wanted}, got {_shown(value)}{where}")
+            raise ValueError(f"{name} must be {expected}, got {_shown(value)}{where}")
 
 
 def is_finite(value: Any) -> bool:
@@ -155,6 +153,11 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
     """Raise unless value is one of the allowed strings; the text lists them."""
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def is_option(value: Any, allowed: tuple[Any, ...]) -> bool:
+    """Whether an option may have this value: one of some strings, or a truth value."""
+    return isinstance(value, str if isinstance(allowed[0], str) else (bool, np.bool_)) and value in allowed
 
 
 def check_flag(name: str, value: Any) -> None:

@@ -5,8 +5,8 @@
 Scores keep the unit of the matrix (BLOSUM62 counts half-bits). A batch is as large as its longest sequences;
 beyond the lengths of a pair its similarity is zero.
 
-Whatever is wrong with a file or a name is told in one line, as a SequenceError. Biopython reads both; it is imported
-when a file or a name is, so that whoever brings their own matrices can do without it.
+Any error in a file or a name is reported in one line, as a SequenceError. Biopython reads both; it is imported on
+first use, so that users with their own matrices do not need it.
 """
 
 import importlib
@@ -33,7 +33,7 @@ LARGEST_FILE_BYTES = 2**28
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _NOT_A_LETTER = re.compile(r"[^A-Za-z]")  # all 26 stand for residues: B, J, X and Z for more than one
 
-# Biopython drops blanks between letters without a word. They go past it as control characters, which cannot be
+# Biopython silently drops blanks between letters. They go past it as control characters, which cannot be
 # in the text any more, so that they are found and reported at their position.
 _HIDE_BLANKS = str.maketrans({" ": "\x00", "\t": "\x01"})
 _SHOW_BLANKS = str.maketrans({"\x00": " ", "\x01": "\t"})

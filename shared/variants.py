@@ -20,7 +20,7 @@ class Variant(NamedTuple):
 
 
 class Abilities(NamedTuple):
-    """What a framework says of itself: its choice, and what it cannot do, each with a reason that the user is shown."""
+    """The variants that a framework can run; each restriction has a reason, which is shown to the user."""
 
     auto: str | None  # the variant that "auto" picks, where there is an "auto"
     absent: Mapping[str, str] = MappingProxyType({})  # variant -> why it cannot run
@@ -57,7 +57,7 @@ ALIGNMENT_VARIANTS = (
     Variant("fused", "one native kernel for the whole matrix, the same machine code in both frameworks"),
 )
 
-# what "auto" picks: the first of these that can run; all are right to second order
+# "auto" picks the first of these that can run; all are right to second order
 FASTEST = ("fused", "wavefront")
 # these are for accelerators, and absent on every CPU
 FOR_GPUS = ("cuda_graph",)
@@ -78,11 +78,11 @@ STENCIL_VARIANTS = (
     Variant("scan_sum", "the scan with the shifted slices"),
 )
 
-# the rungs of the alignments walk any recurrence
+# the rungs are the same for every alignment
 VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS) | {
     "linear_regression": TRAINING_VARIANTS,
     "stencil": STENCIL_VARIANTS,
-    # those with which a step of training is bearable
+    # those fast enough for training
     "learn_alignment": tuple(rung for rung in ALIGNMENT_VARIANTS if rung.name in ("vmap", "wavefront", "fused")),
 }
 
@@ -100,7 +100,7 @@ def usable_variants(function_name: str, absent: Mapping[str, str]) -> tuple[str,
 
 
 def fastest_variant(absent: Mapping[str, str]) -> str:
-    """What "auto" picks, given what is absent (variant -> reason)."""
+    """The variant that "auto" picks, given the absent ones (variant -> reason)."""
     return next(name for name in FASTEST if name not in absent)
 
 

@@ -2,11 +2,10 @@
 
 `run` gives a problem's scores and its gradients through a random cotangent, as NumPy arrays, by any variant of any
 framework; `reference_result` gives the same by `shared.reference`; `assert_parity` compares them by the tolerances
-of `shared.numerics`.
+of `shared.tolerances`.
 """
 
 import functools
-import itertools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,7 +20,7 @@ import torch_impl
 import torch_impl.backend
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.numerics import TOLERANCES, marginals_bound, score_bound
+from shared.tolerances import TOLERANCES, marginals_bound, score_bound
 from torch_impl.compiler import compiled
 
 
@@ -62,15 +61,8 @@ FRAMEWORKS = {
     "torch": Framework(torch_impl, torch_impl.backend),
 }
 _RANGES = {"gap": (-2.0, 0.5), "gap_open": (-3.0, 0.5), "gap_extend": (-2.0, 0.5), "temperature": (0.5, 2.0)}
-_CHOICES = {"end": ("any", "match"), "restrict_turns": (True, False), "penalize_turns": (True, False)}
 PROBLEMS = {
-    name: Problem(
-        {parameter: _RANGES[parameter] for parameter in alignment.parameters},
-        tuple(
-            dict(zip(alignment.options, choice, strict=True))
-            for choice in itertools.product(*(_CHOICES[option] for option in alignment.options))
-        ),
-    )
+    name: Problem({parameter: _RANGES[parameter] for parameter in alignment.parameters}, tuple(alignment.all_options()))
     for name, alignment in ALIGNMENTS.items()
 }
 AWKWARD_SIZES = ((1, 1), (1, 7), (7, 1), (5, 8), (8, 5), (17, 9), (63, 17))

@@ -33,8 +33,8 @@ def inner_jaxprs(equation: Any) -> Iterator[Any]:
             yield getattr(value, "jaxpr", value)
 
 
-def traced(variant: str, *shape: int, problem: str = "smith_waterman", unroll: int | None = None) -> Any:
-    function = FRAMEWORKS["jax"].backend.function(problem, variant, unroll=unroll)
+def traced(variant: str, *shape: int, problem: str = "smith_waterman") -> Any:
+    function = FRAMEWORKS["jax"].backend.function(problem, variant)
     return jax.make_jaxpr(function)(matrix(*shape)).jaxpr
 
 
@@ -43,9 +43,7 @@ def named(name: str, jaxpr: Any) -> list[Any]:
 
 
 @functools.cache
-def captured(
-    variant: str, *shape: int, problem: str = "smith_waterman", unroll: int | None = None
-) -> torch.fx.GraphModule:
+def captured(variant: str, *shape: int, problem: str = "smith_waterman") -> torch.fx.GraphModule:
     """The one graph of a variant, without compiling it."""
     graphs = []
 
@@ -54,7 +52,7 @@ def captured(
         return module.forward
 
     torch._dynamo.reset()  # what once ended in an error, as other tests want it to, is not traced again before
-    function = FRAMEWORKS["torch"].backend.function(problem, variant, unroll=unroll)
+    function = FRAMEWORKS["torch"].backend.function(problem, variant)
     # a string in the signature, but a callable serves as well
     compiled(function, backend=keep)(torch.from_numpy(matrix(*shape)))  # pyright: ignore[reportArgumentType]
     (graph,) = graphs

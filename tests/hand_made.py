@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-
 from shared.bench.plan import Case, Settings
-from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
 from shared.bench.statistics import Block
+
+from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
 from shared.problems.alignment_inputs import AlignmentInputs
 
 WORK = 2_000_000  # cells that each case says it did

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from shared.bench.plan import Settings
 
 import compare as command
 from shared.bench import outputs, team
-from shared.bench.plan import Settings
 from shared.problems import PROBLEMS
 from shared.variants import Abilities
 

@@ -3,8 +3,8 @@
 import numpy as np
 from frameworks import PROBLEMS
 
-from shared import native
 from shared.alignments import ALIGNMENTS
+from shared.kernels import cpp
 
 PAIRS, ROWS = 1, 2  # layouts
 
@@ -14,7 +14,7 @@ class Given:
 
     def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1):
         options = ALIGNMENTS[problem].options | (options or {})
-        self.kernel = native.kernel(str(similarity.dtype))
+        self.kernel = cpp.kernel(str(similarity.dtype))
         self.similarity = np.ascontiguousarray(similarity)
         self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
         pairs = len(similarity)
@@ -23,7 +23,7 @@ class Given:
             for name in ALIGNMENTS[problem].parameters
         ]
         self.values = np.ascontiguousarray(np.stack(own, axis=1))
-        numbers = *native.call_of(problem, options), threads, layout, *similarity.shape
+        numbers = *cpp.call_of(problem, options), threads, layout, *similarity.shape
         stride = similarity.shape[1] * similarity.shape[2]
         pointers = (
             self.similarity.ctypes.data,
@@ -31,7 +31,7 @@ class Given:
             0 if self.lengths is None else self.lengths.ctypes.data,
             self.values.ctypes.data,
         )
-        self.call = native.pack_call(*numbers, *pointers)
+        self.call = cpp.pack_call(*numbers, *pointers)
 
     def results(self):
         """(scores), (scores, d_similarity, d_values), and the tangents of these in a random direction."""

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-
 from shared.bench.plan import Absence, Case, Settings
-from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
 from shared.bench.statistics import Block
+
+from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
 
 # one of everything that HTML, SVG, Markdown or matplotlib could take for its own
 HOSTILE = "<script>alert(1)</script> & \"x\" $a_b$ | * ` </style> --> \\ [y](z) &lt; 'q'"

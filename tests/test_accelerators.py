@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from frameworks import FRAMEWORKS
 
-from shared.cuda.programs import exponentials_program
+from shared.kernels.triton.programs import exponentials_program
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 
@@ -83,10 +83,10 @@ def test_compilers_keep_kernels_for_gpus_in_the_run_s_folder_too(framework, tmp_
 @BOTH
 def test_what_is_forgotten_is_compiled_again(framework):
     pytest.importorskip("triton")
-    import jax_impl.kernels.triton_calls as jax_calls
-    import torch_impl.kernels.triton_calls as torch_calls
-    from shared.cuda.kernels import KERNELS
-    from shared.cuda.machine_code import machine_code
+    import jax_impl.kernels.triton_binding as jax_calls
+    import torch_impl.kernels.triton_binding as torch_calls
+    from shared.kernels.triton.kernels import KERNELS
+    from shared.kernels.triton.machine_code import machine_code
 
     jax_calls.register()
     torch_calls.KERNELS["forward_kernel"].device_caches.setdefault("a device", "its kernels")

@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from shared.bench.plan import Settings
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.bench import files
-from shared.bench.plan import Settings
-from shared.numerics import TOLERANCES, hvp_bound, marginals_bound, score_bound
 from shared.problems import PROBLEMS, Verdict, alignment_answers
 from shared.problems.alignment_answers import CELLS, Answer, answer
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignments import PASSES
+from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
 PARAMETERS: dict[str, Any] = {"gap": -0.5, "temperature": 1.0}
 

@@ -24,10 +24,11 @@ from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, QUICK, Inputs, rag
 import jax_impl
 import torch_impl
 import torch_impl.alignment
-from shared import native
+from shared.alignments import recurrence_of
 from shared.checks import CannotDifferentiate
+from shared.kernels import cpp
 from shared.variants import FOR_GPUS, variant_names
-from torch_impl.kernels import calls
+from torch_impl.kernels import cpp_binding
 
 ROOT = Path(__file__).parents[1]
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -99,8 +100,8 @@ def test_the_operators_are_what_pytorch_expects(variant, problem, options, dtype
     values = torch.tensor(np.stack(list(inputs.parameters.values()), axis=1)).to(s.dtype)
     lengths = torch.from_numpy(inputs.lengths)
     if variant == "fused":
-        operators = calls.score, calls.gradients, calls.tangents
-        last = tuple(native.call_of(problem, options))
+        operators = cpp_binding.score, cpp_binding.gradients, cpp_binding.tangents
+        last = tuple(cpp.call_of(problem, options))
         flags = ((True,), (False,))
     else:
         package = torch.ops.smooth_alignment
@@ -109,7 +110,7 @@ def test_the_operators_are_what_pytorch_expects(variant, problem, options, dtype
             package.wavefront_gradients.default,
             package.wavefront_tangents.default,
         )
-        last = problem, ",".join(f"{name}={value}" for name, value in options.items()), False
+        last = recurrence_of(problem, options).name, False
         flags = ((True,),)
     score, gradients, tangents = operators
     cases = [(score, (s, lengths, values, *last)), (tangents, (s, lengths, values, s, values, *last))]
@@ -165,7 +166,7 @@ def test_where_fused_is_absent_auto_is_wavefront(framework, problem, monkeypatch
     function = functools.partial(getattr(package, problem), backend.to_device(MATRIX.astype(np.float32), "cpu"))
     expected = float(function(variant="wavefront"))
     monkeypatch.setitem(backend.absent, "fused", "it is Sunday")
-    monkeypatch.setattr(native, "kernel", lambda dtype: pytest.fail("a kernel was asked for"))
+    monkeypatch.setattr(cpp, "kernel", lambda dtype: pytest.fail("a kernel was asked for"))
     usable = tuple(name for name in variant_names(problem) if name not in (*FOR_GPUS, "fused"))
     assert package.variants(problem) == usable
     assert float(function()) == expected

@@ -13,7 +13,7 @@ from frameworks import BY_HAND
 
 import jax_impl
 import torch_impl
-from torch_impl import walk
+from torch_impl import diagonal_layout
 
 VARIANT = pytest.mark.parametrize("variant", BY_HAND)
 MATRICES = np.random.default_rng(0).normal(size=(3, 6, 7))
@@ -101,7 +101,7 @@ def test_the_default_dtype_is_of_no_concern(variant):
 
 @VARIANT
 def test_calls_inside_and_outside_of_inference_mode_do_not_disturb_each_other(variant, monkeypatch):
-    monkeypatch.setattr(walk.Memory, "_kept", [])  # as in a new process
+    monkeypatch.setattr(diagonal_layout.Memory, "_free", [])  # as in a new process
     s = torch.tensor(MATRICES)
     function = torch_function(variant)
     for _ in range(2):

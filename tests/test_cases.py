@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
 from shared.bench.plan import Absence, Case, Settings, absences, plan
+
 from shared.problems.alignments import PASSES
 from shared.problems.problem import BATCH, SINGLE
 from shared.variants import Abilities, variant_names

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shared.bench.memory import ProcessMemory
 
 from shared.bench import measure, memory
 from shared.bench.measure import MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS, WINDOW, covered, longer, timed, warm_up
-from shared.bench.memory import ProcessMemory
 
 MEBIBYTE = 2**20
 READING = 1e-9  # what reading the clock takes

@@ -9,9 +9,9 @@ import in_process
 import pytest
 from command_line import run_compare
 from in_process import Ended, assert_refused, start_at_once
-
 from shared.bench.machine import usable_cores
 from shared.bench.plan import Settings
+
 from shared.problems import PROBLEMS
 from shared.sequences import matrix_names
 from shared.variants import Abilities, variant_names

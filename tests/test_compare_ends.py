@@ -9,13 +9,13 @@ import in_process
 import pytest
 from hand_made import case, ended, steady
 from in_process import Ended
+from shared.bench.plan import Settings
+from shared.bench.team import CannotMeasure
 
 import compare as command
 from shared.bench import outputs
-from shared.bench.plan import Settings
 from shared.bench.record import Record, Result
 from shared.bench.run import NothingToMeasure
-from shared.bench.team import CannotMeasure
 from shared.sequences import SequenceError
 
 end_of = in_process.end_of  # fixtures

@@ -8,27 +8,27 @@ from pathlib import Path
 
 import pytest
 from command_line import HANGING, JAX, KILLED_WHILE_TIMED, TINY, TWO, plant, rows, run_compare, stored, verdicts
-
-from shared.bench import workers
 from shared.bench.plan import Settings
 from shared.bench.workers import Worker
 
+from shared.bench import workers
+
 # starting PyTorch's compiler takes long and nothing is compiled here
 WRONG_JAX = """
-def turn_gap(recurrences):
-    right = recurrences.LocalLinear.step
+def turn_gap(plain_loops):
+    right = plain_loops.PLAIN_LOOPS["diagonal_loop"]
 
-    def step(self, parameters, *neighbours):
-        return right(self, parameters | {"gap": -parameters["gap"]}, *neighbours)
+    def loop(recurrence, parameters, *arrays):
+        return right(recurrence, parameters | {"gap": -parameters["gap"]}, *arrays)
 
-    recurrences.LocalLinear.step = step
+    plain_loops.PLAIN_LOOPS["diagonal_loop"] = loop
 
 
 def skip_compiler(backend):
     backend.start_compiler = lambda device: None
 
 
-PATCHES = {"jax_impl.recurrences": turn_gap, "torch_impl.backend": skip_compiler}
+PATCHES = {"jax_impl.plain_loops": turn_gap, "torch_impl.backend": skip_compiler}
 """
 
 # a worker that dies of a signal, one that ends by itself, and a case that raises

@@ -10,12 +10,12 @@ import in_process
 import pytest
 from command_line import run_compare
 from in_process import Ended, assert_refused
+from shared.bench.machine import usable_cores
+from shared.bench.plan import Settings
 
 import compare as command
 from shared.bench import outputs
 from shared.bench.command_line import EPILOG
-from shared.bench.machine import usable_cores
-from shared.bench.plan import Settings
 from shared.bench.record import Record
 
 end_of, settings_of = in_process.end_of, in_process.settings_of  # fixtures

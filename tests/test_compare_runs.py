@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from command_line import COMPARE, JAX, ROOT, SECONDS, TINY, rows, run_compare, verdicts, without
-
-from shared import native
-from shared.alignments import ALIGNMENTS
 from shared.bench.machine import usable_cores
 from shared.bench.schedule import MOST_CALLS
+
+from shared.alignments import ALIGNMENTS
+from shared.kernels import cpp
 from shared.problems import PROBLEMS
 from shared.problems.alignments import PASSES
 from shared.variants import variant_names
@@ -236,7 +236,7 @@ def test_list_shows_problems_variants_and_each_framework_s_choice():
 )
 def test_every_problem_is_measured_in_every_pass(problem: str, arguments: tuple[str, ...], head: str):
     # XLA takes half a minute for the passes of vmap
-    variant = "fused" if native.why_absent() is None else "vmap"
+    variant = "fused" if cpp.why_absent() is None else "vmap"
     case = *TINY, "--framework", "jax", "--variant", variant, "--problem", problem, *arguments
     done = run_compare(*case, "--pass", "score,marginals,hvp")
     assert done.returncode == 0, done.stderr

@@ -7,12 +7,12 @@ from typing import Any
 import hand_made
 import pytest
 from hand_made import WORK, case, ended, record, right, steady
-
 from shared.bench.plan import Settings
-from shared.bench.record import Compilation, Record, Result
 from shared.bench.statistics import Estimate
 from shared.bench.table import report
 from shared.bench.text import clock, duration, figures, ratio_interval, size, time_interval
+
+from shared.bench.record import Compilation, Record, Result
 
 TIME = re.compile(r"\d (µs|ms|s)\b")
 ONE_PASS = Settings(input="random", passes=("score",))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, ragged
+from shared.bench.plan import Settings
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from shared.bench.plan import Settings
 from shared.problems import PROBLEMS as BENCHMARK
 from shared.problems.alignment_answers import CELLS, answer
 from shared.problems.alignment_inputs import AlignmentInputs
@@ -204,7 +204,7 @@ def test_a_graph_is_replayed_on_what_is_given_and_follows_the_stream() -> None:
         beside = [torch_impl.smith_waterman(s, variant="cuda_graph") for s in matrices]
     stream.synchronize()
     torch.testing.assert_close(beside, wanted)
-    assert len(cuda_graph._kept) == 2
+    assert len(cuda_graph._graphs) == 2
     assert "cuda_graph" in torch_impl.variants("smith_waterman")
 
 
@@ -213,7 +213,7 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s() -> None:
     wanted = torch_impl.smith_waterman(s, variant="cuda_graph")
     lengths = torch.tensor([[12, 9]] * 4, device=DEVICE)
     values = torch.tensor([[-1.0, 1.0]] * 4, device=DEVICE)
-    score = functools.partial(torch.ops.smooth_alignment.wavefront_score, problem="smith_waterman", options="end=any")
+    score = functools.partial(torch.ops.smooth_alignment.wavefront_score, recurrence="smith_waterman(end=any)")
     score(s, lengths, values, graph=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

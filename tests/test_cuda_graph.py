@@ -17,10 +17,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import torch_impl
-from shared.alignments import ALIGNMENTS
-from torch_impl import cuda_graph, linear_regression, walk, wavefront
+from shared.alignments import ALIGNMENTS, recurrence_of
+from torch_impl import cuda_graph, diagonal_layout, linear_regression, wavefront
 from torch_impl.alignment import absent_on
-from torch_impl.cuda_graph import MOST_KEPT
+from torch_impl.cuda_graph import MOST_GRAPHS
 
 
 class Stream:
@@ -96,14 +96,14 @@ def test_results_are_the_caller_s_own():
 
 
 def test_only_the_last_ones_are_kept():
-    for count in range(1, MOST_KEPT + 2):
+    for count in range(1, MOST_GRAPHS + 2):
         cuda_graph.replayed(twice, (torch.ones(count),), key=0)
-    assert len(Graph.made) == MOST_KEPT + 1
+    assert len(Graph.made) == MOST_GRAPHS + 1
     cuda_graph.replayed(twice, (torch.ones(2),), key=0)  # the oldest that is left
     cuda_graph.replayed(twice, (torch.ones(1),), key=0)  # it had to go, and the next oldest goes now
-    assert len(Graph.made) == MOST_KEPT + 2
+    assert len(Graph.made) == MOST_GRAPHS + 2
     cuda_graph.replayed(twice, (torch.ones(2),), key=0)
-    assert len(Graph.made) == MOST_KEPT + 2
+    assert len(Graph.made) == MOST_GRAPHS + 2
 
 
 def test_graphs_that_are_not_in_use_make_room():
@@ -192,13 +192,12 @@ WAITS = ("item", "local_scalar", "lift_fresh", "nonzero", "unique", "masked_sele
 def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(problem, options, pass_name):
     s, values = torch.empty(3, 5, 7, device="meta"), torch.empty(3, len(ALIGNMENTS[problem].parameters), device="meta")
     lengths = torch.empty(3, 2, dtype=torch.int64, device="meta")
-    text = ",".join(f"{name}={value}" for name, value in options.items())
     tensors = (s, lengths, values, *((s, values) if pass_name == "tangents" else ()))
-    others = (problem, text, *((True,) if pass_name == "gradients" else ()))
+    others = (recurrence_of(problem, options).name, *((True,) if pass_name == "gradients" else ()))
     function = getattr(wavefront, f"_{pass_name}")
-    walk.alone(function, tensors, *others)  # brings the tables there
+    diagonal_layout.alone(function, tensors, *others)  # brings the tables there
     with Watch() as watch, Calls() as calls:
-        walk.alone(function, tensors, *others)
+        diagonal_layout.alone(function, tensors, *others)
     assert calls.seen == []
     assert {devices for name, devices in watch.seen if name != "aten.empty.memory_format"} <= {("meta",), ()}
     assert not [name for name, _ in watch.seen for word in WAITS if word in name]
@@ -217,12 +216,12 @@ def test_the_watch_sees_what_waits():
 def test_a_graph_of_the_wavefront_keeps_the_tables_that_it_reads():
     s, values = torch.empty(2, 4, 3, device="meta"), torch.empty(2, 2, device="meta")
     given = (s, values.long(), values)
-    assert walk.alone(wavefront._score, given, "smith_waterman", "end=any", graph=True).shape == (2,)
+    assert diagonal_layout.alone(wavefront._score, given, "smith_waterman(end=any)", graph=True).shape == (2,)
     (graph,) = Graph.made
-    assert graph.reads is walk.layout_of(4, 3, 4, 3, s.device)
+    assert graph.reads is diagonal_layout.layout_of(4, 3, 4, 3, s.device)
     # another problem is another graph, though the shapes are the same
-    walk.alone(wavefront._score, given, "smith_waterman", "end=match", graph=True)
-    walk.alone(wavefront._gradients, given, "smith_waterman", "end=match", False, graph=True)
+    diagonal_layout.alone(wavefront._score, given, "smith_waterman(end=match)", graph=True)
+    diagonal_layout.alone(wavefront._gradients, given, "smith_waterman(end=match)", False, graph=True)
     assert len(Graph.made) == 3
 
 
@@ -242,8 +241,8 @@ def test_what_the_caller_s_own_graph_reads_stays(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     monkeypatch.setattr(cuda_graph, "_read_by_others", {})
     for graph in (False, True):
-        walk.alone(wavefront._score, (s, values.long(), values), "smith_waterman", "end=any", graph=graph)
-    assert list(cuda_graph._read_by_others.values()) == [walk.layout_of(4, 3, 4, 3, s.device)]
+        diagonal_layout.alone(wavefront._score, (s, values.long(), values), "smith_waterman(end=any)", graph=graph)
+    assert list(cuda_graph._read_by_others.values()) == [diagonal_layout.layout_of(4, 3, 4, 3, s.device)]
     assert not Graph.made
 
 

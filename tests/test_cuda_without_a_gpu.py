@@ -19,11 +19,12 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-import jax_impl.kernels.triton_calls as jax_calls
+import jax_impl.kernels.triton_binding as jax_calls
 from jax_impl.kernels.fused import _Kernels, _scores
-from shared import cuda, native
-from shared.cuda.floor import SPECIAL_FUNCTIONS
-from shared.cuda.programs import (
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
+from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
+from shared.kernels.triton.programs import (
     NARROW,
     WIDE,
     Kernel,
@@ -41,7 +42,7 @@ from torch_impl.derivatives import scores_of as torch_scores
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
-KINDS = {problem: native.call_of(problem, options[0]) for problem, (_, options) in PROBLEMS.items()}
+KINDS = {problem: cpp.call_of(problem, options[0]) for problem, (_, options) in PROBLEMS.items()}
 SHAPE, STRIDES = (2, 9, 7), (63, 7)
 # registers of a thread: the machine has 255. Bytes of a thread's own memory, where there are not enough: they cost time
 LOCAL_BYTES = {"smith_waterman_affine": 256}
@@ -61,7 +62,7 @@ def programs(problem: str, dtype: str, layout: Layout) -> dict[str, Program]:
 
 def check_parameters(launch: Launch, compiled: Any) -> None:
     """That the machine code takes what launch.cc passes: the launch's arguments, then pointers of Triton's own."""
-    from shared.cuda.machine_code import parameter_bytes
+    from shared.kernels.triton.machine_code import parameter_bytes
 
     own = [4 if is_narrow else 8 for is_narrow in narrow_numbers(launch)]
     sizes = parameters(compiled)
@@ -97,7 +98,7 @@ PASSES = {"score": "score", "marginals": "gradients", "hvp": "tangents"}
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize(("problem", "capability", "layout", "calls"), COMPILED)
 def test_the_kernels_compile_and_fit(problem: str, capability: int, layout: Layout, calls: tuple[str, ...]):
-    from shared.cuda.machine_code import machine_code, requirements
+    from shared.kernels.triton.machine_code import machine_code, requirements
 
     every = programs(problem, "float32", layout)
     for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
@@ -120,7 +121,7 @@ def test_the_kernels_compile_and_fit(problem: str, capability: int, layout: Layo
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
-    from shared.cuda.machine_code import machine_code
+    from shared.kernels.triton.machine_code import machine_code
 
     (launch,) = exponentials_program("float32", 2**12, 8).launches
     assert launch.grid == 4
@@ -133,7 +134,7 @@ def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
 
 @pytest.mark.usefixtures("triton_cache")
 def test_they_compile_in_float64_and_with_lengths_of_64_bits():
-    from shared.cuda.machine_code import machine_code
+    from shared.kernels.triton.machine_code import machine_code
 
     for launch in programs("smith_waterman", "float64", NARROW)["gradients with values"].launches:
         check_parameters(launch, machine_code(launch.kernel, 90, "int64"))
@@ -142,7 +143,7 @@ def test_they_compile_in_float64_and_with_lengths_of_64_bits():
 @pytest.mark.usefixtures("triton_cache")
 def test_there_is_one_machine_code_for_all_shapes_and_addresses():
     """Else JAX, which describes a kernel without its arguments, would run another code than PyTorch."""
-    from shared.cuda.kernels import KERNELS
+    from shared.kernels.triton.kernels import KERNELS
 
     for function in KERNELS.values():
         numbers = {"pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride", "rounds"}
@@ -224,9 +225,9 @@ def test_the_launcher_is_registered_for_cuda_alone():
 
 
 def test_pytorch_knows_shapes_without_running_and_the_compiler_sees_the_kernels():
-    import torch_impl.kernels.triton_calls
+    import torch_impl.kernels.triton_binding
 
-    calls: Any = torch_impl.kernels.triton_calls
+    calls: Any = torch_impl.kernels.triton_binding
     call = KINDS["smith_waterman"]
     with FakeTensorMode():
         tensors: Any = (torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2))
@@ -244,7 +245,7 @@ def test_pytorch_knows_shapes_without_running_and_the_compiler_sees_the_kernels(
 def test_without_triton_fused_is_absent_on_a_gpu_with_a_reason(framework: str, monkeypatch: pytest.MonkeyPatch):
     backend = FRAMEWORKS[framework].backend
     assert "fused" not in backend.absent_on("cuda")
-    monkeypatch.setattr(cuda.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(triton_kernels.importlib.util, "find_spec", lambda name: None)
     assert "pip install triton" in backend.absent_on("cuda")["fused"]
     assert backend.abilities("smith_waterman", "cuda").auto == "wavefront"
 
@@ -303,9 +304,9 @@ def traced(function: Callable[..., Any], *arguments: Any) -> list[list[tuple[str
 @pytest.mark.parametrize("has_lengths", [True, False])
 def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_lengths: bool):
     """What it believes to be written is copied before, and back. All that a gradient launches is in the forward."""
-    import torch_impl.kernels.triton_calls
+    import torch_impl.kernels.triton_binding
 
-    calls: Any = torch_impl.kernels.triton_calls
+    calls: Any = torch_impl.kernels.triton_binding
     call = KINDS["smith_waterman"]
     operators = (calls.score, calls.gradients, calls.tangents)
     engine = Engine(*(functools.partial(own, kind=call.kind, options=call.options) for own in operators))
@@ -329,8 +330,8 @@ def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_length
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
 def test_pytorch_finds_on_disk_what_jax_has_compiled(tmp_path: Path):
     """Triton's launcher, which PyTorch's calls go through, names what it compiles by more than its source."""
-    from shared.cuda.kernels import KERNELS
-    from shared.cuda.machine_code import machine_code
+    from shared.kernels.triton.kernels import KERNELS
+    from shared.kernels.triton.machine_code import machine_code
 
     machine_code.cache_clear()
     (launch,) = programs("free_gap", "float32", NARROW)["score"].launches

@@ -7,11 +7,11 @@ from typing import Any
 import hand_made
 import pytest
 from hand_made import blocks, case, ended, record, right, steady
-
 from shared.bench.notes import notes, warnings
 from shared.bench.plan import Absence, Settings
-from shared.bench.record import Generation, Result, WarmUp
 from shared.bench.table import report
+
+from shared.bench.record import Generation, Result, WarmUp
 
 ONE_PASS = Settings(input="random", passes=("score",))
 GATE = "every time above passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"

@@ -8,8 +8,6 @@ import pytest
 from hand_made import blocks as even
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-
-from shared.bench import statistics
 from shared.bench.statistics import (
     Block,
     Cost,
@@ -23,6 +21,8 @@ from shared.bench.statistics import (
     time_quotient,
     time_ratio,
 )
+
+from shared.bench import statistics
 
 WORKERS, ROUNDS, CALLS = 4, 5, 5
 EXAMPLES = settings(max_examples=100, deadline=None, derandomize=True)

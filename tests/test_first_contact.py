@@ -21,7 +21,7 @@ from command_line import ROOT, environment, plant
 from frameworks import FRAMEWORKS
 
 import torch_impl
-from shared.cuda.programs import Program
+from shared.kernels.triton.programs import Program
 from tools import first_contact_programs as programs
 from tools import first_contact_steps as steps
 
@@ -78,8 +78,8 @@ def fewer(steps):
 PATCHES = {
     "jax_impl.backend": pretend,
     "torch_impl.backend": pretend,
-    "jax_impl.kernels.triton_calls": exponentials,
-    "torch_impl.kernels.triton_calls": exponentials,
+    "jax_impl.kernels.triton_binding": exponentials,
+    "torch_impl.kernels.triton_binding": exponentials,
     "tools.first_contact_steps": fewer,
 }
 """
@@ -200,9 +200,9 @@ def test_without_a_gpu_there_is_one_line(init: int | None, tmp_path: Path):
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_what_is_compiled_before_is_what_the_steps_launch(framework: str, monkeypatch: pytest.MonkeyPatch):
     import jax_impl.alignment
-    import jax_impl.kernels.triton_calls as jax_calls
+    import jax_impl.kernels.triton_binding as jax_calls
     import torch_impl.alignment
-    import torch_impl.kernels.triton_calls as torch_calls
+    import torch_impl.kernels.triton_binding as torch_calls
     from torch_impl.kernels import fused, plain_calls
 
     launched = set()

@@ -13,7 +13,7 @@ from frameworks import PROBLEMS
 import jax_impl
 import torch_impl
 from shared.checks import CannotDifferentiate
-from torch_impl.kernels import calls
+from torch_impl.kernels import cpp_binding
 
 pytestmark = pytest.mark.skipif(
     "fused" not in jax_impl.variants("smith_waterman"), reason="the native kernels are absent"
@@ -116,13 +116,13 @@ def test_the_operators_are_what_pytorch_expects(dtype, strided):
     s = torch.from_numpy(MATRICES).to(dtype)
     s = s.transpose(1, 2).contiguous().transpose(1, 2) if strided else s
     given = s, torch.from_numpy(LENGTHS), torch.tensor([[-1.0, 1.0]] * 3, dtype=dtype)
-    torch.library.opcheck(calls.score, (*given, 0, 0))
-    torch.library.opcheck(calls.gradients, (*given, 0, 0, True))
-    torch.library.opcheck(calls.tangents, (*given, s, given[2], 0, 0))
+    torch.library.opcheck(cpp_binding.score, (*given, 0, 0))
+    torch.library.opcheck(cpp_binding.gradients, (*given, 0, 0, True))
+    torch.library.opcheck(cpp_binding.tangents, (*given, s, given[2], 0, 0))
 
 
 def test_pairs_may_share_memory():
     s, values = torch.from_numpy(MATRICES)[:1], torch.tensor([[-1.0, 1.0]] * 4)
     none = torch.empty((0, 2), dtype=torch.int32)
-    shared, alone = (calls.score(x, none, values, 0, 0) for x in (s.expand(4, -1, -1), s.repeat(4, 1, 1)))
+    shared, alone = (cpp_binding.score(x, none, values, 0, 0) for x in (s.expand(4, -1, -1), s.repeat(4, 1, 1)))
     assert torch.equal(shared, alone)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import recorded
 from hand_made import case, facts, right
-
 from shared.bench.growth import fitted, growths, hopeless, sizes
 from shared.bench.plan import Settings
+from shared.bench.table import report
+
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report import rows
-from shared.bench.table import report
 
 SIDES = (10, 20, 40)
 

@@ -3,27 +3,28 @@
 The last two rungs, which are no sweeps, have test_ladder_by_hand.py; what both files look with is in graphs.py.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import pytest
 import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 from graphs import captured, equations, inner_jaxprs, matrix, named, nodes, traced
 
-import jax_impl.recurrences
+import jax_impl.plain_loops
 import jax_impl.sweeps
-import torch_impl.recurrences
+import torch_impl.plain_loops
 import torch_impl.sweeps
 from shared import reference
+from shared.alignments import recurrence_of
 from shared.variants import FOR_GPUS, variant_names
 
 LADDER = tuple(name for name in variant_names("smith_waterman") if name not in (*BY_HAND, *FOR_GPUS))
 UNROLLED = ("cell_loop", "diagonal_loop")
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 SWEEPS = {"jax": jax_impl.sweeps, "torch": torch_impl.sweeps}
-RECURRENCES = {"jax": jax_impl.recurrences.RECURRENCES, "torch": torch_impl.recurrences.RECURRENCES}
+PLAIN_LOOPS = {"jax": jax_impl.plain_loops, "torch": torch_impl.plain_loops}
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 # a step has a smooth maximum, so a log, for each of its states; the affine one has another for where it may end
 STATES = dict.fromkeys(PROBLEMS, 1) | {"smith_waterman_affine": 3}
@@ -93,20 +94,13 @@ def test_jax_batch_loop_calls_one_compiled_function_for_each_pair(problem):
     assert not any(equation.primitive.name == "scan" for equation in jaxpr.eqns)
 
 
-@pytest.mark.parametrize("variant", SCANNING)
-def test_jax_unrolls_as_asked(variant):
-    for unroll in (1, 3):
-        (scan,) = named("scan", traced(variant, ROWS, COLS, unroll=unroll))
-        assert scan.params["unroll"] == unroll
-
-
 # PyTorch: the graph that Dynamo hands to the compiler
 
 
-def graph_of(variant: str, problem: str, unroll: int | None = None) -> torch.fx.GraphModule:
+def graph_of(variant: str, problem: str) -> torch.fx.GraphModule:
     """The graph that most tests look at: of a batch, unless the variant takes its pairs one by one."""
     shape = (ROWS, COLS) if variant == "batch_loop" else (PAIRS, ROWS, COLS)
-    return captured(variant, *shape, problem=problem, unroll=unroll)
+    return captured(variant, *shape, problem=problem)
 
 
 def step_of(graph: torch.fx.GraphModule, scan: torch.fx.Node) -> torch.fx.GraphModule:
@@ -186,25 +180,6 @@ def test_torch_batch_loop_calls_one_compiled_function_for_each_pair(monkeypatch)
     assert calls == [(ROWS, COLS)] * PAIRS
 
 
-@pytest.mark.parametrize("variant", SCANNING)
-def test_torch_unrolls_as_asked(variant):
-    for unroll, graph in ((1, graph_of(variant, "smith_waterman")), (3, graph_of(variant, "smith_waterman", 3))):
-        (scan,) = nodes(graph, "scan")
-        assert len(nodes(step_of(graph, scan), "log")) == unroll
-        blocks = -(-(ROWS + COLS - 1) // unroll)
-        assert all(shape[:2] == (blocks, unroll) for shape in shapes(scan.args[2]))
-
-
-@EVERY
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_unrolling_changes_no_score(framework, problem):
-    backend = FRAMEWORKS[framework].backend
-    s = backend.to_device(matrix(3, 4), "cpu")
-    functions = [backend.function(problem, "scan_select", unroll=unroll) for unroll in (1, 4)]
-    scores = [float(jax.jit(function)(s) if framework == "jax" else function(s)) for function in functions]
-    assert scores[0] == pytest.approx(scores[1], rel=1e-6)
-
-
 # no rung quietly calls another
 
 
@@ -212,22 +187,31 @@ def explode(*_: Any, **__: Any) -> Any:
     raise AssertionError("a rung called another")
 
 
+@pytest.mark.parametrize("problem", ["smith_waterman", "needleman_wunsch"])
 @pytest.mark.parametrize("variant", LADDER)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_no_rung_calls_another(framework, variant, monkeypatch):
-    sweeps = SWEEPS[framework]
+def test_no_rung_calls_another(framework, variant, problem, monkeypatch):
+    sweeps, plain = SWEEPS[framework], PLAIN_LOOPS[framework]
     builds_on = {"batch_loop": "scan_select", "vmap": "scan_select" if framework == "jax" else ""}.get(variant, "")
     sweeps.forget_compiled()
-    expected = float(reference.smith_waterman(matrix(ROWS, COLS)))
+    expected = float(getattr(reference, problem)(matrix(ROWS, COLS)))
     for other in set(LADDER) - {variant, builds_on}:
         monkeypatch.setattr(sweeps, other, explode)
+    # those of smith_waterman are not those of the others
+    for other in set(plain.PLAIN_LOOPS) - ({variant} if problem == "smith_waterman" else set()):
+        monkeypatch.setattr(plain, other, explode)
+        monkeypatch.setitem(plain.PLAIN_LOOPS, other, explode)
+    if problem == "smith_waterman" and variant in UNROLLED:
+        monkeypatch.setattr(sweeps, variant, explode)
+        monkeypatch.setattr(sweeps, "recurrence_step", explode)
     if variant in UNROLLED:
         monkeypatch.setattr(sweeps, "_scan", explode)
     if variant == "cell_loop":
-        monkeypatch.setattr(sweeps, "_rotate", explode)
+        monkeypatch.setattr(sweeps, "rotate", explode)
+        monkeypatch.setattr(plain, "rotate", explode)
     if framework == "torch" and variant == "batch_loop":
         monkeypatch.setattr(sweeps, "compiled", lambda function: function)
-    got = FRAMEWORKS[framework].package.smith_waterman(matrix(1, ROWS, COLS), variant=variant)
+    got = getattr(FRAMEWORKS[framework].package, problem)(matrix(1, ROWS, COLS), variant=variant)
     sweeps.forget_compiled()
     assert float(got[0]) == pytest.approx(expected, rel=1e-6)
 
@@ -239,16 +223,20 @@ def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framewo
     called = []
     for name in LADDER:
 
-        def spy(recurrence: Any, parameters: Any, s: Any, lengths: Any, name: str = name) -> Any:
+        def spy(name: str, recurrence: Any, parameters: Any, s: Any, lengths: Any) -> Any:
             called.append((name, recurrence, list(parameters)))
             return s.sum((-2, -1))
 
-        monkeypatch.setitem(SWEEPS[framework].SWEEPS, name, spy)
+        monkeypatch.setitem(SWEEPS[framework].SWEEPS, name, functools.partial(spy, name))
+    for name in PLAIN_LOOPS[framework].PLAIN_LOOPS:
+        monkeypatch.setitem(PLAIN_LOOPS[framework].PLAIN_LOOPS, name, functools.partial(spy, f"plain {name}"))
     expected = []
     for options in PROBLEMS[problem].options:
         for variant in LADDER:
             getattr(package, problem)(matrix(1, 2), variant=variant, **options)
-            expected.append((variant, RECURRENCES[framework][problem](**options), list(PROBLEMS[problem].parameters)))
+            plain = "plain " if problem == "smith_waterman" and variant in UNROLLED else ""
+            recurrence = recurrence_of(problem, options)
+            expected.append((plain + variant, recurrence, list(PROBLEMS[problem].parameters)))
     assert called == expected
 
 

@@ -10,7 +10,8 @@ from graphs import Operators, captured, equations, matrix, name_of, named, nativ
 import jax_impl.sweeps
 import torch_impl
 import torch_impl.sweeps
-from shared import native, reference
+from shared import reference
+from shared.kernels import cpp
 from shared.problems.alignments import PASSES
 from shared.variants import FOR_GPUS, fastest_variant, variant_names
 
@@ -148,7 +149,7 @@ def test_the_last_two_call_no_sweep_and_not_each_other(framework, variant, monke
         monkeypatch.setattr(sweeps, name, explode)
         monkeypatch.setitem(sweeps.SWEEPS, name, explode)
     if variant == "wavefront":
-        monkeypatch.setattr(native, "kernel", explode)
+        monkeypatch.setattr(cpp, "kernel", explode)
     function = FRAMEWORKS[framework].backend.function("smith_waterman", variant)
     got = (jax.jit(function) if framework == "jax" else function)(matrix(1, ROWS, COLS))
     assert float(got[0]) == pytest.approx(float(reference.smith_waterman(matrix(ROWS, COLS))), rel=1e-6)
@@ -166,14 +167,3 @@ def test_auto_is_the_last_rung(framework, problem):
     else:
         called = [name_of(node) for node in captured("auto", ROWS, COLS, problem=problem).graph.nodes]
         assert called.count("fused_score.default") == 1
-
-
-@EVERY
-@BOTH
-def test_an_unroll_that_they_cannot_have_changes_nothing(framework, problem):
-    backend = FRAMEWORKS[framework].backend
-    s = backend.to_device(matrix(3, 4), "cpu")
-    for variant in BY_HAND:
-        functions = [backend.function(problem, variant, unroll=unroll) for unroll in (None, 3)]
-        once, unrolled = (jax.jit(function) if framework == "jax" else function for function in functions)
-        assert float(once(s)) == float(unrolled(s))

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hand_made import case, facts, record
-
-from shared.bench import fitting
 from shared.bench.plan import Settings
 from shared.bench.workers import Reply
+
+from shared.bench import fitting
 from shared.problems import Inputs
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.variants import Abilities

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import DTYPES, FRAMEWORKS
+from shared.bench.plan import Settings
 
 import jax_impl.learn_alignment
 import torch_impl.learn_alignment
 from shared import reference
-from shared.bench.plan import Settings
 from shared.problems import PROBLEMS
 from shared.problems.families import LETTERS, families
 from shared.problems.learn_alignment import ALLOWED, Pairs, packed, unpacked

@@ -10,10 +10,10 @@ import torch
 from frameworks import DTYPES, FRAMEWORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from shared.bench.plan import Settings
 
 import jax_impl.linear_regression
 import torch_impl.linear_regression
-from shared.bench.plan import Settings
 from shared.checks import CannotDifferentiate
 from shared.problems import PROBLEMS
 from shared.problems.linear_regression import ALLOWED, NOISE, TRUE_A, TRUE_B, Points

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from shared.bench import machine as machine_module
 from shared.bench.machine import best_rate, every_thread_is_on, machine, speed_check, stream_bandwidth, usable_cores
 from shared.bench.plan import Settings
 from shared.bench.workers import _placement_problem
+
+from shared.bench import machine as machine_module
 
 ROOT = Path(__file__).parents[1]
 with_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system keeps no thread to cores")

@@ -1,6 +1,5 @@
 """The two packages are mirrors: the same files, public names, signatures, defaults and variants."""
 
-import dataclasses
 import inspect
 import re
 from pathlib import Path
@@ -10,28 +9,27 @@ import pytest
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 
 import jax_impl.backend
-import jax_impl.recurrences
+import jax_impl.plain_loops
 import jax_impl.sweeps
 import torch_impl.backend
-import torch_impl.recurrences
+import torch_impl.plain_loops
 import torch_impl.sweeps
 from shared import reference
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, RECURRENCES, SIMILARITY, recurrence_of
 from shared.variants import FOR_GPUS, fastest_variant, variant_names
 
 # what only one framework needs, and why
 ONLY_IN_TORCH = {
     "compiler.py",  # the scan operator runs only inside torch.compile, with settings of its own
     "cuda_graph.py",  # XLA makes CUDA graphs by itself
-    "first_order.py",  # the scan operator has no second derivatives
+    "first_order_guard.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
 ONLY_IN_JAX = {
-    "batches.py",  # PyTorch's autograd.Function has a place for what vmap does; JAX's rules need one around them
-    "linear.py",  # a linear function whose transposition is given, which PyTorch's backward is by itself
+    "vmap_batching.py",  # PyTorch's autograd.Function has a place for what vmap does; JAX's rules need one around them
+    "custom_transpose.py",  # a linear function with a custom transpose rule, which PyTorch's backward is by itself
 }
-RECURRENCES = {"jax": jax_impl.recurrences.RECURRENCES, "torch": torch_impl.recurrences.RECURRENCES}
 
 
 def parameters(function) -> list[tuple]:
@@ -50,7 +48,7 @@ def test_nothing_else_is_public_by_accident():
         for package in (jax_impl, torch_impl)
         for name, value in vars(package).items()
         if inspect.isfunction(value) and not name.startswith("_")
-        if value.__module__ in (package.__name__, f"{package.__name__}.expected")
+        if value.__module__ in (package.__name__, f"{package.__name__}.expected_alignment")
     }
     assert own == set(jax_impl.__all__)
 
@@ -77,11 +75,24 @@ def test_the_defaults_are_those_of_the_table(name):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_recurrence_holds_the_options_of_the_table(framework, name):
-    recurrence = RECURRENCES[framework][name]()
-    assert dataclasses.asdict(recurrence) == ALIGNMENTS[name].options
-    assert hash(recurrence) == hash(RECURRENCES[framework][name](**ALIGNMENTS[name].options))
+def test_there_is_one_recurrence_for_each_combination_of_options(name):
+    recurrences = [recurrence_of(name, options) for options in PROBLEMS[name].options]
+    assert recurrences[0] is recurrence_of(name, ALIGNMENTS[name].options)
+    assert len(set(recurrences)) == len({(r.states, r.ends) for r in recurrences}) == len(recurrences)
+    assert all(RECURRENCES[recurrence.name] is recurrence for recurrence in recurrences)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_a_row_of_the_table_speaks_of_parameters_options_and_states_that_there_are(name):
+    alignment = ALIGNMENTS[name]
+    choices = [choice for choices in alignment.states.values() for choice in choices]
+    ends = [choice for end in alignment.ends for choice in end.choices]
+    parameters = [term for choice in choices for term in choice.terms if term != SIMILARITY]
+    assert set(parameters) == alignment.parameters.keys() - {"temperature"}
+    assert {choice.neighbour for choice in choices} <= {"diagonal", "left", "up", None}
+    assert {choice.state for choice in (*choices, *ends)} == set(range(len(alignment.states)))
+    for option, value in (pair for row in (*choices, *alignment.ends) for pair in row.when):
+        assert value in alignment.option_values[option]
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -97,7 +108,7 @@ def test_every_public_function_is_documented(framework, name):
     if name in PROBLEMS:
         sections = re.findall(r"^(Args|Returns|Raises|Source):", text, flags=re.MULTILINE)
         assert sections == ["Args", "Returns", "Raises", "Source"]
-        assert re.search(r"^Source: .*doi:10\.", text, flags=re.MULTILINE)
+        assert re.findall(r"^Source: (.*)\.$", text, flags=re.MULTILINE) == [ALIGNMENTS[name].source]
         arguments = re.search(r"^Args:\n(.*?)^Returns:", text, flags=re.MULTILINE | re.DOTALL)
         assert arguments
         described = re.findall(r"^    (\w+):", arguments[1], flags=re.MULTILINE)
@@ -113,13 +124,6 @@ def test_the_arguments_are_described_in_the_same_words(name):
     assert described[0] == described[1]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-def test_a_recurrence_is_described_in_the_same_words(name):
-    texts = [inspect.getdoc(RECURRENCES[framework][name]) for framework in FRAMEWORKS]
-    assert texts[0] == texts[1]
-    assert texts[0] and texts[0].startswith(f"{name}: ")
-
-
 def test_the_sweeps_are_the_ladder_in_its_order_and_after_them_come_those_by_hand():
     assert list(jax_impl.sweeps.SWEEPS) == list(torch_impl.sweeps.SWEEPS)
     for problem in ALIGNMENTS:
@@ -127,6 +131,7 @@ def test_the_sweeps_are_the_ladder_in_its_order_and_after_them_come_those_by_han
         known = tuple(name for name in variant_names(problem) if name not in FOR_GPUS)
         assert known == (*jax_impl.sweeps.SWEEPS, *BY_HAND)
     assert jax_impl.sweeps.SCANNING == torch_impl.sweeps.SCANNING
+    assert list(jax_impl.plain_loops.PLAIN_LOOPS) == list(torch_impl.plain_loops.PLAIN_LOOPS)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -136,13 +141,6 @@ def test_variants_are_the_ladder_without_what_is_absent(framework, problem):
     assert package.variants(problem) == tuple(name for name in variant_names(problem) if name not in backend.absent)
     assert fastest_variant(backend.absent) in package.variants(problem)
     assert all(reason for reason in backend.absent.values())
-
-
-def test_the_recurrences_are_the_same():
-    assert list(RECURRENCES["jax"]) == list(RECURRENCES["torch"]) == list(ALIGNMENTS)
-    assert [kind.__name__ for kind in RECURRENCES["jax"].values()] == [
-        kind.__name__ for kind in RECURRENCES["torch"].values()
-    ]
 
 
 def test_the_adapters_have_the_same_functions():

@@ -15,10 +15,11 @@ import pytest
 from frameworks import PROBLEMS, ragged
 from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 
-from shared import native, reference
+from shared import reference
 from shared.alignments import ALIGNMENTS
+from shared.kernels import cpp
 
-pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
+pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
 CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 SANITIZERS = ("-O0", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
@@ -134,24 +135,24 @@ def test_totals_of_rows_do_not_overflow_when_they_are_added(match, layout):
 
 
 def gradients_of(similarity: np.ndarray, values: np.ndarray):
-    numbers = *native.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
-    call = native.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data)
+    numbers = *cpp.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
+    call = cpp.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data)
     results = [np.empty(len(values), np.float32), np.empty_like(similarity), np.empty_like(values)]
-    assert native.kernel("float32").gradients(call, 0, *(array.ctypes.data for array in results)) == 0
+    assert cpp.kernel("float32").gradients(call, 0, *(array.ctypes.data for array in results)) == 0
     return results
 
 
 MEMORY = """
 import resource, sys
 import numpy as np
-from shared import native
+from shared.kernels import cpp
 size = 6000
 similarity = np.random.default_rng(0).random((1, size, size), dtype=np.float32)
 values, score, d_values = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), np.empty((1, 2), np.float32)
 d_similarity = np.zeros_like(similarity)
 d_similarity += 1  # its pages exist
-call = native.pack_call(0, 0, 2, 0, 1, size, size, similarity.ctypes.data, size * size, 0, values.ctypes.data)
-kernel = native.kernel("float32")
+call = cpp.pack_call(0, 0, 2, 0, 1, size, size, similarity.ctypes.data, size * size, 0, values.ctypes.data)
+kernel = cpp.kernel("float32")
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 before = peak()
 assert kernel.score(call, score.ctypes.data) == 0
@@ -205,9 +206,9 @@ def sanitized() -> dict[str, Path]:
     tests = Path(__file__).parent
 
     def build(dtype: str) -> Path:
-        wanted = native.target(dtype, (*SANITIZERS, f"-I{Path(native.__file__).parent}"))
+        wanted = cpp.target(dtype, (*SANITIZERS, f"-I{Path(cpp.__file__).parent}"))
         sources = (tests / "native_sanitized.cpp", *wanted.sources)
-        return native.compiled(wanted._replace(name=f"sanitized-{dtype}", sources=sources, program=True))
+        return cpp.compiled(wanted._replace(name=f"sanitized-{dtype}", sources=sources, program=True))
 
     with ThreadPoolExecutor() as pool:
         return dict(zip(("float32", "float64"), pool.map(build, ("float32", "float64")), strict=True))
@@ -224,15 +225,15 @@ def test_the_sanitizers_find_nothing(sanitized, dtype):
 def test_the_sanitizers_see_a_read_past_the_end(sanitized, tmp_path):
     source = tmp_path / "faulty.cpp"
     source.write_text("int main(int n, char **) { int *x = new int[n]; int y = x[n]; delete[] x; return y == 7; }")
-    built = native.compiled(native.Target("faulty", (source,), flags=SANITIZERS, program=True))
+    built = cpp.compiled(cpp.Target("faulty", (source,), flags=SANITIZERS, program=True))
     ran = subprocess.run([built], capture_output=True, text=True)
     assert ran.returncode != 0
     assert "heap-buffer-overflow" in ran.stderr
 
 
 def test_unknown_calls_are_refused():
-    kernel, score = native.kernel("float32"), ctypes.c_float()
-    call = native.pack_call(9, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0)
+    kernel, score = cpp.kernel("float32"), ctypes.c_float()
+    call = cpp.pack_call(9, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0)
     assert kernel.score(call, ctypes.addressof(score)) != 0
 
 

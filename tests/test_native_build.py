@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from shared import native
-from shared.native import build as building
-from shared.native import library
+from shared.kernels import cpp
+from shared.kernels.cpp import build as building
+from shared.kernels.cpp import library
 
 ROOT = Path(__file__).parent.parent
 ANSWER = 'extern "C" __attribute__((visibility("default"))) int answer() { return NUMBER; }\n'
@@ -57,8 +57,8 @@ class Compilations:
         return len(self.lines.read_text().splitlines()) if self.lines.exists() else 0
 
 
-def target(source: Path, number: int = 42, *flags: str) -> native.Target:
-    return native.Target("answer", (source,), (), (f"-DNUMBER={number}", *flags))
+def target(source: Path, number: int = 42, *flags: str) -> cpp.Target:
+    return cpp.Target("answer", (source,), (), (f"-DNUMBER={number}", *flags))
 
 
 def answer(path: Path) -> int:
@@ -79,9 +79,9 @@ def run_python(code: str, **environment: str) -> str:
 
 
 def test_the_second_build_comes_from_the_cache(source, cache, compilations):
-    first = native.compiled(target(source))
+    first = cpp.compiled(target(source))
     assert (answer(first), first.parent) == (42, cache)
-    assert native.compiled(target(source)) == first
+    assert cpp.compiled(target(source)) == first
     assert compilations.count() == 1
     assert not list(cache.glob(".*"))  # nothing unfinished
 
@@ -90,33 +90,33 @@ def test_a_change_of_source_header_flags_or_compiler_is_another_library(source, 
     header = tmp_path / "answer.h"
     header.write_text("")
     wanted = target(source)._replace(headers=(header,))
-    paths = [native.compiled(wanted)]
+    paths = [cpp.compiled(wanted)]
     header.write_text("// changed")
-    paths.append(native.compiled(wanted))
+    paths.append(cpp.compiled(wanted))
     source.write_text(ANSWER.replace("NUMBER", "NUMBER + 1"))
-    paths.append(native.compiled(wanted))
-    paths.append(native.compiled(target(source, 5)))
+    paths.append(cpp.compiled(wanted))
+    paths.append(cpp.compiled(target(source, 5)))
     assert [answer(path) for path in paths] == [42, 42, 43, 6]
     monkeypatch.delenv("CXX")
-    paths.append(native.compiled(target(source, 5)))
+    paths.append(cpp.compiled(target(source, 5)))
     assert len(set(paths)) == 5
     assert compilations.count() == 4
 
 
 def test_another_cpu_is_another_library(source, monkeypatch):
-    first = native.compiled(target(source))
+    first = cpp.compiled(target(source))
     cpu = building._cpu()
     monkeypatch.setattr(building, "_cpu", lambda: f"{cpu} and more")
-    assert native.compiled(target(source)) != first
+    assert cpp.compiled(target(source)) != first
 
 
 @pytest.mark.parametrize("processes", [False, True])
 def test_builds_at_the_same_time_compile_once(source, compilations, processes):
-    build = native.compiled
+    build = cpp.compiled
     if processes:
-        code = f"from test_native_build import *; print(native.compiled(target(Path({str(source)!r}))))"
+        code = f"from test_native_build import *; print(cpp.compiled(target(Path({str(source)!r}))))"
 
-        def build(target: native.Target) -> Path:
+        def build(target: cpp.Target) -> Path:
             return Path(run_python(code, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}").strip())
 
     with ThreadPoolExecutor(3) as pool:
@@ -127,20 +127,20 @@ def test_builds_at_the_same_time_compile_once(source, compilations, processes):
 
 @pytest.mark.parametrize("damage", ["cut", "emptied", "altered"])
 def test_a_damaged_library_is_compiled_again(source, compilations, damage):
-    path = native.compiled(target(source))
+    path = cpp.compiled(target(source))
     content = path.read_bytes()
     path.write_bytes({"cut": content[:1000], "emptied": b"", "altered": content[:-1] + b"!"}[damage])
-    assert answer(native.compiled(target(source))) == 42
+    assert answer(cpp.compiled(target(source))) == 42
     assert compilations.count() == 2
 
 
 def test_a_library_that_cannot_be_loaded_is_compiled_again(source, cache, compilations):
-    path = native.compiled(target(source))
+    path = cpp.compiled(target(source))
     content = b"complete, but not for this system"
     path.unlink()
     key = path.stem.rpartition("-")[0]
     (cache / f"{key}-{building._digest(content)}.so").write_bytes(content)
-    assert native.load(target(source)).answer() == 42
+    assert cpp.load(target(source)).answer() == 42
     assert compilations.count() == 2
 
 
@@ -148,7 +148,7 @@ def test_what_a_killed_build_left_is_removed_and_blocks_nothing(source, cache):
     cache.mkdir()
     for name in ("lock", ".answer-0123-abc.unfinished"):
         (cache / name).write_text("left")
-    assert answer(native.compiled(target(source))) == 42
+    assert answer(cpp.compiled(target(source))) == 42
     assert not list(cache.glob(".*"))
 
 
@@ -157,7 +157,7 @@ def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_pat
     script = 'case "$*" in *-shared*) for last; do :; done; echo half > "$last"; exec sleep 9;; esac'
     hanging.write_text(f"#!/bin/sh\n{script}\n")
     hanging.chmod(0o755)
-    code = f"from test_native_build import *; native.compiled(target(Path({str(source)!r})))"
+    code = f"from test_native_build import *; cpp.compiled(target(Path({str(source)!r})))"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "CXX": str(hanging)},
@@ -168,58 +168,58 @@ def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_pat
         time.sleep(0.01)
     process.kill()
     process.wait()
-    assert answer(native.compiled(target(source))) == 42
+    assert answer(cpp.compiled(target(source))) == 42
     assert not list(cache.glob(".*"))
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(source, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ALIGNMENT_CACHE", str(tmp_path / "file" / "folder"))
-    path = native.compiled(target(source))
+    path = cpp.compiled(target(source))
     assert answer(path) == 42
     assert tmp_path not in path.parents
-    assert native.compiled(target(source)) == path
+    assert cpp.compiled(target(source)) == path
 
 
 def test_a_source_that_does_not_compile_gives_the_compilers_first_error(tmp_path, cache):
     source = tmp_path / "wrong.cpp"
     source.write_text("int answer() { return wrong; }\n")
-    with pytest.raises(native.Absent, match=r"^\S+ cannot compile answer: .*wrong\.cpp:1:.*error:.*wrong") as caught:
-        native.compiled(target(source))
+    with pytest.raises(cpp.Absent, match=r"^\S+ cannot compile answer: .*wrong\.cpp:1:.*error:.*wrong") as caught:
+        cpp.compiled(target(source))
     assert "\n" not in str(caught.value)
     assert not [path for path in cache.iterdir() if path.name != "lock"]
 
 
 def test_a_missing_header_and_a_missing_source_are_reasons(source, tmp_path):
     source.write_text("#include <no_such_header.h>\n")
-    with pytest.raises(native.Absent, match=r"no_such_header\.h"):
-        native.compiled(target(source))
-    with pytest.raises(native.Absent, match=r"a source is missing: .*gone\.cpp"):
-        native.compiled(target(tmp_path / "gone.cpp"))
+    with pytest.raises(cpp.Absent, match=r"no_such_header\.h"):
+        cpp.compiled(target(source))
+    with pytest.raises(cpp.Absent, match=r"a source is missing: .*gone\.cpp"):
+        cpp.compiled(target(tmp_path / "gone.cpp"))
 
 
 def test_after_a_failed_build_the_reason_is_known_and_it_is_not_tried_again(source, monkeypatch):
     monkeypatch.setattr(library, "_failures", {})
     monkeypatch.setattr(library, "_kernels", {})
-    assert native.why_absent() is None
+    assert cpp.why_absent() is None
     source.write_text("#error no\n")
-    with pytest.raises(native.Absent) as caught:
-        native.load(target(source))
-    assert native.why_absent() == str(caught.value)
+    with pytest.raises(cpp.Absent) as caught:
+        cpp.load(target(source))
+    assert cpp.why_absent() == str(caught.value)
     monkeypatch.setattr(library, "compiled", lambda wanted: pytest.fail("built once more"))
-    with pytest.raises(native.Absent, match=re.escape(str(caught.value))):
-        native.load(target(source))
+    with pytest.raises(cpp.Absent, match=re.escape(str(caught.value))):
+        cpp.load(target(source))
 
 
 def test_a_failed_build_takes_nothing_from_the_kernels_that_are_there(source, monkeypatch):
     monkeypatch.setattr(library, "_failures", {})
-    native.kernel("float32")
+    cpp.kernel("float32")
     source.write_text("#error no\n")
-    with pytest.raises(native.Absent):
-        native.load(target(source))
-    assert native.why_absent() is None
+    with pytest.raises(cpp.Absent):
+        cpp.load(target(source))
+    assert cpp.why_absent() is None
     source.write_text(ANSWER.replace("NUMBER", "42"))
-    native.load(target(source)._replace(name="another"), {"answer": []})
+    cpp.load(target(source)._replace(name="another"), {"answer": []})
 
 
 @pytest.mark.parametrize(
@@ -233,16 +233,16 @@ def test_a_failed_build_takes_nothing_from_the_kernels_that_are_there(source, mo
 def test_why_absent_says_what_is_missing(name, value, reason, monkeypatch):
     monkeypatch.setattr(library, "_kernels", {})
     monkeypatch.delenv("CXX", raising=False)
-    assert native.why_absent() is None
+    assert cpp.why_absent() is None
     monkeypatch.setenv(name, value)
-    assert reason in (native.why_absent() or "")
+    assert reason in (cpp.why_absent() or "")
 
 
 def test_a_program_can_be_built_too(tmp_path):
     source = tmp_path / "program.cpp"
     source.write_text('#include "alignment.h"\nint main() { return sizeof(REAL); }\n')
-    wanted = native.target("float64", ("-O0", f"-I{library.FOLDER}"))
-    path = native.compiled(wanted._replace(name="program", sources=(source,), program=True))
+    wanted = cpp.target("float64", ("-O0", f"-I{library.FOLDER}"))
+    path = cpp.compiled(wanted._replace(name="program", sources=(source,), program=True))
     assert subprocess.run([path]).returncode == 8
 
 
@@ -289,5 +289,5 @@ def test_the_sources_are_packaged():
     for file in (*library.SOURCES, *library.HEADERS, *jax_own):
         assert file.is_file()
     text = (ROOT / "pyproject.toml").read_text()
-    assert '"shared.native" = ["*.h", "*.cpp"]' in text
+    assert '"shared.kernels.cpp" = ["*.h", "*.cpp"]' in text
     assert '"jax_impl.kernels" = ["*.cc", "*.h"]' in text

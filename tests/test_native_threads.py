@@ -19,10 +19,10 @@ from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, Inputs, assert_parity, refe
 from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 
 import torch_impl
-from shared import native
+from shared.kernels import cpp
 from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substitution_matrix
 
-pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
+pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
 CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 # FE_UPWARD of the C library, by machine
@@ -172,8 +172,8 @@ def test_a_call_leaves_the_callers_mode_as_it_was(flush):
         for framework in FRAMEWORKS:
             derivatives(framework, similarity, None)
             assert flushes() == flush
-        refused = native.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0)
-        assert native.kernel("float32").score(refused, score.ctypes.data) != 0
+        refused = cpp.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0)
+        assert cpp.kernel("float32").score(refused, score.ctypes.data) != 0
         assert flushes() == flush
 
 
@@ -185,8 +185,8 @@ def test_so_does_one_that_runs_out_of_memory(flush):
 
     values, score, cols = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), 2**31 - 2
     similarity = np.ones(1, np.float32)  # nothing of it is read before there is memory for a row
-    call = native.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data)
-    kernel, before = native.kernel("float32"), resource.getrlimit(resource.RLIMIT_AS)
+    call = cpp.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data)
+    kernel, before = cpp.kernel("float32"), resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     with flushing(flush):
         resource.setrlimit(resource.RLIMIT_AS, (used + 2**30, before[1]))
@@ -194,7 +194,7 @@ def test_so_does_one_that_runs_out_of_memory(flush):
             status = kernel.score(call, score.ctypes.data)
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
-        assert status == native.OUT_OF_MEMORY
+        assert status == cpp.OUT_OF_MEMORY
         assert flushes() == flush
 
 

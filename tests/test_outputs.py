@@ -11,9 +11,9 @@ from pathlib import Path
 import disks
 import pytest
 from hand_made import case, record, steady
+from shared.bench.outputs import CannotWrite, Keeper, check_writable, write_reports
 
 from shared.bench import outputs
-from shared.bench.outputs import CannotWrite, Keeper, check_writable, write_reports
 from shared.bench.record import SCHEMA_VERSION, Record, write_whole
 
 FULL = "No space left on device"

@@ -13,7 +13,7 @@ PyTorch, and smith_waterman by JAX's fused in float64, run eagerly. PyTorch's ba
 scan_select, through inductor by itself: that is done for one shape, and its other cases run inside a compile that only
 traces, on three pairs.
 
-Run with -s to see the worst errors, which stand beside the tolerances in shared/numerics.py.
+Run with -s to see the worst errors, which stand beside the tolerances in shared/tolerances.py.
 """
 
 import functools

@@ -6,11 +6,11 @@ from typing import Any
 from xml.dom import minidom
 
 import recorded
-
 from shared.bench.outputs import write_reports
+from shared.bench.report.plots import plots
+
 from shared.bench.record import Record
 from shared.bench.report.picture import picture_file
-from shared.bench.report.plots import plots
 
 DRAWN: dict[str, Any] = {
     "before": [[0.5, 0.01, 0.3], [0.0, 0.4, 0.1]],

@@ -13,10 +13,10 @@ from torch.autograd import forward_ad
 
 import torch_impl
 import torch_impl.alignment
-from shared import native
-from torch_impl.kernels import calls, plain_calls
+from shared.kernels import cpp
+from torch_impl.kernels import cpp_binding, plain_calls
 
-pytestmark = pytest.mark.skipif(native.why_absent() is not None, reason=f"no native kernels: {native.why_absent()}")
+pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
 S = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 9, 7)).astype(np.float32))
 LENGTHS = torch.tensor([[9, 7], [5, 6], [0, 3]], dtype=torch.int32)
@@ -32,12 +32,12 @@ class Own(torch.Tensor):
 @pytest.fixture(autouse=True)
 def loaded():
     for dtype in ("float32", "float64"):
-        native.kernel(dtype)
+        cpp.kernel(dtype)
 
 
 def short(s: Any = S, lengths: Any = LENGTHS, gap: Any = -1.0, temperature: Any = 1.0) -> torch.Tensor | None:
     parameters = {"gap": gap, "temperature": temperature}
-    return plain_calls.plain_call("smith_waterman", {"end": "any"}, s, lengths, parameters, None)
+    return plain_calls.plain_call(plain_calls.score, "smith_waterman", {"end": "any"}, s, lengths, parameters)
 
 
 def results(function: Callable[..., torch.Tensor], s: torch.Tensor, lengths: Any) -> list[torch.Tensor]:
@@ -169,8 +169,8 @@ def test_what_is_kept_between_calls_is_not_mixed_up():
 def test_the_kernel_refuses_lengths_outside_the_matrix_if_it_is_asked_to(outside, dtype):
     values, inside = torch.tensor([[-1.0, 1.0]] * 3), torch.tensor([[9, 7], [0, 0], [9, 0]], dtype=dtype)
     lengths = torch.cat([inside[:2], torch.tensor([outside], dtype=dtype)])
-    for call in (calls.score, functools.partial(calls.gradients, with_values=True)):
-        call(S, inside, values, kind=0, options=native.CHECK_LENGTHS)
+    for call in (cpp_binding.score, functools.partial(cpp_binding.gradients, with_values=True)):
+        call(S, inside, values, kind=0, options=cpp.CHECK_LENGTHS)
         call(S, lengths, values, kind=0, options=0)
         with pytest.raises(ValueError, match="lengths"):
-            call(S, lengths, values, kind=0, options=native.CHECK_LENGTHS)
+            call(S, lengths, values, kind=0, options=cpp.CHECK_LENGTHS)

@@ -6,7 +6,6 @@ that test_parity.py makes, and the properties of test_properties.py, must notice
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,9 +17,10 @@ from frameworks import PROBLEMS, Inputs, Result, assert_parity, ragged, referenc
 import jax_impl
 import jax_impl.backend
 import torch_impl
-from shared.numerics import LOWEST, TOLERANCES
-from torch_impl import recurrences, sweeps
-from torch_impl.recurrences import RECURRENCES, LocalAffine, LocalLinear
+import torch_impl.alignment
+from shared.alignments import ANYWHERE, Choice, Recurrence, recurrence_of
+from shared.tolerances import LOWEST, TOLERANCES
+from torch_impl import plain_loops, recurrences, sweeps
 
 DTYPES = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
@@ -45,17 +45,25 @@ def compare_torch(dtype: str, problem: str = "smith_waterman") -> None:
     compare(run("torch", expected(problem)[0], dtype, "diagonal_loop", problem=problem, **options), dtype, problem)
 
 
-def plant(monkeypatch: pytest.MonkeyPatch, problem: str, **methods: Callable[..., Any]) -> None:
-    """Replace methods of PyTorch's recurrence of a problem."""
-    faulty = dataclasses.make_dataclass("Faulty", [], bases=(RECURRENCES[problem],), frozen=True, namespace=methods)
-    monkeypatch.setitem(RECURRENCES, problem, faulty)
+def own_recurrence(problem: str) -> Recurrence:
+    """That of a problem with its first options."""
+    return recurrence_of(problem, PROBLEMS[problem].options[0])
+
+
+def plant(monkeypatch: pytest.MonkeyPatch, problem: str, **changes: Any) -> None:
+    """Change the recurrence of a problem in PyTorch: fields of the table's row, or methods."""
+    own = own_recurrence(problem)
+    fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+    faulty = type("Faulty", (Recurrence,), {name: changes[name] for name in changes.keys() - fields.keys()})
+    planted = faulty(**fields | {name: changes[name] for name in changes.keys() & fields.keys()})
+    monkeypatch.setattr(torch_impl.alignment, "recurrence_of", lambda *_: planted)
+    monkeypatch.setattr(sweeps, "PLAIN_LOOPS", {})  # which read no table
 
 
 @DTYPES
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_parity_is_green_without_a_fault(problem, dtype, monkeypatch):
-    own = RECURRENCES[problem]
-    plant(monkeypatch, problem, step=own.step, border=own.border, may_end=own.may_end, empty_score=own.empty_score)
+    plant(monkeypatch, problem, name="the same")
     compare_torch(dtype, problem)
     wanted = expected(problem)[1]
     compare(wanted._replace(**as_dtype(wanted, dtype)), dtype, problem)
@@ -66,50 +74,40 @@ def as_dtype(result: Result, dtype: str) -> dict[str, Any]:
     return {"score": np.array(result.score, dtype=dtype), "gradients": gradients}
 
 
-def flipped_gap(self, parameters, *cells):
-    return LocalLinear.step(self, parameters | {"gap": -parameters["gap"]}, *cells)
+def states_of(problem: str, **options: bool) -> tuple[tuple[Choice, ...], ...]:
+    return recurrence_of(problem, PROBLEMS[problem].options[0] | options).states
 
 
-def local_without_start(self, parameters, s, diagonal, left, up):
-    return LocalLinear.step(self, parameters, s, tuple(state.clamp(min=0) for state in diagonal), left, up)
+def without_start(problem: str) -> tuple[tuple[Choice, ...], ...]:
+    return tuple(tuple(choice for choice in choices if choice.neighbour) for choices in states_of(problem))
 
 
-def swapped_gaps(self, parameters, *cells):
-    turned = {"gap_open": parameters["gap_extend"], "gap_extend": parameters["gap_open"]}
-    return LocalAffine.step(self, parameters | turned, *cells)
-
-
-def free_turns(self, *arguments):
-    return LocalAffine(self.restrict_turns, penalize_turns=False).step(*arguments)
-
-
-def every_turn(self, *arguments):
-    return LocalAffine(restrict_turns=False, penalize_turns=self.penalize_turns).step(*arguments)
-
-
-def affine_without_start(self, *arguments):
-    states, ending = LocalAffine.step(self, *arguments)
-    return (ending, *states[1:]), ending
-
-
-def single_matches(self, *arguments):
-    states, _ = LocalAffine.step(self, *arguments)
-    return states, states[0]
+def renamed(problem: str, names: dict[str, str]) -> tuple[tuple[Choice, ...], ...]:
+    """With other terms instead of some."""
+    return tuple(
+        tuple(choice._replace(terms=tuple(names.get(term, term) for term in choice.terms)) for choice in choices)
+        for choices in states_of(problem)
+    )
 
 
 def last_of_the_matrix(self, i, j, lengths):
     return (i == 4) & (j == 7)
 
 
-# what is wrong -> the problem, and the methods that have it
-FAULTS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
-    "the gap's sign": ("smith_waterman", {"step": flipped_gap}),
-    "no start": ("smith_waterman", {"step": local_without_start}),
-    "open and extend swapped": ("smith_waterman_affine", {"step": swapped_gaps}),
-    "turns not penalized": ("smith_waterman_affine", {"step": free_turns}),
-    "turns not restricted": ("smith_waterman_affine", {"step": every_turn}),
-    "no start of an affine alignment": ("smith_waterman_affine", {"step": affine_without_start}),
-    "single matches counted": ("smith_waterman_affine", {"step": single_matches}),
+AFFINE = "smith_waterman_affine"
+# what is wrong -> the problem, and what is changed
+FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "the gap's weight": ("smith_waterman", {"states": renamed("smith_waterman", {"gap": "temperature"})}),
+    "no gap": ("needleman_wunsch", {"states": states_of("free_gap")}),
+    "no start": ("smith_waterman", {"states": without_start("smith_waterman")}),
+    "open and extend swapped": (
+        AFFINE,
+        {"states": renamed(AFFINE, {"gap_open": "gap_extend", "gap_extend": "gap_open"})},
+    ),
+    "turns not penalized": (AFFINE, {"states": states_of(AFFINE, penalize_turns=False)}),
+    "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
+    "no start of an affine alignment": (AFFINE, {"states": without_start(AFFINE)}),
+    "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),
     "a border that is lowest": ("free_gap", {"border": lambda self, parameters, diagonal: (LOWEST,)}),
     "a border one gap short": (
         "needleman_wunsch",
@@ -127,8 +125,8 @@ FAULTS: dict[str, tuple[str, dict[str, Callable[..., Any]]]] = {
 @DTYPES
 @pytest.mark.parametrize("fault", FAULTS)
 def test_parity_sees_a_fault_in_a_recurrence(fault, dtype, monkeypatch):
-    problem, methods = FAULTS[fault]
-    plant(monkeypatch, problem, **methods)
+    problem, changes = FAULTS[fault]
+    plant(monkeypatch, problem, **changes)
     with pytest.raises(AssertionError, match=r"^score is"):
         compare_torch(dtype, problem)
 
@@ -143,9 +141,10 @@ def test_parity_sees_a_border_without_a_gradient(dtype, monkeypatch):
 
 @DTYPES
 def test_parity_sees_a_shift_that_is_off_by_one(dtype, monkeypatch):
-    monkeypatch.setattr(sweeps, "_left_keeps", sweeps._up_keeps)
-    with pytest.raises(AssertionError, match=r"^score"):
-        compare_torch(dtype)
+    for module, problem in ((plain_loops, "smith_waterman"), (sweeps, "needleman_wunsch")):
+        monkeypatch.setattr(module, "left_keeps", module.up_keeps)
+        with pytest.raises(AssertionError, match=r"^score"):
+            compare_torch(dtype, problem)
 
 
 @DTYPES
@@ -156,7 +155,7 @@ def test_parity_sees_the_other_end(dtype):
 
 @DTYPES
 def test_parity_sees_ignored_lengths(dtype, monkeypatch):
-    monkeypatch.setattr(LocalLinear, "may_end", lambda self, i, j, lengths: torch.ones_like((i + j) < lengths[0]))
+    plant(monkeypatch, "smith_waterman", may_end=lambda self, i, j, lengths: torch.ones_like((i + j) < lengths[0]))
     with pytest.raises(AssertionError, match=r"^score"):
         compare_torch(dtype)
 
@@ -209,7 +208,7 @@ def test_parity_sees_a_lost_temperature_factor(dtype):
 
 def test_parity_sees_a_wrong_weight_on_ties(monkeypatch):
     # a gradient that gives a tie to one of its choices alone; only where the temperature is low do scores not show it
-    def step(self, parameters, s, diagonal, left, up):
+    def step(recurrence, parameters, s, diagonal, left, up):
         matched, gap = diagonal[0] + s, parameters["gap"]
         choices = torch.stack((matched, left[0] + gap, up[0] + gap, s), dim=-1)
         h = recurrences.smooth_maximum(choices, parameters["temperature"], dim=-1)
@@ -218,7 +217,8 @@ def test_parity_sees_a_wrong_weight_on_ties(monkeypatch):
 
     ones = INPUTS._replace(similarity=np.where(np.isfinite(INPUTS.similarity), 1.0, np.nan))
     wanted = reference_result(ones, end="any")
-    plant(monkeypatch, "smith_waterman", step=step)
+    monkeypatch.setattr(sweeps, "recurrence_step", step)
+    monkeypatch.setattr(sweeps, "PLAIN_LOOPS", {})
     with pytest.raises(AssertionError, match=r"^similarity"):
         assert_parity(
             run("torch", ones, "float64", "diagonal_loop", end="any"),

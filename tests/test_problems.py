@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shared.bench.plan import Settings
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.bench.plan import Settings
 from shared.problems import PROBLEMS
 from shared.problems.alignment_inputs import SWEEP_BATCH, AlignmentInputs
 from shared.sequences import SequenceError, substitution_matrix

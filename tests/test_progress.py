@@ -10,9 +10,9 @@ from types import SimpleNamespace
 from typing import Self
 
 import pytest
+from shared.bench.progress import Display, Lines, progress_for_here
 
 from shared.bench import progress
-from shared.bench.progress import Display, Lines, progress_for_here
 
 pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -11,8 +11,9 @@ import hand_made
 import numpy as np
 import pytest
 from hand_made import blocks, case, ended, right, steady
-
 from shared.bench.plan import Absence, Case, Settings
+from shared.bench.statistics import Block, Cost
+
 from shared.bench.record import (
     SCHEMA_VERSION,
     Compilation,
@@ -25,7 +26,6 @@ from shared.bench.record import (
     WarmUp,
     now,
 )
-from shared.bench.statistics import Block, Cost
 from shared.problems import PROBLEMS
 from shared.problems.alignment_inputs import AlignmentInputs
 

@@ -7,13 +7,13 @@ from typing import Any
 import matplotlib
 import pytest
 from markupsafe import escape
-
 from shared.bench.plan import Settings
-from shared.bench.record import Record
 from shared.bench.report.cases import case_table
-from shared.bench.report.html import html_report
 from shared.bench.report.plots import plots
 from shared.bench.report.scales import shown
+
+from shared.bench.record import Record
+from shared.bench.report.html import html_report
 from tests import recorded
 
 EVERY_KIND = {

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from shared.bench.report.rows import printable
 
 from shared.bench.report.markdown import escaped, fenced, markdown_report
-from shared.bench.report.rows import printable
 from tests import recorded
 from tests.test_report_html import EVERY_KIND, Read, intruders
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 from hand_made import WORK, case, record, right
-
-from shared.bench import ceilings
 from shared.bench.ceilings import BANDWIDTH, EXPONENTIALS
 from shared.bench.notes import notes
 from shared.bench.plan import Settings
-from shared.bench.record import Record, Result
 from shared.bench.table import report
 from shared.bench.verdict import verdicts
-from shared.cuda.floor import SPECIAL_FUNCTIONS
+
+from shared.bench import ceilings
+from shared.bench.record import Record, Result
+from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
 from shared.problems import PROBLEMS
 
 # 4 bytes in for a cell, 4 out: a score at 1e12 bytes and 1e12 exponentials per second

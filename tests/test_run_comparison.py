@@ -8,12 +8,12 @@ from typing import Any
 import hand_made
 import pytest
 from hand_made import blocks, case, ended, right, steady
-
 from shared.bench.changes import changes
 from shared.bench.machine import different_environments
 from shared.bench.plan import Settings
-from shared.bench.record import Compilation, Record, Result
 from shared.bench.statistics import Block
+
+from shared.bench.record import Compilation, Record, Result
 
 VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compiled=False)
 OLD, NEW, RATIO, INTERVAL, WORD, FIRST, MEMORY = range(4, 11)  # columns, after the four of names

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hand_made import case, record
-
 from shared.bench.going import Going
 from shared.bench.plan import Case, Settings
 from shared.bench.workers import Reply, Unavailable

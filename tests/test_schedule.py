@@ -8,9 +8,7 @@ import pytest
 from hand_made import case, record, right, steady
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from shared.bench.plan import Case, Settings
-from shared.bench.record import Result
 from shared.bench.schedule import (
     BLOCK_SECONDS,
     MOST_CALLS,
@@ -24,6 +22,8 @@ from shared.bench.schedule import (
 )
 from shared.bench.statistics import Block
 from shared.bench.verdict import deciding
+
+from shared.bench.record import Result
 
 EXAMPLES = settings(max_examples=200, deadline=None, derandomize=True)
 SECONDS = st.floats(1e-7, 1e3)

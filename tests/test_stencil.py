@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 from frameworks import DTYPES, FRAMEWORKS
+from shared.bench.plan import Settings
 
 import jax_impl.stencil
 import torch_impl.stencil
-from shared.bench.plan import Settings
 from shared.checks import CannotDifferentiate
 from shared.problems import PROBLEMS
 from shared.problems.problem import UnusableInput

@@ -2,7 +2,7 @@
 
 Temperatures from 1e-3 to 1e3, |similarity| up to 1e4, gaps from -1e4 to 1, ties, forbidden matches, lengths from 0,
 poisoned padding. Nothing may be NaN or infinite, second derivatives included; scores and marginals stay within the
-bounds of `shared.numerics` around the float64 reference.
+bounds of `shared.tolerances` around the float64 reference.
 """
 
 import functools
@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared import reference
-from shared.numerics import TOLERANCES, marginals_bound, score_bound
+from shared.tolerances import TOLERANCES, marginals_bound, score_bound
 
 PAIRS, ROWS, COLS = 8, 7, 9
 CASES = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]

@@ -10,7 +10,7 @@ from frameworks import FRAMEWORKS, PROBLEMS
 
 import torch_impl
 from shared import reference
-from shared.numerics import LARGEST_GAP, LOWEST
+from shared.tolerances import LARGEST_GAP, LOWEST
 
 PACKAGES = pytest.mark.parametrize("package", [framework.package for framework in FRAMEWORKS.values()])
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)

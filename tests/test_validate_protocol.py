@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from hand_made import case, ended, steady
+from shared.bench.plan import Settings
 
 from shared.bench import trial
-from shared.bench.plan import Settings
 from shared.bench.record import Record
 
 FRAMEWORKS = "jax", "torch"

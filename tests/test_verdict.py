@@ -7,12 +7,12 @@ from typing import Any
 import hand_made
 import pytest
 from hand_made import blocks, case, ended, record, right, steady
-
 from shared.bench.plan import Settings
-from shared.bench.record import Compilation, Result
 from shared.bench.statistics import Block
 from shared.bench.text import near_one, ratio_interval
 from shared.bench.verdict import Verdict, contenders, verdicts
+
+from shared.bench.record import Compilation, Result
 
 ONE_PASS = Settings(passes=("score",))
 

@@ -13,11 +13,10 @@ import json
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any
 
-from shared import native
 from shared.alignments import ALIGNMENTS
-from shared.cuda.programs import (
+from shared.kernels import cpp
+from shared.kernels.triton.programs import (
     NARROW,
     WIDE,
     Kernel,
@@ -36,22 +35,16 @@ def kernels(options_too: bool = False) -> list[Kernel]:
     programs = [exponentials_program(dtype, 1024, 1, each=1) for dtype in DTYPES]
     for name in FUNCTIONS:
         usual = ALIGNMENTS[name].options
-        for options in _every(usual) if options_too else [usual]:
+        for options in ALIGNMENTS[name].all_options() if options_too else [usual]:
             layouts = {layout_of(pairs, rows) for pairs, rows, _ in SHAPES} if options == usual else {NARROW}
             for dtype, layout in itertools.product(DTYPES, layouts):
-                given = native.call_of(name, options), dtype, (2, 9, 7)
+                given = cpp.call_of(name, options), dtype, (2, 9, 7)
                 programs += [
                     score_program(*given, (63, 7), True, layout),
                     gradients_program(*given, (63, 7), True, layout, False),
                     tangents_program(*given, (63, 7, 63, 7), True, layout),
                 ]
     return list(dict.fromkeys(launch.kernel for program in programs for launch in program.launches))
-
-
-def _every(usual: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every choice of these options."""
-    choices = [("any", "match") if name == "end" else (True, False) for name in usual]
-    return [dict(zip(usual, chosen, strict=True)) for chosen in itertools.product(*choices)]
 
 
 def compile_all(options_too: bool) -> int:
@@ -72,7 +65,7 @@ def compile_all(options_too: bool) -> int:
 def _compile(kernel: Kernel, capability: int) -> str | None:
     """What is wrong with it."""
     try:
-        from shared.cuda.machine_code import machine_code  # here: it imports Triton
+        from shared.kernels.triton.machine_code import machine_code  # here: it imports Triton
 
         machine_code(kernel, capability)
     except Exception as error:
@@ -83,8 +76,8 @@ def _compile(kernel: Kernel, capability: int) -> str | None:
 def _compile_for_cpu() -> str | None:
     """The native kernels that results are held against."""
     try:
-        native.compiled(native.target("float64"))
-    except native.Absent as error:
+        cpp.compiled(cpp.target("float64"))
+    except cpp.Absent as error:
         return str(error)
     return None
 
@@ -100,7 +93,7 @@ def sanitized() -> None:
     import torch
 
     import torch_impl
-    import torch_impl.kernels.triton_calls as calls
+    import torch_impl.kernels.triton_binding as calls
 
     for layout in (NARROW, WIDE):
         calls.forced_layout = layout

@@ -94,7 +94,7 @@ class Steps:
         return noted
 
     def _exponentials(self, values: np.ndarray) -> np.ndarray:
-        calls = importlib.import_module(f"{self.framework}_impl.kernels.triton_calls")
+        calls = importlib.import_module(f"{self.framework}_impl.kernels.triton_binding")
         with self.backend.precision(str(values.dtype)):
             result = calls.exponentials(self.backend.to_device(values, DEVICE), 1, each=1)
             return self.backend.to_numpy(self.backend.wait(result))

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 
-from shared.checks import ENDS, check_choice, check_flag
+from shared.alignments import ALIGNMENTS
+from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 from torch_impl.alignment import absent_here, align
-from torch_impl.expected import hessian_vector_product, marginals
+from torch_impl.expected_alignment import hessian_vector_product, marginals
 
 __all__ = [
     "free_gap",
@@ -26,6 +27,8 @@ __all__ = [
     "smith_waterman_affine",
     "variants",
 ]
+
+_ENDS = ALIGNMENTS["smith_waterman"].option_values["end"]
 
 
 def smith_waterman(
@@ -63,7 +66,7 @@ def smith_waterman(
 
     Source: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
     """
-    check_choice("end", end, ENDS)
+    check_choice("end", end, _ENDS)
     parameters = {"gap": gap, "temperature": temperature}
     return align("smith_waterman", similarity, lengths, parameters, {"end": end}, variant)
 

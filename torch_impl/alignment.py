@@ -1,27 +1,29 @@
-"""From a public function's arguments to a variant, in PyTorch: the choice of the variant, the checks, the call."""
+"""Dispatch from a public function to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from shared import checks, cuda, native
+from shared import checks
+from shared.alignments import recurrence_of
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
-from torch_impl.first_order import first_order
+from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
-from torch_impl.kernels.plain_calls import plain_call
-from torch_impl.recurrences import RECURRENCES, Tensor
-from torch_impl.sweeps import SCANNING, SWEEPS
+from torch_impl.kernels.plain_calls import plain_call, score
+from torch_impl.recurrences import Tensor
+from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import under_derivative_transform, under_transform
 
 # variant -> why it cannot run in this framework on a CPU
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
-_no_kernels = native.why_absent()
+_no_kernels = cpp.why_absent()
 if _no_kernels:
     ABSENT["fused"] = _no_kernels
 
@@ -30,12 +32,12 @@ def absent_on(device: str) -> dict[str, str]:
     """The same for "cpu" or "cuda"."""
     if device == "cpu":
         return dict(ABSENT)
-    reason = cuda.why_absent()
+    reason = triton_kernels.why_absent()
     return {"fused": reason} if reason else {}
 
 
 def absent_here() -> dict[str, str]:
-    """What runs neither on the CPU nor on a GPU of this machine."""
+    """The variants that run neither on the CPU nor on a GPU of this machine, with the reasons."""
     if not torch.cuda.is_available():
         return dict(ABSENT)
     return {name: reason for name, reason in ABSENT.items() if name in absent_on("cuda")}
@@ -50,19 +52,6 @@ ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {
 TO_ANY_ORDER = tuple(name for name in SWEEPS if name not in SCANNING)
 
 
-class _Wanted(threading.local):
-    """What alignments of this thread give instead of scores: what this makes of a batch, or None without operators.
-
-    It gets the operators' module, `calls` or its like for GPUs, and what they take: similarity, lengths, values, kind
-    and options.
-    """
-
-    instead: Callable[..., Tensor] | None = None
-
-
-wanted = _Wanted()
-
-
 def align(
     function_name: str,
     similarity: Any,
@@ -70,39 +59,29 @@ def align(
     parameters: dict[str, Any],
     options: dict[str, Any],
     variant: str,
-    unroll: int | None = None,
 ) -> Tensor:
     """Scores of shape () or (batch,) by the named variant.
 
-    parameters are differentiable, options (such as `end`) are not. unroll is the benchmark's: diagonals per step of
-    the compiler's loop, for the variants that have one.
+    parameters are differentiable, options (such as `end`) are not.
     """
-    # the compiler cannot follow what belongs to a thread, and nothing is wanted of it
-    instead = None if torch.compiler.is_compiling() else wanted.instead
-    # "auto" is fused wherever that can run
-    if isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT:
-        result = plain_call(function_name, options, similarity, lengths, parameters, instead)
+    if _may_be_fused(variant):
+        result = plain_call(score, function_name, options, similarity, lengths, parameters)
         if result is not None:
             return result
-    # what a GPU lacks for fused, `_why_not` tells
-    absent = {} if is_on_gpu(similarity) else ABSENT
-    chosen = choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
+    chosen = _chosen(function_name, similarity, variant)
     if chosen == "fused":
-        return _fused(function_name, options, similarity, lengths, parameters, instead)
-    if instead is not None:
-        return None  # pyright: ignore[reportReturnType]
+        return _fused(None, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         text = checks.third_order_text(chosen, alternatives)
         return _by_engine(ENGINES[chosen](function_name, options), text, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
-    recurrence = RECURRENCES[function_name](**options)
+    recurrence, run = recurrence_of(function_name, options), sweep_of(function_name, chosen)
     names = tuple(arguments.parameters)
 
     def sweep(matrix: Tensor, *values: Tensor) -> Tensor:
-        steps = {"unroll": unroll} if unroll and chosen in SCANNING else {}
-        return SWEEPS[chosen](recurrence, dict(zip(names, values, strict=True)), matrix, arguments.lengths, **steps)
+        return run(recurrence, dict(zip(names, values, strict=True)), matrix, arguments.lengths)
 
     values = tuple(arguments.parameters.values())
     if s.ndim == 3 and not len(s):
@@ -119,6 +98,41 @@ def align(
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
     connected = 0.0 * (sum(values) + s[..., 0, 0])
     return (scores * arguments.valid + connected).to(arguments.result_dtype)
+
+
+def call_operators(
+    call: Callable[..., Tensor],
+    function_name: str,
+    similarity: Any,
+    lengths: Any,
+    parameters: dict[str, Any],
+    options: dict[str, Any],
+    variant: str,
+) -> Tensor | None:
+    """The result of `call` for a batch, without a graph; None if the chosen variant has no operators.
+
+    It is called with the operators' module, `cpp_binding` or `triton_binding`, and their arguments: similarity,
+    lengths, values, kind and options. The batch is the first axis of its result.
+    """
+    if _may_be_fused(variant):
+        result = plain_call(call, function_name, options, similarity, lengths, parameters)
+        if result is not None:
+            return result
+    if _chosen(function_name, similarity, variant) != "fused":
+        return None
+    return _fused(call, function_name, options, similarity, lengths, parameters)
+
+
+def _may_be_fused(variant: Any) -> bool:
+    """Whether this is worth a try: "auto" is fused wherever that can run."""
+    return isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT
+
+
+def _chosen(function_name: str, similarity: Any, variant: str) -> str:
+    """The variant to run. Raises ValueError if it is absent or unknown."""
+    # `_why_not` reports what a GPU lacks for fused
+    absent = {} if is_on_gpu(similarity) else ABSENT
+    return choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
 
 
 def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Tensor:
@@ -139,20 +153,20 @@ def _why_not(name: str, similarity: Any, asked: str) -> str | None:
     if name != "fused":
         return None
     reason = why_not(similarity, warn=asked == "auto")
-    if reason and not is_on_gpu(similarity) and native.why_absent():  # not only for this one
+    if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
         ABSENT[name] = reason
     return reason
 
 
 def _fused(
+    call: Callable[..., Tensor] | None,
     function_name: str,
     options: dict[str, Any],
     similarity: Any,
     lengths: Any,
     parameters: Any,
-    instead: Callable[..., Tensor] | None,
 ) -> Tensor:
-    """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
+    """Scores, or what `call` gives, by the fused kernels, which mask what lies outside lengths by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype = s.dtype
@@ -163,5 +177,5 @@ def _fused(
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         return checks.third_order_text("fused", alternatives)
 
-    result = fused(function_name, options, s, lengths, parameters, text, instead)
+    result = fused(function_name, options, s, lengths, parameters, text, call)
     return result if result.dtype == result_dtype else result.to(result_dtype)

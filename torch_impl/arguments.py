@@ -7,12 +7,12 @@ import numpy as np
 import torch
 
 from shared import checks
-from shared.numerics import LARGEST_GAP, LOWEST, TEMPERATURES
+from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 from torch_impl.transforms import is_traced
 
 
 class Arguments(NamedTuple):
-    """Checked and clean: nothing but zeros outside lengths unless that was not wanted, temperatures positive."""
+    """Checked and clean: zeros outside lengths unless the masking was switched off, temperatures positive."""
 
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
@@ -47,7 +47,9 @@ def _tensor(value: Any, dtype: torch.dtype, device: torch.device) -> torch.Tenso
     if isinstance(value, np.ndarray):
         value = np.array(value)  # without negative strides, and writeable
     elif device.type != "cpu" and isinstance(value, (int, float)):
-        return torch.full((), value, dtype=dtype, device=device)  # to bring a number there waits for the device
+        return torch.full(
+            (), value, dtype=dtype, device=device
+        )  # copying a number there would synchronize with the device
     return torch.tensor(value, dtype=dtype, device=device)
 
 
@@ -90,7 +92,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
         s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
     values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
-    # what a gap, or a temperature, is beyond the limits counts as the limit
+    # gaps and temperatures beyond the limits count as the limit
     values = {n: v if n == "temperature" else v.clamp(LOWEST, LARGEST_GAP) for n, v in values.items()}
     temperature = values["temperature"]
     usable = (temperature > 0) & (temperature < torch.inf)

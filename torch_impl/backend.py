@@ -18,15 +18,15 @@ import torch._dynamo
 import torch._dynamo.utils
 
 import torch_impl
-from shared import native
 from shared.alignments import ALIGNMENTS
 from shared.backends import FLUSH_BYTES, CompileTimes, environment_of
+from shared.kernels import cpp
 from shared.variants import Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
 from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
-from torch_impl.kernels.fused import TRITON_CALLS
+from torch_impl.kernels.fused import TRITON_BINDING
 
 NAME = "torch"
 TITLE = "PyTorch"
@@ -63,7 +63,7 @@ def to_numpy(value: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def precision(dtype: str) -> Iterator[None]:
-    """What a dtype needs around every call: nothing here."""
+    """A context for every call in a dtype: nothing here."""
     yield
 
 
@@ -73,11 +73,11 @@ def function(problem: str, variant: str, options: dict[str, Any] | None = None) 
 
 
 def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: bool) -> Callable[..., torch.Tensor]:
-    """What a pass asks of a score function, compiled or not; called with similarity, lengths and the parameters.
+    """The function that a pass calls, compiled or not, with similarity, lengths and the parameters.
 
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
-    lengths, is the gradient of sum(weights * marginals) for the similarity. The compiler does not trace through
-    autograd's call: it compiles the score, and with it the backward that the marginals then run.
+    lengths, is the gradient of sum(weights * marginals) with respect to the similarity. The compiler does not trace
+    through autograd's call: it compiles the score, and with it the backward that the marginals then run.
     """
     score = compile_function(score) if compiled else score
     return {
@@ -114,7 +114,7 @@ def _module(problem: str) -> ModuleType:
 
 
 def wait(value: Any) -> Any:
-    """Return when the value has been computed."""
+    """Wait until the value has been computed, and return it."""
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()
     return value
@@ -127,29 +127,29 @@ def start_compiler(device: str) -> None:
 
 
 def build(variant: str, dtype: str, device: str) -> None:
-    """Do what a variant needs once for a machine, not for each shape: the native kernels are compiled and kept."""
+    """Prepare a variant once per machine, not per shape: compile and cache the native kernels."""
     if variant == "fused" and device == "cpu":  # Triton compiles what a GPU runs at its first call
-        native.kernel(dtype)
+        cpp.kernel(dtype)
 
 
 def forget_compiled() -> None:
-    """Nothing is known any more that was compiled in this process."""
+    """Forget everything that was compiled in this process."""
     from torch._inductor.utils import clear_caches  # here: it takes a second to import
 
     torch._dynamo.reset()
     clear_caches()
     sweeps.forget_compiled()
     cuda_graph.forget()
-    if TRITON_CALLS in sys.modules:
-        sys.modules[TRITON_CALLS].forget_compiled()
+    if TRITON_BINDING in sys.modules:
+        sys.modules[TRITON_BINDING].forget_compiled()
 
 
 @contextlib.contextmanager
 def compiler_cache(folder: Path) -> Iterator[None]:
-    """Inside, what is compiled is kept in the folder and looked for there."""
+    """A context in which compiled code is cached in the folder."""
     # the compilers read them each time
-    wanted = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
-    with environment_of(**wanted):
+    settings = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"), "TRITON_CACHE_DIR": str(folder / "triton")}
+    with environment_of(**settings):
         yield
 
 
@@ -183,7 +183,7 @@ def set_threads(threads: int) -> int:
 def peak_bytes(
     function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
 ) -> int | None:
-    """Of an accelerator's memory that a call takes beside its arguments, by PyTorch's own counter."""
+    """Bytes of an accelerator's memory that a call needs beside its arguments, by PyTorch's own counter."""
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     wait(function(*arguments, **parameters))
@@ -191,13 +191,13 @@ def peak_bytes(
 
 
 def limit_memory(device: str, share: float) -> None:
-    """Take no more than this fraction of an accelerator's memory."""
+    """Limit the use of an accelerator's memory to this fraction."""
     if device != "cpu" and torch.cuda.is_available():
         torch.cuda.set_per_process_memory_fraction(share)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this says that an accelerator's memory, or what may be had of it, was too small."""
+    """Whether this error says that an accelerator's memory, or the part that may be used, was too small."""
     # the driver's own, as where a graph is made, is no OutOfMemoryError
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
@@ -205,23 +205,23 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release(device: str) -> None:
-    """Drop what calls have left behind to be faster the next time: CUDA graphs, each with a whole call's memory."""
+    """Drop what calls keep to be faster the next time: CUDA graphs, each with a whole call's memory."""
     if device != "cpu":
         cuda_graph.forget()
 
 
 def flush(device: str) -> None:
-    """Write over all that an accelerator's caches hold; nothing on a CPU."""
+    """Overwrite an accelerator's caches; does nothing on a CPU."""
     if device != "cpu":
         torch.zeros(FLUSH_BYTES, dtype=torch.uint8, device=device)
         torch.cuda.synchronize()
 
 
 def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
-    """Seconds from the first to the last work that one call gives an accelerator, by its clock; None on a CPU.
+    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
 
-    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so that
-    Python's time between two launches does not count where the device does not wait for it either.
+    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so
+    that Python's time between two launches does not count.
     """
     if device == "cpu":
         return None
@@ -236,28 +236,28 @@ def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
 
 
 def repeated(value: torch.Tensor, times: int) -> torch.Tensor:
-    """So often one after the other along the first axis."""
+    """The value, repeated along the first axis."""
     return value.repeat(times, *(1 for _ in value.shape[1:]))
 
 
 def extremes(value: torch.Tensor, times: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of what `repeated` has made of equal parts, the smallest and the largest of each number; NaN if one is."""
+    """Minimum and maximum over the copies that `repeated` made, element by element; NaN if one is."""
     parts = value.unflatten(0, (times, -1))
     return parts.amin(0), parts.amax(0)
 
 
 def exponentials(value: torch.Tensor, rounds: int) -> torch.Tensor:
-    """16 exponentials of each number in each round, by one kernel of a GPU; they need not be there yet.
+    """16 exponentials of each number in each round, by one kernel of a GPU; returns before they are computed.
 
-    value: as many as a multiple of 1024. Raises ImportError without Triton.
+    The size of value must be a multiple of 1024. Raises ImportError without Triton.
     """
-    from torch_impl.kernels import triton_calls  # here: it imports Triton
+    from torch_impl.kernels import triton_binding  # here: it imports Triton
 
-    return triton_calls.exponentials(value, rounds)
+    return triton_binding.exponentials(value, rounds)
 
 
 def copy(value: torch.Tensor) -> torch.Tensor:
-    """The value again, in memory of its own; it need not be there yet."""
+    """A copy of the value; returns before it is made."""
     return value.clone()
 
 

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from shared.checks import CannotDifferentiate
-from torch_impl.first_order import tied
+from torch_impl.first_order_guard import tied
 
 # capture_scalar_outputs: inductor lowers scan to a loop over an index that it reads as a scalar.
 # recompile_limit: one compile per shape, dtype and set of differentiable arguments; 8 are soon used up.
@@ -20,10 +20,10 @@ _DYNAMO = {"capture_scalar_outputs": True, "recompile_limit": 256, "accumulated_
 
 
 def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callable[..., Any]:
-    """The function under torch.compile; shapes are compiled as they come. Importing this changes no setting.
+    """The function under torch.compile; each shape is compiled by itself. Importing this changes no setting.
 
     The settings hold during a call and are put back after it. A result that is a single tensor can be differentiated
-    once: a second derivative raises, where torch.compile alone may leave it out without a word.
+    once: a second derivative raises, where torch.compile alone may silently drop it.
     """
     inner = torch.compile(function, backend=backend, dynamic=False, fullgraph=True)
 
@@ -47,7 +47,7 @@ def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callabl
 
 
 def _raise_own_error(function: Callable[..., Any], args: tuple, kwargs: dict[str, Any]) -> None:
-    """Raise what the function says of its arguments, which the compiler only quotes in an error of its own.
+    """Raise the function's own error about its arguments, which the compiler only quotes in one of its own.
 
     The function is called again on tensors without data, so that nothing is computed.
     """

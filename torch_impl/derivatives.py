@@ -1,4 +1,4 @@
-"""Derivatives around an engine: autograd, torch.func and torch.compile, for whatever computes the numbers.
+"""Derivatives of an engine's scores, under autograd, torch.func and torch.compile.
 
 An engine has three operators on plain tensors, always of a batch. With S(x) a pair's score, x its similarity and its
 parameters, and t a direction:
@@ -11,7 +11,7 @@ The gradients are one differentiable function, whose outputs are S and g = dS/dx
 its backward is a g + H A: H is symmetric, so the backward is again a tangent.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
-shared.alignments.ALIGNMENTS. Every mask is the engine's own business.
+shared.alignments.ALIGNMENTS. Masking is the engine's responsibility.
 """
 
 import functools
@@ -31,7 +31,7 @@ Triple = tuple[Tensor, Tensor, Tensor]
 
 
 class Engine(NamedTuple):
-    """What computes the numbers; with the fake versions that torch.compile needs, and without derivatives."""
+    """Operators that compute scores and derivatives; not differentiable, with fake versions for torch.compile."""
 
     score: Callable[..., Tensor]  # (s, lengths, values) -> (batch,)
     # (s, lengths, values, with_values=) -> scores (batch,), d_s (batch, rows, cols), d_values (batch, P);
@@ -49,16 +49,16 @@ def scores_of(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     recorded = torch.is_grad_enabled() and (is_recorded(s) or is_recorded(values))
     if not recorded and not levels_of("grad"):
         return (_ScoreForward if forward_mode else _Score).apply(engine, text, s, lengths, values)
-    # what a transform differentiates does not show on the tensors
+    # the tensors do not show what a transform differentiates
     with_values = under_derivative_transform() or is_recorded(values)
     functions = _GradientsForward if forward_mode else _Gradients
     return functions.apply(engine, text, with_values, s, lengths, values)[0]
 
 
 def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
-    """The same for the compiler, for which a Function has a first derivative only, and neither vmap nor jvp.
+    """The same under the compiler, where a Function has a first derivative only, and neither vmap nor jvp.
 
-    It would leave out a second derivative without a word. So of torch.func.grad's levels the last sees a linear
+    It would silently drop a second derivative. So of torch.func.grad's levels the last sees a linear
     function, whose coefficients are the gradients at the level below; the Function has to be differentiated there.
     """
     mapped, levels = levels_of("vmap"), levels_of("grad")
@@ -78,9 +78,9 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
         return _ScoreOnce.apply(engine, values.requires_grad, s, lengths, values)
     below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in (s, values)]
     scores, d_s, d_values = _Gradients.apply(engine, text, True, below[0], lengths, below[1])
-    # each change is 0, and has a derivative; where a match is forbidden it would be NaN
+    # each difference is 0 but differentiable; at a forbidden match (-inf) it would be NaN
     t_s, t_values = (tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip((s, values), below, strict=True))
-    return scores + _slope(lengths, d_s, d_values, t_s, t_values)
+    return scores + _directional(lengths, d_s, d_values, t_s, t_values)
 
 
 class _Score(torch.autograd.Function):
@@ -102,7 +102,7 @@ class _Score(torch.autograd.Function):
 class _ScoreOnce(torch.autograd.Function):
     """The score with a first derivative, for the compiler.
 
-    There each output gets a cotangent, if only of zeros. With the gradients as outputs all of these would be tangents.
+    There every output gets a cotangent, if only zeros: with the gradients as outputs, each would cost a tangent.
     """
 
     @staticmethod
@@ -175,11 +175,11 @@ class _Tangents(torch.autograd.Function):
         return mapped(functools.partial(_Tangents.apply, engine, text), info, in_dims[2:], tensors)
 
 
-# Forward mode: the same, with what the compiler does not bear.
+# Forward mode: the same, with methods that the compiler does not support.
 
 
 class _ScoreForward(_Score):
-    """Where nothing but forward mode is at work."""
+    """For forward mode alone."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Tensor) -> None:
@@ -191,7 +191,7 @@ class _ScoreForward(_Score):
         with forward_ad._set_fwd_grad_enabled(True):
             s, lengths, values = (forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
             _, d_s, d_values = _GradientsForward.apply(ctx.engine, ctx.text, True, s, lengths, values)
-            return _slope(lengths, d_s, d_values, *directions[2::2])
+            return _directional(lengths, d_s, d_values, *directions[2::2])
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
@@ -209,8 +209,8 @@ class _GradientsForward(_Gradients):
         s, lengths, values, d_s, d_values = ctx.saved_tensors
         direction = _direction(directions[3::2], s, values)
         _, t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
-        # not that of the tangents, which cannot be differentiated
-        return _slope(lengths, d_s, d_values, *direction), t_s, t_values
+        # not the first result of the tangents, which cannot be differentiated
+        return _directional(lengths, d_s, d_values, *direction), t_s, t_values
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
@@ -228,8 +228,8 @@ class _TangentsForward(_Tangents):
         return mapped(functools.partial(_TangentsForward.apply, engine, text), info, in_dims[2:], tensors)
 
 
-def _slope(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
-    """The scores' tangent. The derivatives are 0 outside lengths, but a tangent may be NaN there."""
+def _directional(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
+    """The tangent of the scores. The gradients are 0 outside lengths, but a tangent may be NaN there."""
     parts = [] if t_s is None else [(d_s * _inside(lengths, t_s)).sum((1, 2))]
     parts += [] if t_values is None else [(d_values * t_values).sum(1)]
     return torch.stack(parts).sum(0)
@@ -237,30 +237,30 @@ def _slope(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t
 
 def _inside(lengths: Tensor, matrices: Tensor) -> Tensor:
     """The matrices with zeros outside lengths."""
-    if not len(lengths):  # none are given
+    if not len(lengths):  # whole matrices
         return matrices
     return torch.where(inside(lengths, *matrices.shape[1:]), matrices, 0.0)
 
 
-def _direction(given: Sequence[Tensor | None], s: Tensor, values: Tensor) -> list[Tensor]:
-    """Zeros for what is not given."""
-    return [torch.zeros_like(of) if own is None else own for own, of in zip(given, (s, values), strict=True)]
+def _direction(tangents: Sequence[Tensor | None], s: Tensor, values: Tensor) -> list[Tensor]:
+    """The tangents, zeros where there are none."""
+    return [torch.zeros_like(of) if own is None else own for own, of in zip(tangents, (s, values), strict=True)]
 
 
 def _are_ones(cotangent: Tensor) -> bool:
-    """Whether this says, at little cost, that all are 1, as below a sum: a pass over the matrices is then saved."""
+    """Whether a cheap check shows that all are 1, as below a sum, which saves a pass over the matrices."""
     if cotangent.device.type != "cpu" or cotangent.requires_grad or is_traced(cotangent):
         return False
     try:
         return bool((cotangent == 1).all())
-    except RuntimeError:  # inside a mapped backward it has no single answer
+    except RuntimeError:  # inside a vmapped backward there is no single answer
         return False
 
 
 def _given_away(saved: Tensor) -> Tensor:
-    """A saved output as a result of the backward: itself where nobody will see it changed, or can without an error.
+    """A saved output as a result of the backward: without a copy where no caller can see it modified.
 
-    Where more is to be differentiated, autograd knows that the two are one tensor, and watches it.
+    Where more is to be differentiated, autograd tracks that the two are one tensor.
     """
     if torch.is_grad_enabled():
         return saved
@@ -268,7 +268,7 @@ def _given_away(saved: Tensor) -> Tensor:
 
 
 def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
-    """A function of batches, mapped: all of (mapped, batch, ...) are one batch, and what is not mapped is repeated."""
+    """The vmap rule of a function of batches: (mapped, batch, ...) becomes one batch; unmapped tensors are repeated."""
     moved = [
         tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
         for tensor, dim in zip(tensors, in_dims, strict=True)

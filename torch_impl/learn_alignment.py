@@ -37,8 +37,8 @@ def learn(
 
     Args:
         first, second: sequences as numbers of letters from 0 to 19, (pairs, rows) and (pairs, cols).
-        truth: 1 where two letters match and else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
-            What lies outside lengths has no influence.
+        truth: 1 where two letters match, else 0, of shape (pairs, rows, cols), float32 or float64; somewhere not 0.
+            Nothing outside lengths has any influence.
         lengths: of each pair, (pairs, 2).
         steps, learning_rate: of the descent.
         temperature, variant: of smith_waterman.
@@ -78,14 +78,14 @@ def learn(
 
 
 def abilities(device: str) -> Abilities:
-    """What the benchmark may ask for."""
+    """Which variants the benchmark may ask for."""
     absent = absent_on(device) | dict.fromkeys(SCANNING, "PyTorch's scan operator has wrong second derivatives")
     reason = "it is one operator already, around which torch.compile has nothing to fuse"
     return Abilities(fastest_variant(absent), absent, uncompiled_variants=dict.fromkeys(("wavefront", "fused"), reason))
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:
-    """What the benchmark times: everything that `learn` gives, as one vector."""
+    """The function that the benchmark times: all results of `learn`, as one vector."""
 
     def call(*arrays: Any, **parameters: Any) -> Tensor:
         learned = learn(*arrays, variant=variant, compiled=compiled, **options, **parameters)

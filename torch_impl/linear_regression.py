@@ -133,10 +133,10 @@ def _launched_loop(a: Tensor, b: Tensor, x: Tensor, y: Tensor, rate: Tensor, epo
     """A CUDA graph of compiled steps, launched until there are only a few to do."""
     launches, rest = divmod(epochs, GRAPH_STEPS)
     if launches:
-        given = (a, b, x, y, rate)
+        inputs = (a, b, x, y, rate)
         with cuda_graph.using():
-            graph = cuda_graph.graph_of(_go_on, given, key=_go_on)
-            graph.load(given)
+            graph = cuda_graph.graph_of(_go_on, inputs, key=_go_on)
+            graph.load(inputs)
             for _ in range(launches):
                 graph.launch()
             a, b = (line.clone() for line in graph.results)
@@ -159,10 +159,10 @@ _LOOPS: dict[str, Callable[..., Line]] = {
 
 
 def abilities(device: str) -> Abilities:
-    """What the benchmark may ask for."""
+    """Which variants the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:
-    """What the benchmark times: f(x, y, learning_rate=...). The variant says by itself what is compiled."""
+    """The function to be timed: f(x, y, learning_rate=...). The variant says by itself what is compiled."""
     return functools.partial(fit, variant=variant, **options)

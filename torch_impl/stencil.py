@@ -19,7 +19,7 @@ from shared.variants import Abilities, variant_names
 from shared.workload_checks import check_weights
 from torch_impl.arguments import from_numpy, see
 from torch_impl.compiler import compiled as compile_function
-from torch_impl.first_order import first_order
+from torch_impl.first_order_guard import first_order
 from torch_impl.transforms import under_derivative_transform
 
 Tensor = torch.Tensor
@@ -116,12 +116,12 @@ def _gradient(function: Callable[..., Tensor], w: Tensor, cotangent: Tensor) -> 
 
 
 def abilities(device: str) -> Abilities:
-    """What the benchmark may ask for."""
+    """Which variants the benchmark may ask for."""
     return Abilities(None, ABSENT)
 
 
 def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:
-    """What the benchmark times: "value" is f(w), "gradient" f(w, cotangent), the derivative of sum(cotangent * a)."""
+    """The function to be timed: "value" is f(w), "gradient" f(w, cotangent), the gradient of sum(cotangent * a)."""
     function: Callable[..., Tensor] = functools.partial(stencil, variant=variant)
     if compiled:  # the compiler does not trace through autograd's call: it compiles the function and its backward
         function = compile_function(function)

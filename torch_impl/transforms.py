@@ -1,4 +1,4 @@
-"""What is at work around a call: the compiler, torch.func.vmap, or a derivative transform of torch.func."""
+"""Which transforms surround a call: the compiler, torch.func.vmap, or a derivative transform of torch.func."""
 
 import torch
 from torch._C import (

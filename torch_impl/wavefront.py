@@ -1,17 +1,17 @@
 """The wavefront: anti-diagonals packed one after the other, the batch innermost, derivatives written by hand.
 
-Similarity and gaps are divided by the temperature T, so that the recurrence is walked at temperature 1 and every
+Similarity and gaps are divided by the temperature T, so that the recurrence is computed at temperature 1 and every
 smooth maximum is a chain of log(e^a + e^b). With c the choices of a state h, and a dot for a tangent:
 
     fill    h = smax(c)                                      the states, forward
-    weigh   w = exp((c - h) / T)                             what each choice counts; entropy = -sum w ln w
+    weigh   w = exp((c - h) / T)                             the weight of each choice; entropy = -sum w ln w
     pull    v = d score / d h = [end] + sum over successors w v          the marginals are sums of w v, backward
     push    h' = sum w c' + entropy T'                       the tangents of the states, forward
     weigh'  w' = (w (c' - h') - w ln w T') / T
     pull'   v' = [end]' + sum over successors (w' v + w v')              Hessian times direction, backward
 
-Only fill, pull, push and pull' are loops, over anti-diagonals; the rest is elementwise over many cells at once. How
-cells, states and neighbours lie in memory is told in torch_impl.walk.
+Only fill, pull, push and pull' are loops, over anti-diagonals; the rest is elementwise over many cells at once.
+diagonal_layout.py describes how cells, states and neighbours lie in memory.
 """
 
 import functools
@@ -21,27 +21,27 @@ from typing import Any
 
 import torch
 
-from shared.numerics import LOWEST
-from shared.plans import SIMILARITY, Choice
+from shared.alignments import SIMILARITY, Choice, recurrence_of
+from shared.tolerances import LOWEST
 from torch_impl.derivatives import Engine
+from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, alone, fill
 from torch_impl.recurrences import Parameters, Tensor
-from torch_impl.walk import Chunk, Memory, Walk, all_views, alone, fill
 
 
 class Ends:
-    """Scores, and what they need to be differentiated where that is wanted.
+    """The scores and, on request, the weights that differentiate them.
 
-    weights: for each chunk the probability w that the alignment ends in each of its cells, (endings, cells, batch).
+    weights: for each chunk the probability w that the alignment ends in each of its cells, (ends, cells, batch).
     """
 
-    def __init__(self, walk: Walk, states: list[Tensor], with_weights: bool) -> None:
-        self.walk, self.weights = walk, []
+    def __init__(self, batch: DiagonalBatch, states: list[Tensor], with_weights: bool) -> None:
+        self.batch, self.weights = batch, []
         largest, sums = [], []
-        for chunk in walk.chunks:
-            worths = walk.choices(
-                walk.plan.endings, states, {SIMILARITY: walk.s, **walk.scaled}, chunk, keep=with_weights
+        for chunk in batch.chunks:
+            worths = batch.choices(
+                batch.recurrence.ends, states, {SIMILARITY: batch.s, **batch.scaled}, chunk, keep=with_weights
             )
-            for limits, at in zip(walk.end_limits, (walk.layout.i, walk.layout.j), strict=True):
+            for limits, at in zip(batch.end_limits, (batch.layout.i, batch.layout.j), strict=True):
                 torch.minimum(worths, limits.index_select(0, at[chunk.cells]), out=worths)
             largest.append(worths.amax((0, 1)))
             odds = _exp_(worths.sub_(largest[-1]))
@@ -50,88 +50,88 @@ class Ends:
                 self.weights.append(odds)
         best = torch.stack(largest)
         highest = best.amax(0)
-        # kept apart from it: their sum may be too large to hold the logarithm
+        # kept separate: their sum may be too large to resolve the logarithm
         log_odds = torch.stack(sums).mul_((best - highest).exp_()).sum(0).log()
         scaled = highest + log_odds
-        recurrence = walk.recurrence
-        # as low as LOWEST in the units of the walk, or in those of the similarity
-        lowest = (highest * walk.temperature).masked_fill(highest <= LOWEST / 2, LOWEST)
-        self.empty = recurrence.is_empty(lowest, walk.lengths)
+        recurrence = batch.recurrence
+        # as low as LOWEST in units of the temperature, or of the similarity
+        lowest = (highest * batch.temperature).masked_fill(highest <= LOWEST / 2, LOWEST)
+        self.empty = recurrence.is_empty(lowest, batch.lengths)
         if with_weights:
             counts = torch.ones_like(scaled).masked_fill(self.empty, 0.0)
             for odds, factor in zip(self.weights, (best - highest - log_odds).exp_().mul_(counts), strict=True):
                 odds.mul_(factor)
-        self.scores = self.unless_empty(walk.temperature * scaled, walk.parameters)
+        self.scores = self.unless_empty(batch.temperature * scaled, batch.parameters)
 
     def unless_empty(self, scores: Tensor, parameters: Parameters) -> Tensor:
-        """The scores, but where there is no alignment what it counts by these parameters. Linear."""
-        instead = self.walk.recurrence.empty_score(parameters, self.walk.lengths)
+        """The scores, replaced by the score without an alignment where there is none. Linear."""
+        instead = self.batch.recurrence.empty_score(parameters, self.batch.lengths)
         if isinstance(instead, Tensor):
             return torch.where(self.empty, instead, scores)
         return scores.masked_fill(self.empty, instead)
 
 
 def _exp_(values: Tensor) -> Tensor:
-    """e to the power of them, in place. By exp2: exp is up to 30 times slower where the result is 0 or nearly so."""
+    """exp, in place. Computed by exp2: exp is up to 30 times slower where the result is 0 or subnormal."""
     return values.mul_(math.log2(math.e)).exp2_()
 
 
-def weigh(walk: Walk, states: list[Tensor], chunk: Chunk) -> list[Tensor]:
-    """For each state how much each choice counts in some of the cells, (choices, cells, batch)."""
-    terms = {SIMILARITY: walk.s, **walk.scaled}
-    return [walk.choices(choices, states, terms, chunk).softmax(0) for choices in walk.plan.states]
+def weigh(batch: DiagonalBatch, states: list[Tensor], chunk: Chunk) -> list[Tensor]:
+    """For each state the weights of its choices in some of the cells, (choices, cells, batch)."""
+    terms = {SIMILARITY: batch.s, **batch.scaled}
+    return [batch.choices(choices, states, terms, chunk).softmax(0) for choices in batch.recurrence.states]
 
 
 def logs_of(weights: Tensor) -> Tensor:
-    """Finite, and only ever multiplied by a weight."""
+    """The logarithms of the weights, kept finite: they are only ever multiplied by a weight."""
     return weights.clamp_min(torch.finfo(weights.dtype).tiny).log_()
 
 
-class Slopes:
-    """Derivatives of one number of each pair for all states, collected from the last anti-diagonal to the first."""
+class StateGradients:
+    """Gradients of one number per pair with respect to all states, accumulated from the last anti-diagonal back."""
 
-    def __init__(self, walk: Walk) -> None:
-        self.walk = walk
-        shape = walk.layout.slots, walk.shape[0]
-        self.states = [walk.memory.new(shape, walk.s).zero_() for _ in walk.plan.states]
-        self.views, self.own = all_views(walk, self.states)
+    def __init__(self, batch: DiagonalBatch) -> None:
+        self.batch = batch
+        shape = batch.layout.slots, batch.shape[0]
+        self.states = [batch.memory.new(shape, batch.s).zero_() for _ in batch.recurrence.states]
+        self.views, self.own = all_views(batch, self.states)
 
     def end(self, weights: Tensor, chunk: Chunk) -> None:
-        """Begin with the endings."""
-        for choice, weight in zip(self.walk.plan.endings, weights, strict=True):
-            places = self.walk.layout.places[str(choice.neighbour)][chunk.cells]
+        """Initialize with the weights of the ends."""
+        for choice, weight in zip(self.batch.recurrence.ends, weights, strict=True):
+            places = self.batch.layout.places[str(choice.neighbour)][chunk.cells]
             self.states[choice.state].index_copy_(0, places, weight)
 
     def of_cells(self, chunk: Chunk) -> list[Tensor]:
-        return [self.walk.own(state, chunk) for state in self.states]
+        return [self.batch.own(state, chunk) for state in self.states]
 
 
-def pull(chunk: Chunk, moves: Sequence[tuple[Slopes, list[Tensor], Slopes]]) -> None:
-    """Carry the slopes of some anti-diagonals over to the states they come from: target += weights * slopes."""
-    plan = moves[0][0].walk.plan
+def pull(chunk: Chunk, moves: Sequence[tuple[StateGradients, list[Tensor], StateGradients]]) -> None:
+    """Propagate the gradients of some anti-diagonals to the states they depend on: target += weights * d_states."""
+    states = moves[0][0].batch.recurrence.states
     steps = [
-        (target.views[choice.neighbour, choice.state], weight.split(chunk.sizes), slopes.own[k])
-        for target, weights, slopes in moves
-        for k, choices in enumerate(plan.states)
+        (target.views[choice.neighbour, choice.state], weight.split(chunk.sizes), d_states.own[k])
+        for target, weights, d_states in moves
+        for k, choices in enumerate(states)
         for choice, weight in zip(choices, weights[k], strict=True)
         if choice.neighbour
     ]
     for number, d in reversed(list(enumerate(chunk.diagonals))):
-        for source, weight, slope in steps:
-            source[d].addcmul_(weight[number], slope[d])
+        for source, weight, d_state in steps:
+            source[d].addcmul_(weight[number], d_state[d])
 
 
 class Totals:
-    """Derivatives for the inputs, of which each chunk of cells adds its part."""
+    """Gradients with respect to the inputs, to which each chunk of cells adds its part."""
 
-    def __init__(self, walk: Walk, with_values: bool) -> None:
-        self.walk, self.with_values = walk, with_values
-        shape = len(walk.layout.order) + 1, walk.shape[0]  # the last is for unpack
-        self.cells = walk.memory.new(shape, walk.s).zero_()
-        self.values = {name: torch.zeros_like(walk.temperature) for name in (*walk.parameters, "temperature")}
+    def __init__(self, batch: DiagonalBatch, with_values: bool) -> None:
+        self.batch, self.with_values = batch, with_values
+        shape = len(batch.layout.order) + 1, batch.shape[0]  # the last row is for unpack
+        self.cells = batch.memory.new(shape, batch.s).zero_()
+        self.values = {name: torch.zeros_like(batch.temperature) for name in (*batch.parameters, "temperature")}
 
     def add(self, choices: Sequence[Choice], parts: Tensor, chunk: Chunk) -> None:
-        """parts: derivatives for the choices, (choices, cells, batch)."""
+        """parts: gradients with respect to the choices, (choices, cells, batch)."""
         for choice, part in zip(choices, parts, strict=True):
             for name in choice.terms:
                 if name == SIMILARITY:
@@ -139,86 +139,86 @@ class Totals:
                 elif self.with_values:
                     self.values[name] += part.sum(0)
 
-    def add_border(self, slopes: Slopes) -> None:
-        walk = self.walk
-        for name in walk.parameters:
-            ones = {other: float(other == name) for other in walk.parameters}
-            tangents = walk.recurrence.border_tangent(ones, walk.layout.border_diagonal)
-            for state, tangent in zip(slopes.states, tangents, strict=True):
-                self.values[name] += (state.index_select(0, walk.layout.border) * tangent).sum(0)
+    def add_border(self, d_states: StateGradients) -> None:
+        batch = self.batch
+        for name in batch.parameters:
+            ones = {other: float(other == name) for other in batch.parameters}
+            tangents = batch.recurrence.border_tangent(ones, batch.layout.border_diagonal)
+            for state, tangent in zip(d_states.states, tangents, strict=True):
+                self.values[name] += (state.index_select(0, batch.layout.border) * tangent).sum(0)
 
     def results(self, ends: Ends | None) -> tuple[Tensor, Tensor]:
-        """(batch, rows, cols) and (batch, parameters). ends: where an empty pair's derivatives come from."""
-        for name in self.walk.parameters if ends else ():
-            ones = {other: torch.full_like(value, other == name) for other, value in self.walk.parameters.items()}
+        """(batch, rows, cols) and (batch, parameters). ends: for the gradients of an empty pair."""
+        for name in self.batch.parameters if ends else ():
+            ones = {other: torch.full_like(value, other == name) for other, value in self.batch.parameters.items()}
             self.values[name] = ends.unless_empty(self.values[name], ones) if ends else self.values[name]
-        return self.walk.unpack(self.cells), torch.stack(list(self.values.values()), dim=1)
+        return self.batch.unpack(self.cells), torch.stack(list(self.values.values()), dim=1)
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_score", mutates_args=())
-def score(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool) -> Tensor:
+def score(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool) -> Tensor:
     """Scores (batch,). graph: by a CUDA graph."""
-    return alone(_score, (s, lengths, values), problem, options, graph=graph) if len(s) else s.new_empty(0)
+    return alone(_score, (s, lengths, values), recurrence, graph=graph) if len(s) else s.new_empty(0)
 
 
-def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str) -> Tensor:
-    walk = Walk(memory, s, lengths, values, problem, options)
-    return Ends(walk, fill(walk), False).scores
+def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> Tensor:
+    batch = DiagonalBatch(memory, s, lengths, values, recurrence)
+    return Ends(batch, fill(batch), False).scores
 
 
 @score.register_fake
-def _(s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool) -> Tensor:
+def _(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool) -> Tensor:
     return s.new_empty(len(s))
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_gradients", mutates_args=())
 def gradients(
-    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool, with_values: bool
+    s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (batch,), and their derivatives for s (batch, rows, cols) and values (batch, parameters)."""
+    """Scores (batch,), and their gradients with respect to s (batch, rows, cols) and values (batch, parameters)."""
     if not len(s):
         return _new(s, values)
-    return alone(_gradients, (s, lengths, values), problem, options, with_values, graph=graph)
+    return alone(_gradients, (s, lengths, values), recurrence, with_values, graph=graph)
 
 
 def _gradients(
-    memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, with_values: bool
+    memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    walk = Walk(memory, s, lengths, values, problem, options)
-    states = fill(walk)
-    ends, slopes, totals = Ends(walk, states, True), Slopes(walk), Totals(walk, with_values)
-    for chunk, weights in zip(walk.chunks, ends.weights, strict=True):
-        slopes.end(weights, chunk)
-        totals.add(walk.plan.endings, weights, chunk)
+    batch = DiagonalBatch(memory, s, lengths, values, recurrence)
+    states = fill(batch)
+    ends, d_states, totals = Ends(batch, states, True), StateGradients(batch), Totals(batch, with_values)
+    for chunk, weights in zip(batch.chunks, ends.weights, strict=True):
+        d_states.end(weights, chunk)
+        totals.add(batch.recurrence.ends, weights, chunk)
         if with_values:
             totals.values["temperature"] -= (weights * logs_of(weights)).sum((0, 1))
-    for chunk in reversed(walk.chunks):
-        weights = weigh(walk, states, chunk)
-        pull(chunk, [(slopes, weights, slopes)])
-        for choices, weight, slope in zip(walk.plan.states, weights, slopes.of_cells(chunk), strict=True):
+    for chunk in reversed(batch.chunks):
+        weights = weigh(batch, states, chunk)
+        pull(chunk, [(d_states, weights, d_states)])
+        for choices, weight, d_state in zip(batch.recurrence.states, weights, d_states.of_cells(chunk), strict=True):
             if with_values:
-                totals.values["temperature"] -= ((weight * logs_of(weight)).sum(0) * slope).sum(0)
-            totals.add(choices, weight.mul_(slope), chunk)
+                totals.values["temperature"] -= ((weight * logs_of(weight)).sum(0) * d_state).sum(0)
+            totals.add(choices, weight.mul_(d_state), chunk)
     if with_values:
-        totals.add_border(slopes)
+        totals.add_border(d_states)
     return ends.scores, *totals.results(ends)
 
 
 @gradients.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, problem: str, options: str, graph: bool, with_values: bool
+    s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _new(s, values)
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_tangents", mutates_args=())
 def tangents(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str, graph: bool
+    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, recurrence: str, graph: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What scores and gradients change by when s and values change by t_s and t_values; shapes as there."""
+    """The tangents of scores and gradients in the direction (t_s, t_values); shapes as there."""
     if not len(s):
         return _new(s, values)
-    return alone(_tangents, (s, lengths, values, t_s, t_values), problem, options, graph=graph)
+    return alone(_tangents, (s, lengths, values, t_s, t_values), recurrence, graph=graph)
 
 
 def _tangents(
@@ -228,77 +228,83 @@ def _tangents(
     values: Tensor,
     t_s: Tensor,
     t_values: Tensor,
-    problem: str,
-    options: str,
+    recurrence: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    walk = Walk(memory, s, lengths, values, problem, options)
-    states = fill(walk)
-    ends = Ends(walk, states, True)
+    batch = DiagonalBatch(memory, s, lengths, values, recurrence)
+    states = fill(batch)
+    ends = Ends(batch, states, True)
     *own, t_temperature = t_values.t().contiguous().unbind(0)
-    t_parameters = dict(zip(walk.parameters, own, strict=True))
-    t_terms = {SIMILARITY: walk.pack(t_s), **t_parameters}
+    t_parameters = dict(zip(batch.parameters, own, strict=True))
+    t_terms = {SIMILARITY: batch.pack(t_s), **t_parameters}
 
-    t_states = walk.states(walk.recurrence.border_tangent(t_parameters, walk.layout.border_diagonal))
-    views, own_views = all_views(walk, t_states)
-    t_score = torch.zeros_like(walk.temperature)
-    for chunk, end_weights in zip(walk.chunks, ends.weights, strict=True):
-        weights = weigh(walk, states, chunk)
+    t_states = batch.states(batch.recurrence.border_tangent(t_parameters, batch.layout.border_diagonal))
+    views, own_views = all_views(batch, t_states)
+    t_score = torch.zeros_like(batch.temperature)
+    for chunk, end_weights in zip(batch.chunks, ends.weights, strict=True):
+        weights = weigh(batch, states, chunk)
         steps = []
-        for k, (choices, weight) in enumerate(zip(walk.plan.states, weights, strict=True)):
+        for k, (choices, weight) in enumerate(zip(batch.recurrence.states, weights, strict=True)):
             added = (weight * logs_of(weight)).sum(0).mul_(-t_temperature)
             for choice, part in zip(choices, weight, strict=True):
                 for name in choice.terms:
                     added.addcmul_(part, t_terms[name][chunk.cells] if name == SIMILARITY else t_terms[name])
                 if choice.neighbour:
                     steps.append((own_views[k], part.split(chunk.sizes), views[choice.neighbour, choice.state]))
-            t_states[k].index_copy_(0, walk.layout.places["cell"][chunk.cells], added)
+            t_states[k].index_copy_(0, batch.layout.places["cell"][chunk.cells], added)
         for number, d in enumerate(chunk.diagonals):
             for target, weight, source in steps:
                 target[d].addcmul_(weight[number], source[d])
-        t_worths = walk.choices(walk.plan.endings, t_states, t_terms, chunk)
+        t_worths = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk)
         t_score += (t_worths - logs_of(end_weights) * t_temperature).mul_(end_weights).sum((0, 1))
 
-    slopes, t_slopes, totals = Slopes(walk), Slopes(walk), Totals(walk, True)
-    for chunk, weights in zip(walk.chunks, ends.weights, strict=True):
-        t_worths, logs = walk.choices(walk.plan.endings, t_states, t_terms, chunk), logs_of(weights)
-        t_weights = t_worths.sub_(t_score).sub_(logs * t_temperature).mul_(weights).div_(walk.temperature)
-        slopes.end(weights, chunk)
-        t_slopes.end(t_weights, chunk)
-        totals.add(walk.plan.endings, t_weights, chunk)
+    d_states, t_d_states, totals = StateGradients(batch), StateGradients(batch), Totals(batch, True)
+    for chunk, weights in zip(batch.chunks, ends.weights, strict=True):
+        t_worths, logs = batch.choices(batch.recurrence.ends, t_states, t_terms, chunk), logs_of(weights)
+        t_weights = t_worths.sub_(t_score).sub_(logs * t_temperature).mul_(weights).div_(batch.temperature)
+        d_states.end(weights, chunk)
+        t_d_states.end(t_weights, chunk)
+        totals.add(batch.recurrence.ends, t_weights, chunk)
         totals.values["temperature"] -= (t_weights * logs).sum((0, 1))
-    for chunk in reversed(walk.chunks):
-        weights = weigh(walk, states, chunk)
+    for chunk in reversed(batch.chunks):
+        weights = weigh(batch, states, chunk)
         logs = [logs_of(weight) for weight in weights]
         t_weights = []
-        for choices, weight, log, t_state in zip(walk.plan.states, weights, logs, t_states, strict=True):
-            change = walk.choices(choices, t_states, t_terms, chunk).sub_(walk.own(t_state, chunk))
-            t_weights.append(change.sub_(log * t_temperature).mul_(weight).div_(walk.temperature))
-        pull(chunk, [(slopes, weights, slopes), (t_slopes, weights, t_slopes), (t_slopes, t_weights, slopes)])
-        parts = zip(
-            walk.plan.states, weights, t_weights, logs, slopes.of_cells(chunk), t_slopes.of_cells(chunk), strict=True
+        for choices, weight, log, t_state in zip(batch.recurrence.states, weights, logs, t_states, strict=True):
+            change = batch.choices(choices, t_states, t_terms, chunk).sub_(batch.own(t_state, chunk))
+            t_weights.append(change.sub_(log * t_temperature).mul_(weight).div_(batch.temperature))
+        pull(
+            chunk, [(d_states, weights, d_states), (t_d_states, weights, t_d_states), (t_d_states, t_weights, d_states)]
         )
-        for choices, weight, t_weight, log, slope, t_slope in parts:
-            part = (weight * t_slope).addcmul_(t_weight, slope)
+        parts = zip(
+            batch.recurrence.states,
+            weights,
+            t_weights,
+            logs,
+            d_states.of_cells(chunk),
+            t_d_states.of_cells(chunk),
+            strict=True,
+        )
+        for choices, weight, t_weight, log, d_state, t_d_state in parts:
+            part = (weight * t_d_state).addcmul_(t_weight, d_state)
             totals.values["temperature"] -= (part * log).sum((0, 1))
             totals.add(choices, part, chunk)
-    totals.add_border(t_slopes)
+    totals.add_border(t_d_states)
     return ends.unless_empty(t_score, t_parameters), *totals.results(None)
 
 
 @tangents.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, problem: str, options: str, graph: bool
+    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, recurrence: str, graph: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     return _new(s, values)
 
 
 def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the shapes of scores and gradients, with anything in them."""
+    """Uninitialized scores and gradients."""
     return s.new_empty(len(s)), s.new_empty(s.shape), values.new_empty(values.shape)
 
 
 def engine(problem: str, options: dict[str, Any], graph: bool = False) -> Engine:
-    """The operators for one problem. graph: on a GPU, each a CUDA graph instead of thousands of launches."""
-    text = ",".join(f"{name}={value}" for name, value in options.items())
-    keywords = {"problem": problem, "options": text, "graph": graph}
+    """The engine of one problem. graph: on a GPU, each operator is a CUDA graph instead of thousands of launches."""
+    keywords = {"recurrence": recurrence_of(problem, options).name, "graph": graph}
     return Engine(*(functools.partial(operator, **keywords) for operator in (score, gradients, tangents)))

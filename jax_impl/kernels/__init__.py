@@ -1,1 +1,1 @@
-"""The variant `fused` in JAX: the kernels of shared.native, called by XLA, and on a GPU those of shared.cuda."""
+"""The variant `fused` in JAX: the kernels of shared.kernels, C++ for CPUs and Triton for GPUs, called by XLA."""

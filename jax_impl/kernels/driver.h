@@ -1,5 +1,5 @@
-/* The part of the CUDA driver's interface that is used here, as cuda.h has it: nothing of CUDA is needed to compile
-   this, and the driver is looked for when the first kernel is launched. */
+/* The part of the CUDA driver's interface that is used here, as cuda.h has it: compiling this needs nothing of
+   CUDA, and the driver is loaded when the first kernel is launched. */
 
 #pragma once
 

@@ -1,4 +1,4 @@
-"""The variant `fused` in JAX: scores by one call of a kernel, and derivatives, to second order, by one each."""
+"""The variant `fused` in JAX: scores, gradients and Hessian products by one kernel call each."""
 
 import functools
 from dataclasses import dataclass
@@ -10,19 +10,20 @@ import numpy as np
 from jax.core import Tracer
 
 from jax_impl.derivatives import scores_of
-from jax_impl.kernels import calls, triton_calls
-from jax_impl.kernels.calls import Array, Arrays
-from shared import cuda, native
+from jax_impl.kernels import cpp_binding, triton_binding
+from jax_impl.kernels.cpp_binding import Array, Arrays
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 
 
 def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
     """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be.
 
-    warn: if that fails, not only return the reason but say it, once.
+    warn: also issue the reason as a warning, once, if that fails.
     """
     if platform not in ("cpu", "cuda"):
         return "it runs on CPUs and CUDA devices only"
-    reason = cuda.why_absent() if platform == "cuda" else None
+    reason = triton_kernels.why_absent() if platform == "cuda" else None
     if reason:
         return reason
     dtype = str(getattr(similarity, "dtype", ""))
@@ -32,15 +33,15 @@ def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
         return None  # the checks refuse it with a better reason
     try:
         _register(platform, dtype if dtype == "float64" else "float32")
-    except native.Absent as reason:
+    except cpp.Absent as reason:
         if warn:
-            native.warn(str(reason))
+            cpp.warn(str(reason))
         return str(reason)
     return None
 
 
 def platform_of(similarity: Any) -> str:
-    """Where it is, or where what is traced will probably run: "cpu", "cuda", or another name."""
+    """The platform that it is on, or if traced will probably run on: "cpu", "cuda", or another name."""
     if isinstance(similarity, jax.Array) and not isinstance(similarity, Tracer):
         device = min(similarity.devices(), key=lambda device: device.id)
     else:
@@ -55,9 +56,9 @@ def platform_of(similarity: Any) -> str:
 
 def _register(platform: str, dtype: str) -> None:
     if platform == "cuda":
-        triton_calls.register()
+        triton_binding.register()
     else:
-        calls.register(dtype)
+        cpp_binding.register(dtype)
 
 
 def fused(
@@ -71,10 +72,10 @@ def fused(
 ) -> Array:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    A third derivative raises CannotDifferentiate(text). Raises native.Absent if there are no native kernels.
+    A third derivative raises CannotDifferentiate(text). Raises cpp.Absent if there are no native kernels.
     """
-    _register(platform, str(similarity.dtype))  # not while XLA compiles: an error there would not be ours
-    kernels = _Kernels(native.call_of(function_name, options), platform)
+    _register(platform, str(similarity.dtype))  # before XLA compiles, where an error could not be raised as ours
+    kernels = _Kernels(cpp.call_of(function_name, options), platform)
     sizes = np.array(similarity.shape[-2:], np.int32) if lengths is None else lengths
     return _scores(kernels, text, similarity, sizes, tuple(parameters.values()))
 
@@ -83,7 +84,7 @@ def fused(
 def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> Array:
     batch = similarity.shape[:-2]
     sizes = jnp.asarray(lengths)
-    # the kernels clamp to the matrix, but what they get must not have wrapped around before
+    # the kernels clamp to the matrix, but the conversion must not wrap around
     if sizes.dtype in (jnp.uint32, jnp.int64, jnp.uint64):
         sizes = jnp.clip(sizes, 0, np.iinfo(np.int32).max)
     sizes = jnp.broadcast_to(sizes.astype(jnp.int32), (*batch, 2))
@@ -93,22 +94,22 @@ def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, par
 
 @dataclass(frozen=True)
 class _Kernels:
-    """The engine."""
+    """The engine of these kernels, for jax_impl.derivatives."""
 
-    call: native.Call
+    call: cpp.Call
     platform: str
 
     @property
     def _own(self) -> Any:
-        return triton_calls if self.platform == "cuda" else calls
+        return triton_binding if self.platform == "cuda" else cpp_binding
 
     def score(self, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
         return self._own.score(self.call, similarity, lengths, parameters)
 
     def gradients(
-        self, wanted: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
+        self, needed: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
     ) -> tuple[Array, Array, Arrays]:
-        return self._own.gradients(self.call, wanted[-1], similarity, lengths, parameters)
+        return self._own.gradients(self.call, needed[-1], similarity, lengths, parameters)
 
     def tangents(
         self, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array, t_parameters: Arrays

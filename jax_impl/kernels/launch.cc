@@ -1,4 +1,4 @@
-/* Kernel launches as calls that XLA makes. Machine code comes from Python, memory from XLA, the launch is the driver's.
+/* Kernel launches as XLA custom calls. Machine code comes from Python, memory from XLA; the driver launches.
 
    A call carries its launches as attributes: a line of text for each kernel, and for all launches one list of numbers,
    each launch being (grid, count, count times (kind, value)): the kernel's arguments, where kind says whether value is
@@ -23,18 +23,18 @@ namespace ffi = xla::ffi;
 
 extern "C" {
 
-// What Python says of a kernel on a GPU. Everything stays where it is for the life of the process.
+// What Python reports of a kernel on a GPU. All pointers stay valid for the life of the process.
 struct Found {
   const void *code;  // a cubin
   const char *name;
   const uint8_t *sizes;  // of its parameters, in bytes: those of a launch, then pointers to memory of Triton's own
   int32_t parameters, threads, shared;
-  int32_t scratch, blocks;  // bytes of Triton's own memory that a launch needs, and blocks of a cluster
-  const char *error;  // why there is none
+  int32_t scratch, blocks;  // bytes of Triton's scratch memory that a launch needs, and blocks of a cluster
+  const char *error;  // why there is no code
 };
 
 using Find = int32_t (*)(const char *kernel, int32_t capability, Found *found);
-// Runs a kernel by other means than a GPU: sizes are those of buffers in bytes. Gives an error's text, or null.
+// Runs a kernel without a GPU: sizes are those of buffers in bytes. Returns an error's text, or null.
 using Interpret = const char *(*)(const char *kernel, int64_t grid, int64_t count, const int64_t *kinds,
                                   const int64_t *values, const int64_t *sizes);
 }
@@ -97,7 +97,7 @@ struct Loaded {
 };
 
 std::mutex loading;  // held while a kernel is compiled and loaded, so that no two threads do it
-std::mutex knowing;  // held for moments: kernels that are loaded are launched while another is compiled
+std::mutex knowing;  // held briefly: loaded kernels can be launched while another is compiled
 std::map<std::pair<void *, std::string>, Loaded> loaded;  // by context and kernel
 
 bool is_known(void *context, const std::string &kernel, Loaded &result) {
@@ -148,7 +148,7 @@ ffi::Error find(const Driver &driver, const std::string &kernel, Found &found) {
   return ffi::Error::Success();
 }
 
-// In the current context. What fails is tried again the next time.
+// In the current context. A failure is retried the next time.
 ffi::Error load(const Driver &driver, void *context, const std::string &kernel, Loaded &result) {
   if (is_known(context, kernel, result)) return ffi::Error::Success();
   std::lock_guard<std::mutex> lock(loading);
@@ -191,7 +191,7 @@ ffi::Error check_parameters(const Found &found, const std::vector<int64_t> &kind
 }
 
 ffi::Error start(const Driver &driver, void *context, void *stream, Launch &launch) {
-  if (!launch.grid) return ffi::Error::Success();  // the driver takes an empty grid for an error
+  if (!launch.grid) return ffi::Error::Success();  // the driver rejects an empty grid
   Loaded kernel{};
   ffi::Error error = load(driver, context, launch.kernel, kernel);
   if (error.success()) error = check_parameters(kernel.found, launch.kinds);
@@ -252,7 +252,7 @@ extern "C" int32_t use_functions(Find find, Interpret interpret) {
   return 0;
 }
 
-// Kernels are looked for again. Their modules stay loaded: something may still run them.
+// Forgets the kernels. Their modules stay loaded, because they may still be running.
 extern "C" int32_t forget_kernels() {
   std::lock_guard<std::mutex> lock(knowing);
   loaded.clear();

@@ -1,8 +1,8 @@
-/* The native kernels as calls that XLA makes: buffers become pointers, nothing is copied but the parameters.
+/* The native kernels as XLA custom calls: buffers become pointers, and only the parameters are copied.
 
    Compiled once per dtype, with REAL as the kernels have it. Matrices are (*batch, rows, cols), lengths (*batch, 2),
-   scores and each parameter (*batch), with any number of batch axes; the parameters come, and their derivatives go,
-   one buffer each, in the order of alignment.h. The kernels themselves are handed in as pointers by use_kernels. */
+   scores and each parameter (*batch), with any number of batch axes; each parameter and its gradient has a buffer
+   of its own, in the order of alignment.h. use_kernels passes the kernels themselves as pointers. */
 
 #include <algorithm>
 #include <cstdint>
@@ -37,7 +37,7 @@ bool is_real(const In &buffer, int64_t elements) {
 const REAL *reals(const In &buffer) { return static_cast<const REAL *>(buffer.untyped_data()); }
 REAL *reals(Out &buffer) { return static_cast<REAL *>(buffer->untyped_data()); }
 
-// Of the cores that this process may use, which can be fewer than the machine has.
+// The number of cores that this process may use, which can be fewer than the machine has.
 int32_t usable_cores() {
 #ifdef __linux__
   cpu_set_t own;
@@ -46,7 +46,7 @@ int32_t usable_cores() {
   return std::max(1, int32_t(std::thread::hardware_concurrency()));
 }
 
-// The pairs' parameters side by side, as the kernels want them.
+// The pairs' parameters interleaved, as the kernels expect them.
 class Parameters {
  public:
   Parameters(int64_t pairs, int64_t count) : pairs(pairs), count(count), values(pairs * count) {}
@@ -66,7 +66,7 @@ class Parameters {
   std::vector<REAL> values;
 };
 
-// A call as alignment.h wants it, and why it cannot be made.
+// A call as alignment.h expects it, or why it is impossible.
 struct Call {
   AlignmentCall call{};
   Parameters parameters;

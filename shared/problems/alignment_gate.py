@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from shared.numerics import hvp_bound, marginals_bound, score_bound
 from shared.problems.alignment_answers import Answer
 from shared.problems.problem import Verdict
+from shared.tolerances import hvp_bound, marginals_bound, score_bound
 
 
 def judge(

@@ -8,15 +8,14 @@ import numpy as np
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.checks import ENDS
-from shared.cuda.floor import SPECIAL_FUNCTIONS
-from shared.numerics import LARGEST_GAP, TEMPERATURES
+from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
 from shared.problems import alignment_answers
 from shared.problems.alignment_answers import Answer, batched
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs, inputs_of_size, ladder_inputs
 from shared.problems.argument_types import one_of, real
 from shared.problems.problem import BATCH, Argument, Arrays, Problem, Rate, RunFloat64, Sizes, Verdict
+from shared.tolerances import LARGEST_GAP, TEMPERATURES
 from shared.variants import FOR_GPUS, Abilities
 
 PASSES = ("score", "marginals", "hvp")
@@ -28,6 +27,7 @@ _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
 # What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
 _FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "cuda_graph", "fused")
 
+_ENDS = ALIGNMENTS["smith_waterman"].option_values["end"]
 _READ = {
     "gap": (real("gap", most=LARGEST_GAP), "added for every gap position", "G"),
     "gap_open": (real("gap-open", most=LARGEST_GAP), "added for the first position of an affine gap", "G"),
@@ -35,7 +35,7 @@ _READ = {
         real("gap-extend", most=LARGEST_GAP), "added for each further position of an affine gap", "G"
     ),
     "temperature": (real("temperature", *TEMPERATURES), "of the smooth maximum", "T"),
-    "end": (one_of("end", ENDS), "where a linear local alignment may end: any or match", None),
+    "end": (one_of("end", _ENDS), "where a linear local alignment may end: any or match", None),
     "restrict_turns": (None, "affine: a gap along the row may also follow one along the column", None),
     "penalize_turns": (
         None, "affine: a gap that follows one of the other direction extends it instead of opening", None
@@ -55,7 +55,8 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.text, self._parameters, self._options = ALIGNMENTS[name]
+        alignment = ALIGNMENTS[name]
+        self.text, self._parameters, self._options = alignment.text, alignment.parameters, alignment.options
         self.arguments = {
             key: Argument(default, *_READ[key]) for key, default in (self._parameters | self._options).items()
         }

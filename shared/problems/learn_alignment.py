@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from shared.numerics import TEMPERATURES
 from shared.problems.argument_types import real, whole
 from shared.problems.families import LETTERS, families
 from shared.problems.problem import (
@@ -30,6 +29,7 @@ from shared.problems.problem import (
 )
 from shared.reference import learning
 from shared.reference.learning import MATRIX_LETTERS, START_GAP, Learned, first_derivatives, recovered, start_matrix
+from shared.tolerances import TEMPERATURES
 
 SIZE = (32, 40)
 # scores beyond this tell every alignment from every other: there is nothing soft left to learn from

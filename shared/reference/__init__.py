@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from shared.alignments import ALIGNMENTS
-from shared.numerics import DIFFERENCE_STEP
 from shared.reference import global_linear, local_affine, local_linear
+from shared.tolerances import DIFFERENCE_STEP
 
 # function name -> its module (score, gradients and largest state of one full pair), and what it fixes there
 _MODULES: dict[str, tuple[ModuleType, dict[str, float]]] = {
@@ -86,7 +86,7 @@ def hessian_vector_product(
 
     By symmetry this is the change of every first derivative along `direction`, so central differences of the exact
     first derivatives give it: to about 1e-8 of the largest value for a direction of normal random numbers, and less
-    well where max|h| is more than 1e4 temperatures (shared.numerics.hvp_bound).
+    well where max|h| is more than 1e4 temperatures (shared.tolerances.hvp_bound).
     """
     temperature = parameters.get("temperature", ALIGNMENTS[function_name].parameters["temperature"])
     step = DIFFERENCE_STEP * np.asarray(temperature, dtype=np.float64)

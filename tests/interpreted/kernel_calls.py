@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from frameworks import PROBLEMS, Inputs
 
-import jax_impl.kernels.triton_calls as jax_calls
-import torch_impl.kernels.triton_calls as torch_calls
-from shared import native
-from shared.cuda.kernels import KERNELS
-from shared.cuda.programs import Kernel, Layout
-from torch_impl.kernels import calls
+import jax_impl.kernels.triton_binding as jax_calls
+import torch_impl.kernels.triton_binding as torch_calls
+from shared.kernels import cpp
+from shared.kernels.triton.kernels import KERNELS
+from shared.kernels.triton.programs import Kernel, Layout
+from torch_impl.kernels import cpp_binding
 
 # few lanes: small matrices have several strips
 SMALL = Layout(8, 1)
@@ -58,7 +58,7 @@ def direction(arrays: Given, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run(
-    framework: str, call: native.Call, arrays: Given, towards: tuple | None = None, with_values: bool = True
+    framework: str, call: cpp.Call, arrays: Given, towards: tuple | None = None, with_values: bool = True
 ) -> Derivatives:
     """The kernels' gradients, or with a direction their tangents, by a framework's calls."""
     if framework == "torch":
@@ -74,14 +74,12 @@ def run(
     return Derivatives(np.asarray(scores), np.asarray(d_similarity), np.stack([np.asarray(part) for part in rest], -1))
 
 
-def run_native(call: native.Call, arrays: Given, towards: tuple | None = None) -> Derivatives:
+def run_native(call: cpp.Call, arrays: Given, towards: tuple | None = None) -> Derivatives:
     """The same by the native kernels."""
-    return _torch_run(calls, call, arrays, towards, True)
+    return _torch_run(cpp_binding, call, arrays, towards, True)
 
 
-def _torch_run(
-    operators: Any, call: native.Call, arrays: Given, towards: tuple | None, with_values: bool
-) -> Derivatives:
+def _torch_run(operators: Any, call: cpp.Call, arrays: Given, towards: tuple | None, with_values: bool) -> Derivatives:
     tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in (*arrays, *(towards or ()))]
     if towards is None:
         found = operators.gradients(*tensors, *call, with_values)

@@ -11,33 +11,33 @@ import torch
 from frameworks import PROBLEMS, ragged
 from kernel_calls import Given, direction, given, run, run_native
 
-import jax_impl.kernels.triton_calls as jax_calls
-import torch_impl.kernels.triton_calls as torch_calls
+import jax_impl.kernels.triton_binding as jax_calls
+import torch_impl.kernels.triton_binding as torch_calls
 from jax_impl.derivatives import scores_of as jax_scores_of
 from jax_impl.kernels.fused import _Kernels
-from shared import native
 from shared.checks import CannotDifferentiate
+from shared.kernels import cpp
 from torch_impl.derivatives import Engine
 from torch_impl.derivatives import scores_of as torch_scores_of
 
-LOCAL = native.call_of("smith_waterman", {"end": "any"})
-GLOBAL = native.call_of("needleman_wunsch", {})
-AFFINE = native.call_of("smith_waterman_affine", {"restrict_turns": False, "penalize_turns": True})
+LOCAL = cpp.call_of("smith_waterman", {"end": "any"})
+GLOBAL = cpp.call_of("needleman_wunsch", {})
+AFFINE = cpp.call_of("smith_waterman_affine", {"restrict_turns": False, "penalize_turns": True})
 CALLS = pytest.mark.parametrize("call", [LOCAL, AFFINE, GLOBAL])
 
 
-def jax_scores(call: native.Call, similarity: Any, lengths: Any, values: Any) -> Any:
+def jax_scores(call: cpp.Call, similarity: Any, lengths: Any, values: Any) -> Any:
     parameters = tuple(jnp.moveaxis(values, -1, 0))
     return jax_scores_of(_Kernels(call, "cuda"), "no third", similarity, lengths, parameters)
 
 
-def torch_scores(call: native.Call, similarity: Any, lengths: Any, values: Any) -> Any:
+def torch_scores(call: cpp.Call, similarity: Any, lengths: Any, values: Any) -> Any:
     operators: Any = (torch_calls.score, torch_calls.gradients, torch_calls.tangents)
     engine = Engine(*(functools.partial(operator, kind=call.kind, options=call.options) for operator in operators))
     return torch_scores_of(engine, "no third", similarity, lengths, values)
 
 
-def small(call: native.Call) -> Given:
+def small(call: cpp.Call) -> Given:
     problem = {LOCAL: "smith_waterman", AFFINE: "smith_waterman_affine", GLOBAL: "needleman_wunsch"}[call]
     whole = given(ragged(3, 4, problem=problem), "float64")
     return Given(*(array[[0, 4]] for array in whole))  # a full one and a partial one
@@ -45,7 +45,7 @@ def small(call: native.Call) -> Given:
 
 @pytest.mark.parametrize("problem", ["smith_waterman_affine", "needleman_wunsch"])
 def test_jax_gives_what_pytorch_gives_to_the_last_bit(problem: str):
-    call = native.call_of(problem, PROBLEMS[problem].options[0])
+    call = cpp.call_of(problem, PROBLEMS[problem].options[0])
     arrays = given(ragged(9, 3, problem=problem), "float32")
     towards = direction(arrays)
     for own, other in zip(run("jax", call, arrays), run("torch", call, arrays), strict=True):
@@ -63,7 +63,7 @@ def test_pytorchs_derivatives_are_right_to_second_order():
 
 
 @CALLS
-def test_jaxs_derivatives_are_pytorchs(call: native.Call):
+def test_jaxs_derivatives_are_pytorchs(call: cpp.Call):
     arrays = small(call)
     clean = Given(np.nan_to_num(arrays.similarity, posinf=0, neginf=0), *arrays[1:])
     weights = np.random.default_rng(3).normal(size=clean.similarity.shape)

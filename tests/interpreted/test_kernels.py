@@ -9,13 +9,13 @@ import torch
 from frameworks import AWKWARD_SIZES, DTYPES, Result, assert_parity, ragged, reference_result
 from kernel_calls import EVERY, SMALL, Derivatives, Given, direction, given, run, run_native
 
-import jax_impl.kernels.triton_calls as jax_calls
-import torch_impl.kernels.triton_calls as torch_calls
-from shared import native
-from shared.cuda.programs import Layout
+import jax_impl.kernels.triton_binding as jax_calls
+import torch_impl.kernels.triton_binding as torch_calls
+from shared.kernels import cpp
+from shared.kernels.triton.programs import Layout
 
 operators: Any = torch_calls
-LOCAL: Any = native.call_of("smith_waterman", {"end": "any"})
+LOCAL: Any = cpp.call_of("smith_waterman", {"end": "any"})
 
 
 def close(got: Derivatives, wanted: Derivatives, rtol: float) -> None:
@@ -32,7 +32,7 @@ OF_TANGENTS = [(problem, options, dtype) for problem, options, _, dtype in IN_TU
 @pytest.mark.parametrize(("problem", "options", "dtype"), OF_GRADIENTS)
 def test_scores_and_gradients_are_the_references(problem: str, options: dict, dtype: str):
     inputs = ragged(11, 9, problem=problem)
-    call: Any = native.call_of(problem, options)
+    call: Any = cpp.call_of(problem, options)
     arrays = given(inputs, dtype)
     scores, d_similarity, d_values = run("torch", call, arrays)
     cotangent = inputs.cotangent
@@ -47,7 +47,7 @@ def test_scores_and_gradients_are_the_references(problem: str, options: dict, dt
 
 @pytest.mark.parametrize(("problem", "options", "dtype"), OF_TANGENTS)
 def test_tangents_are_those_of_the_native_kernels(problem: str, options: dict, dtype: str):
-    call, arrays = native.call_of(problem, options), given(ragged(9, 11, problem=problem), dtype)
+    call, arrays = cpp.call_of(problem, options), given(ragged(9, 11, problem=problem), dtype)
     towards = direction(arrays)
     close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12 if dtype == "float64" else 1e-4)
 
@@ -64,7 +64,7 @@ def test_the_measure_of_exponentials_takes_them_one_of_the_other():
 @pytest.mark.parametrize(("rows", "cols"), AWKWARD_SIZES[:-1])
 @pytest.mark.parametrize("problem", ["smith_waterman", "needleman_wunsch"])
 def test_awkward_sizes(problem: str, rows: int, cols: int):
-    call = native.call_of(problem, {"end": "any"} if problem == "smith_waterman" else {})
+    call = cpp.call_of(problem, {"end": "any"} if problem == "smith_waterman" else {})
     arrays = given(ragged(rows, cols, problem=problem), "float64")
     for towards in (None, direction(arrays)):
         close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12)

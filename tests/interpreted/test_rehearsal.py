@@ -14,9 +14,9 @@ from torch._C import _dispatch_keys
 import jax_impl.alignment
 import torch_impl
 import torch_impl.alignment
-from shared.cuda.programs import Layout
+from shared.kernels.triton.programs import Layout
 from tools import first_contact_programs as programs
-from torch_impl.kernels import calls, plain_calls, triton_calls
+from torch_impl.kernels import cpp_binding, plain_calls, triton_binding
 from torch_impl.kernels import fused as torch_fused
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -35,7 +35,7 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
         monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
     for name in ("score", "gradients", "tangents"):
-        monkeypatch.setattr(calls, name, never)
+        monkeypatch.setattr(cpp_binding, name, never)
     monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
     monkeypatch.setattr(test_cuda, "DEVICE", "cpu")
 
@@ -81,12 +81,12 @@ def test_a_single_pair_and_fewer_bits():
 def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(monkeypatch: pytest.MonkeyPatch):
     launched = set()
 
-    def note(kernel: Any, launch: Any, buffers: Any, *, launch_it: Any = triton_calls._launch) -> None:
+    def note(kernel: Any, launch: Any, buffers: Any, *, launch_it: Any = triton_binding._launch) -> None:
         launched.add((launch.kernel.name, launch.kernel.constants))
         launch_it(kernel, launch, buffers)
 
-    monkeypatch.setattr(triton_calls, "_launch", note)
-    monkeypatch.setattr(triton_calls, "forced_layout", None)  # so that it is put back
+    monkeypatch.setattr(triton_binding, "_launch", note)
+    monkeypatch.setattr(triton_binding, "forced_layout", None)  # so that it is put back
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     for name, layout in (("NARROW", Layout(2, 1)), ("WIDE", Layout(4, 1))):
         monkeypatch.setattr(programs, name, layout)

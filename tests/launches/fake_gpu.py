@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shared.native.build import find_compiler
+from shared.kernels.cpp.build import find_compiler
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parents[1] / "jax_impl/kernels"
@@ -52,12 +52,12 @@ FAKE.fake_log.restype = ctypes.c_char_p
 assert not {"jax", "torch"} & set(sys.modules)
 import jax  # noqa: E402
 
-import jax_impl.kernels.triton_calls as jax_calls  # noqa: E402
+import jax_impl.kernels.triton_binding as jax_calls  # noqa: E402
 
 FRAME = ctypes.CDLL(built(HERE / "call_frame.cpp", *FLAGS, f"-I{jax.ffi.include_dir()}"))
 FRAME.traits.restype = ctypes.c_int64
 jax_calls.register()
-LAUNCHER, *REAL_FUNCTIONS = jax_calls._kept[:3]
+LAUNCHER, *REAL_FUNCTIONS = jax_calls._alive[:3]
 
 
 class Gpu(NamedTuple):
@@ -118,7 +118,7 @@ class Compiler:
 def compile_with(find: Any) -> None:
     """Give C++ what finds kernels, a function of Python's."""
     function = jax_calls._Find(find)
-    jax_calls._kept.append(function)
+    jax_calls._alive.append(function)
     LAUNCHER.use_functions(function, jax_calls._Interpret())
 
 

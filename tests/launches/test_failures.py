@@ -21,7 +21,7 @@ from fake_gpu import (
     launches,
 )
 
-from shared.cuda.programs import Kernel
+from shared.kernels.triton.programs import Kernel
 
 SHARED = 64 * 1024  # which has to be asked for
 FAILED = {

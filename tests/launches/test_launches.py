@@ -22,11 +22,11 @@ from fake_gpu import (
     launches,
 )
 
-from shared import native
-from shared.cuda.kernels import KERNELS
-from shared.cuda.machine_code import machine_code
-from shared.cuda.programs import NARROW as NARROW_LAYOUT
-from shared.cuda.programs import gradients_program
+from shared.kernels import cpp
+from shared.kernels.triton.kernels import KERNELS
+from shared.kernels.triton.machine_code import machine_code
+from shared.kernels.triton.programs import NARROW as NARROW_LAYOUT
+from shared.kernels.triton.programs import gradients_program
 
 RELAXED = 2
 
@@ -44,7 +44,7 @@ def test_a_program_reaches_the_gpu_as_its_kernels_take_it():
     """By Triton's machine code, from the program to the driver; matrices so large that strides need 64 bits."""
     fake_gpu.compile_with(jax_calls._find)
     pairs, rows, cols = shape = 3, 70_000, 70_000
-    call, strides = native.call_of("free_gap", {}), (rows * cols, cols)
+    call, strides = cpp.call_of("free_gap", {}), (rows * cols, cols)
     program = gradients_program(call, "float32", shape, strides, True, NARROW_LAYOUT, with_values=False)
     given = "similarity", "lengths", "values"
     buffers = {name: ADDRESS + 0x1000 * i for i, name in enumerate((*given, *program.results, *program.scratch))}

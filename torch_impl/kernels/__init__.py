@@ -1,1 +1,1 @@
-"""The variant `fused` in PyTorch: the kernels of shared.native, through ctypes, and on a GPU those of shared.cuda."""
+"""The variant `fused` in PyTorch: the kernels of shared.kernels, C++ for CPUs (by ctypes) and Triton for GPUs."""

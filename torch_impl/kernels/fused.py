@@ -12,21 +12,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from shared import cuda, native
+from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 from torch_impl.arguments import _tensor, vector_of
 from torch_impl.derivatives import Engine, scores_of
-from torch_impl.kernels import calls
-from torch_impl.kernels.calls import Tensor
+from torch_impl.kernels import cpp_binding
+from torch_impl.kernels.cpp_binding import Tensor
 from torch_impl.transforms import in_transform, nothing_at_work, under_forward_mode
 
-# imported where a GPU is used: it imports Triton
-TRITON_CALLS = "torch_impl.kernels.triton_calls"
+# imported only where a GPU is used, because it imports Triton
+TRITON_BINDING = "torch_impl.kernels.triton_binding"
 
 
 def why_not(similarity: Any, warn: bool) -> str | None:
     """Why these kernels cannot take this similarity; None if they can. Compiles the native ones if need be.
 
-    warn: if that fails, not only return the reason but say it, once.
+    warn: also issue the reason as a warning, once, if that fails.
     """
     if is_on_gpu(similarity):
         return _why_not_on_gpu()
@@ -45,19 +46,19 @@ def is_on_gpu(similarity: Any) -> bool:
 
 @torch.compiler.assume_constant_result
 def _why_not_on_gpu() -> str | None:
-    reason = cuda.why_absent()
+    reason = triton_kernels.why_absent()
     if reason is None:
-        importlib.import_module(TRITON_CALLS)  # so that the compiler does not meet the import
+        importlib.import_module(TRITON_BINDING)  # here, so that the compiler does not trace the import
     return reason
 
 
 @torch.compiler.assume_constant_result
 def _why_not(dtype: str, warn: bool) -> str | None:
     try:
-        native.kernel(dtype)
-    except native.Absent as reason:
+        cpp.kernel(dtype)
+    except cpp.Absent as reason:
         if warn:
-            native.warn(str(reason))
+            cpp.warn(str(reason))
         return str(reason)
     return None
 
@@ -69,14 +70,13 @@ def fused(
     lengths: Any,
     parameters: dict[str, Any],
     text: Callable[[], str],
-    instead: Callable[..., Tensor] | None = None,
+    call: Callable[..., Tensor] | None = None,
 ) -> Tensor:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    With `instead` what it makes of the operators' module and what they take, (*batch, ...), for callers who
-    differentiate nothing.
+    With `call` its result for the operators' module and their arguments, (*batch, ...), without a graph.
 
-    A third derivative raises CannotDifferentiate(text()). Raises native.Absent if there are no native kernels.
+    A third derivative raises CannotDifferentiate(text()). Raises cpp.Absent if there are no native kernels.
     """
     batch = similarity.shape[:-2]
     values = _values(parameters, similarity, batch)
@@ -84,22 +84,22 @@ def fused(
         sizes = torch.empty((0, 2), dtype=torch.int32, device=similarity.device)  # none: whole matrices
     elif isinstance(lengths, Tensor) and lengths.device == similarity.device:
         sizes = lengths
-    else:  # kernels for GPUs are compiled for each type: 32 bits stay what they are, as in JAX
+    else:  # kernels for GPUs are compiled for each type: 32-bit lengths stay 32-bit, as in JAX
         is_narrow = str(getattr(lengths, "dtype", "")).removeprefix("torch.") == "int32"
         sizes = _tensor(lengths, torch.int32 if is_narrow else torch.int64, similarity.device)
     if not batch:
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
-    kind, flags = native.call_of(function_name, options)
-    own: Any = sys.modules[TRITON_CALLS] if is_on_gpu(similarity) else calls
-    if instead is not None:
-        results = instead(own, similarity, sizes, values, kind, flags)
+    kind, flags = cpp.call_of(function_name, options)
+    own: Any = sys.modules[TRITON_BINDING] if is_on_gpu(similarity) else cpp_binding
+    if call is not None:
+        results = call(own, similarity, sizes, values, kind, flags)
         return results if batch else results[0]
     differentiated = torch.is_grad_enabled() and (similarity.requires_grad or values.requires_grad)
     if differentiated or in_transform() or under_forward_mode():
         operators = (own.score, own.gradients, own.tangents)
         engine = Engine(*(functools.partial(operator, kind=kind, options=flags) for operator in operators))
         scores = scores_of(engine, text(), similarity, sizes, values)
-    else:  # without a Function, which costs more than a small alignment
+    else:  # an autograd Function would cost more than a small alignment
         scores = own.score(similarity, sizes, values, kind, flags)
     return scores if batch else scores[0]
 
@@ -110,15 +110,15 @@ def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tens
         own = [_tensor(value, like.dtype, like.device).expand(batch) for value in parameters.values()]
         return torch.stack(own, dim=-1)
     numbers = tuple(float(value) for value in parameters.values())
-    # not on a GPU while it captures a graph: that would read what is kept here after it is gone
+    # not while a GPU captures a graph, which would read this memory after it has left the cache
     if like.device.type == "cuda" and nothing_at_work() and not torch.cuda.is_current_stream_capturing():
         stream = torch.cuda.current_stream(like.device).cuda_stream
-        return _kept_numbers(numbers, like.dtype, like.device, stream).expand(*batch, -1)
+        return _cached_numbers(numbers, like.dtype, like.device, stream).expand(*batch, -1)
     return vector_of(numbers, like.dtype, like.device).expand(*batch, -1)
 
 
 @functools.lru_cache(maxsize=64)
-def _kept_numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
-    """Of a stream of its own, which has written them before anything on it reads them."""
+def _cached_numbers(numbers: tuple[float, ...], dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
+    """The numbers as a tensor, cached per stream, so that they are written before anything on it reads them."""
     with torch.inference_mode(False):
         return vector_of(numbers, dtype, device)

@@ -1,7 +1,7 @@
 """The fused kernels called with ordinary arguments: nothing is traced, mapped, recorded or on another device.
 
-Most calls are such. A look at each argument by itself, as the general way takes it, costs 0.1 ms whenever a large
-similarity has taken its code out of the processor's caches: as much as a batch of 15 pairs of 100 x 150.
+Most calls are such. Checking every argument one by one, as the general path does, costs 0.1 ms whenever a large
+similarity has evicted its code from the processor's caches: as much as a batch of 15 pairs of 100 x 150.
 """
 
 import functools
@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch._C import _dispatch_keys
 
-from shared import checks, native
-from torch_impl.kernels import calls
-from torch_impl.kernels.calls import Tensor
+from shared import checks
+from shared.kernels import cpp
+from torch_impl.kernels import cpp_binding
+from torch_impl.kernels.cpp_binding import Tensor
 from torch_impl.transforms import nothing_at_work
 
 _LENGTHS = (torch.int32, torch.int64)
-# parameters of so many pairs are kept for later calls
+# the parameters of up to this many pairs are cached
 _MOST_PAIRS = 2**14
 # the dispatch keys of an ordinary tensor: sparse, nested, fake and wrapped ones, and those elsewhere, have others; one
 # that was made in inference mode lacks those of autograd
@@ -34,25 +35,30 @@ def is_plain(tensor: Any) -> bool:
 
 def is_plain_similarity(value: Any) -> bool:
     """Whether it is a similarity that the kernels take, so that nothing is left to check of it."""
-    return is_plain(value) and value.dtype in calls.NAMES and value.ndim in (2, 3)
+    return is_plain(value) and value.dtype in cpp_binding.NAMES and value.ndim in (2, 3)
+
+
+def score(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    """Scores (batch,), as `plain_call` calls for them."""
+    return operators.score(similarity, lengths, values, kind, options)
 
 
 def plain_call(
+    call: Callable[..., Tensor],
     function_name: str,
     options: dict[str, Any],
     similarity: Any,
     lengths: Any,
     parameters: dict[str, Any],
-    instead: Callable[..., Tensor] | None,
 ) -> Tensor | None:
-    """Scores () or (batch,), or with `instead` what it gives for the batch.
+    """The result of `call` on the operators' module and their arguments: with `score`, scores () or (batch,).
 
-    None if something is not ordinary, wrong, or not compiled yet: then the general way has to be taken, which says so.
+    None if an argument is not ordinary or wrong, or the kernels are not compiled yet: the general path then handles it.
     """
     if not (nothing_at_work() and is_plain_similarity(similarity)):
         return None
     dtype, batch = similarity.dtype, similarity.shape[:-2]
-    if (similarity.requires_grad and torch.is_grad_enabled()) or not native.is_loaded(calls.NAMES[dtype]):
+    if (similarity.requires_grad and torch.is_grad_enabled()) or not cpp.is_loaded(cpp_binding.NAMES[dtype]):
         return None
     if lengths is None:
         lengths = _whole()
@@ -65,14 +71,13 @@ def plain_call(
         similarity, lengths = similarity[None], lengths.reshape(-1, 2)
     pairs = len(similarity)
     try:
-        values = (_kept_values if pairs <= _MOST_PAIRS else _values)(numbers, dtype, pairs)
+        values = (_cached_values if pairs <= _MOST_PAIRS else _values)(numbers, dtype, pairs)
     except ValueError:
         return None
-    kind, flags = native.call_of(function_name, options)
-    call = calls.score if instead is None else functools.partial(instead, calls)
-    try:  # it takes the kernel less time than Python to look at all lengths
-        results = call(similarity, lengths, values, kind, flags | native.CHECK_LENGTHS)
-    except calls.LengthsOutside:
+    kind, flags = cpp.call_of(function_name, options)
+    try:  # the kernel checks all lengths faster than Python does
+        results = call(cpp_binding, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS)
+    except cpp_binding.LengthsOutside:
         return None
     return results if batch else results[0]
 
@@ -92,4 +97,4 @@ def _values(numbers: tuple[tuple[str, float], ...], dtype: torch.dtype, pairs: i
         return own.expand(pairs, -1).contiguous()
 
 
-_kept_values = functools.lru_cache(maxsize=16)(_values)
+_cached_values = functools.lru_cache(maxsize=16)(_values)

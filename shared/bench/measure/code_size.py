@@ -11,7 +11,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 # variant -> the module whose definitions are its own, and the names to start from (all if there are none)
 _STARTS = {"vmap": ("sweeps", ("vmap",)), "wavefront": ("wavefront", ()), "fused": ("kernels.fused", ())}
 
-_KERNELS = "shared/native"
+_KERNELS = "shared/kernels/cpp"
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 Definitions = dict[str, ast.stmt]

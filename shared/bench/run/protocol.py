@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from shared import native
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case, Settings, plan
 from shared.bench.measure.clock import timed
@@ -26,6 +25,7 @@ from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.progress import Progress
 from shared.bench.run.timed_calls import measure_timed_calls
+from shared.kernels import cpp
 from shared.problems import PROBLEMS, Inputs
 
 
@@ -85,8 +85,8 @@ def _measure(run: Run, inputs: dict[str, Inputs]) -> None:
         if given.repeats < requested[key].repeats:
             wanted = f"{requested[key].pairs:,} were asked for"
             record.notes.append(f"{key}: {given.pairs:,} pairs are the largest batch that fits; {wanted}")
-    if any(case.variant == "fused" for case in cases) and not native.keeps():
-        where = native.cache_folder()
+    if any(case.variant == "fused" for case in cases) and not cpp.keeps():
+        where = cpp.cache_folder()
         record.notes.append(f"fused: its kernels were compiled for this run only: {where} cannot be written")
     run.keep()
     _save_inputs(run, inputs)

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shared import native
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.worker.main import THREAD_VARIABLES
+from shared.kernels import cpp
 from shared.variants import Abilities
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -216,7 +216,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
-    if not native.keeps():  # or every process would compile the kernels again
+    if not cpp.keeps():  # or every process would compile the kernels again
         environment["ALIGNMENT_CACHE"] = str(folder / "kernels")
     if settings.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"

@@ -24,7 +24,7 @@ from shared.bench.measure.machine import (
     usable_cores,
 )
 from shared.bench.worker.case_runner import CaseRunner, Wrong
-from shared.cuda.programs import EXPONENTIALS_IN_A_ROUND
+from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import PROBLEMS
 
 # copied on an accelerator to measure its memory bandwidth

@@ -1,0 +1,68 @@
+"""The expected alignment, and the gradient of a loss on it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jax_impl.arguments import see
+from shared.checks import check_function, check_similarity, check_vector
+
+Array = jax.Array
+
+
+def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = None, **parameters: Any) -> Array:
+    """Gradient of each pair's score with respect to its similarity: the match probabilities, the expected alignment.
+
+    Args:
+        function: a public function of this package, or anything with its signature, a jitted one included.
+        similarity, lengths, parameters: as for that function.
+
+    Returns:
+        An array of similarity's shape and dtype; for the alignments between 0 and 1, and at most 1 per row and
+        column. It can be differentiated again, with respect to every differentiable argument.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity is not as described.
+    """
+
+    check_function(function)
+    check_similarity(see(similarity))
+
+    def total(matrix: Any) -> Array:
+        return jnp.sum(function(matrix, lengths, **parameters))
+
+    return jax.grad(total)(similarity)
+
+
+def hessian_vector_product(
+    function: Callable[..., Array], similarity: Any, vector: Any, lengths: Any = None, **parameters: Any
+) -> Array:
+    """Gradient of sum(vector * marginals) with respect to the similarity: each pair's Hessian times the vector.
+
+    This is the gradient of a loss on the marginals, without the marginals themselves.
+
+    Args:
+        function: a public function of this package, or anything with its signature, if it can be differentiated
+            twice.
+        vector: of similarity's shape, the gradient of the loss with respect to the marginals. Nothing outside
+            lengths has any influence.
+        similarity, lengths, parameters: as for that function.
+
+    Returns:
+        An array of similarity's shape and dtype. It can be differentiated again by the variants that are right to
+        third order.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity or vector is not as described.
+        RuntimeError: the function's variant cannot be differentiated twice where it is called.
+    """
+    check_function(function)
+    check_similarity(see(similarity))
+    check_vector(see(vector), tuple(similarity.shape))
+
+    def loss(matrix: Any) -> Array:
+        return (jnp.asarray(vector, matrix.dtype) * marginals(function, matrix, lengths, **parameters)).sum()
+
+    return jax.grad(loss)(similarity)

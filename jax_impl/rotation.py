@@ -1,0 +1,79 @@
+"""The rotated matrix of the first rungs, in JAX, and the score of the ends: what every sweep shares.
+
+The rotated matrix holds cell (i, j) at row i + j and position (j - i + rows) // 2, which makes an anti-diagonal
+contiguous. The neighbour at (i-1, j-1) keeps its position; of the two others one keeps it and one is next to it,
+which one alternates with the parity of i + j + rows. The rotation is Petti et al.'s, doi:10.1101/2021.10.23.465204.
+"""
+
+import jax.numpy as jnp
+
+from jax_impl.recurrences import Array, Parameters, States, smooth_maximum
+from shared.alignments import Recurrence
+from shared.tolerances import LOWEST
+
+
+def batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:
+    """(rows, cols, *batch) and (2, *batch): a parameter per pair then broadcasts."""
+    return jnp.moveaxis(s, (-2, -1), (0, 1)), jnp.moveaxis(lengths, -1, 0)
+
+
+def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
+    """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
+    rows, cols = s.shape[:2]
+    i, j = jnp.indices((rows, cols))
+    diagonals, positions = rows + cols - 1, (rows + cols + 1) // 2
+    rotated = jnp.zeros((diagonals, positions, *s.shape[2:]), s.dtype).at[i + j, (j - i + rows) // 2].set(s)
+    d, p = jnp.indices((diagonals, positions))
+    offset = 2 * p + (d + rows) % 2 - rows  # j - i
+    i, j = (d - offset) // 2, (d + offset) // 2
+    inside = (i >= 0) & (i < rows) & (j >= 0) & (j < cols)
+    return rotated, i, j, _trailing(inside, s)
+
+
+def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Array) -> tuple[States, States]:
+    """The states of the two anti-diagonals before the first, which lie outside the matrix."""
+    before, last = (
+        tuple(jnp.full(rotated.shape[1:], value, rotated.dtype) for value in recurrence.border(parameters, d))
+        for d in (-2, -1)
+    )
+    return before, last
+
+
+def bordered(states: States, inside: Array, border: tuple) -> States:
+    """The states with those of the border where the anti-diagonal lies outside the matrix."""
+    return tuple(jnp.where(inside, state, value) for state, value in zip(states, border, strict=True))
+
+
+def left_keeps(last: States, border: tuple) -> tuple[States, States]:
+    """Odd parity: the left neighbours keep their position, the upper ones are one position further."""
+    upper = [
+        jnp.concatenate([state[1:], jnp.full_like(state[:1], value)]) for state, value in zip(last, border, strict=True)
+    ]
+    return last, tuple(upper)
+
+
+def up_keeps(last: States, border: tuple) -> tuple[States, States]:
+    """Even parity: the upper neighbours keep their position, the left ones are one position back."""
+    left = [
+        jnp.concatenate([jnp.full_like(state[:1], value), state[:-1]])
+        for state, value in zip(last, border, strict=True)
+    ]
+    return tuple(left), last
+
+
+def score_of_ends(
+    recurrence: Recurrence, parameters: Parameters, ends: Array, i: Array, j: Array, lengths: Array
+) -> Array:
+    """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
+    i, j = _trailing(i, ends), _trailing(j, ends)
+    may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
+    flat = (ends.shape[0] * ends.shape[1], *ends.shape[2:])
+    masked = jnp.where(may_end, ends, LOWEST).reshape(flat)
+    score = smooth_maximum(masked, parameters["temperature"], axis=0)
+    empty = recurrence.is_empty(masked.max(axis=0), lengths)
+    return jnp.where(empty, recurrence.empty_score(parameters, lengths), score)
+
+
+def _trailing(grid: Array, like: Array) -> Array:
+    """A (rows, cols) grid with as many axes as `like`, so that it broadcasts over the batch."""
+    return grid.reshape(grid.shape + (1,) * (like.ndim - 2))

@@ -1,0 +1,1 @@
+"""The kernels that both frameworks run: C++ for CPUs, Triton for GPUs."""

@@ -1,0 +1,47 @@
+"""The native kernels: C++ behind a plain C interface (alignment.h), compiled on first use by the user's own compiler.
+
+Importing this compiles nothing. Two environment variables:
+
+    ALIGNMENT_NATIVE=0        turns the native kernels off, for machines where nothing should be compiled
+    ALIGNMENT_CACHE=folder    caches the compiled libraries, instead of the user's cache folder
+
+and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
+"""
+
+from shared.kernels.cpp.build import Absent, Target, cache_folder, compiled, keeps
+from shared.kernels.cpp.library import (
+    BAD_LENGTHS,
+    CHECK_LENGTHS,
+    OUT_OF_MEMORY,
+    Call,
+    Kernel,
+    call_of,
+    is_loaded,
+    kernel,
+    load,
+    pack_call,
+    target,
+    warn,
+    why_absent,
+)
+
+__all__ = [
+    "BAD_LENGTHS",
+    "CHECK_LENGTHS",
+    "OUT_OF_MEMORY",
+    "Absent",
+    "Call",
+    "Kernel",
+    "Target",
+    "cache_folder",
+    "call_of",
+    "compiled",
+    "is_loaded",
+    "keeps",
+    "kernel",
+    "load",
+    "pack_call",
+    "target",
+    "warn",
+    "why_absent",
+]

@@ -1,0 +1,75 @@
+/* The native kernels of the alignments: a plain C interface, independent of any framework.
+
+   Built once with REAL=float and once with REAL=double. Nothing but idle threads is kept between calls; any number of
+   threads may call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number,
+   and its derivatives are written as 0. A pair whose temperature is not positive, or that has NaN or +inf inside its
+   lengths, gets NaN; a similarity from -5e19 down forbids the match. On x86-64 and AArch64, whatever mode the calling
+   thread is in, subnormal numbers count as 0, in results too; only a subnormal temperature is still positive. */
+
+#ifndef ALIGNMENT_H
+#define ALIGNMENT_H
+
+#include <stdint.h>
+
+#ifndef REAL
+#define REAL float
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#pragma GCC visibility push(default)
+
+/* kind, and the differentiable parameters of a pair in the order in which `parameters` holds them */
+enum {
+  ALIGNMENT_LOCAL_ANY = 0,   /* smith_waterman, end "any": gap, temperature */
+  ALIGNMENT_LOCAL_MATCH = 1, /* smith_waterman, end "match": gap, temperature */
+  ALIGNMENT_AFFINE = 2,      /* smith_waterman_affine: gap_open, gap_extend, temperature */
+  ALIGNMENT_GLOBAL = 3,      /* needleman_wunsch: gap, temperature */
+  ALIGNMENT_FREE_GAP = 4     /* free_gap: temperature */
+};
+
+/* options of ALIGNMENT_AFFINE */
+enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
+
+/* option of all kinds: refuse the call if a length is outside the matrix, instead of clamping it */
+enum { ALIGNMENT_CHECK_LENGTHS = 4 };
+
+/* the elements of a vector: different pairs, or rows of one pair */
+enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
+
+enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, ALIGNMENT_BAD_LENGTHS = 3 };
+
+typedef struct {
+  int32_t kind;
+  int32_t options;
+  int32_t threads; /* at most this many; at least 1 */
+  int32_t layout;
+  int64_t pairs, rows, cols;
+  const REAL *similarity;   /* pairs x rows x cols, pairs `pair_stride` elements apart */
+  int64_t pair_stride;
+  const int32_t *lengths;   /* pairs x 2, clamped to the matrix or refused; NULL: the whole matrix */
+  const REAL *parameters;   /* pairs x (number of parameters) */
+} AlignmentCall;
+
+/* scores: pairs. */
+int32_t alignment_score(const AlignmentCall *call, REAL *scores);
+
+/* The same, and the gradients of each score: d_similarity pairs x rows x cols, d_parameters like parameters. With
+   d_temperature 0 the gradient with respect to the temperature, which costs logarithms, is skipped and written as 0. */
+int32_t alignment_gradients(const AlignmentCall *call, int32_t d_temperature, REAL *scores, REAL *d_similarity,
+                            REAL *d_parameters);
+
+/* The tangents of all results of alignment_gradients in the direction (t_similarity, t_parameters): t_scores is the
+   product of gradient and direction, the others are the product of the (symmetric) Hessian and the direction. */
+int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
+                           const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
+
+#pragma GCC visibility pop
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

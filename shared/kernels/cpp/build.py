@@ -1,0 +1,272 @@
+"""Compiles C++ into a shared library for this machine's CPU, once: libraries are cached in the user's cache folder.
+
+A library's file name holds a hash of all that it was made from (sources, flags, compiler, CPU) and a hash of its own
+content. It gets this name only when it is complete, by renaming; so a build that was killed leaves nothing that could
+be mistaken for a result, and a damaged file is detected before it is loaded. Processes that need the same library at
+the same time wait for one of them by a file lock, which is released when its holder ends.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+log = logging.getLogger(__name__)
+
+FOLDER = "jax-torch-alignment"
+COMPILERS = ("c++", "g++", "clang++")
+FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
+# Floating-point freedoms of the compiler: the kernels test for NaN, so it must respect NaN and infinities, but none
+# of them reads errno, at floating-point flags or at the sign of a zero.
+MATHEMATICS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
+# a hung compiler is no better than none
+LIMIT_SECONDS = 900
+
+
+class Absent(RuntimeError):
+    """There is no native library; the text is one line that says why."""
+
+
+class Target(NamedTuple):
+    """One file to be compiled."""
+
+    name: str  # prefix of the file's name
+    sources: tuple[Path, ...]
+    headers: tuple[Path, ...] = ()  # included by the sources; part of the hash
+    flags: tuple[str, ...] = ()  # after the flags of every library, so that they can override them
+    program: bool = False  # an executable instead of a library, such as a test with a sanitizer
+
+
+def compiled(target: Target) -> Path:
+    """The compiled library, from the cache or by compiling it now. Raises Absent with the reason."""
+    compiler = find_compiler()
+    name = f"{target.name}-{_key(target, compiler)}"
+    folder = cache_folder()
+    found = _cached(folder, name)
+    if found:
+        return found
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _lock(folder) as alone:
+            if alone:
+                _remove_remains(folder)
+            # another process may have compiled it while this one waited
+            return _cached(folder, name) or _compile(target, compiler, folder, name)
+    except OSError as error:
+        log.info("%s cannot be written (%s): compiling for this process only", folder, error.strerror or error)
+    try:
+        return _cached(_private_folder(), name) or _compile(target, compiler, _private_folder(), name)
+    except OSError as error:
+        raise Absent(f"what is compiled cannot be written: {error}") from error
+
+
+def why_no_compiler() -> str | None:
+    """None if there seems to be a compiler; else the reason, in one line. Runs nothing."""
+    try:
+        find_compiler()
+    except Absent as reason:
+        return str(reason)
+    return None
+
+
+def find_compiler() -> tuple[str, ...]:
+    """The compiler's command: CXX, which may have arguments, or the first usual name on the PATH. Raises Absent."""
+    if sys.platform not in ("linux", "darwin"):
+        raise Absent(f"the native kernels are compiled on Linux and macOS only, not on {sys.platform}")
+    named = os.environ.get("CXX", "").strip()
+    try:
+        command = shlex.split(named)
+    except ValueError as error:
+        raise Absent(f"the environment variable CXX is {named!r}: {error}") from error
+    if command:
+        found = shutil.which(command[0])
+        if not found:
+            raise Absent(f"the environment variable CXX is {named!r}, which is no program")
+        return (found, *command[1:])
+    for name in COMPILERS:
+        found = shutil.which(name)
+        if found:
+            return (found,)
+    raise Absent(f"no C++ compiler: none of {', '.join(COMPILERS)} on the PATH; install one, or name it in CXX")
+
+
+def cache_folder() -> Path:
+    """The folder of the compiled libraries; it may be removed at any time."""
+    own = os.environ.get("ALIGNMENT_CACHE")
+    if own:
+        return Path(own).expanduser().absolute()
+    shared = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(shared):
+        return Path(shared) / FOLDER
+    home = os.path.expanduser("~")
+    return Path(home, "Library/Caches" if sys.platform == "darwin" else ".cache") / FOLDER
+
+
+def keeps() -> bool:
+    """Whether compiled libraries can be cached for other processes."""
+    folder = cache_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+@cache
+def _private_folder() -> Path:
+    """A folder for this process, for when the cache is not writable; removed at exit."""
+    import atexit
+
+    folder = tempfile.mkdtemp(prefix=f"{FOLDER}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _key(target: Target, compiler: tuple[str, ...]) -> str:
+    """A hash of everything that determines the compiler's output."""
+    digest = hashlib.sha256()
+    flags = (*FLAGS, *_form(target), *MATHEMATICS, *target.flags)
+    for text in (*flags, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
+        digest.update(text.encode() + b"\0")
+    for file in (*target.sources, *target.headers):
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise Absent(f"a source is missing: {error}") from error
+        digest.update(f"{file.name} {len(content)}\0".encode() + content)
+    return digest.hexdigest()[:20]
+
+
+def _form(target: Target) -> tuple[str, ...]:
+    return () if target.program else ("-shared",)
+
+
+@cache
+def _version(compiler: tuple[str, ...]) -> str:
+    return _run((*compiler, "--version")).stdout
+
+
+@cache
+def _cpu() -> str:
+    """The processor's model and features, on which -march=native depends."""
+    try:
+        if sys.platform == "darwin":
+            return platform.machine() + _run(("sysctl", "-n", "machdep.cpu.brand_string")).stdout
+        text = Path("/proc/cpuinfo").read_text().partition("\n\n")[0]
+    except (OSError, Absent):
+        return platform.machine()
+    pattern = r"^(vendor_id|cpu family|model|flags|Features|CPU (?:implementer|part|variant))\s*:.*$"
+    return "\n".join([platform.machine(), *(found[0] for found in re.finditer(pattern, text, re.MULTILINE))])
+
+
+@cache
+def _machine_flags(compiler: tuple[str, ...]) -> tuple[str, ...]:
+    """Flags for this machine's CPU, as far as the compiler has them; the key covers what this reads."""
+    flags = next(((flag,) for flag in ("-march=native", "-mcpu=native") if _accepts(compiler, flag)), ())
+    # compilers prefer half-width vectors on some CPUs, for programs that use few of them
+    wide = "-mprefer-vector-width=512"
+    if "avx512f" in _cpu().split() and _accepts(compiler, wide):
+        flags = (*flags, wide)
+    return flags
+
+
+def _accepts(compiler: tuple[str, ...], flag: str) -> bool:
+    return _run((*compiler, flag, "-Werror", "-x", "c++", "-fsyntax-only", os.devnull)).returncode == 0
+
+
+def _compile(target: Target, compiler: tuple[str, ...], folder: Path, name: str) -> Path:
+    handle, unfinished = tempfile.mkstemp(prefix=f".{name}-", suffix=".unfinished", dir=folder)
+    os.close(handle)
+    try:
+        flags = (*FLAGS, *_form(target), *_machine_flags(compiler), *MATHEMATICS, *target.flags)
+        command = (*compiler, *flags, *map(str, target.sources), "-o", unfinished)
+        log.info("compiling %s (once; kept in %s): %s", target.name, folder, shlex.join(command))
+        result = _run(command)
+        if result.returncode:
+            raise Absent(f"{shlex.join(compiler)} cannot compile {target.name}: {_first_error(result)}")
+        content = Path(unfinished).read_bytes()
+        if not content:  # a compiler that only claims success, such as `true`
+            raise Absent(f"{shlex.join(compiler)} has written nothing for {target.name}")
+        with open(unfinished, "rb") as file:
+            os.fsync(file.fileno())
+        finished = folder / f"{name}-{_digest(content)}.so"
+        os.replace(unfinished, finished)
+        return finished
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(unfinished)
+
+
+def _cached(folder: Path, name: str) -> Path | None:
+    """The complete library of this name. A damaged one is removed."""
+    for path in sorted(folder.glob(f"{name}-*.so")):
+        with contextlib.suppress(OSError):
+            if path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
+                return path
+            log.warning("%s is damaged and is compiled again", path)
+            path.unlink()
+    return None
+
+
+def forget(path: Path) -> None:
+    """Remove a library that cannot be loaded, so that it is compiled again."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:20]
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[bool]:
+    """Lock the folder for one builder at a time. Yields whether it is locked: some network folders have no locks."""
+    import fcntl
+
+    with open(folder / "lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+            return
+        yield True  # closing the file ends the lock
+
+
+def _remove_remains(folder: Path) -> None:
+    """Remove the leftovers of builds that were killed: under the lock nobody else is building."""
+    for path in folder.glob(".*.unfinished"):
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "LC_ALL": "C"},
+            timeout=LIMIT_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Absent(f"{command[0]} cannot be run: {error}") from error
+
+
+def _first_error(result: subprocess.CompletedProcess[str]) -> str:
+    lines = [line.strip() for line in (result.stderr + result.stdout).splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\berror\b|No space left", line, re.IGNORECASE)]
+    return (errors or lines or [f"exit status {result.returncode}"])[0]

@@ -1,0 +1,239 @@
+/* The forward and backward recurrence for a vector of cells, independent of where the cells lie.
+
+   Odds are kept as fraction * 2^exponent, the exponent a whole number in a float of its own, so that no temperature
+   makes them overflow or vanish. Forwards, a state is the sum of its choices, and share = choice / state. Backwards,
+   with v = d score / d state, each choice gets v * share, which is also what its costs get; the derivative for the
+   temperature is the sum of v * (entropy of the shares). Tangents are those of value / T, in natural logarithms: a
+   state's is the mean of its choices' by their shares, and a share changes by share * (choice's - state's). */
+
+#ifndef CELL_H
+#define CELL_H
+
+#include "recurrences.h"
+#include "vector.h"
+
+namespace alignment {
+
+enum class Pass { score, marginals, gradients, tangents };
+
+constexpr Real NOTHING = Real(-1e30);  // the exponent of odds that are 0
+
+struct Value {
+  Vec m;  // fraction
+  Vec e;  // exponent
+  Vec x;  // gradients: log2 of m; tangents: the tangent
+};
+
+template <class Kind>
+struct States {
+  Value of[Kind::states];
+};
+
+/* The alignments that end in a cell: their odds and, for tangents, odds times tangent. */
+struct Ending {
+  Vec m, e, mt;
+};
+
+/* The record of a cell that the forward recurrence leaves for the backward one: one vector each. */
+template <class Kind, Pass pass>
+struct Record {
+  static constexpr int choices = choices_before<Kind>(Kind::states);
+  static constexpr int tangents = pass == Pass::tangents ? 1 : 0;
+  static constexpr int entropies = pass == Pass::gradients ? Kind::states : 0;
+  static constexpr int share(int state, int choice) { return choices_before<Kind>(state) + choice; }
+  static constexpr int share_tangent(int state, int choice) { return choices + share(state, choice); }
+  static constexpr int end(int k) { return choices * (1 + tangents) + k; }
+  static constexpr int end_tangent(int k) { return end(ends<Kind>() + k); }
+  static constexpr int entropy(int state) { return choices * (1 + tangents) + ends<Kind>() * (1 + tangents) + state; }
+  static constexpr int size = choices * (1 + tangents) + ends<Kind>() * (1 + tangents) + entropies;
+};
+
+/* The whole score of each lane's pair, m * 2^e, for the shares of the ends; and its tangent. */
+struct Total {
+  Vec inverse_m, e, log2_m, tangent;
+};
+
+/* An end is at most the total, but its exponent need not be, where m is no fraction. */
+constexpr Real MOST_ABOVE_TOTAL = IS_FLOAT ? 100 : 900;
+
+INLINE Value nothing() { return {all(1), all(NOTHING), all(0)}; }
+
+/* Computes the states of cells (and, when recording, their records) from those of their neighbours.
+   inside: where an alignment may end; entropy: of the ends, added up. */
+template <class Kind, Pass pass, bool recording>
+INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal, const States<Kind> &left,
+                      const States<Kind> &up, States<Kind> &out, Vec *record, const Total *total,
+                      Mask inside, Vec *entropy) {
+  using R = Record<Kind, pass>;
+  constexpr bool gradients = pass == Pass::gradients, tangents = pass == Pass::tangents;
+  Ending ending{};
+  unrolled<Kind::states>([&](auto state) {
+    constexpr int k = state, count = Kind::counts[k];
+    constexpr bool has_common = Kind::common[k] != Cost::none;
+    const Value &common = costs[int(Kind::common[k])];
+    Vec m[count], e[count], x[count];
+    unrolled<count>([&](auto choice) {
+      constexpr int c = choice;
+      constexpr Choice what = Kind::choices[k][c];
+      constexpr int s = what.state;
+      const Value &cost = costs[int(what.cost)];
+      constexpr bool costs_something = what.cost != Cost::none;
+      if constexpr (what.from == From::start) {
+        m[c] = costs_something ? cost.m : all(1);
+        e[c] = costs_something ? cost.e : all(0);
+        x[c] = costs_something ? cost.x : all(0);
+      } else {
+        const Value &before = (what.from == From::diagonal ? diagonal : what.from == From::left ? left : up).of[s];
+        m[c] = costs_something ? before.m * cost.m : before.m;
+        e[c] = costs_something ? before.e + cost.e : before.e;
+        x[c] = costs_something ? before.x + cost.x : before.x;
+      }
+    });
+    // The choices from the diagonal of a state that may end: summed separately, because what a start outweighs
+    // beyond the range of a float may still be the whole score.
+    constexpr int apart = k == 0 && Kind::end == End::after_match ? ends<Kind>() : 0;
+    Vec part = all(0), part_tangent = all(0), part_top = e[0];
+    if constexpr (apart > 0) {
+      unrolled<apart - 1>([&](auto c) { part_top = greater(part_top, e[c + 1]); });
+      unrolled<apart>([&](auto c) {
+        if constexpr (apart > 1) m[c] = scaled(m[c], e[c] - part_top);
+        part += m[c];
+        if constexpr (tangents) part_tangent = fused(m[c], has_common ? x[c] + common.x : x[c], part_tangent);
+      });
+      ending.m = has_common ? part * common.m : part;
+      ending.e = has_common ? part_top + common.e : part_top;
+      ending.mt = has_common ? part_tangent * common.m : part_tangent;
+      if constexpr (recording) {
+        Vec scale = scaled(total->inverse_m, smaller(ending.e - total->e, all(MOST_ABOVE_TOTAL)));
+        if constexpr (has_common) scale *= common.m;
+        scale = inside ? scale : all(0);
+        unrolled<apart>([&](auto c) {
+          Vec share = m[c] * scale, own = has_common ? x[c] + common.x : x[c];
+          record[R::end(c)] = share;
+          if constexpr (tangents) record[R::end_tangent(c)] = share * (own - total->tangent);
+          if constexpr (gradients) {
+            Vec bits = ((has_common ? e[c] + common.e : e[c]) - total->e) + (own - total->log2_m);
+            *entropy = fused(-share, bits, *entropy);
+          }
+        });
+      }
+    }
+    Vec top = part_top;
+    unrolled<count>([&](auto c) {
+      if constexpr (c >= apart) top = greater(top, e[c]);
+    });
+    Vec sum = all(0);
+    unrolled<count>([&](auto c) {
+      m[c] = scaled(m[c], (c < apart ? part_top : e[c]) - top);
+      sum += m[c];
+    });
+
+    Value &result = out.of[k];
+    if constexpr (recording || tangents) {
+      Vec inverse = inverse_of(sum);
+      Vec share[count];
+      unrolled<count>([&](auto c) { share[c] = m[c] * inverse; });
+      if constexpr (recording) unrolled<count>([&](auto c) { record[R::share(k, c)] = share[c]; });
+      if constexpr (tangents) {
+        Vec mean = all(0);
+        unrolled<count>([&](auto c) { mean = fused(share[c], x[c], mean); });
+        if constexpr (recording) {
+          unrolled<count>([&](auto c) { record[R::share_tangent(k, c)] = share[c] * (x[c] - mean); });
+        }
+        result.x = has_common ? mean + common.x : mean;
+      }
+    }
+    Vec whole = has_common ? sum * common.m : sum;
+    Vec whole_top = has_common ? top + common.e : top;
+    result.e = whole_top + exponent_of(whole);
+    result.m = fraction_of(whole);
+    if constexpr (gradients) {
+      Vec log2_sum = log2_of(fraction_of(sum)), bits = exponent_of(sum) + log2_sum;  // of the sum, relative to 2^top
+      // log2 of m as it is, so that it can also be had from m alone, where a block begins
+      result.x = has_common ? log2_of(result.m) : log2_sum;
+      unrolled<count>([&](auto c) { bits = fused(-record[R::share(k, c)], (e[c] - top) + x[c], bits); });
+      record[R::entropy(k)] = bits;
+    }
+
+    if constexpr (k == 0 && apart == 0) {
+      ending = {result.m, result.e, result.m * result.x};
+      if constexpr (recording) {
+        Vec scale = scaled(total->inverse_m, smaller(result.e - total->e, all(MOST_ABOVE_TOTAL)));
+        Vec share = inside ? result.m * scale : all(0);
+        record[R::end(0)] = share;
+        if constexpr (tangents) record[R::end_tangent(0)] = share * (result.x - total->tangent);
+        if constexpr (gradients) {
+          *entropy = fused(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
+        }
+      }
+    }
+  });
+  return ending;
+}
+
+/* d score / d state, and its tangent. */
+struct Flow {
+  Vec v, t;
+};
+
+template <class Kind>
+struct Flows {
+  Flow of[Kind::states];
+};
+
+/* The contribution of a sweep to the gradients with respect to the costs and the temperature. */
+struct Sums {
+  Vec cost[COSTS], cost_tangent[COSTS];
+  Vec entropy;  // gradients: in bits; tangents: the marginals' tangents times the similarities
+};
+
+/* Propagates gradients from the cells (v, without the ends in them) to their neighbours; the gradient with respect to
+   the similarity is written to matched. */
+template <class Kind, Pass pass>
+INLINE void backward(const Vec *record, Flows<Kind> v, Flows<Kind> &diagonal, Flows<Kind> &left, Flows<Kind> &up,
+                     Flow &matched, Sums &sums) {
+  using R = Record<Kind, pass>;
+  constexpr bool tangents = pass == Pass::tangents;
+  diagonal = Flows<Kind>{};
+  left = Flows<Kind>{};
+  up = Flows<Kind>{};
+  matched = Flow{};
+  if constexpr (Kind::end != End::after_match) {
+    v.of[0].v += record[R::end(0)];
+    if constexpr (tangents) v.of[0].t += record[R::end_tangent(0)];
+  }
+  unrolled<Kind::states>([&](auto state) {
+    constexpr int k = state;
+    const Flow own = v.of[k];
+    if constexpr (pass == Pass::gradients) sums.entropy = fused(own.v, record[R::entropy(k)], sums.entropy);
+    unrolled<Kind::counts[k]>([&](auto choice) {
+      constexpr int c = choice;
+      constexpr Choice what = Kind::choices[k][c];
+      Vec share = record[R::share(k, c)];
+      Flow part;
+      part.v = own.v * share;
+      if constexpr (tangents) part.t = fused(own.t, share, own.v * record[R::share_tangent(k, c)]);
+      if constexpr (k == 0 && Kind::end == End::after_match && c < ends<Kind>()) {
+        part.v += record[R::end(c)];
+        if constexpr (tangents) part.t += record[R::end_tangent(c)];
+      }
+      constexpr bool is_match = what.cost == Cost::match || Kind::common[k] == Cost::match;
+      if constexpr (is_match) {
+        matched.v += part.v;
+        if constexpr (tangents) matched.t += part.t;
+      } else if constexpr (what.cost != Cost::none) {
+        sums.cost[int(what.cost)] += part.v;
+        if constexpr (tangents) sums.cost_tangent[int(what.cost)] += part.t;
+      }
+      if constexpr (what.from != From::start) {
+        Flow &to = (what.from == From::diagonal ? diagonal : what.from == From::left ? left : up).of[what.state];
+        to.v += part.v;
+        if constexpr (tangents) to.t += part.t;
+      }
+    });
+  });
+}
+
+}  // namespace alignment
+
+#endif

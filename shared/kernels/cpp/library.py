@@ -1,0 +1,153 @@
+"""The compiled kernels as functions: one library per dtype, built and loaded on first use."""
+
+import ctypes
+import os
+import struct
+import threading
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from shared.kernels.cpp.build import Absent, Target, compiled, forget, why_no_compiler
+
+FOLDER = Path(__file__).parent
+SOURCES = (FOLDER / "alignment.cpp",)
+HEADERS = tuple(sorted(FOLDER.glob("*.h")))
+REALS = {"float32": "float", "float64": "double"}
+
+# (function name, its `end`) -> kind, in alignment.h
+KINDS = {
+    ("smith_waterman", "any"): 0,
+    ("smith_waterman", "match"): 1,
+    ("smith_waterman_affine", None): 2,
+    ("needleman_wunsch", None): 3,
+    ("free_gap", None): 4,
+}
+RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS = 1, 2, 4
+OUT_OF_MEMORY, BAD_LENGTHS = 1, 3
+
+
+class Call(NamedTuple):
+    """The kind and options of alignment.h: a public function with its options."""
+
+    kind: int
+    options: int
+
+
+class Kernel(NamedTuple):
+    """The functions of alignment.h for one dtype. Each takes a packed AlignmentCall and pointers, as integers."""
+
+    library: ctypes.CDLL
+    score: Any  # (call, scores) -> status
+    gradients: Any  # (call, d_temperature, scores, d_similarity, d_parameters) -> status
+    tangents: Any  # (call, t_similarity, its stride, t_parameters, t_scores, t_d_similarity, t_d_parameters) -> status
+
+
+_POINTER = ctypes.c_void_p
+FUNCTIONS = {
+    "alignment_score": (ctypes.c_char_p, _POINTER),
+    "alignment_gradients": (ctypes.c_char_p, ctypes.c_int32, *[_POINTER] * 3),
+    "alignment_tangents": (ctypes.c_char_p, _POINTER, ctypes.c_int64, *[_POINTER] * 4),
+}
+
+# AlignmentCall, field by field: kind, options, threads, layout; pairs, rows, cols; similarity, its stride; lengths;
+# parameters. Packing bytes takes a fraction of the time that filling a ctypes structure does.
+pack_call = struct.Struct("@4i3qPqPP").pack
+
+_kernels: dict[str, Kernel] = {}
+_failures: dict[str, str] = {}  # name of a build that failed -> why
+_building = threading.RLock()
+_warned = False
+
+
+def call_of(function_name: str, options: dict[str, Any]) -> Call:
+    """The kernel's numbers for a public function's name and options."""
+    kind = KINDS[function_name, options.get("end")]
+    turns = (RESTRICT_TURNS, options.get("restrict_turns")), (PENALIZE_TURNS, options.get("penalize_turns"))
+    return Call(kind, sum(flag for flag, is_set in turns if is_set))
+
+
+def why_absent() -> str | None:
+    """None if the native kernels seem usable; else why not, in one line. Cheap: it compiles and runs nothing.
+
+    Once a build has failed, and nothing else has been built, its reason.
+    """
+    if os.environ.get("ALIGNMENT_NATIVE", "1").strip().lower() in ("0", "no", "off", "false"):
+        return "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
+    if _kernels:
+        return None
+    return next(iter(_failures.values()), None) or why_no_compiler()
+
+
+def warn(reason: str) -> None:
+    """Warn once that a build has failed, where nothing else would report it."""
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(f"the native kernels are not used, slower code is: {reason}", RuntimeWarning, stacklevel=3)
+
+
+def target(dtype: str, flags: tuple[str, ...] = ()) -> Target:
+    """The kernels for "float32" or "float64", as a build target."""
+    return Target(f"alignment-{dtype}", SOURCES, HEADERS, (f"-DREAL={REALS[dtype]}", *flags))
+
+
+def is_loaded(dtype: str) -> bool:
+    """Whether `kernel` returns without building or loading."""
+    return dtype in _kernels
+
+
+def kernel(dtype: str) -> Kernel:
+    """The kernels for "float32" or "float64". Compiles on first use; raises Absent with the reason."""
+    found = _kernels.get(dtype)
+    if found:
+        return found
+    with _building:
+        if dtype not in _kernels:
+            _kernels[dtype] = _functions(load(target(dtype), FUNCTIONS))
+        return _kernels[dtype]
+
+
+def load(target: Target, functions: Mapping[str, Any] = MappingProxyType({})) -> ctypes.CDLL:
+    """Build, from the cache if possible, and load. functions: name -> types of the arguments; all return a status.
+
+    Raises Absent. A build that has failed is not tried again by this process: it would take as long again.
+    """
+    with _building:
+        reason = _failures.get(target.name) or why_absent()
+        if reason:
+            raise Absent(reason)
+        try:
+            return _typed(_opened(target), functions)
+        except Absent as error:
+            _failures[target.name] = str(error)
+            raise
+
+
+def _opened(target: Target) -> ctypes.CDLL:
+    path = compiled(target)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # complete, but for another system, such as a container with another C library
+        forget(path)
+        path = compiled(target)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise Absent(f"what was compiled cannot be loaded: {error}") from error
+
+
+def _typed(library: ctypes.CDLL, functions: Mapping[str, Any]) -> ctypes.CDLL:
+    for name, types in functions.items():
+        try:
+            function = getattr(library, name)
+        except AttributeError as error:
+            raise Absent(f"what was compiled lacks a function: {error}") from error
+        function.argtypes, function.restype = types, ctypes.c_int32
+    return library
+
+
+def _functions(library: ctypes.CDLL) -> Kernel:
+    return Kernel(library, library.alignment_score, library.alignment_gradients, library.alignment_tangents)

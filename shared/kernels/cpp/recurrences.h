@@ -1,0 +1,99 @@
+/* The alignments as tables: the states of a cell, and the choices of each smooth maximum.
+
+   A value is kept as odds, exp(value / T): a smooth maximum is then a sum, an addition a product. Adding an alignment
+   is adding a table; tests/test_kernel_tables.py checks that it agrees with shared/alignments.py. Source of the
+   recurrences: Petti et al. 2021, doi:10.1101/2021.10.23.465204. */
+
+#ifndef RECURRENCES_H
+#define RECURRENCES_H
+
+namespace alignment {
+
+enum class From { start, diagonal, left, up };           // which cell a choice comes from
+enum class Cost { none, match, open, extend, turn, back };  // what it adds; `match` is the similarity of the cell
+enum class End { anywhere, after_match, last };          // what the score is the smooth maximum of
+constexpr int COSTS = 6;
+
+struct Choice {
+  From from;
+  int state;  // of that cell
+  Cost cost;
+};
+
+/* The choices of a state are ordered by when they are known: those from the diagonal first (ends are made of
+   them), those from the left neighbour, which was computed one step before, last, so that as little as possible waits
+   for it. */
+
+/* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap, s ) */
+template <End ends>
+struct LocalLinear {
+  static constexpr int states = 1;
+  static constexpr int counts[] = {4};
+  static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::match},
+                                           {From::start, 0, Cost::match},
+                                           {From::up, 0, Cost::open},
+                                           {From::left, 0, Cost::open}}};
+  static constexpr Cost common[] = {Cost::none};  // term shared by all choices of a state
+  static constexpr End end = ends;
+  static constexpr bool local = true;
+};
+
+/* A ends in a match, R in a gap along the row, D in a gap along the column; back is turn, or forbidden. */
+struct LocalAffine {
+  static constexpr int states = 3;
+  static constexpr int counts[] = {4, 3, 3};
+  static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::none},
+                                           {From::diagonal, 1, Cost::none},
+                                           {From::diagonal, 2, Cost::none},
+                                           {From::start, 0, Cost::none}},
+                                          {{From::left, 0, Cost::open},
+                                           {From::left, 1, Cost::extend},
+                                           {From::left, 2, Cost::back},
+                                           {From::start, 0, Cost::none}},
+                                          {{From::up, 0, Cost::open},
+                                           {From::up, 1, Cost::turn},
+                                           {From::up, 2, Cost::extend},
+                                           {From::start, 0, Cost::none}}};
+  static constexpr Cost common[] = {Cost::match, Cost::none, Cost::none};
+  static constexpr End end = End::after_match;
+  static constexpr bool local = true;
+};
+
+/* h(i,j) = smax( h(i-1,j-1) + s, h(i,j-1) + gap, h(i-1,j) + gap ), gaps from the corner on outside */
+struct GlobalLinear {
+  static constexpr int states = 1;
+  static constexpr int counts[] = {3};
+  static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::match},
+                                           {From::up, 0, Cost::open},
+                                           {From::left, 0, Cost::open},
+                                           {From::start, 0, Cost::none}}};
+  static constexpr Cost common[] = {Cost::none};
+  static constexpr End end = End::last;
+  static constexpr bool local = false;
+};
+
+/* Number of choices of the first state that come from the diagonal: they are the first ones. */
+template <class Kind>
+constexpr int diagonal_choices() {
+  int count = 0;
+  for (int c = 0; c < Kind::counts[0]; ++c) count += Kind::choices[0][c].from == From::diagonal;
+  return count;
+}
+
+/* The number of ways in which an alignment may end in a cell. */
+template <class Kind>
+constexpr int ends() {
+  return Kind::end == End::after_match ? diagonal_choices<Kind>() : 1;
+}
+
+/* Choices of all states before state k. */
+template <class Kind>
+constexpr int choices_before(int k) {
+  int count = 0;
+  for (int i = 0; i < k; ++i) count += Kind::counts[i];
+  return count;
+}
+
+}  // namespace alignment
+
+#endif

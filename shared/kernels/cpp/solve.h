@@ -1,0 +1,411 @@
+/* Solves pairs: their constants, the passes over their matrices, their results. */
+
+#ifndef SOLVE_H
+#define SOLVE_H
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "sweep.h"
+#include "batching.h"
+
+namespace alignment {
+
+constexpr double LOG2_E = 1.4426950408889634074, LN_2 = 0.69314718055994530942;
+
+// The inputs and results of a call. Results that a pass does not compute are null.
+struct Job {
+  const AlignmentCall &call;
+  const Real *t_similarity;
+  int64_t t_pair_stride;
+  const Real *t_parameters;
+  Real *scores, *d_similarity, *d_parameters;
+};
+
+struct Parameters {
+  double open, extend, temperature;
+};
+
+constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
+
+// Gaps and temperatures are clamped to the limits of shared/tolerances.py; invalid ones stay invalid.
+inline double clamped(double gap) { return gap < LOWEST ? LOWEST : gap > LARGEST_GAP ? LARGEST_GAP : gap; }
+
+inline double clamped_temperature(double t) {
+  return t > 0 && t <= __DBL_MAX__ ? std::min(std::max(t, COLDEST), HOTTEST) : t;
+}
+
+inline int parameter_count(int kind) {
+  return kind == ALIGNMENT_AFFINE ? 3 : kind == ALIGNMENT_FREE_GAP ? 1 : 2;
+}
+
+inline Parameters parameters_of(int kind, const Real *values, int64_t pair) {
+  const Real *own = values + pair * parameter_count(kind);
+  if (kind == ALIGNMENT_AFFINE) return {own[0], own[1], own[2]};
+  if (kind == ALIGNMENT_FREE_GAP) return {0, 0, own[0]};
+  return {own[0], own[0], own[1]};
+}
+
+// By its bits: to arithmetic a subnormal number is 0 here, and a temperature of 0 is not valid.
+inline bool is_positive_subnormal(Real x) {
+  Int bits;
+  std::memcpy(&bits, &x, sizeof bits);
+  return bits > 0 && bits < Int(1) << FRACTION_BITS;
+}
+
+inline Parameters clamped_parameters_of(int kind, const Real *values, int64_t pair) {
+  Parameters p = parameters_of(kind, values, pair);
+  const int count = parameter_count(kind);
+  const bool coldest = is_positive_subnormal(values[pair * count + count - 1]);
+  return {clamped(p.open), clamped(p.extend), coldest ? COLDEST : clamped_temperature(p.temperature)};
+}
+
+inline void put_parameters(int kind, Real *values, int64_t pair, const Parameters &p) {
+  Real *own = values + pair * parameter_count(kind);
+  if (kind == ALIGNMENT_AFFINE) {
+    own[0] = Real(p.open), own[1] = Real(p.extend), own[2] = Real(p.temperature);
+  } else if (kind == ALIGNMENT_FREE_GAP) {
+    own[0] = Real(p.temperature);
+  } else {
+    own[0] = Real(p.open), own[1] = Real(p.temperature);
+  }
+}
+
+inline double bits_of(double amount, double temperature) {
+  return std::min(std::max(amount * (LOG2_E / temperature), -double(LARGEST_EXPONENT)), double(LARGEST_EXPONENT));
+}
+
+inline void set_cost(Value &value, int lane, double amount, double t_amount, Pass pass, double temperature, double t_ratio) {
+  double bits = bits_of(amount, temperature);
+  double whole = std::nearbyint(bits), part = bits - whole;
+  double m = std::exp2(part);
+  if (m < 1) m *= 2, whole -= 1, part += 1;
+  value.m[lane] = Real(m);
+  value.e[lane] = Real(whole);
+  value.x[lane] = pass == Pass::tangents ? Real(t_amount / temperature - (amount / temperature) * t_ratio) : Real(part);
+}
+
+inline bool is_valid(const Parameters &p) {
+  return p.temperature > 0 && p.temperature <= double(__DBL_MAX__) && p.open == p.open && p.extend == p.extend;
+}
+
+// One lane of the kernels' constants.
+inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass pass) {
+  const AlignmentCall &call = job.call;
+  Parameters p = clamped_parameters_of(call.kind, call.parameters, pair), t{};
+  if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
+  Size size = size_of(call, pair);
+  if (!is_valid(p)) p = {0, 0, 1};  // its results become NaN
+
+  lanes.rows[lane] = Int(size.rows);
+  lanes.cols[lane] = Int(size.cols);
+  lanes.similarity[lane] = call.similarity + pair * call.pair_stride;
+  lanes.t_similarity[lane] = job.t_similarity ? job.t_similarity + pair * job.t_pair_stride : nullptr;
+  lanes.d_similarity[lane] = job.d_similarity ? job.d_similarity + pair * call.rows * call.cols : nullptr;
+
+  double scale = LOG2_E / p.temperature, ratio = t.temperature / p.temperature;
+  lanes.scale_high[lane] = Real(scale);
+  lanes.scale_low[lane] = Real(scale - double(Real(scale)));
+  lanes.inverse_t[lane] = Real(1 / p.temperature);
+  lanes.t_ratio[lane] = Real(ratio);
+
+  const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
+  auto set = [&](Cost cost, double amount, double t_amount) {
+    set_cost(lanes.costs[int(cost)], lane, amount, t_amount, pass, p.temperature, ratio);
+  };
+  set(Cost::open, p.open, t.open);
+  set(Cost::extend, p.extend, t.extend);
+  set(Cost::turn, turn_is_open ? p.open : p.extend, turn_is_open ? t.open : t.extend);
+  lanes.costs[int(Cost::back)] = lanes.costs[int(Cost::turn)];
+  lanes.gap_tangent[lane] = Real(t.open / p.temperature - (p.open / p.temperature) * ratio);
+  double bits = bits_of(p.open, p.temperature);
+  lanes.gap_whole[lane] = Real(std::nearbyint(bits));
+  lanes.gap_part[lane] = Real(bits - std::nearbyint(bits));
+}
+
+// The score of a finished lane (or of all lanes of a pair) as odds, m * 2^e, with e from a float.
+struct Worth {
+  double m, e, tangent;
+  bool exists;
+  double log2() const { return std::log2(m) + e; }
+};
+
+inline Worth worth_of(double m, double e, double mt) {
+  // an alignment with a forbidden match scores less than any without
+  bool exists = m > 0 && e > -double(LARGEST_EXPONENT) / 2;
+  return exists ? Worth{m, e, mt / m, true} : Worth{1, 0, 0, false};
+}
+
+inline void set_total(Total &total, int lane, const Worth &worth) {
+  // m as a fraction, if the exponent is then still one that a float holds exactly: of a large one, only m changes
+  double shift = std::floor(std::log2(worth.m)), e = worth.e + shift, m = worth.m * std::exp2(-shift);
+  if (double(Real(e)) - worth.e != shift) e = worth.e, m = worth.m;
+  total.inverse_m[lane] = Real(1 / m);
+  // without an alignment, so that the shares of all its ends become 0
+  total.e[lane] = worth.exists ? Real(e) : -NOTHING;
+  total.log2_m[lane] = Real(std::log2(m));
+  total.tangent[lane] = Real(worth.tangent);
+}
+
+inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols, Real inside) {
+  for (int64_t i = 0; i < rows; ++i) {
+    int64_t kept = i < size.rows ? size.cols : 0;
+    if (inside != 0) std::fill(matrix + i * cols, matrix + i * cols + kept, inside);
+    std::fill(matrix + i * cols + kept, matrix + (i + 1) * cols, Real(0));
+  }
+}
+
+// Score and parameter gradients of a pair, from the sums over its cells.
+struct Summed {
+  double cost[COSTS], cost_tangent[COSTS], entropy, border, border_tangent;
+};
+
+inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad, const Summed &sums) {
+  const AlignmentCall &call = job.call;
+  const Real *values = call.parameters;
+  Parameters p = clamped_parameters_of(call.kind, values, pair), t{};
+  if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
+  Size size = size_of(call, pair);
+  const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP;
+  const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
+  const bool tangents = pass == Pass::tangents;
+  const double (&cost)[COSTS] = tangents ? sums.cost_tangent : sums.cost;
+  const double border = tangents ? sums.border_tangent : sums.border;
+  bool invalid = bad || !is_valid(p);
+  double score = 0, t_score = 0;
+  Parameters d{};
+
+  if (size.rows == 0 || size.cols == 0) {  // no cell: a global alignment is all gaps
+    if (global) {
+      double gaps = double(size.rows + size.cols);
+      score = gaps * p.open, t_score = gaps * t.open;
+      d.open = tangents ? 0 : gaps;
+    }
+    invalid = !is_valid(p);
+  } else if (worth.exists) {
+    double value = worth.log2() * LN_2;
+    score = p.temperature * value;
+    t_score = p.temperature * worth.tangent + t.temperature * value;
+    double turns = cost[int(Cost::turn)] + cost[int(Cost::back)];
+    d.open = cost[int(Cost::open)] + border + (turn_is_open ? turns : 0);
+    d.extend = cost[int(Cost::extend)] + (turn_is_open ? 0 : turns);
+    if (tangents) {  // of (value - marginals * similarity / T - gaps * gap / T)
+      d.temperature = -(sums.entropy + d.open * (p.open / p.temperature) + d.extend * (p.extend / p.temperature));
+    } else {
+      d.temperature = LN_2 * sums.entropy;
+    }
+  }
+  const double nan = std::nan("");
+  if (invalid) score = t_score = d.open = d.extend = d.temperature = nan;
+  if (job.scores) job.scores[pair] = Real(tangents ? t_score : score);
+  if (job.d_parameters) put_parameters(call.kind, job.d_parameters, pair, d);
+  if (job.d_similarity) {
+    Real *matrix = job.d_similarity + pair * call.rows * call.cols;
+    fill_rest(matrix, size, call.rows, call.cols, invalid ? Real(nan) : Real(0));
+  }
+}
+
+// A carried row of fractions and exponents with the fractions' logarithms: `count` states.
+inline void with_logarithms(const Vec *from, Vec *to, Int count) {
+  for (Int k = 0; k < count; ++k) to[3 * k] = from[2 * k], to[3 * k + 1] = from[2 * k + 1], to[3 * k + 2] = log2_of(from[2 * k]);
+}
+
+inline void with_logarithms(const Real *from, Real *to, Int count) {
+  for (Int k0 = 0; k0 < count; k0 += LANES) {
+    Vec m = all(1);
+    const int some = int(std::min<Int>(LANES, count - k0));
+    for (int k = 0; k < some; ++k) m[k] = from[2 * (k0 + k)];
+    const Vec x = log2_of(m);
+    for (int k = 0; k < some; ++k) {
+      to[3 * (k0 + k)] = from[2 * (k0 + k)], to[3 * (k0 + k) + 1] = from[2 * (k0 + k) + 1], to[3 * (k0 + k) + 2] = x[k];
+    }
+  }
+}
+
+// Most vectors of records of a block in PairsSideBySide: with its states they should fit a cache level.
+constexpr Int BLOCK_VECTORS = 6144;
+// Most vectors that are staged once for both passes.
+constexpr size_t STAGED_VECTORS = 32768;
+
+// Lanes that belong to one task: pairs side by side, or one pair whose rows are.
+template <class Kind, Pass pass, template <class, Pass> class Layout>
+void solve(const Job &job, const int64_t *pairs, int pair_count) {
+  using L = Layout<Kind, pass>;
+  constexpr bool recording = pass != Pass::score;
+  constexpr Pass first_pass = pass == Pass::tangents ? Pass::tangents : Pass::score;
+  constexpr int width = Kind::states * NUMBERS<pass>, first_width = Kind::states * NUMBERS<first_pass>;
+  constexpr bool tangents = pass == Pass::tangents;
+  using Cell = typename L::Cell;
+  constexpr size_t cells_per_vector = sizeof(Vec) / sizeof(Cell);
+  auto vectors = [](size_t cells) { return (cells + cells_per_vector - 1) / cells_per_vector; };
+
+  Lanes lanes{};
+  Int rows = 0, cols = 0;
+  for (int l = 0; l < LANES; ++l) {
+    int64_t pair = pairs[L::rows_in_lanes ? 0 : std::min(l, pair_count - 1)];
+    set_lane(lanes, l, job, pair, pass);
+    if (!L::rows_in_lanes && l >= pair_count) lanes.rows[l] = lanes.cols[l] = 0;
+    if (lanes.cols[l] == 0) lanes.rows[l] = 0;
+    if (lanes.rows[l] > 0) cols = std::max(cols, lanes.cols[l]);
+    rows = std::max(rows, lanes.rows[l]);
+  }
+  if (job.call.kind == ALIGNMENT_AFFINE && (job.call.options & ALIGNMENT_RESTRICT_TURNS)) {
+    lanes.costs[int(Cost::back)] = nothing();
+  }
+
+  // Sums over the cells of row i of a pair are kept in slot i % LANES, which in RowsSideBySide is the row's lane, and
+  // the slots are added up in one order: so both layouts give the same result to the last bit.
+  constexpr int slots = L::rows_in_lanes ? 1 : LANES;
+  Worth worth[LANES] = {};
+  bool bad[LANES] = {};
+  Gathered gathered[slots] = {};
+  if (rows > 0) {
+    const Int steps = L::steps(cols);
+    constexpr int record = Record<Kind, pass>::size;
+    Int sweeps = 1;  // of a block
+    if (recording && !L::rows_in_lanes) sweeps = std::min<Int>(std::max<Int>(BLOCK_VECTORS / (steps * record), 4), rows);
+    const Int block_rows = sweeps * L::rows, blocks = (rows + block_rows - 1) / block_rows;
+    const size_t row_cells = size_t(cols + 1) * width, first_cells = size_t(cols + 1) * first_width;
+    const size_t sweep_vectors = size_t(steps) * sweeps;
+    // vectors staged for the first pass are kept for the second if they are few
+    const size_t all_vectors = size_t(steps) * sweeps * blocks;
+    const bool staged_once = recording && all_vectors * (tangents ? 2 : 1) <= STAGED_VECTORS;
+    const size_t staged_vectors = staged_once ? all_vectors : sweep_vectors;
+
+    Buffer row_memory(vectors(row_cells));
+    Buffer kept_memory(recording ? vectors(first_cells) * blocks : 0);
+    Buffer staged_memory(staged_vectors), t_staged_memory(tangents ? staged_vectors : 0);
+    Cell *row = reinterpret_cast<Cell *>(row_memory.data());
+    Vec *staged = staged_memory.data(), *t_staged = t_staged_memory.data();
+    auto kept = [&](Int block) { return reinterpret_cast<Cell *>(kept_memory.data() + vectors(first_cells) * block); };
+
+    Buffer end_entropy_memory(sweeps);
+    Vec *end_entropy = end_entropy_memory.data();
+    Mask bad_lanes{};
+    auto stage = [&](Int i, const Extent &where, Vec *to, Vec *t_to) {
+      const Real *from[LANES], *t_from[LANES];
+      for (int l = 0; l < LANES; ++l) {
+        int64_t offset = (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
+        from[l] = lanes.similarity[l] + offset;
+        t_from[l] = tangents ? lanes.t_similarity[l] + offset : nullptr;
+      }
+      const int64_t size = job.call.rows * job.call.cols;
+      gather(lanes.similarity, size, from, where, steps, to, [&](Vec s) { return clean(s, bad_lanes); });
+      if constexpr (tangents) {
+        gather(lanes.t_similarity, size, t_from, where, steps, t_to, [](Vec t_s) { return t_s; });
+      }
+    };
+
+    // forwards: the score, and the checkpoints
+    for (Int c = -1; c < cols; ++c) {
+      States<Kind> states = border<Kind, first_pass>(lanes, all(Real(c + 1)));
+      Cell *to = place<Kind, first_pass>(row, c);
+      for (int k = 0; k < Kind::states; ++k) {
+        const Vec numbers[] = {states.of[k].m, states.of[k].e, states.of[k].x};
+        for (int n = 0; n < NUMBERS<first_pass>; ++n) {
+          if constexpr (L::rows_in_lanes) {
+            to[k * NUMBERS<first_pass> + n] = numbers[n][0];
+          } else {
+            to[k * NUMBERS<first_pass> + n] = numbers[n];
+          }
+        }
+      }
+    }
+    Ending ending[slots];
+    std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0)});
+    for (Int i = 0; i < rows; i += L::rows) {
+      if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
+      const size_t offset = staged_once ? size_t(i) / L::rows * steps : 0, t_offset = tangents ? offset : 0;
+      Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
+      stage(i, where, staged + offset, t_staged + t_offset);
+      forward_sweep<Kind, first_pass, false, Layout>(lanes, i, cols, where, staged + offset, t_staged + t_offset, row, nullptr, nullptr,
+                                                     ending[i % slots], end_entropy[0]);
+    }
+    Total total;
+    for (int p = 0; p < (L::rows_in_lanes ? 1 : LANES); ++p) {
+      double m = 0, e = double(NOTHING), mt = 0;
+      for (int s = 0; s < LANES; ++s) e = std::max(e, double(L::rows_in_lanes ? ending[0].e[s] : ending[s % slots].e[p]));
+      for (int s = 0; s < LANES; ++s) {
+        const Ending &part = ending[s % slots];
+        const int lane = L::rows_in_lanes ? s : p;
+        double scale = std::exp2(double(part.e[lane]) - e);
+        m += double(part.m[lane]) * scale;
+        mt += double(part.mt[lane]) * scale;
+        if (L::rows_in_lanes || s == p) bad[p] = bad[p] || bad_lanes[s];
+      }
+      worth[p] = worth_of(m, e, mt);
+      for (int l = 0; l < LANES; ++l) {
+        if (L::rows_in_lanes || l == p) set_total(total, l, worth[p]);
+      }
+    }
+
+    if constexpr (recording) {
+      constexpr int flow_width = Kind::states * (tangents ? 2 : 1);
+      Buffer below_memory(vectors(size_t(cols + 1) * flow_width)), record_memory(sweep_vectors * record);
+      Cell *below = reinterpret_cast<Cell *>(below_memory.data());
+      std::fill(below, below + size_t(cols + 1) * flow_width, Cell{});
+      for (Int block = blocks - 1; block >= 0; --block) {
+        const Int first = block * block_rows, last = std::min(first + block_rows, rows);
+        const Cell *from = kept(block);
+        if constexpr (pass == first_pass || pass == Pass::marginals) {
+          std::copy(from, from + row_cells, row);
+        } else {
+          with_logarithms(from, row, (cols + 1) * Kind::states);
+        }
+        auto place_of = [&](Int i) { return size_t(i - first) / L::rows; };
+        auto staged_at = [&](Int i) { return (staged_once ? size_t(i) / L::rows : place_of(i)) * steps; };
+        for (Int i = first; i < last; i += L::rows) {
+          Vec *own = staged + staged_at(i), *t_own = t_staged + (tangents ? staged_at(i) : 0);
+          Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
+          if (!staged_once) stage(i, where, own, t_own);
+          Ending unused{};
+          forward_sweep<Kind, pass, true, Layout>(lanes, i, cols, where, own, t_own, row,
+                                                  record_memory.data() + place_of(i) * steps * record, &total, unused,
+                                                  end_entropy[place_of(i)]);
+        }
+        for (Int i = first + (last - first - 1) / L::rows * L::rows; i >= first; i -= L::rows) {
+          Vec *own = staged + staged_at(i), *t_own = t_staged + (tangents ? staged_at(i) : 0);
+          Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
+          backward_sweep<Kind, pass, Layout>(i, cols, where, record_memory.data() + place_of(i) * steps * record, own,
+                                             t_own, lanes, below, end_entropy[place_of(i)], gathered[i % slots]);
+          Real *to[LANES];
+          for (int l = 0; l < LANES; ++l) {
+            to[l] = lanes.d_similarity[l] + (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
+          }
+          scatter(tangents ? t_own : own, lanes.d_similarity, job.call.rows * job.call.cols, to, where, steps);
+        }
+      }
+      // the gradient that reached the row outside: gaps along it
+      if constexpr (!Kind::local) {
+        for (Int c = 0; c < cols; ++c) {
+          const Cell *flow = below + (c + 1) * flow_width;
+          for (int l = 0; l < (L::rows_in_lanes ? 1 : LANES); ++l) {
+            gathered[0].border[l] += double(as_vector(flow[0])[l]) * double(c + 1);
+            if (tangents) gathered[0].border_tangent[l] += double(as_vector(flow[flow_width - 1])[l]) * double(c + 1);
+          }
+        }
+      }
+    }
+  }
+
+  for (int p = 0; p < pair_count; ++p) {
+    Summed sums{};
+    for (int s = 0; s < LANES; ++s) {
+      const Gathered &part = gathered[s % slots];
+      const int lane = L::rows_in_lanes ? s : p;
+      for (int c = 0; c < COSTS; ++c) {
+        sums.cost[c] += part.cost[c][lane];
+        sums.cost_tangent[c] += part.cost_tangent[c][lane];
+      }
+      sums.entropy += part.entropy[lane];
+      sums.border += part.border[lane];
+      sums.border_tangent += part.border_tangent[lane];
+    }
+    finish_pair(job, pass, pairs[p], worth[p], bad[p], sums);
+  }
+}
+
+}  // namespace alignment
+
+#endif

@@ -1,0 +1,490 @@
+/* How the cells of a matrix are arranged in vectors, for the forward and the backward sweeps.
+
+   Two layouts share every line below that is not marked. PairsSideBySide: a lane is a pair of its own; a sweep is one
+   row of the matrix, column by column. RowsSideBySide: the lanes are LANES rows of one pair, each one column behind the
+   row above it, so that a vector is a piece of an anti-diagonal; a sweep is these rows, from left to right.
+
+   Between sweeps a row is carried: forwards the states of the row above, backwards the gradients from the row below.
+   Memory is bounded by checkpoints: the first pass keeps the carried row of every block of rows, the second goes through
+   the blocks from the last to the first, recomputes each with the records of its cells, and then goes backwards. */
+
+#ifndef SWEEP_H
+#define SWEEP_H
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "cell.h"
+
+namespace alignment {
+
+/* The pair of each lane, as the caller has it. Lanes without a pair have no rows. */
+struct Lanes {
+  const Real *similarity[LANES], *t_similarity[LANES];
+  Real *d_similarity[LANES];  // or its tangent
+  Int rows[LANES], cols[LANES];
+  Vec scale_high, scale_low;   // log2(e) / T in two parts
+  Vec inverse_t, t_ratio;      // 1 / T, (tangent of T) / T
+  Value costs[COSTS];          // all but match
+  Vec gap_tangent;             // of the border
+  Vec gap_whole, gap_part;     // exponent and log2(fraction) of the border's gap
+};
+
+/* Aligned memory with an owner. */
+class Buffer {
+ public:
+  explicit Buffer(size_t vectors)
+      : data_(static_cast<Vec *>(std::aligned_alloc(VECTOR_BYTES, (vectors ? vectors : 1) * sizeof(Vec)))) {
+    if (!data_) throw std::bad_alloc();
+  }
+  ~Buffer() { std::free(data_); }
+  Buffer(const Buffer &) = delete;
+  Buffer &operator=(const Buffer &) = delete;
+  Vec *data() const { return data_; }
+
+ private:
+  Vec *data_;
+};
+
+template <class Kind, Pass pass>
+struct PairsSideBySide {
+  using Cell = Vec;  // of a carried row
+  static constexpr bool rows_in_lanes = false;
+  static constexpr int rows = 1;  // of a sweep
+  static constexpr Int steps(Int cols) { return cols; }
+};
+
+template <class Kind, Pass pass>
+struct RowsSideBySide {
+  using Cell = Real;
+  static constexpr bool rows_in_lanes = true;
+  static constexpr int rows = LANES;
+  static constexpr Int steps(Int cols) { return cols + LANES - 1; }
+};
+
+INLINE Vec as_vector(Vec cell) { return cell; }
+INLINE Vec as_vector(Real cell) { return all(cell); }
+
+/* Where the lanes of a sweep begin and end, in steps. */
+struct Extent {
+  Mask first, last;          // cells: first <= step < last
+  Mask end_first, end_last;  // cells where an alignment may end
+  Int all_first, all_last;   // steps where every lane has a cell
+  Int all_end_first, all_end_last;
+};
+
+template <class Kind, bool rows_in_lanes>
+INLINE Extent extent(const Lanes &lanes, Int row) {
+  Extent x{};
+  for (int l = 0; l < LANES; ++l) {
+    Int i = rows_in_lanes ? row + l : row, delay = rows_in_lanes ? l : 0;
+    bool exists = i < lanes.rows[l];
+    x.first[l] = delay;
+    x.last[l] = exists ? delay + lanes.cols[l] : delay;
+    x.end_first[l] = x.first[l];
+    x.end_last[l] = x.last[l];
+    if (Kind::end == End::after_match) {
+      x.end_first[l] += 1;
+      if (i == 0) x.end_last[l] = x.first[l];
+    }
+    if (Kind::end == End::last) {
+      x.end_first[l] = i == lanes.rows[l] - 1 ? x.last[l] - 1 : x.last[l];
+    }
+  }
+  x.all_first = x.first[LANES - 1];
+  x.all_last = x.last[0];
+  x.all_end_first = x.end_first[0];
+  x.all_end_last = x.end_last[0];
+  for (int l = 1; l < LANES; ++l) {
+    if (x.last[l] < x.all_last) x.all_last = x.last[l];
+    if (x.end_first[l] > x.all_end_first) x.all_end_first = x.end_first[l];
+    if (x.end_last[l] < x.all_end_last) x.all_end_last = x.end_last[l];
+  }
+  return x;
+}
+
+/* Transposes LANES vectors: number i holds LANES steps of lane i before, and all lanes of step i after; and back. */
+template <int width, int... k>
+INLINE void exchange(Vec &a, Vec &b, std::integer_sequence<int, k...>) {
+  Vec low = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k - width : k)...>{});
+  b = pick(a, b, std::integer_sequence<int, ((k & width) ? LANES + k : k + width)...>{});
+  a = low;
+}
+INLINE void transpose(Vec (&v)[LANES]) {
+  auto stage = [&](auto w) {
+    constexpr int width = w;
+    if constexpr (width < LANES) {
+      unrolled<LANES>([&](auto i) {
+        if constexpr (!(i & width)) exchange<width>(v[i], v[i + width], EveryLane{});
+      });
+    }
+  };
+  stage(std::integral_constant<int, 1>{});
+  stage(std::integral_constant<int, 2>{});
+  stage(std::integral_constant<int, 4>{});
+  stage(std::integral_constant<int, 8>{});
+}
+
+/* LANES numbers of a matrix from `at` on, of which only those with first <= number < last are needed. */
+struct Piece {
+  bool whole, empty, readable;  // all needed; none; all inside the matrix, needed or not
+  Mask wanted;
+  int first, last;
+
+  INLINE Piece(const Real *at, const Real *begin, const Real *end, Int from, Int to) {
+    first = int(from > 0 ? (from < LANES ? from : LANES) : 0);
+    last = int(to < LANES ? (to > first ? to : first) : LANES);
+    whole = first == 0 && last == LANES;
+    empty = first == last;
+    readable = at >= begin && at + LANES <= end;
+    wanted = (lane_numbers() >= all_int(first)) & (lane_numbers() < all_int(last));
+  }
+};
+
+/* The steps of a sweep from the rows of the lanes' matrices, which are `size` large: 0 where a lane has no cell.
+   row[l] + step is the address. */
+template <class Clean>
+INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real *const (&row)[LANES],
+                   const Extent &extent, Int steps, Vec *to, Clean clean) {
+  for (Int t0 = 0; t0 < steps; t0 += LANES) {
+    Vec block[LANES];
+    if (extent.all_first <= t0 && t0 + LANES <= extent.all_last) {
+      unrolled<LANES>([&](auto l) { block[l] = load(row[l] + t0); });
+      transpose(block);
+      unrolled<LANES>([&](auto t) { to[t0 + t] = clean(block[t]); });
+      continue;
+    }
+    for (int l = 0; l < LANES; ++l) {
+      const Real *at = row[l] + t0;
+      Piece piece(at, matrix[l], matrix[l] + size, extent.first[l] - t0, extent.last[l] - t0);
+      if (piece.whole) {
+        block[l] = load(at);
+      } else if (piece.empty) {
+        block[l] = all(0);
+      } else if (piece.readable) {
+        block[l] = piece.wanted ? load(at) : all(0);
+      } else {
+        Real part[LANES] = {};
+        for (int t = piece.first; t < piece.last; ++t) part[t] = at[t];
+        block[l] = load(part);
+      }
+    }
+    transpose(block);
+    for (Int t = 0; t < LANES && t0 + t < steps; ++t) to[t0 + t] = clean(block[t]);
+  }
+}
+
+/* The inverse: writes the cells of the lanes, and nothing else. */
+inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *const (&row)[LANES],
+                    const Extent &extent, Int steps) {
+  for (Int t0 = 0; t0 < steps; t0 += LANES) {
+    Vec block[LANES];
+    if (extent.all_first <= t0 && t0 + LANES <= extent.all_last) {
+      unrolled<LANES>([&](auto t) { block[t] = from[t0 + t]; });
+      transpose(block);
+      unrolled<LANES>([&](auto l) { store(row[l] + t0, block[l]); });
+      continue;
+    }
+    for (Int t = 0; t < LANES; ++t) block[t] = t0 + t < steps ? from[t0 + t] : all(0);
+    transpose(block);
+    for (int l = 0; l < LANES; ++l) {
+      Real *at = row[l] + t0;
+      Piece piece(at, matrix[l], matrix[l] + size, extent.first[l] - t0, extent.last[l] - t0);
+      if (piece.whole) {
+        store(at, block[l]);
+      } else if (!piece.empty && piece.readable) {  // no other thread writes this pair
+        store(at, piece.wanted ? block[l] : load(at));
+      } else {
+        for (int t = piece.first; t < piece.last; ++t) at[t] = block[l][t];
+      }
+    }
+  }
+}
+
+/* A similarity of this or less forbids the match: it becomes -infinity. */
+constexpr Real FORBIDDEN = Real(-5e19);
+/* Odds with larger exponents cannot be told apart. A path may be long: its sum must stay far from overflow. */
+constexpr Real LARGEST_EXPONENT = Real(1e29);
+
+/* Sanitizes similarities, and records NaN and +infinity. */
+INLINE Vec clean(Vec s, Mask &bad) {
+  constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
+  bad |= ~(s <= LARGEST);
+  return s > FORBIDDEN ? s : all(-__builtin_inff());
+}
+
+/* The odds of a match, nearly 0 for a forbidden one. */
+template <Pass pass>
+INLINE Value match_odds(const Lanes &lanes, Vec s, Vec t_s) {
+  Vec whole = rounded_product(s, lanes.scale_high);
+  Vec part = fused(s, lanes.scale_low, fused(s, lanes.scale_high, -whole));
+  part = smaller(greater(part, all(-1)), all(1));  // NaN, of a forbidden one, becomes -1
+  whole = smaller(greater(whole, all(-LARGEST_EXPONENT)), all(LARGEST_EXPONENT));
+  Value x{power_of_fraction(part), whole, all(0)};
+  if constexpr (pass == Pass::gradients) x.x = part;
+  if constexpr (pass == Pass::tangents) {
+    Vec tangent = fused(t_s, lanes.inverse_t, -(s * lanes.inverse_t) * lanes.t_ratio);
+    x.x = s > FORBIDDEN ? tangent : all(0);
+  }
+  return x;
+}
+
+/* The states outside a global alignment, `gaps` gap positions from the corner; outside a local one is nothing. */
+template <class Kind, Pass pass>
+INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
+  States<Kind> states;
+  if constexpr (Kind::local) {
+    for (auto &state : states.of) state = nothing();
+  } else {
+    Vec whole = rounded_product(gaps, lanes.gap_part);
+    Vec part = fused(gaps, lanes.gap_part, -whole);
+    part = smaller(greater(part, all(-1)), all(1));
+    Value &h = states.of[0];
+    h = {power_of_fraction(part), fused(gaps, lanes.gap_whole, whole), all(0)};
+    if constexpr (pass == Pass::tangents) h.x = gaps * lanes.gap_tangent;
+    // a fraction between 1 and 2, as a cell's
+    h.e += exponent_of(h.m);
+    h.m = fraction_of(h.m);
+    // as where a block begins: the same bits whatever the blocks are
+    if constexpr (pass == Pass::gradients) h.x = log2_of(h.m);
+  }
+  return states;
+}
+
+/* Rows that are carried from sweep to sweep: of column c (-1 is outside) the numbers of its states. */
+template <Pass pass>
+constexpr int NUMBERS = pass == Pass::gradients || pass == Pass::tangents ? 3 : 2;
+
+template <class Kind, Pass pass, class Cell>
+INLINE Cell *place(Cell *row, Int col) {
+  return row + (col + 1) * (Kind::states * NUMBERS<pass>);
+}
+
+/* Adds the odds of an end to a sum of odds, whose exponent is raised when they outgrow it. Sums of sweeps are added in
+   the same way to that of the matrix, so there is room for twice this and for the number of cells. */
+template <Pass pass>
+INLINE void add(Ending &sum, const Ending &more) {
+  constexpr Real ROOM = IS_FLOAT ? 24 : 192;
+  Vec d = more.e - sum.e;
+  if (any_greater(d, all(ROOM))) {
+    const Mask outgrown = d > ROOM;
+    const Vec old = sum.e;
+    sum.e = outgrown ? more.e : old;
+    sum.m = scaled(sum.m, old - sum.e);
+    if constexpr (pass == Pass::tangents) sum.mt = scaled(sum.mt, old - sum.e);
+    d = outgrown ? all(0) : d;
+  }
+  sum.m += scaled(more.m, d);
+  if constexpr (pass == Pass::tangents) sum.mt += scaled(more.mt, d);
+}
+
+/* Sums over sweeps, per lane, in double: a long sum of floats would lose small terms. */
+struct Gathered {
+  double cost[COSTS][LANES], cost_tangent[COSTS][LANES], entropy[LANES], border[LANES], border_tangent[LANES];
+};
+
+INLINE void gather_sum(double (&total)[LANES], Vec sum) {
+  for (int l = 0; l < LANES; ++l) total[l] += double(sum[l]);
+}
+
+/* One sweep forwards. row: the states of the row above it, replaced by those of its last row. */
+template <class Kind, Pass pass, bool recording, template <class, Pass> class Layout>
+__attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Extent &extent, const Vec *staged,
+                          const Vec *t_staged, typename Layout<Kind, pass>::Cell *row, Vec *records,
+                          const Total *total, Ending &ending, Vec &end_entropy) {
+  using L = Layout<Kind, pass>;
+  constexpr int numbers = NUMBERS<pass>;
+  const Int steps = L::steps(cols);
+  const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
+  const States<Kind> outside = border<Kind, pass>(lanes, row_numbers + Real(1));
+  States<Kind> left = outside, diagonal;
+  Value costs[COSTS];
+  for (int c = 0; c < COSTS; ++c) costs[c] = lanes.costs[c];
+
+  auto above = [&](const States<Kind> &last, Int col) {
+    States<Kind> up;
+    auto *from = place<Kind, pass>(row, col);
+    unrolled<Kind::states>([&](auto k) {
+      Value &value = up.of[k];
+      if constexpr (L::rows_in_lanes) {
+        value.m = shift_up(last.of[k].m, from[k * numbers]);
+        value.e = shift_up(last.of[k].e, from[k * numbers + 1]);
+        if constexpr (numbers > 2) value.x = shift_up(last.of[k].x, from[k * numbers + 2]);
+      } else {
+        value.m = from[k * numbers];
+        value.e = from[k * numbers + 1];
+        if constexpr (numbers > 2) value.x = from[k * numbers + 2];
+      }
+    });
+    return up;
+  };
+  auto keep = [&](const States<Kind> &states, Int col) {
+    auto *to = place<Kind, pass>(row, col);
+    unrolled<Kind::states>([&](auto k) {
+      const Value &value = states.of[k];
+      if constexpr (L::rows_in_lanes) {
+        to[k * numbers] = value.m[LANES - 1];
+        to[k * numbers + 1] = value.e[LANES - 1];
+        if constexpr (numbers > 2) to[k * numbers + 2] = value.x[LANES - 1];
+      } else {
+        to[k * numbers] = value.m;
+        to[k * numbers + 1] = value.e;
+        if constexpr (numbers > 2) to[k * numbers + 2] = value.x;
+      }
+    });
+  };
+
+  diagonal = above(left, -1);
+  keep(outside, -1);
+  Ending own{all(0), all(NOTHING), all(0)};
+  Vec own_entropy = all(0);
+  for (Int t = 0; t < steps; ++t) {
+    // beyond the last column the first lanes have no cell, and any number is fine
+    States<Kind> up = above(left, t < cols ? t : cols - 1), out;
+    Mask ends_here = (extent.end_first <= all_int(t)) & (extent.end_last > all_int(t));
+    costs[int(Cost::match)] = match_odds<pass>(lanes, staged[t], pass == Pass::tangents ? t_staged[t] : all(0));
+    Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
+                                                 recording ? records + t * Record<Kind, pass>::size : nullptr, total,
+                                                 ends_here, &own_entropy);
+    const bool begun_all = !L::rows_in_lanes || t >= LANES - 1;
+    if (!begun_all) {  // lanes that have not started are outside
+      Mask begun = extent.first <= all_int(t);
+      unrolled<Kind::states>([&](auto k) {
+        out.of[k].m = begun ? out.of[k].m : outside.of[k].m;
+        out.of[k].e = begun ? out.of[k].e : outside.of[k].e;
+        if constexpr (numbers > 2) out.of[k].x = begun ? out.of[k].x : outside.of[k].x;
+      });
+    }
+    if constexpr (!recording) {
+      if constexpr (Kind::end == End::last) {
+        own.m = ends_here ? here.m : own.m;
+        own.e = ends_here ? here.e : own.e;
+        own.mt = ends_here ? here.mt : own.mt;
+      } else {
+        const bool everywhere = extent.all_end_first <= t && t < extent.all_end_last;
+        if (!everywhere) here.e = ends_here ? here.e : all(2 * NOTHING);
+        add<pass>(own, here);
+      }
+    }
+    diagonal = up;
+    left = out;
+    if (begun_all) keep(out, L::rows_in_lanes ? t - (LANES - 1) : t);
+  }
+  if constexpr (!recording) add<pass>(ending, own);
+  end_entropy = own_entropy;
+}
+
+/* One sweep backwards. below: the gradients from the row below, replaced by those from its first row. matched: the
+   gradient with respect to the similarity, in steps, in place of the similarity in `staged`, and its tangent in place
+   of t_staged. */
+template <class Kind, Pass pass, template <class, Pass> class Layout>
+__attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records, Vec *staged,
+                           Vec *t_staged, const Lanes &lanes, typename Layout<Kind, pass>::Cell *below,
+                           Vec end_entropy, Gathered &gathered) {
+  using L = Layout<Kind, pass>;
+  constexpr bool tangents = pass == Pass::tangents;
+  constexpr int numbers = tangents ? 2 : 1, width = Kind::states * numbers;
+  const Int steps = L::steps(cols);
+  const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
+  Flows<Kind> from_right{}, diagonal_before{}, up_before{};
+  Sums sums{};
+  sums.entropy = end_entropy;
+  Vec at_border = all(0), t_at_border = all(0);
+
+  // gradients that a cell receives: from its right neighbour, and from the two below, one and two steps later
+  auto incoming = [&](Int col) {
+    Flows<Kind> v = from_right;
+    const bool exists = col >= -1 && col < cols;
+    auto *from = below + (exists ? (col + 1) * width : 0);
+    unrolled<Kind::states>([&](auto k) {
+      if constexpr (L::rows_in_lanes) {
+        v.of[k].v += shift_down(up_before.of[k].v, exists ? from[k * numbers] : Real(0));
+        if constexpr (tangents) v.of[k].t += shift_down(up_before.of[k].t, exists ? from[k * numbers + 1] : Real(0));
+      } else {
+        v.of[k].v += from[k * numbers];
+        if constexpr (tangents) v.of[k].t += from[k * numbers + 1];
+      }
+    });
+    return v;
+  };
+  auto hand_up = [&](const Flows<Kind> &message, Int col) {
+    auto *to = below + (col + 1) * width;
+    unrolled<Kind::states>([&](auto k) {
+      if constexpr (L::rows_in_lanes) {
+        to[k * numbers] = message.of[k].v[0];
+        if constexpr (tangents) to[k * numbers + 1] = message.of[k].t[0];
+      } else {
+        to[k * numbers] = message.of[k].v;
+        if constexpr (tangents) to[k * numbers + 1] = message.of[k].t;
+      }
+    });
+  };
+
+  for (Int t = steps - 1; t >= 0; --t) {
+    Flows<Kind> v = incoming(L::rows_in_lanes ? t - (LANES - 1) : t), diagonal, left, up;
+    if (L::rows_in_lanes && t < LANES - 1) {  // lanes that stand outside: on the border or before it
+      Mask on_border = extent.first == all_int(t + 1), inside = extent.first <= all_int(t);
+      if constexpr (!Kind::local) {
+        at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : all(0);
+        if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : all(0);
+      }
+      unrolled<Kind::states>([&](auto k) {
+        v.of[k].v = inside ? v.of[k].v : all(0);
+        if constexpr (tangents) v.of[k].t = inside ? v.of[k].t : all(0);
+      });
+    }
+    Flow matched;
+    backward<Kind, pass>(records + t * Record<Kind, pass>::size, v, diagonal, left, up, matched, sums);
+    if constexpr (tangents) {
+      Vec similarity = staged[t] > FORBIDDEN ? staged[t] * lanes.inverse_t : all(0);
+      sums.entropy = fused(matched.t, similarity, sums.entropy);
+      t_staged[t] = matched.t;
+    }
+    staged[t] = matched.v;
+    Flows<Kind> message = up;
+    unrolled<Kind::states>([&](auto k) {
+      message.of[k].v += diagonal_before.of[k].v;
+      if constexpr (tangents) message.of[k].t += diagonal_before.of[k].t;
+    });
+    if (t < cols) hand_up(message, t);
+    up_before = message;
+    diagonal_before = diagonal;
+    from_right = left;
+  }
+  // the column outside, for the lanes whose first step was 0; the others have handled it
+  Flows<Kind> v = from_right;
+  {
+    auto *from = below;
+    unrolled<Kind::states>([&](auto k) {
+      if constexpr (L::rows_in_lanes) {
+        v.of[k].v += shift_down(up_before.of[k].v, Real(0));
+        if constexpr (tangents) v.of[k].t += shift_down(up_before.of[k].t, Real(0));
+      } else {
+        v.of[k].v += from[k * numbers];
+        if constexpr (tangents) v.of[k].t += from[k * numbers + 1];
+      }
+    });
+  }
+  if constexpr (!Kind::local) {
+    Mask on_border = extent.first == all_int(0);
+    at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : all(0);
+    if constexpr (tangents) t_at_border += on_border ? v.of[0].t * (row_numbers + Real(1)) : all(0);
+  }
+  hand_up(diagonal_before, -1);
+
+  for (int c = int(Cost::open); c < COSTS; ++c) {
+    gather_sum(gathered.cost[c], sums.cost[c]);
+    if constexpr (tangents) gather_sum(gathered.cost_tangent[c], sums.cost_tangent[c]);
+  }
+  if constexpr (pass != Pass::marginals) gather_sum(gathered.entropy, sums.entropy);
+  if constexpr (!Kind::local) {
+    gather_sum(gathered.border, at_border);
+    if constexpr (tangents) gather_sum(gathered.border_tangent, t_at_border);
+  }
+}
+
+}  // namespace alignment
+
+#endif

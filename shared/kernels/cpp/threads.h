@@ -1,0 +1,109 @@
+/* A pool of helper threads, kept between calls: starting one costs more than a small batch. */
+
+#ifndef THREADS_H
+#define THREADS_H
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cfenv>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace alignment {
+
+/* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a busy
+   helper: the caller does whatever no helper has started. */
+class Helpers {
+ public:
+  /* Runs the work in this thread and concurrently in up to `count` others; returns when all are done.
+     Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
+  static void run(int64_t count, const std::function<void()> &work) {
+    if (count > 0) {
+      of_this_process()->run_shared(count, work);
+    } else {
+      work();
+    }
+  }
+
+ private:
+  struct Call {
+    const std::function<void()> &work;
+    std::fenv_t environment;  // rounding, and the treatment of subnormal numbers
+    int64_t wanted, running = 0;
+    std::condition_variable through{};
+  };
+
+  /* Never destroyed: its threads wait on it until the process ends. A child of fork has none of them, and perhaps a
+     mutex that nobody will ever unlock, so it begins anew. */
+  static Helpers *&of_this_process() {
+    static Helpers *helpers = [] {
+      pthread_atfork(nullptr, nullptr, [] { of_this_process() = new Helpers; });
+      return new Helpers;
+    }();
+    return helpers;
+  }
+
+  void run_shared(int64_t count, const std::function<void()> &work) {
+    Call call{work, {}, count};
+    std::fegetenv(&call.environment);
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      while (threads_ < count && start()) ++threads_;
+      calls_.push_back(&call);
+    }
+    for (int64_t n = 0; n < count; ++n) wake_.notify_one();
+    work();
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (auto at = calls_.begin(); at != calls_.end(); ++at) {
+      if (*at == &call) {
+        calls_.erase(at);
+        break;
+      }
+    }
+    call.through.wait(lock, [&] { return call.running == 0; });
+  }
+
+  /* Adds a thread, if possible. Signals are left to the threads that the process had before. */
+  bool start() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = true;
+    try {
+      std::thread([this] { help(); }).detach();
+    } catch (const std::exception &) {
+      started = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+  }
+
+  void help() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [&] { return !calls_.empty(); });
+      Call &call = *calls_.front();
+      if (--call.wanted == 0) calls_.pop_front();
+      ++call.running;
+      lock.unlock();
+      std::fesetenv(&call.environment);
+      call.work();
+      lock.lock();
+      if (--call.running == 0) call.through.notify_one();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Call *> calls_;
+  int64_t threads_ = 0;
+};
+
+}  // namespace alignment
+
+#endif

@@ -1,0 +1,236 @@
+/* A vector of numbers that are processed together, as wide as the CPU's registers, and the few functions on it that the
+   kernels need. GCC's and Clang's vector extension: arithmetic, comparisons (all bits set where true) and the
+   conditional operator work element by element. */
+
+#ifndef VECTOR_H
+#define VECTOR_H
+
+#include <cstdint>
+#if defined(__AVX__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+#include <type_traits>
+#include <utility>
+
+#include "alignment.h"
+
+#define INLINE inline __attribute__((always_inline))
+
+namespace alignment {
+
+#if defined(__AVX512F__)
+constexpr int VECTOR_BYTES = 64;
+#elif defined(__AVX__)
+constexpr int VECTOR_BYTES = 32;
+#else
+constexpr int VECTOR_BYTES = 16;
+#endif
+
+using Real = REAL;
+using Int = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
+constexpr int LANES = VECTOR_BYTES / sizeof(Real);
+
+typedef Real Vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef Int Mask __attribute__((vector_size(VECTOR_BYTES)));
+
+constexpr bool IS_FLOAT = sizeof(Real) == 4;
+constexpr int FRACTION_BITS = IS_FLOAT ? 23 : 52;
+constexpr int BIAS = IS_FLOAT ? 127 : 1023;
+constexpr Int ONE_BITS = Int(BIAS) << FRACTION_BITS;
+constexpr Int FRACTION_MASK = (Int(1) << FRACTION_BITS) - 1;
+constexpr Real SHIFTER = IS_FLOAT ? Real(8388608.0) : Real(4503599627370496.0);  // 2^FRACTION_BITS
+constexpr Int SHIFTER_BITS = Int(FRACTION_BITS + BIAS) << FRACTION_BITS;
+
+INLINE Vec all(Real x) { return x - Vec{}; }
+INLINE Mask all_int(Int x) { return x - Mask{}; }
+
+/* The greater, and the smaller, of two; b where one is not a number. As instructions of their own where the compiler
+   makes a comparison and a selection of them. */
+INLINE Vec greater(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_max_ps(__mmask16(-1), (__m512)a, (__m512)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_max_pd(__mmask8(-1), (__m512d)a, (__m512d)b);
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return (Vec)_mm256_max_ps((__m256)a, (__m256)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm256_max_pd((__m256d)a, (__m256d)b);
+#endif
+  return a > b ? a : b;
+}
+
+INLINE Vec smaller(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_min_ps(__mmask16(-1), (__m512)a, (__m512)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_min_pd(__mmask8(-1), (__m512d)a, (__m512d)b);
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return (Vec)_mm256_min_ps((__m256)a, (__m256)b);
+  if constexpr (!IS_FLOAT) return (Vec)_mm256_min_pd((__m256d)a, (__m256d)b);
+#endif
+  return a < b ? a : b;
+}
+
+INLINE Vec load(const Real *from) {
+  Vec v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+
+INLINE void store(Real *to, Vec v) { __builtin_memcpy(to, &v, sizeof v); }
+
+/* Call f with std::integral_constant 0, 1, ..., N-1: a loop whose counter is a constant. */
+template <class F, int... k>
+INLINE void unrolled(F &&f, std::integer_sequence<int, k...>) {
+  (f(std::integral_constant<int, k>{}), ...);
+}
+template <int N, class F>
+INLINE void unrolled(F &&f) {
+  unrolled(f, std::make_integer_sequence<int, N>{});
+}
+
+/* Whether a number is greater in any lane. */
+INLINE bool any_greater(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ) != 0;
+  if constexpr (!IS_FLOAT) return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ) != 0;
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GT_OQ)) != 0;
+  if constexpr (!IS_FLOAT) return _mm256_movemask_pd(_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_GT_OQ)) != 0;
+#endif
+  Mask is_greater = a > b;
+  Int found = 0;
+  for (int l = 0; l < LANES; ++l) found |= is_greater[l];
+  return found != 0;
+}
+
+/* Elements of a and b by number: 0 to LANES-1 are a's, the rest b's. */
+template <int... index>
+INLINE Vec pick(Vec a, Vec b, std::integer_sequence<int, index...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, index...);
+#else
+  return __builtin_shuffle(a, b, Mask{index...});
+#endif
+}
+
+template <int... lane>
+INLINE Vec shift_up(Vec v, Vec first, std::integer_sequence<int, lane...>) {
+  return pick(v, first, std::integer_sequence<int, (lane == 0 ? LANES : lane - 1)...>{});
+}
+
+template <int... lane>
+INLINE Vec shift_down(Vec v, Vec last, std::integer_sequence<int, lane...>) {
+  return pick(v, last, std::integer_sequence<int, (lane == LANES - 1 ? LANES : lane + 1)...>{});
+}
+
+using EveryLane = std::make_integer_sequence<int, LANES>;
+
+/* Each lane gets what the lane before it has, the first lane gets `first`. */
+INLINE Vec shift_up(Vec v, Real first) { return shift_up(v, all(first), EveryLane{}); }
+
+/* Each lane gets what the lane after it has, the last lane gets `last`. */
+INLINE Vec shift_down(Vec v, Real last) { return shift_down(v, all(last), EveryLane{}); }
+
+/* 0, 1, 2, ... */
+template <int... lane>
+INLINE Mask lane_numbers(std::integer_sequence<int, lane...>) {
+  return Mask{lane...};
+}
+INLINE Mask lane_numbers() { return lane_numbers(EveryLane{}); }
+
+/* a * b + c. The kernels are compiled without contraction of their own, which the compiler would apply inconsistently:
+   fused operations are explicit, and the same cell gives the same bits wherever it is computed. */
+INLINE Vec fused(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#elif defined(__AVX__) && defined(__FMA__)
+  if constexpr (IS_FLOAT) return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+  if constexpr (!IS_FLOAT) return (Vec)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined(__aarch64__)
+  if constexpr (IS_FLOAT) return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+  if constexpr (!IS_FLOAT) return (Vec)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+#endif
+  return a * b + c;
+}
+
+/* m * 2^d for whole d below BIAS; 0 for d far below. In general the sum puts d + BIAS into the last bits of a float,
+   and the shift makes them its exponent; AVX-512 has an instruction for it, and for the next function. */
+INLINE Vec scaled(Vec m, Vec d) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_scalef_ps(__mmask16(-1), (__m512)m, (__m512)d);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_scalef_pd(__mmask8(-1), (__m512d)m, (__m512d)d);
+#endif
+  Vec in_last_bits = greater(d, all(-BIAS)) + (SHIFTER + BIAS);
+  return m * (Vec)((Mask)in_last_bits << FRACTION_BITS);
+}
+
+/* The exponent of x >= the smallest normal number, as a whole number. */
+INLINE Vec exponent_of(Vec x) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_getexp_ps(__mmask16(-1), (__m512)x);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_getexp_pd(__mmask8(-1), (__m512d)x);
+#endif
+  return (Vec)(((Mask)x >> FRACTION_BITS) | SHIFTER_BITS) - (SHIFTER + BIAS);
+}
+
+/* x without its exponent: between 1 and 2. */
+INLINE Vec fraction_of(Vec x) { return (Vec)(((Mask)x & FRACTION_MASK) | ONE_BITS); }
+
+/* 1 / x, of x that is neither 0 nor far from 1; where there is an estimate, one step of Newton makes it as good as a
+   division and three times as fast. */
+INLINE Vec inverse_of(Vec x) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) {
+    Vec estimate = (Vec)_mm512_maskz_rcp14_ps(__mmask16(-1), (__m512)x);
+    return fused(estimate, fused(-x, estimate, all(1)), estimate);
+  }
+#endif
+  return Real(1) / x;
+}
+
+/* The nearest whole number to a * b; of large products, one that is near. */
+INLINE Vec rounded_product(Vec a, Vec b) {
+  constexpr Real CENTER = SHIFTER * Real(1.5);
+  return fused(a, b, all(CENTER)) - CENTER;
+}
+
+/* 2^f for f between -1/2 and 1/2: interpolated in Chebyshev nodes; relative error 2.5e-9, for double 4.2e-18. */
+INLINE Vec power_of_fraction(Vec f) {
+  if constexpr (IS_FLOAT) {
+    Vec p = all(Real(0.00015461444697569129083));
+    p = fused(p, f, all(Real(0.001340042817761583794)));
+    p = fused(p, f, all(Real(0.0096180566785246380754)));
+    p = fused(p, f, all(Real(0.055503272266703020589)));
+    p = fused(p, f, all(Real(0.24022650922288758071)));
+    p = fused(p, f, all(Real(0.69314720670283259577)));
+    return fused(p, f, all(1));
+  } else {
+    Vec p = all(Real(4.455817908336064493e-10));
+    p = fused(p, f, all(Real(7.0741942972885210056e-9)));
+    p = fused(p, f, all(Real(1.0178057087733941105e-7)));
+    p = fused(p, f, all(Real(1.3215432535912376166e-6)));
+    p = fused(p, f, all(Real(0.000015252733841556772589)));
+    p = fused(p, f, all(Real(0.00015403530463724354209)));
+    p = fused(p, f, all(Real(0.0013333558146406470697)));
+    p = fused(p, f, all(Real(0.0096181291075872566681)));
+    p = fused(p, f, all(Real(0.055504108664821627039)));
+    p = fused(p, f, all(Real(0.24022650695910159567)));
+    p = fused(p, f, all(Real(0.69314718055994530925)));
+    return fused(p, f, all(1));
+  }
+}
+
+/* log2 of m between 1 and 2, by the series of the inverse hyperbolic tangent around sqrt(2), where |z| <= 0.172. */
+INLINE Vec log2_of(Vec m) {
+  constexpr double ROOT = 1.4142135623730950488, TWO_OVER_LN2 = 2.8853900817779268147;
+  Vec z = (m - Real(ROOT)) / (m + Real(ROOT)), y = z * z;
+  constexpr int TERMS = IS_FLOAT ? 5 : 11;
+  Vec series = all(0);
+  unrolled<TERMS>([&](auto k) { series = fused(series, y, all(Real(TWO_OVER_LN2 / (2 * (TERMS - 1 - k) + 1)))); });
+  return fused(z, series, all(Real(0.5)));
+}
+
+}  // namespace alignment
+
+#endif

@@ -1,0 +1,385 @@
+"""The backward kernel, in Triton: gradients from the states that the forward kernel has stored."""
+
+import triton
+import triton.language as tl
+
+from shared.kernels.triton.cells import (
+    AFFINE,
+    FREE_GAP,
+    GLOBAL,
+    LOCAL_ANY,
+    LOCAL_MATCH,
+    all_choices,
+    dot,
+    entropy,
+    hand_on,
+    shares,
+)
+from shared.kernels.triton.forward import INPUTS, NUMBERS
+from shared.kernels.triton.pairs import FORBIDDEN, LN_2, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
+
+
+@triton.jit
+def ends_in(
+    kind: tl.constexpr,
+    tangents: tl.constexpr,
+    with_values: tl.constexpr,
+    ends,
+    m,
+    e,
+    x,
+    own_cell,
+    total,
+    of_entropy,
+):
+    """The probabilities of the ways in which an alignment ends in a cell, their tangents, and the entropy less theirs.
+
+    ends: where an alignment may end; m, e, x: the choices; total: the score's exponent, 1 / its fraction, its tangent.
+    """
+    best, inverse, t_best = total[0], total[1], total[2]
+    if kind == AFFINE:
+        end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
+    elif kind == LOCAL_MATCH:
+        end_m, end_e, end_x = m[0][:1], e[0][:1], x[0][:1]
+    else:
+        end_m, end_e, end_x = own_cell[:1], own_cell[1:2], own_cell[2:]
+    end_parts, t_end_parts = (), ()
+    for c in tl.static_range(len(end_m)):
+        # at most the whole score; its exponent need not be, where its fraction is not normalized
+        relative = tl.minimum(end_e[c] - best, 100.0)
+        part = tl.where(ends, end_m[c] * tl.exp2(relative) * inverse, 0.0)
+        end_parts = end_parts + (part,)
+        if tangents:
+            t_end_parts = t_end_parts + (part * (end_x[c] - t_best),)
+        if with_values and not tangents:
+            bits = relative + tl.log2(end_m[c] * inverse)
+            of_entropy -= tl.where(part > 0, part * bits, 0.0)
+    return end_parts, t_end_parts, of_entropy
+
+
+@triton.jit
+def parts_of_choices(
+    kind: tl.constexpr,
+    tangents: tl.constexpr,
+    with_values: tl.constexpr,
+    states: tl.constexpr,
+    m,
+    e,
+    x,
+    v,
+    end_parts,
+    t_end_parts,
+    of_entropy,
+):
+    """The gradients with respect to the choices of each state, their tangents, and the entropy with that of the shares.
+
+    v: the gradients with respect to the states, then their tangents.
+    """
+    parts, t_parts = (), ()
+    for n in tl.static_range(states):
+        weights = shares(m[n], e[n])
+        if with_values and not tangents:
+            of_entropy += v[n] * entropy(m[n], e[n], weights)
+        of_state, t_of_state = (), ()
+        if tangents:
+            mean = dot(weights, x[n])
+        for c in tl.static_range(len(weights)):
+            part = v[n] * weights[c]
+            if tangents:
+                t_part = v[states + n] * weights[c] + part * (x[n][c] - mean)
+            if (kind == AFFINE or kind == LOCAL_MATCH) and n == 0 and c < len(end_parts):
+                part += end_parts[c]
+                if tangents:
+                    t_part += t_end_parts[c]
+            of_state = of_state + (part,)
+            if tangents:
+                t_of_state = t_of_state + (t_part,)
+        parts = parts + (of_state,)
+        if tangents:
+            t_parts = t_parts + (t_of_state,)
+    return parts, t_parts, of_entropy
+
+
+@triton.jit
+def clear_outside(
+    matrix, row_size, rows, cols, own_rows, own_cols, lanes: tl.constexpr, steps: tl.constexpr, real: tl.constexpr
+):
+    """Write zeros outside lengths."""
+    is_ragged = (own_rows < rows) | (own_cols < cols)
+    if is_ragged:
+        for first_row in range(0, rows, lanes):
+            row = first_row + tl.arange(0, lanes)
+            for c0 in range(0, cols, steps):
+                at = c0 + tl.arange(0, steps)[None, :]
+                is_outside = (row[:, None] >= own_rows) | (at >= own_cols)
+                is_there = (row[:, None] < rows) & (at < cols)
+                to = matrix + (row_size * row)[:, None] + at
+                tl.store(to, tl.zeros([lanes, steps], real), mask=is_outside & is_there)
+
+
+@triton.jit
+def store_values(kind: tl.constexpr, d_values, pair, d_open, d_extend, d_temperature, bad, real: tl.constexpr):
+    """Write the gradients with respect to a pair's parameters. bad: NaN for a pair without a result, else 0."""
+    if kind == AFFINE:
+        tl.store(d_values + pair * 3, (d_open + bad).to(real))
+        tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real))
+        tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real))
+    elif kind == FREE_GAP:
+        tl.store(d_values + pair, (d_temperature + bad).to(real))
+    else:
+        tl.store(d_values + pair * 2, (d_open + bad).to(real))
+        tl.store(d_values + pair * 2 + 1, (d_temperature + bad).to(real))
+
+
+@triton.jit(
+    do_not_specialize=NUMBERS,
+    do_not_specialize_on_alignment=[*INPUTS, "totals", "first_plane", "planes", "below", "d_values"],
+)
+def backward_kernel(
+    similarity,
+    t_similarity,
+    lengths,
+    values,
+    t_values,
+    totals,
+    first_plane,
+    planes,
+    below,
+    d_values,
+    pairs: tl.int32,
+    rows: tl.int32,
+    cols: tl.int32,
+    pair_stride: tl.int64,
+    row_stride: tl.int64,
+    t_pair_stride: tl.int64,
+    t_row_stride: tl.int64,
+    kind: tl.constexpr,
+    restrict_turns: tl.constexpr,
+    penalize_turns: tl.constexpr,
+    has_lengths: tl.constexpr,
+    tangents: tl.constexpr,
+    with_values: tl.constexpr,
+    lanes: tl.constexpr,
+    steps: tl.constexpr,
+):
+    """The scores' gradients with respect to similarity, in place of the first plane, and values; or their tangents.
+
+    below: (pairs, states, or twice as many with tangents, cols + 1), uninitialized. Without with_values the gradient
+    with respect to the temperature is 0.
+    """
+    real: tl.constexpr = similarity.dtype.element_ty
+    states: tl.constexpr = 3 if kind == AFFINE else 1
+    count: tl.constexpr = 3 * states if tangents else 2 * states
+    flows: tl.constexpr = 2 * states if tangents else states
+    pair = tl.program_id(0).to(tl.int64)
+    costs, match, gap, _valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
+    # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
+    # becomes part of an address
+    length, width = rows, cols
+    if has_lengths:
+        length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
+    own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
+    is_empty = (own_rows == 0) | (own_cols == 0)
+    full_rows = own_rows
+    own_rows = tl.where(is_empty, 0, own_rows)
+    best = tl.load(totals + pair * 4)
+    inverse = tl.load(totals + pair * 4 + 1)
+    t_best = tl.load(totals + pair * 4 + 2)
+    poison = tl.load(totals + pair * 4 + 3)
+    total = best, inverse, t_best
+
+    lane = tl.arange(0, lanes)
+    lane_above = tl.maximum(lane - 1, 0)
+    lane_below = tl.minimum(lane + 1, lanes - 1)
+    s_base = similarity + pair * pair_stride
+    t_base = t_similarity + pair * t_pair_stride
+    row_size = pair * 0 + cols
+    plane_size = row_size * rows * pairs
+    plane_base = row_size * rows * pair
+    below_base = below + pair * flows * (row_size + 1)
+
+    ones = tl.full([lanes], 1, real)
+    open_sum = tl.zeros([lanes], tl.float64)
+    extend_sum = tl.zeros([lanes], tl.float64)
+    turn_sum = tl.zeros([lanes], tl.float64)
+    entropy_sum = tl.zeros([lanes], tl.float64)
+    border_sum = tl.zeros([lanes], tl.float64)
+
+    strips = (own_rows + lanes - 1) // lanes
+    for strip in range(0, strips):
+        first_row = (strips - 1 - strip) * lanes
+        row = first_row + lane
+        is_row = row < own_rows
+        # rows outside the matrix have no cells
+        widths = tl.where(is_row, own_cols, 0)
+        first_end, end_widths = ends_of(kind, row, widths, own_rows)
+        # the first lane passes gradients to the strip above, from the column outside on
+        sent_widths = tl.where(lane == 0, own_cols + 1, 0)
+        s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
+        t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
+        address = plane_base + row_size * row - lane
+        above = plane_base + row_size * (first_row - 1)
+        none = tl.zeros([lanes], real)
+        of_opened, of_extended, of_turns, of_entropy, of_border = none, none, none, none, none
+        # states: of the cell to the left, of the one above, and of the cell itself
+        left = outside(kind, tangents, none, gap)
+        up, own_cell = left, left
+        # gradients: from the cell to the right, to the row above, and to the diagonal one step before
+        from_right = (none,)
+        for _n in tl.static_range(1, flows):
+            from_right = from_right + (none,)
+        message, diagonal_before = from_right, from_right
+        # from two steps after the last cell, so that the first cells find their own states, to the column outside
+        blocks = (own_cols + tl.minimum(own_rows - first_row, lanes) + 2 + steps - 1) // steps
+        t0 = (blocks - 1) * steps - 1
+        next_tile = tile_at(s_rows, t0, t0 - lane, widths, ones, steps)
+        next_t_tile = next_tile
+        if tangents:
+            next_t_tile = tile_at(t_rows, t0, t0 - lane, widths, ones, steps)
+        for block in range(0, blocks):
+            t0 = (blocks - 1 - block) * steps - 1
+            s_columns = columns(next_tile, lanes, steps)
+            t_columns = columns(next_t_tile, lanes, steps)
+            next_tile = tile_at(s_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
+            if tangents:
+                next_t_tile = tile_at(t_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
+            else:
+                next_t_tile = next_tile
+            above_cols = t0 - 1 + tl.arange(0, steps)
+            # the border's states where there is no cell: of rows to the left of the matrix, of columns above it
+            left_border = outside(kind, tangents, (row + 1).to(real), gap)
+            gaps_above = tl.where(first_row > 0, first_row + 0 * above_cols, above_cols + 1).to(real)
+            above_border = outside(kind, tangents, gaps_above, gap)
+            is_above = (first_row > 0) & is_inside(above_cols, own_cols)
+            # addresses kept for a strip save instructions, but for nine planes they need more registers than there are
+            address_here, ahead = address, t0 - 2
+            if kind == AFFINE and tangents:
+                address_here, ahead = address + t0, -2
+            lefts, aboves, belows = (), (), ()
+            for n in tl.static_range(count):
+                states_of = plane(first_plane, planes, n, plane_size)
+                tile = tile_at(states_of + address_here, ahead, t0 - 2 - lane, widths, left_border[n], steps)
+                lefts = lefts + (columns(tile, lanes, steps),)
+                row_above = states_of + above + (t0 - 1)
+                from_above = tl.load(row_above + tl.arange(0, steps), mask=is_above, other=above_border[n])
+                aboves = aboves + (numbers(from_above, steps),)
+            sent_cols = t0 - (lanes - 1) + 1 + tl.arange(0, steps)
+            is_below = (strip > 0) & is_inside(sent_cols, own_cols + 1)
+            for n in tl.static_range(flows):
+                row_below = below_base + n * (row_size + 1) + (t0 - (lanes - 1) + 1)
+                from_below = tl.load(row_below + tl.arange(0, steps), mask=is_below, other=0.0)
+                belows = belows + (numbers(from_below, steps),)
+            made, messages = (), ()
+            for k in tl.static_range(steps - 1, -1, -1):
+                col = t0 - lane + k
+                is_cell = is_inside(col, widths)
+                # one column further to the left: the diagonal neighbours, and the next step's left ones
+                further = (lefts[0][k],)
+                corner = (aboves[0][k],)
+                under = (belows[0][k],)
+                for n in tl.static_range(1, count):
+                    further = further + (lefts[n][k],)
+                    corner = corner + (aboves[n][k],)
+                for n in tl.static_range(1, flows):
+                    under = under + (belows[n][k],)
+                diagonal = chosen(lane == 0, corner, shifted(further, lane_above))
+                of_match = match_of(s_columns[k], t_columns[k], match, tangents)
+
+                incoming = chosen(lane == lanes - 1, under, shifted(message, lane_below))
+                at_border = is_row & (col == -1)
+                v = ()
+                for n in tl.static_range(flows):
+                    arrived = from_right[n] + incoming[n]
+                    if (kind == GLOBAL or kind == FREE_GAP) and n == flows - 1:
+                        of_border += tl.where(at_border, arrived * (row + 1).to(real), 0.0)
+                    v = v + (tl.where(is_cell, arrived, 0.0),)
+
+                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, left, up, costs)
+                # the alignments that end here
+                ends = is_inside(t0 - lane - first_end + k, end_widths)
+                end_parts, t_end_parts, of_entropy = ends_in(
+                    kind, tangents, with_values, ends, m, e, x, own_cell, total, of_entropy
+                )
+                if kind == LOCAL_ANY or kind == GLOBAL or kind == FREE_GAP:
+                    if tangents:
+                        v = (v[0] + end_parts[0], v[1] + t_end_parts[0])
+                    else:
+                        v = (v[0] + end_parts[0],)
+
+                parts, t_parts, of_entropy = parts_of_choices(
+                    kind, tangents, with_values, states, m, e, x, v, end_parts, t_end_parts, of_entropy
+                )
+                to_diagonal, to_left, to_up, matched, to_costs = hand_on(kind, restrict_turns, parts)
+                if tangents:
+                    t_diagonal, t_left, t_up, matched, to_costs = hand_on(kind, restrict_turns, t_parts)
+                    to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
+                    # a forbidden match has no share, but may be infinite
+                    of_entropy += matched * tl.maximum(s_columns[k], FORBIDDEN)
+                of_opened += to_costs[0]
+                if kind == AFFINE:
+                    of_extended += to_costs[1]
+                    of_turns += to_costs[2]
+                made = (matched + poison,) + made
+
+                message = ()
+                for n in tl.static_range(flows):
+                    sent = to_up[n] + diagonal_before[n]
+                    message = message + (sent,)
+                    if tangents:
+                        to = below_base + n * (row_size + 1) + (1 - lane) + t0
+                        tl.store(to + k, sent, mask=is_inside(col + 1, sent_widths))
+                messages = (message,) + messages
+                diagonal_before = to_diagonal
+                from_right = to_left
+                own_cell, left, up = left, further, diagonal
+            if not tangents:  # with tangents registers are scarce
+                is_sent = is_inside((t0 + 1 - lane)[:, None] + tl.arange(0, steps)[None, :], sent_widths[:, None])
+                for n in tl.static_range(flows):
+                    of_flow = (messages[0][n],)
+                    for k in tl.static_range(1, steps):
+                        of_flow = of_flow + (messages[k][n],)
+                    to = (below_base + n * (row_size + 1) + (1 - lane))[:, None] + tl.arange(0, steps)[None, :]
+                    tl.store(to + t0, tile_of(of_flow, lanes, steps), mask=is_sent)
+            is_written = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
+            to = (first_plane + address)[:, None] + tl.arange(0, steps)[None, :]
+            tl.store(to + t0, tile_of(made, lanes, steps), mask=is_written)
+        open_sum += of_opened.to(tl.float64)
+        extend_sum += of_extended.to(tl.float64)
+        turn_sum += of_turns.to(tl.float64)
+        if tangents:
+            of_entropy *= match[2]
+        entropy_sum += of_entropy.to(tl.float64)
+        border_sum += of_border.to(tl.float64)
+        # the next strip reads what this one has written
+        tl.debug_barrier()
+
+    clear_outside(first_plane + plane_base, row_size, rows, cols, own_rows, own_cols, lanes, steps, real)
+
+    d_open = tl.sum(open_sum + border_sum, 0)
+    d_extend = tl.sum(extend_sum, 0)
+    turns = tl.sum(turn_sum, 0)
+    entropies = tl.sum(entropy_sum, 0)
+    if kind == GLOBAL or kind == FREE_GAP:
+        # the gradient that reached the row outside: gaps along it
+        along = tl.zeros([lanes], tl.float64)
+        for c0 in range(0, own_cols, lanes):
+            at = c0 + lane
+            is_there = (at < own_cols) & ~is_empty
+            flow = tl.load(below_base + (flows - 1) * (cols + 1) + at + 1, mask=is_there, other=0.0)
+            along += flow.to(tl.float64) * (at + 1).to(tl.float64)
+        d_open += tl.sum(along, 0)
+        if not tangents:  # without a cell it is all gaps
+            d_open = tl.where(is_empty, (full_rows + own_cols).to(tl.float64), d_open)
+    if penalize_turns:
+        d_open += turns
+    else:
+        d_extend += turns
+    opened, extended, temperature = parameters[:3]
+    if tangents:
+        d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
+    elif with_values:
+        d_temperature = entropies * LN_2
+    else:
+        d_temperature = 0.0 * entropies
+    store_values(kind, d_values, pair, d_open, d_extend, d_temperature, poison.to(tl.float64), real)

@@ -1,0 +1,231 @@
+"""The forward kernel, in Triton: scores and, on request, the states of all cells."""
+
+import triton
+import triton.language as tl
+
+from shared.kernels.triton.cells import (
+    AFFINE,
+    FREE_GAP,
+    GLOBAL,
+    LOCAL_MATCH,
+    all_choices,
+    dot,
+    highest,
+    normalized,
+    scaled,
+    shares,
+    smooth_maximum,
+    summed,
+)
+from shared.kernels.triton.pairs import LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
+
+# One machine code for all shapes and addresses, and the same in both frameworks: nothing is gained by knowing more of
+# them, because a lane's row begins anywhere.
+NUMBERS = ["pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride"]
+INPUTS = ["similarity", "t_similarity", "lengths", "values", "t_values"]
+
+
+@triton.jit(
+    do_not_specialize=NUMBERS,
+    do_not_specialize_on_alignment=[*INPUTS, "scores", "totals", "first_plane", "planes"],
+)
+def forward_kernel(
+    similarity,
+    t_similarity,
+    lengths,
+    values,
+    t_values,
+    scores,
+    totals,
+    first_plane,
+    planes,
+    pairs: tl.int32,
+    rows: tl.int32,
+    cols: tl.int32,
+    pair_stride: tl.int64,
+    row_stride: tl.int64,
+    t_pair_stride: tl.int64,
+    t_row_stride: tl.int64,
+    kind: tl.constexpr,
+    restrict_turns: tl.constexpr,
+    penalize_turns: tl.constexpr,
+    has_lengths: tl.constexpr,
+    tangents: tl.constexpr,
+    keep: tl.constexpr,
+    lanes: tl.constexpr,
+    steps: tl.constexpr,
+):
+    """Scores, or, with tangents, theirs. keep: all states are kept in the planes, (pairs, rows, cols), and totals
+    (pairs, 4) is what the ends are shares of. Without, the planes have the states of one row: (pairs, cols)."""
+    real: tl.constexpr = similarity.dtype.element_ty
+    states: tl.constexpr = 3 if kind == AFFINE else 1
+    count: tl.constexpr = 3 * states if tangents else 2 * states
+    # of the last lane's row alone, three states' tiles cost more than one number after the other
+    by_tiles: tl.constexpr = keep or kind != AFFINE
+    pair = tl.program_id(0).to(tl.int64)
+    costs, match, gap, valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
+    # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
+    # becomes part of an address
+    length, width = rows, cols
+    if has_lengths:
+        length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
+    own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
+    is_empty = (own_rows == 0) | (own_cols == 0)
+    full_rows = own_rows
+    own_rows = tl.where(is_empty, 0, own_rows)
+
+    lane = tl.arange(0, lanes)
+    lane_above = tl.maximum(lane - 1, 0)
+    s_base = similarity + pair * pair_stride
+    t_base = t_similarity + pair * t_pair_stride
+    kept_rows = rows if keep else 1
+    row_size = pair * 0 + cols
+    plane_size = row_size * kept_rows * pairs
+    plane_base = row_size * kept_rows * pair
+
+    # odds of 0 cannot be represented
+    ones = tl.full([lanes], 1, real)
+    top = tl.full([lanes], NOTHING, real)
+    total = tl.zeros([lanes], real)
+    t_total = tl.zeros([lanes], real)
+    bad = tl.zeros([lanes], tl.int1)
+    for first_row in range(0, own_rows, lanes):
+        row = first_row + lane
+        is_row = row < own_rows
+        # rows outside the matrix have no cells
+        widths = tl.where(is_row, own_cols, 0)
+        first_end, end_widths = ends_of(kind, row, widths, own_rows)
+        last_widths = tl.where(lane == lanes - 1, widths, 0)
+        s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
+        t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
+        # of one row the last lane's address, for all lanes: one number
+        address = plane_base + row_size * row - lane if keep else plane_base - (lanes - 1) + 0 * lane
+        above = plane_base + row_size * (first_row - 1) if keep else plane_base
+        before = outside(kind, tangents, (row + 1).to(real), gap)
+        last = before
+        diagonal = outside(kind, tangents, row.to(real), gap)
+        in_all = own_cols + tl.minimum(own_rows - first_row, lanes) - 1
+        next_tile = tile_at(s_rows, 0, -lane, widths, ones, steps)
+        next_t_tile = next_tile
+        if tangents:
+            next_t_tile = tile_at(t_rows, 0, -lane, widths, ones, steps)
+        for t0 in range(0, in_all, steps):
+            s_columns = columns(next_tile, lanes, steps)
+            t_columns = columns(next_t_tile, lanes, steps)
+            next_tile = tile_at(s_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
+            if tangents:
+                next_t_tile = tile_at(t_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
+            else:
+                next_t_tile = next_tile
+            above_cols = t0 + tl.arange(0, steps)
+            border = outside(kind, tangents, (above_cols + 1).to(real), gap)
+            is_above = (first_row > 0) & (above_cols < own_cols)
+            rows_above = ()
+            for n in tl.static_range(count):
+                row_above = plane(first_plane, planes, n, plane_size) + above + t0
+                from_above = tl.load(row_above + tl.arange(0, steps), mask=is_above, other=border[n])
+                rows_above = rows_above + (numbers(from_above, steps),)
+            made, ends_m, ends_e, ends_x = (), (), (), ()
+            for k in tl.static_range(steps):
+                col = t0 - lane + k
+                corner = (rows_above[0][k],)
+                for n in tl.static_range(1, count):
+                    corner = corner + (rows_above[n][k],)
+                up = chosen(lane == 0, corner, shifted(last, lane_above))
+                # outside the cells it is 1
+                bad = bad | ~(s_columns[k] < float("inf"))
+                of_match = match_of(s_columns[k], t_columns[k], match, tangents)
+                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs)
+                if kind == AFFINE:
+                    # Without the start: what it outweighs beyond the range of a float may still be the whole score.
+                    # With it the state is of two choices.
+                    end_m, end_e = smooth_maximum(m[0][:3], e[0][:3])
+                    end_x = end_m
+                    if tangents:
+                        end_x = dot(shares(m[0][:3], e[0][:3]), x[0][:3])
+                    m = ((end_m, m[0][3]), m[1], m[2])
+                    e = ((end_e, e[0][3]), e[1], e[2])
+                    x = ((end_x, x[0][3]), x[1], x[2])
+                new_m, new_e, new_x = (), (), ()
+                for n in tl.static_range(states):
+                    state_m, state_e = smooth_maximum(m[n], e[n])
+                    # A fraction grows 16 times at most in a step. The last two steps of a tile keep it in bounds: a
+                    # diagonal leaves out one.
+                    if k >= steps - 2:
+                        state_m, state_e = normalized(state_m, state_e)
+                    new_m, new_e = new_m + (state_m,), new_e + (state_e,)
+                    if tangents:
+                        new_x = new_x + (dot(shares(m[n], e[n]), x[n]),)
+                if kind == LOCAL_MATCH:
+                    end_m, end_e, end_x = m[0][0], e[0][0], x[0][0]
+                elif kind != AFFINE:
+                    end_m, end_e, end_x = new_m[0], new_e[0], new_m[0]
+                    if tangents:
+                        end_x = new_x[0]
+                ends = is_inside(t0 - lane - first_end + k, end_widths)
+                if kind == GLOBAL or kind == FREE_GAP:
+                    top = tl.where(ends, end_e, top)
+                    total = tl.where(ends, end_m, total)
+                    t_total = tl.where(ends, end_m * end_x, t_total)
+                    # lanes that have not started are outside
+                    new = chosen(col >= 0, new_m + new_e + new_x, before)
+                else:
+                    ends_m = ends_m + (end_m,)
+                    ends_e = ends_e + (tl.where(ends, end_e, NOTHING),)
+                    ends_x = ends_x + (end_x,)
+                    # outside, and with this exponent no other number counts as long as it is one
+                    new = new_m + chosen(is_inside(col, widths), new_e, before[states : 2 * states]) + new_x
+                diagonal = up
+                last = new
+                made = made + (new,)
+                if not by_tiles:
+                    to_keep = is_inside(col, last_widths)
+                    for n in tl.static_range(count):
+                        to = plane(first_plane, planes, n, plane_size) + address + t0
+                        tl.store(to + k, new[n], mask=to_keep)
+            if kind != GLOBAL and kind != FREE_GAP:
+                higher = tl.maximum(top, highest(ends_e))
+                shrink, odds = tl.exp2(top - higher), scaled(ends_m, ends_e, higher)
+                total = total * shrink + summed(odds)
+                if tangents:
+                    t_total = t_total * shrink + dot(odds, ends_x)
+                top = higher
+            if by_tiles:
+                kept_widths = widths if keep else last_widths
+                is_kept = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], kept_widths[:, None])
+                for n in tl.static_range(count):
+                    of_plane = (made[0][n],)
+                    for k in tl.static_range(1, steps):
+                        of_plane = of_plane + (made[k][n],)
+                    to = (plane(first_plane, planes, n, plane_size) + address)[:, None] + tl.arange(0, steps)[None, :]
+                    tl.store(to + t0, tile_of(of_plane, lanes, steps), mask=is_kept)
+        # the next strip reads what this one has written
+        tl.debug_barrier()
+
+    highest_top = tl.max(top, 0)
+    scales = tl.exp2(top - highest_top)
+    whole = tl.sum(total * scales, 0)
+    t_whole = tl.sum(t_total * scales, 0)
+    # an alignment with a forbidden match scores less than any without
+    exists = (highest_top > -MOST / 2) & ~is_empty
+    is_bad = tl.max(bad.to(tl.int32), 0) > 0
+    opened, _extended, temperature, t_opened, t_temperature = parameters
+    worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
+    tangent = t_whole / whole
+    if tangents:
+        score = temperature * tangent.to(tl.float64) + t_temperature * worth
+    else:
+        score = temperature * worth
+    score = tl.where(exists, score, 0.0)
+    if kind == GLOBAL or kind == FREE_GAP:  # without a cell it is all gaps
+        gaps = (full_rows + own_cols).to(tl.float64)
+        score = tl.where(is_empty, gaps * (t_opened if tangents else opened), score)
+    ok = valid & ~is_bad
+    tl.store(scores + pair, tl.where(ok, score, float("nan")).to(real))
+    if keep:
+        # where nothing ends, every share of the ends becomes 0
+        tl.store(totals + pair * 4, tl.where(exists, highest_top, -NOTHING))
+        tl.store(totals + pair * 4 + 1, tl.where(exists, 1 / whole, 1.0))
+        tl.store(totals + pair * 4 + 2, tl.where(exists, tangent, 0.0))
+        tl.store(totals + pair * 4 + 3, tl.where(ok, 0.0, float("nan")).to(real))

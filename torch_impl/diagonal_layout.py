@@ -1,0 +1,318 @@
+"""How the wavefront stores a batch of matrices: cells packed by anti-diagonal, batch innermost, neighbours as slices.
+
+Cells (i, j) are packed by (i + j, i), each a row of one value per pair. Arrays of states have a border slot at either
+end of each anti-diagonal, for the cells outside. So the neighbours of an anti-diagonal's cells are slices: their
+states stand in the order of the cells, and no shift or select is needed.
+"""
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+
+from shared.alignments import RECURRENCES, SIMILARITY, Choice
+from shared.tolerances import LOWEST
+from torch_impl import cuda_graph
+from torch_impl.recurrences import Parameters, Tensor
+
+# how many numbers are processed at once: on a CPU they should stay in its cache
+IN_CACHE, IN_MEMORY = 100_000, 2**26
+# bytes of memory that are reused from call to call: gradients of 100 pairs of 100 x 150 with affine gaps use 73 MB
+MOST_FREE = 2**27
+# neighbour -> the offsets of its row and column
+NEIGHBOURS = {"diagonal": (1, 1), "left": (0, 1), "up": (1, 0), "cell": (0, 0)}
+
+
+class Layout(NamedTuple):
+    """Where the cells of the first rows x cols of a matrix with `width` columns and `area` cells are packed."""
+
+    i: Tensor  # (cells,)
+    j: Tensor
+    order: Tensor  # (cells,): the place of each cell in the matrix
+    back: Tensor  # (area,): the cell of each place of the matrix; beyond rows x cols, one that does not exist
+    sizes: list[int]  # cells of each anti-diagonal
+    slots: int
+    border: Tensor  # the slots outside the matrix
+    border_diagonal: Tensor  # (border slots, 1): i + j of each
+    places: dict[str, Tensor]  # neighbour -> (cells,): the slot of each cell's neighbour
+    splits: dict[str, list[int]]  # neighbour -> sizes for split; every second piece is the slots of a diagonal
+
+    def views(self, states: Tensor, neighbour: str) -> tuple[Tensor, ...]:
+        """For each anti-diagonal the states (slots, batch) of its cells' neighbours."""
+        return states.split(self.splits[neighbour])[1::2]
+
+
+@functools.lru_cache(maxsize=16)
+def layout_of(rows: int, cols: int, height: int, width: int, device: torch.device) -> Layout:
+    """The layout of the first rows x cols of a height x width matrix."""
+    first = [max(0, d - cols + 1) for d in range(-2, rows + cols - 1)]  # the lowest row of a diagonal, from -2 on
+    sizes = [min(rows - 1, d) - low + 1 for d, low in enumerate(first, -2)]
+    starts = [0]
+    for size in sizes:
+        starts.append(starts[-1] + size + 2)
+    slots = starts.pop()
+    low, start = torch.tensor(first), torch.tensor(starts)
+    i = torch.cat([torch.arange(low, low + size) for low, size in zip(first[2:], sizes[2:], strict=True)])
+    d = torch.arange(rows + cols - 1).repeat_interleave(torch.tensor(sizes[2:]))
+    places, splits = {}, {}
+    for name, (di, dj) in NEIGHBOURS.items():
+        at = d - di - dj + 2
+        places[name] = start[at] + i - di - low[at] + 1
+        splits[name], end = [], 0
+        for number in range(2, len(sizes)):
+            behind = number - di - dj
+            begin = starts[behind] + first[number] - di - first[behind] + 1
+            splits[name] += [begin - end, sizes[number]]
+            end = begin + sizes[number]
+        splits[name].append(slots - end)
+    outside = torch.ones(slots, dtype=torch.bool)
+    outside[places["cell"]] = False
+    border = outside.nonzero()[:, 0]
+    border_diagonal = torch.arange(-2, rows + cols - 1).repeat_interleave(torch.tensor(sizes) + 2)[border]
+    order = i * width + d - i
+    back = torch.full((height * width,), len(order)).index_copy_(0, order, torch.arange(len(order)))
+    i, j, order, back, border, border_diagonal = (
+        tensor.to(device) for tensor in (i, d - i, order, back, border, border_diagonal[:, None])
+    )
+    places = {name: place.to(device) for name, place in places.items()}
+    return Layout(i, j, order, back, sizes[2:], slots, border, border_diagonal, places, splits)
+
+
+class Chunk(NamedTuple):
+    """Some anti-diagonals."""
+
+    diagonals: range
+    sizes: list[int]
+    cells: slice
+
+
+def _chunks(sizes: list[int], limit: int) -> Iterator[Chunk]:
+    """Anti-diagonals with up to so many cells together, or a single one."""
+    begin = end = cells = 0
+    while begin < len(sizes):
+        count = 0
+        while end < len(sizes) and (end == begin or count + sizes[end] <= limit):
+            count, end = count + sizes[end], end + 1
+        yield Chunk(range(begin, end), sizes[begin:end], slice(cells, cells + count))
+        begin, cells = end, cells + count
+
+
+class Memory:
+    """Memory for large arrays on a CPU, reused from call to call.
+
+    The system provides new memory page by page, on the first write, which costs more than a pass over the array.
+    """
+
+    _free: list[Tensor] = []  # noqa: RUF012 - shared on purpose: each call takes one out and puts one back
+
+    def __init__(self, device: torch.device) -> None:
+        self.block, self.used = self._of_size(0), 0
+        if device.type == "cpu" and Memory._free:
+            self.block = Memory._free.pop()
+
+    @staticmethod
+    def _of_size(size: int) -> Tensor:
+        with torch.inference_mode(False):  # tensors made in inference mode can only be written to in it
+            return torch.empty(size, dtype=torch.uint8, device="cpu")
+
+    def new(self, shape: Sequence[int], like: Tensor) -> Tensor:
+        """An uninitialized array, valid until the call ends."""
+        size = math.prod(shape) * like.element_size()
+        begin, self.used = self.used, self.used + -(-size // 64) * 64
+        if like.device.type != "cpu" or self.used > len(self.block):
+            return like.new_empty(shape)
+        return self.block[begin : begin + size].view(like.dtype).view(shape)
+
+    def give_back(self) -> None:
+        """Return the block for the next call, enlarged to what this one needed."""
+        if len(self.block) < self.used <= MOST_FREE:
+            self.block = self._of_size(self.used)
+        if len(Memory._free) < 2:
+            Memory._free.append(self.block)
+
+
+class DiagonalBatch:
+    """A batch by anti-diagonals, for all passes. Arrays of cells are (cells, batch), of states (slots, batch)."""
+
+    def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> None:
+        self.memory = memory
+        self.recurrence = RECURRENCES[recurrence]
+        self.names = self.recurrence.parameters
+        self.shape = s.shape
+        batch, rows, cols = s.shape
+        # nothing here may synchronize with the device or copy to it: a CUDA graph can hold neither
+        lengths = torch.stack([lengths[:, axis].clamp(0, size) for axis, size in enumerate((rows, cols))], dim=1)
+        longest: list[int] = [rows, cols]
+        if s.device.type == "cpu":  # elsewhere this would synchronize with the device
+            longest = lengths.amax(0).clamp(min=1).tolist()
+        self.layout = layout_of(*longest, rows, cols, s.device)
+        self.limit = IN_CACHE if s.device.type == "cpu" else IN_MEMORY
+        self.chunks = list(_chunks(self.layout.sizes, self.limit // batch))
+        self.lengths = lengths.t().contiguous()  # (2, batch)
+        *own, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
+        self.parameters: Parameters = dict(zip(self.names, own, strict=True))
+        self.scaled = {n: (v / self.temperature).clamp(LOWEST, -LOWEST) for n, v in self.parameters.items()}
+        # separately for rows and columns: whether an alignment may end in a cell is a condition on each
+        i, j = (torch.arange(count, device=s.device)[:, None] for count in longest)
+        may_end, last = self.recurrence.may_end, self.lengths - 1
+        self.inside = i < self.lengths[0], j < self.lengths[1]
+        ends = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
+        # upper bounds on the value of an end: a minimum takes a tenth of the time of a select
+        numbers = s.new_full((), torch.inf), s.new_full((), LOWEST)
+        self.end_limits = [torch.where(mask, *numbers) for mask in ends]
+        self.s = self.pack(s)
+        for chunk in self.chunks:
+            self.s[chunk.cells].div_(self.temperature).clamp_(min=LOWEST)
+
+    def pack(self, matrix: Tensor) -> Tensor:
+        """(batch, rows, cols) as cells, with zeros for the padding, which may be NaN."""
+        flat, order = matrix.flatten(1).t(), self.layout.order
+        # transposed first: a cell is then gathered with all its pairs
+        transposed = self.memory.new(flat.shape, matrix)
+        for block in self.blocks():
+            transposed[block].copy_(flat[block])
+        rows, cols = self.inside
+        _clear(transposed.view(*self.shape[1:], len(matrix))[: len(rows), : len(cols)], rows[:, None], cols)
+        return torch.index_select(transposed, 0, order, out=self.memory.new((len(order), len(matrix)), matrix))
+
+    def blocks(self) -> Iterator[slice]:
+        """The matrix in blocks that, with all pairs, are read and written within the cache."""
+        area, size = self.shape[1] * self.shape[2], max(1, self.limit // (2 * self.shape[0]))
+        return (slice(begin, min(begin + size, area)) for begin in range(0, area, size))
+
+    def own(self, states: Tensor, chunk: Chunk) -> Tensor:
+        """The states of some of the cells."""
+        return states.index_select(0, self.layout.places["cell"][chunk.cells])
+
+    def unpack(self, cells: Tensor) -> Tensor:
+        """Cells, followed by a row of zeros for all other elements, as (batch, rows, cols)."""
+        result = cells.new_empty((self.shape[0], self.shape[1] * self.shape[2]))
+        for block in self.blocks():
+            result[:, block].copy_(cells.index_select(0, self.layout.back[block]).t())
+        result = result.view(self.shape)
+        # in a pair with NaN inside its lengths, NaN may be anywhere
+        rows, cols = (mask.t() for mask in self.inside)
+        _clear(result[:, : rows.shape[1], : cols.shape[1]], rows[:, :, None], cols[:, None])
+        return result
+
+    def states(self, border: Sequence[Any]) -> list[Tensor]:
+        """Arrays of states with these values on the border; the rest is uninitialized."""
+        states = [self.memory.new((self.layout.slots, self.shape[0]), self.s) for _ in border]
+        for state, value in zip(states, border, strict=True):
+            if not isinstance(value, Tensor):
+                state.index_fill_(0, self.layout.border, value)
+            else:
+                value = value.to(state.dtype).expand(len(self.layout.border), state.shape[1])
+                state.index_copy_(0, self.layout.border, value)
+        return states
+
+    def choices(
+        self,
+        choices: Sequence[Choice],
+        states: Sequence[Tensor],
+        terms: dict[str, Tensor],
+        chunk: Chunk,
+        keep: bool = False,
+    ) -> Tensor:
+        """The choices in some of the cells, (choices, cells, batch). Linear, so it maps tangents too.
+
+        keep: whether the result must stay valid until the call ends.
+        """
+        shape = len(choices), sum(chunk.sizes), self.shape[0]
+        result = self.memory.new(shape, self.s) if keep else self.s.new_empty(shape)
+        for value, choice in zip(result, choices, strict=True):
+            added = [terms[name][chunk.cells] if name == SIMILARITY else terms[name] for name in choice.terms]
+            if choice.neighbour:
+                places = self.layout.places[choice.neighbour][chunk.cells]
+                torch.index_select(states[choice.state], 0, places, out=value)
+            else:
+                value.copy_(added.pop())
+            for term in added:
+                value += term
+        return result
+
+
+def _clear(numbers: Tensor, *masks: Tensor) -> None:
+    """Write 0 where one of the masks is false, even over NaN."""
+    # bitwise, because NaN * 0 is NaN, and a select takes ten times as long
+    bits = numbers.view(torch.int32 if numbers.element_size() == 4 else torch.int64)
+    for mask in masks:
+        bits.bitwise_and_(mask.to(bits.dtype).neg_())
+
+
+def fill(batch: DiagonalBatch) -> list[Tensor]:
+    """The states at temperature 1."""
+    layout = batch.layout
+    states = batch.states(batch.recurrence.border(batch.scaled, layout.border_diagonal))
+    terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in batch.scaled.items()}
+    terms[SIMILARITY] = batch.s.split(layout.sizes)
+    views, own = all_views(batch, states)
+    scratch = {size: batch.s.new_empty((size, batch.shape[0])) for size in set(layout.sizes)}
+    zero = batch.s.new_zeros(())
+    steps = [_groups(choices) for choices in batch.recurrence.states]
+    for d, size in enumerate(layout.sizes):
+        for k, groups in enumerate(steps):
+            result = own[k][d]
+            for number, (added, sources) in enumerate(groups):
+                target = scratch[size] if number else result
+                first, *others = [views[source][d] if source[0] else zero for source in sources]
+                for other in others:
+                    first = torch.logaddexp(first, other, out=target)
+                for name in added:
+                    first = torch.add(first, terms[name][d], out=target)
+                if number:
+                    torch.logaddexp(result, first, out=result)
+                elif first is not target:
+                    target.copy_(first)
+    return states
+
+
+def all_views(batch: DiagonalBatch, states: list[Tensor]) -> tuple[dict[Any, Any], list[Any]]:
+    """Views per anti-diagonal: of each (neighbour, state) that choices read, and of the cells' own states."""
+    near = {(c.neighbour, c.state) for choices in batch.recurrence.states for c in choices}
+    views = {(name, k): batch.layout.views(states[k], name) for name, k in near if name}
+    return views, [batch.layout.views(state, "cell") for state in states]
+
+
+def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple[str | None, int]]]]:
+    """The choices grouped by their terms, which are then added once per group."""
+    groups: dict[tuple[str, ...], list[tuple[str | None, int]]] = {}
+    for choice in choices:
+        groups.setdefault(choice.terms, []).append((choice.neighbour, choice.state))
+    return list(groups.items())
+
+
+def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any, graph: bool = False) -> Any:
+    """Call the function with a Memory; on a CPU in a thread of its own, in which operators are single-threaded.
+
+    graph: on a GPU, launch its CUDA graph instead. tensors: similarity (batch, rows, cols) first.
+
+    The thread flushes subnormal numbers to 0: they are slow, and far from the best alignment there are many of them.
+    An anti-diagonal is too small for PyTorch to split among threads, and larger arrays are processed in chunks.
+    """
+    device, (_, rows, cols) = tensors[0].device, tensors[0].shape
+    memory = Memory(device)
+    if device.type != "cpu":
+        launched = lambda *own: function(memory, *own, *others)  # noqa: E731
+        tables = layout_of(rows, cols, rows, cols, device)
+        if not graph:
+            cuda_graph.keep_if_captured(tables)
+            return launched(*tensors)
+        return cuda_graph.replayed(launched, tensors, key=(function, *others), reads=tables)
+
+    def call() -> Any:
+        torch.set_flush_denormal(True)  # of this thread
+        torch.set_num_threads(1)  # of this thread, and of threads that start using PyTorch now
+        with torch.no_grad():
+            return function(memory, *(tensor.detach() for tensor in tensors), *others)
+
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(call).result()
+    finally:
+        torch.set_num_threads(before)
+        memory.give_back()

@@ -1,0 +1,171 @@
+"""The expected alignment, and the gradient of a loss on it.
+
+Where nothing is differentiated any further, each is one call of an operator, without the cost of a graph.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import torch_impl
+from shared.alignments import ALIGNMENTS
+from shared.checks import check_function, check_similarity, check_vector, is_option
+from torch_impl.alignment import call_operators
+from torch_impl.arguments import from_numpy, see
+from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
+from torch_impl.transforms import depends_on_others, in_transform, is_traced, nothing_at_work, under_forward_mode
+
+Tensor = torch.Tensor
+
+
+def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = None, **parameters: Any) -> Tensor:
+    """Gradient of each pair's score with respect to its similarity: the match probabilities, the expected alignment.
+
+    Args:
+        function: a public function of this package, or anything with its signature, a compiled one included.
+        similarity, lengths, parameters: as for that function.
+
+    Returns:
+        A tensor of similarity's shape, dtype and device; for the alignments between 0 and 1, and at most 1 per row
+        and column. With gradients enabled it can be differentiated again, with respect to every argument that requires
+        a gradient; it works inside torch.no_grad.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity is not as described.
+        RuntimeError: the function's variant cannot be differentiated where it is called.
+    """
+
+    def total(matrix: Tensor) -> Tensor:
+        return function(matrix, lengths, **parameters).sum()
+
+    check_function(function)
+    if not (nothing_at_work() and is_plain_similarity(similarity)):  # of which nothing is left to check
+        check_similarity(see(similarity))
+        similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
+        # in forward mode too: a leaf of autograd's would have no tangent
+        if in_transform() or is_traced(similarity) or under_forward_mode():
+            return torch.func.grad(total)(similarity)
+    if not _is_recorded(similarity, *parameters.values()):
+        result = _at_once(_gradients, function, similarity, lengths, parameters)
+        if result is not None:
+            return result
+    # outside of torch.func, autograd does the same and also goes through compiled functions
+    differentiable = torch.is_grad_enabled()
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = _leaf(similarity, differentiable)
+        score = total(leaf)
+        again = differentiable and depends_on_others(score, leaf)
+        (result,) = torch.autograd.grad(score, leaf, create_graph=again)
+    return result
+
+
+def hessian_vector_product(
+    function: Callable[..., Tensor], similarity: Any, vector: Any, lengths: Any = None, **parameters: Any
+) -> Tensor:
+    """Gradient of sum(vector * marginals) with respect to the similarity: each pair's Hessian times the vector.
+
+    This is the gradient of a loss on the marginals, without the marginals themselves.
+
+    Args:
+        function: a public function of this package, or anything with its signature, if it can be differentiated
+            twice.
+        vector: of similarity's shape, the gradient of the loss with respect to the marginals. Nothing outside
+            lengths has any influence.
+        similarity, lengths, parameters: as for that function.
+
+    Returns:
+        A tensor of similarity's shape, dtype and device. With gradients enabled it can be differentiated again by
+        the variants that are right to third order.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity or vector is not as described.
+        RuntimeError: the function's variant cannot be differentiated twice where it is called.
+    """
+    check_function(function)
+    if not (nothing_at_work() and is_plain_similarity(similarity) and _is_alike(vector, similarity)):
+        check_similarity(see(similarity))
+        check_vector(see(vector), tuple(similarity.shape))
+        similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
+        vector = vector.to(similarity)
+        if in_transform() or is_traced(similarity) or is_traced(vector) or under_forward_mode():
+
+            def loss(matrix: Tensor) -> Tensor:
+                return (vector * marginals(function, matrix, lengths, **parameters)).sum()
+
+            return torch.func.grad(loss)(similarity)
+    again = _is_recorded(similarity, vector, *parameters.values())
+    if not again:
+        result = _at_once(functools.partial(_tangents, vector), function, similarity, lengths, parameters)
+        if result is not None:
+            return result
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = _leaf(similarity, again)
+        expected = marginals(function, leaf, lengths, **parameters)
+        if not len(similarity):
+            return torch.zeros_like(similarity)  # which some variants do not connect to their arguments
+        (result,) = torch.autograd.grad(expected, leaf, vector, create_graph=again)
+    return result
+
+
+def _is_recorded(*values: Any) -> bool:
+    """Whether autograd records what is done with one of them."""
+    return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in values)
+
+
+def _is_alike(vector: Any, similarity: Tensor) -> bool:
+    return is_plain(vector) and vector.dtype is similarity.dtype and vector.shape == similarity.shape
+
+
+def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
+    """The similarity as a leaf to differentiate with respect to, or as part of the caller's graph if there is one."""
+    if differentiable and similarity.requires_grad:
+        return similarity.view_as(similarity)
+    leaf = similarity.detach()
+    return (leaf.clone() if leaf.is_inference() else leaf).requires_grad_()
+
+
+def _at_once(
+    call: Callable[..., Tensor],
+    function: Callable[..., Tensor],
+    similarity: Tensor,
+    lengths: Any,
+    arguments: dict[str, Any],
+) -> Tensor | None:
+    """The result of `call` on an alignment's operators; None if the function is no alignment of this package, or if its
+    variant has no operators here.
+
+    None also for arguments that the function would refuse, so that the caller calls it and gets its error.
+    """
+    while isinstance(function, functools.partial) and not function.args:
+        if _is_recorded(*function.keywords.values()):
+            return None
+        arguments = {**function.keywords, **arguments}
+        function = function.func
+    name = getattr(function, "__name__", None)
+    if name not in ALIGNMENTS or function is not getattr(torch_impl, name):
+        return None
+    alignment = ALIGNMENTS[name]
+    parameters, options, variant = dict(alignment.parameters), alignment.options, "auto"
+    for key, value in arguments.items():
+        if key in parameters:
+            parameters[key] = value
+        elif key == "variant":
+            variant = value
+        elif key in options and is_option(value, alignment.option_values[key]):
+            options[key] = value
+        else:
+            return None
+    return call_operators(call, name, similarity, lengths, parameters, options, variant)
+
+
+def _gradients(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    return operators.gradients(similarity, lengths, values, kind, options, False)[1]
+
+
+def _tangents(
+    vector: Tensor, operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int
+) -> Tensor:
+    direction = vector.to(similarity).view(similarity.shape), torch.zeros_like(values)
+    return operators.tangents(similarity, lengths, values, *direction, kind, options)[1]

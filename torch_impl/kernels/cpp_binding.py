@@ -1,0 +1,143 @@
+"""The native kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
+
+Tensors: similarity (batch, rows, cols), lengths (batch, 2) of integers or (0, 2) for whole matrices, values (batch, P),
+the parameters in the order of shared.alignments.ALIGNMENTS; all floats of similarity's dtype. Results are new and
+contiguous. A similarity is copied unless each matrix is contiguous; pairs may have any stride.
+"""
+
+from typing import Any
+
+import torch
+
+from shared.kernels import cpp
+
+Tensor = torch.Tensor
+Triple = tuple[Tensor, Tensor, Tensor]
+
+NAMES = {torch.float32: "float32", torch.float64: "float64"}
+_LARGEST = torch.iinfo(torch.int32).max
+_INPUTS = "Tensor similarity, Tensor lengths, Tensor values"
+_CALL = "int kind, int options"
+_TRIPLE = "(Tensor, Tensor, Tensor)"
+
+# plain operators: those of torch.library.custom_op take 15 microseconds more per call
+for _name, _schema in {
+    "score": f"({_INPUTS}, {_CALL}) -> Tensor",
+    "gradients": f"({_INPUTS}, {_CALL}, bool with_values) -> {_TRIPLE}",
+    "tangents": f"({_INPUTS}, Tensor t_similarity, Tensor t_values, {_CALL}) -> {_TRIPLE}",
+}.items():
+    torch.library.define(f"smooth_alignment::fused_{_name}", _schema, tags=torch.Tag.pt2_compliant_tag)
+
+score = torch.ops.smooth_alignment.fused_score.default
+gradients = torch.ops.smooth_alignment.fused_gradients.default
+tangents = torch.ops.smooth_alignment.fused_tangents.default
+
+
+@torch.library.register_fake("smooth_alignment::fused_score")
+def _fake_score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    return similarity.new_empty(similarity.shape[:1])
+
+
+@torch.library.register_fake("smooth_alignment::fused_gradients")
+def _fake_gradients(
+    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
+) -> Triple:
+    return _new(similarity, values)
+
+
+@torch.library.register_fake("smooth_alignment::fused_tangents")
+def _fake_tangents(
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    t_similarity: Tensor,
+    t_values: Tensor,
+    kind: int,
+    options: int,
+) -> Triple:
+    return _new(similarity, values)
+
+
+@torch.library.impl("smooth_alignment::fused_score", "CPU")
+def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    """Scores (batch,)."""
+    call, _alive = _packed(similarity, lengths, values, kind, options)
+    scores = similarity.new_empty(similarity.shape[:1])
+    _check(cpp.kernel(NAMES[similarity.dtype]).score(call, scores.data_ptr()))
+    return scores
+
+
+@torch.library.impl("smooth_alignment::fused_gradients", "CPU")
+def _gradients(
+    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
+) -> Triple:
+    """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
+    call, _alive = _packed(similarity, lengths, values, kind, options)
+    results = _new(similarity, values)
+    kernel = cpp.kernel(NAMES[similarity.dtype])
+    _check(kernel.gradients(call, with_values, *[result.data_ptr() for result in results]))
+    return results
+
+
+@torch.library.impl("smooth_alignment::fused_tangents", "CPU")
+def _tangents(
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    t_similarity: Tensor,
+    t_values: Tensor,
+    kind: int,
+    options: int,
+) -> Triple:
+    """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
+    call, _alive = _packed(similarity, lengths, values, kind, options)
+    results = _new(similarity, values)
+    t_rows, t_values = _rows(t_similarity), t_values.contiguous()
+    direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
+    kernel = cpp.kernel(NAMES[similarity.dtype])
+    _check(kernel.tangents(call, *direction, *[result.data_ptr() for result in results]))
+    return results
+
+
+def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> tuple[bytes, Any]:
+    """The call as the kernels take it, and the tensors that it points into, which must outlive it."""
+    pairs, rows, cols = similarity.shape
+    similarity, values = _rows(similarity), values.contiguous()
+    if lengths.dtype is not torch.int32:
+        # the kernels clamp to the matrix, or refuse, but the conversion must not wrap around
+        wide = lengths if lengths.dtype is torch.int64 else lengths.to(torch.int64)
+        lengths = wide.clamp(-1, _LARGEST).to(torch.int32)
+    lengths = lengths.contiguous()
+    threads, layout = torch.get_num_threads(), 0
+    numbers = kind, options, threads, layout, pairs, rows, cols
+    pointers = (
+        similarity.data_ptr(),
+        similarity.stride(0),
+        lengths.data_ptr() if lengths.numel() else 0,
+        values.data_ptr(),
+    )
+    return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values)
+
+
+def _rows(matrices: Tensor) -> Tensor:
+    """With contiguous matrices; pairs may have any stride."""
+    return matrices if matrices.stride()[1:] == (matrices.shape[2], 1) else matrices.contiguous()
+
+
+def _new(similarity: Tensor, values: Tensor) -> Triple:
+    scores = similarity.new_empty(similarity.shape[:1])
+    return scores, similarity.new_empty(similarity.shape), similarity.new_empty(values.shape)
+
+
+class LengthsOutside(ValueError):
+    """A length outside the matrix, in a call that has cpp.CHECK_LENGTHS among its options."""
+
+
+def _check(status: int) -> None:
+    if not status:
+        return
+    if status == cpp.BAD_LENGTHS:
+        raise LengthsOutside("lengths outside the matrix")
+    if status == cpp.OUT_OF_MEMORY:
+        raise MemoryError("out of memory in the native alignment kernel")
+    raise RuntimeError("the native alignment kernel does not know this call")

@@ -1,0 +1,143 @@
+"""The CUDA kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
+
+They take and return the same tensors as those of `cpp_binding`. torch.compile sees the kernels that an operator
+launches. Triton's interpreter, where it is on, runs them on CPU tensors.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.library import register_vmap, triton_op, wrap_triton
+
+from shared.kernels.cpp import Call
+from shared.kernels.triton.kernels import KERNELS
+from shared.kernels.triton.programs import (
+    EXPONENTIALS_IN_A_ROUND,
+    Launch,
+    Layout,
+    Program,
+    exponentials_program,
+    gradients_program,
+    layout_of,
+    score_program,
+    tangents_program,
+)
+from torch_impl.derivatives import mapped
+
+Tensor = torch.Tensor
+Triple = tuple[Tensor, Tensor, Tensor]
+
+_DTYPES = {torch.float32: "float32", torch.float64: "float64"}
+# overrides the choice of the layout, for tests
+forced_layout: Layout | None = None
+
+
+@triton_op("smooth_alignment::triton_score", mutates_args=())
+def score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+    """Scores (batch,)."""
+    inputs = _inputs(similarity, lengths, values)
+    program = score_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    return _run(program, inputs)["scores"]
+
+
+@triton_op("smooth_alignment::triton_gradients", mutates_args=())
+def gradients(
+    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
+    inputs = _inputs(similarity, lengths, values)
+    layout = _layout(similarity)
+    program = gradients_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_values)
+    return _triple(_run(program, inputs))
+
+
+@triton_op("smooth_alignment::triton_tangents", mutates_args=())
+def tangents(
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    t_similarity: Tensor,
+    t_values: Tensor,
+    kind: int,
+    options: int,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
+    inputs = _inputs(similarity, lengths, values)
+    inputs |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
+    program = tangents_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    return _triple(_run(program, inputs))
+
+
+def forget_compiled() -> None:
+    """Forget what was compiled in this process; it is then recompiled, or loaded from disk."""
+    for kernel in KERNELS.values():
+        getattr(kernel, "device_caches", {}).clear()  # the interpreter has none
+
+
+def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Tensor:
+    """values after x -> 2^-x, `each` times per round. Their number must be a multiple of 1024."""
+    program = exponentials_program(_DTYPES[values.dtype], len(values), rounds, each)
+    buffers = {"values": values, "results": torch.empty_like(values)}
+    (launch,) = program.launches
+    with _on(values):
+        _launch(KERNELS[launch.kernel.name], launch, buffers)
+    return buffers["results"]
+
+
+def _inputs(similarity: Tensor, lengths: Tensor, values: Tensor) -> dict[str, Tensor]:
+    return {"similarity": _rows(similarity), "lengths": lengths.contiguous(), "values": values.contiguous()}
+
+
+def _rows(matrices: Tensor) -> Tensor:
+    """With contiguous rows; rows and pairs may have any stride."""
+    return matrices if matrices.stride(2) == 1 else matrices.contiguous()
+
+
+def _described(inputs: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[Any, ...], bool]:
+    """Type, shape, strides, and whether there are lengths."""
+    matrices = [inputs[name] for name in ("similarity", "t_similarity") if name in inputs]
+    strides = tuple(stride for matrix in matrices for stride in matrix.stride()[:2])
+    similarity = matrices[0]
+    return _DTYPES[similarity.dtype], tuple(similarity.shape), strides, inputs["lengths"].shape[0] > 0
+
+
+def _layout(similarity: Tensor) -> Layout:
+    return forced_layout or layout_of(*similarity.shape[:2])
+
+
+def _run(program: Program, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The results and intermediate buffers, by name."""
+    like = inputs["similarity"]
+    buffers = inputs | {name: like.new_empty(shape) for name, shape in (program.results | program.scratch).items()}
+    if like.shape[0]:
+        with _on(like):
+            for launch in program.launches:
+                _launch(wrap_triton(KERNELS[launch.kernel.name]), launch, buffers)
+    return buffers
+
+
+def _on(like: Tensor) -> Any:
+    """A context in which Triton launches on the tensors' device."""
+    return torch.cuda.device(like.device) if like.is_cuda else contextlib.nullcontext()
+
+
+def _launch(kernel: Any, launch: Launch, buffers: dict[str, Tensor]) -> None:
+    arguments = (buffers[argument] if isinstance(argument, str) else argument for argument in launch.arguments)
+    kernel[(launch.grid,)](*arguments, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
+
+
+def _triple(results: dict[str, Tensor]) -> Triple:
+    return results["scores"], results["d_similarity"], results["d_values"]
+
+
+def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
+    """The vmap rule of an operator, whose tensors are its first arguments."""
+    count = sum(isinstance(argument, Tensor) for argument in arguments)
+    function = lambda *tensors: operator(*tensors, *arguments[count:])  # noqa: E731
+    return mapped(function, info, in_dims[:count], arguments[:count])
+
+
+for _operator in (score, gradients, tangents):
+    register_vmap(_operator, lambda info, in_dims, *arguments, own=_operator: _mapped(own, info, in_dims, *arguments))

@@ -1,0 +1,94 @@
+"""The rotated matrix of the first rungs, in PyTorch, and the score of the ends: what every sweep shares.
+
+The rotated matrix holds cell (i, j) at row i + j and position (j - i + rows) // 2, which makes an anti-diagonal
+contiguous. The neighbour at (i-1, j-1) keeps its position; of the two others one keeps it and one is next to it,
+which one alternates with the parity of i + j + rows. The rotation is Petti et al.'s, doi:10.1101/2021.10.23.465204.
+"""
+
+import torch
+
+from shared.alignments import Recurrence
+from shared.tolerances import LOWEST
+from torch_impl.recurrences import Parameters, States, Tensor, smooth_maximum
+
+
+def batch_last(s: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """(rows, cols, *batch) and (2, *batch): a parameter per pair then broadcasts."""
+    return s.movedim((-2, -1), (0, 1)), lengths.movedim(-1, 0)
+
+
+def indices(rows: int, cols: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Row and column number of every place of a rows x cols grid."""
+    i, j = torch.meshgrid(torch.arange(rows, device=like.device), torch.arange(cols, device=like.device), indexing="ij")
+    return i, j
+
+
+def put(table: Tensor, i: int, j: int, value: Tensor | float) -> Tensor:
+    """A copy of the table with one cell replaced: PyTorch's functional update."""
+    cell = torch.as_tensor(value, dtype=table.dtype, device=table.device).expand(table.shape[2:])
+    return torch.select_scatter(table, torch.select_scatter(table[i], cell, 0, j), 0, i)
+
+
+def rotate(s: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
+    rows, cols = s.shape[:2]
+    i, j = indices(rows, cols, s)
+    diagonals, positions = rows + cols - 1, (rows + cols + 1) // 2
+    rotated = s.new_zeros((diagonals, positions, *s.shape[2:])).index_put((i + j, (j - i + rows) // 2), s)
+    d, p = indices(diagonals, positions, s)
+    offset = 2 * p + (d + rows) % 2 - rows  # j - i
+    i, j = (d - offset) // 2, (d + offset) // 2
+    inside = (i >= 0) & (i < rows) & (j >= 0) & (j < cols)
+    return rotated, i, j, _trailing(inside, s)
+
+
+def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Tensor) -> tuple[States, States]:
+    """The states of the two anti-diagonals before the first, which lie outside the matrix.
+
+    They hang on every differentiable input by a zero: the scan operator cuts the gradient of its earlier steps when
+    the first carry needs none (2.11), and vmap wants a carry that is batched like what replaces it.
+    """
+    zero = 0.0 * (sum(parameters.values()) + rotated[0, 0])
+    before, last = (
+        tuple(rotated.new_zeros(rotated.shape[1:]) + (value + zero) for value in recurrence.border(parameters, d))
+        for d in (-2, -1)
+    )
+    return before, last
+
+
+def bordered(states: States, inside: Tensor, border: tuple) -> States:
+    """The states with those of the border where the anti-diagonal lies outside the matrix."""
+    return tuple(torch.where(inside, state, value) for state, value in zip(states, border, strict=True))
+
+
+def left_keeps(last: States, border: tuple) -> tuple[States, States]:
+    """Odd parity: the left neighbours keep their position, the upper ones are one position further."""
+    upper = [torch.cat([state[1:], _like(state[:1], value)]) for state, value in zip(last, border, strict=True)]
+    return last, tuple(upper)
+
+
+def up_keeps(last: States, border: tuple) -> tuple[States, States]:
+    """Even parity: the upper neighbours keep their position, the left ones are one position back."""
+    left = [torch.cat([_like(state[:1], value), state[:-1]]) for state, value in zip(last, border, strict=True)]
+    return tuple(left), last
+
+
+def _like(place: Tensor, value: Tensor | float) -> Tensor:
+    return torch.zeros_like(place) + value
+
+
+def score_of_ends(
+    recurrence: Recurrence, parameters: Parameters, ends: Tensor, i: Tensor, j: Tensor, lengths: Tensor
+) -> Tensor:
+    """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
+    i, j = _trailing(i, ends), _trailing(j, ends)
+    may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
+    masked = torch.where(may_end, ends, LOWEST).flatten(0, 1)
+    score = smooth_maximum(masked, parameters["temperature"], dim=0)
+    empty = recurrence.is_empty(masked.detach().amax(0), lengths)
+    return torch.where(empty, recurrence.empty_score(parameters, lengths), score)
+
+
+def _trailing(grid: Tensor, like: Tensor) -> Tensor:
+    """A (rows, cols) grid with as many axes as `like`, so that it broadcasts over the batch."""
+    return grid.reshape(grid.shape + (1,) * (like.ndim - 2))
