@@ -1,9 +1,9 @@
 """Compiles C++ into a shared library for this machine's CPU, once: libraries are cached in the user's cache folder.
 
-A library's file name holds a hash of all that it was made from (sources, flags, compiler, CPU) and a hash of its own
-content. It gets this name only when it is complete, by renaming; so a build that was killed leaves nothing that could
-be mistaken for a result, and a damaged file is detected before it is loaded. Processes that need the same library at
-the same time wait for one of them by a file lock, which is released when its holder ends.
+A library's file name holds a hash of all that it was made from (sources, flags, compiler, CPU). It gets this name only
+when it is complete, by renaming, so a build that was killed leaves nothing that could be mistaken for a result.
+Processes that need the same library at the same time wait for one of them by a file lock. A library that cannot be
+loaded is compiled again.
 """
 
 import contextlib
@@ -17,10 +17,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from filelock import FileLock, Timeout
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 MATHEMATICS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
 # a hung compiler is no better than none
 LIMIT_SECONDS = 900
+# a wait for another process's build; after it, at worst both compile the same
+LOCK_SECONDS = 300
 
 
 class Absent(RuntimeError):
@@ -51,24 +54,30 @@ class Target(NamedTuple):
 def compiled(target: Target) -> Path:
     """The compiled library, from the cache or by compiling it now. Raises Absent with the reason."""
     compiler = find_compiler()
-    name = f"{target.name}-{_key(target, compiler)}"
+    name = f"{target.name}-{_key(target, compiler)}.so"
     folder = cache_folder()
-    found = _cached(folder, name)
-    if found:
-        return found
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _lock(folder) as alone:
-            if alone:
-                _remove_remains(folder)
-            # another process may have compiled it while this one waited
-            return _cached(folder, name) or _compile(target, compiler, folder, name)
+        return _cached_or_compiled(target, compiler, folder / name)
     except OSError as error:
         log.info("%s cannot be written (%s): compiling for this process only", folder, error.strerror or error)
     try:
-        return _cached(_private_folder(), name) or _compile(target, compiler, _private_folder(), name)
+        return _cached_or_compiled(target, compiler, _private_folder() / name)
     except OSError as error:
         raise Absent(f"what is compiled cannot be written: {error}") from error
+
+
+def _cached_or_compiled(target: Target, compiler: tuple[str, ...], path: Path) -> Path:
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(path.parent / "lock")
+        with contextlib.suppress(Timeout, NotImplementedError):  # some network folders have no locks
+            lock.acquire(timeout=LOCK_SECONDS)
+        try:
+            if not path.exists():  # another process may have compiled it while this one waited
+                _compile(target, compiler, path)
+        finally:
+            lock.release()
+    return path
 
 
 def why_no_compiler() -> str | None:
@@ -186,69 +195,24 @@ def _accepts(compiler: tuple[str, ...], flag: str) -> bool:
     return _run((*compiler, flag, "-Werror", "-x", "c++", "-fsyntax-only", os.devnull)).returncode == 0
 
 
-def _compile(target: Target, compiler: tuple[str, ...], folder: Path, name: str) -> Path:
-    handle, unfinished = tempfile.mkstemp(prefix=f".{name}-", suffix=".unfinished", dir=folder)
-    os.close(handle)
-    try:
+def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as folder:
+        unfinished = Path(folder) / path.name
         flags = (*FLAGS, *_form(target), *_machine_flags(compiler), *MATHEMATICS, *target.flags)
-        command = (*compiler, *flags, *map(str, target.sources), "-o", unfinished)
-        log.info("compiling %s (once; kept in %s): %s", target.name, folder, shlex.join(command))
+        command = (*compiler, *flags, *map(str, target.sources), "-o", str(unfinished))
+        log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join(command))
         result = _run(command)
         if result.returncode:
             raise Absent(f"{shlex.join(compiler)} cannot compile {target.name}: {_first_error(result)}")
-        content = Path(unfinished).read_bytes()
-        if not content:  # a compiler that only claims success, such as `true`
+        if not unfinished.exists():  # a compiler that only claims success, such as `true`
             raise Absent(f"{shlex.join(compiler)} has written nothing for {target.name}")
-        with open(unfinished, "rb") as file:
-            os.fsync(file.fileno())
-        finished = folder / f"{name}-{_digest(content)}.so"
-        os.replace(unfinished, finished)
-        return finished
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(unfinished)
-
-
-def _cached(folder: Path, name: str) -> Path | None:
-    """The complete library of this name. A damaged one is removed."""
-    for path in sorted(folder.glob(f"{name}-*.so")):
-        with contextlib.suppress(OSError):
-            if path.stem.rpartition("-")[2] == _digest(path.read_bytes()):
-                return path
-            log.warning("%s is damaged and is compiled again", path)
-            path.unlink()
-    return None
+        os.replace(unfinished, path)
 
 
 def forget(path: Path) -> None:
     """Remove a library that cannot be loaded, so that it is compiled again."""
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:20]
-
-
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    """Lock the folder for one builder at a time. Yields whether it is locked: some network folders have no locks."""
-    import fcntl
-
-    with open(folder / "lock", "a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-            return
-        yield True  # closing the file ends the lock
-
-
-def _remove_remains(folder: Path) -> None:
-    """Remove the leftovers of builds that were killed: under the lock nobody else is building."""
-    for path in folder.glob(".*.unfinished"):
-        with contextlib.suppress(OSError):
-            path.unlink()
 
 
 def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
