@@ -1,4 +1,4 @@
-"""Which transforms work: every entry of the README's table, for all four problems, tried and checked by the reference.
+"""Which transforms work: every entry of the table in docs/transforms.md, for all four problems, tried and checked by the reference.
 
 OUTCOMES is the table as data: "yes", with the variants excepted, or "raises: " and what the RuntimeError says. JAX is
 always called under jax.jit, where a scan is compiled once. What is said of `auto` holds for fused, which it is on a
@@ -23,7 +23,7 @@ import torch_impl
 from shared import reference
 from torch_impl.compiler import compiled
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "transforms.md"
 COMPILE = "`jax.jit`; `torch_impl.compiler.compiled`"
 GRAD = "gradient: `jax.grad`; autograd"
 FUNCTIONAL_GRAD = "gradient: `jax.grad`; `torch.func.grad`"
@@ -242,7 +242,7 @@ def table_under(heading: str, text: str) -> list[list[str]]:
 
 
 def test_the_readme_says_what_happens():
-    head, *rows = table_under("Which transforms work", README.read_text())
+    head, *rows = table_under("Which transforms work", PAGE.read_text())
     assert head[1:] == list(COLUMNS.values())
     columns = {title: key for key, title in COLUMNS.items()}
     said = {

@@ -1,0 +1,71 @@
+"""README.md and docs/: programs run, links resolve, figures are those of the records, pages stay short."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import docs
+from tools.record import RECORDS
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in docs.pages()}
+
+
+def programs(text: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme_shows_a_program_for_each_framework():
+    jax_program, torch_program = programs(README.read_text())
+    assert "jax_impl" in jax_program and "torch_impl" in torch_program
+
+
+@pytest.mark.parametrize("page", [page for page, text in PAGES.items() if programs(text)])
+def test_the_programs_of_a_page_run(page):
+    """Each in a process of its own, as a reader would; those of one page at a time, to save imports."""
+    separate = "\n\n".join(f"exec({program!r}, {{'__name__': '__main__'}})" for program in programs(PAGES[page]))
+    done = subprocess.run([sys.executable, "-c", separate], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    folder = (ROOT / page).parent
+    for link in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
+        if link.startswith(("https://", "http://")):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (folder / path).resolve() if path else ROOT / page
+        assert target.exists(), f"{page}: {link}"
+        if anchor:
+            assert anchor in anchors(target.read_text(encoding="utf-8")), f"{page}: {link}"
+
+
+def test_figures_are_those_of_the_records():
+    assert list(docs.outdated()) == [], "run make docs"
+
+
+def test_a_changed_figure_is_seen():
+    text = README.read_text(encoding="utf-8")
+    assert docs.rendered(text.replace("×", "× as", 1)) == text
+
+
+def test_every_record_has_a_command_that_makes_it_anew():
+    recorded = {path.stem for path in (ROOT / "results").glob("*.json")} - {"validation"}
+    assert recorded <= RECORDS.keys()
+
+
+def test_pages_are_short():
+    lengths = {page: len(text.splitlines()) for page, text in PAGES.items()}
+    assert lengths.pop("README.md") <= 200
+    assert not {page: length for page, length in lengths.items() if length > 300}
