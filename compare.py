@@ -58,9 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error))
     except DoesNotFit as error:
         return _fail(f"cannot resume {request.resume}: {error}")
-    except CannotMeasure as error:
-        print(error, file=sys.stderr)
-        return 3
     except KeyboardInterrupt:
         return 130
 
@@ -72,12 +69,18 @@ def _measure(runs: Sequence[tuple[Settings, Record]], request: Request) -> int:
     problems: list[str] = []
     for settings, record in runs:
         keep = Keeper(record, request.json or request.resume)
-        code = _run(settings, record, keep)
-        if code in (0, 130) or record.results:
+        try:
+            ended = _run(settings, record, keep)
+        except CannotMeasure as error:  # what was measured before is not lost, and a resumed record stays as it is
+            print(error, file=sys.stderr)
+            code = 3
+            break
+        if ended in (0, 130) or record.results:
             records.append(record)
             problems += filter(None, [keep.write()])
-            code = code or (1 if record.went_wrong else 0)
-        if code not in (0, 1):
+            ended = ended or (1 if record.went_wrong else 0)
+        code = max(code, ended)
+        if ended not in (0, 1):
             break
     if not records:
         return code

@@ -1,29 +1,20 @@
 """compare.py as a user runs it: a process of its own; and folders that plant faults in what it imports."""
 
-import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-from shared.bench.record import Record
+from shared.bench.report.tables import NOTHING
 from shared.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[1]
 COMPARE = str(ROOT / "compare.py")
 PASSES = tuple(dict.fromkeys(name for problem in PROBLEMS.values() for name in problem.passes))
 # the least that has an interval: one fresh worker, two rounds
-TINY = (
-    *("--input", "random", "--size", "6x7", "--batch", "3", "--threads", "1"),
-    *("--workers", "1", "--rounds", "2"),
-)
-JAX = (*TINY, "--framework", "jax", "--variant", "vmap")
-
-TWO = (*TINY, "--framework", "jax", "--variant", "scan_select,vmap", "--pass", "score")
+LEAST = ("--threads", "1", "--workers", "1", "--rounds", "2")
+TINY = ("--input", "random", "--size", "6x7", "--batch", "3", *LEAST)
 
 # longer than any run here takes on a busy machine
 SECONDS = 240
@@ -57,27 +48,6 @@ sys.meta_path.insert(0, WhenImported)
 
 _NOT_INSTALLED = 'raise ImportError("No module named {name!r}")\n'
 
-# what a case of TWO does in its second block
-_IN_THE_SECOND_BLOCK = """
-def with_a_fault(runner):
-    sample, blocks = runner.Runner.sample, []
-
-    def sample_or_not(self, case, **arguments):
-        if case["variant"] == "scan_select":
-            blocks.append(case)
-            if len(blocks) == 2:
-                {fault}
-        return sample(self, case, **arguments)
-
-    runner.Runner.sample = sample_or_not
-
-
-PATCHES = {{"shared.bench.runner": with_a_fault}}
-"""
-# the worker is killed, as the system does
-KILLED_WHILE_TIMED = _IN_THE_SECOND_BLOCK.format(fault="os.kill(os.getpid(), signal.SIGKILL)")
-HANGING = _IN_THE_SECOND_BLOCK.format(fault="time.sleep(600)")
-
 
 def environment(*folders: Path) -> dict[str, str]:
     """This process's environment, with folders that Python looks into first."""
@@ -89,11 +59,12 @@ def run_compare(
     folders: tuple[Path, ...] = (),
     cwd: Path = ROOT,
     python: tuple[str, ...] = (COMPARE,),
-    more: Mapping[str, str] = MappingProxyType({}),
 ) -> subprocess.CompletedProcess[str]:
-    """Run it to its end. more: of its environment."""
-    command, variables = [sys.executable, *python, *arguments], {**environment(*folders), **more}
-    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS, check=False)
+    """Run it to its end. python: what Python executes."""
+    command = [sys.executable, *python, *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=environment(*folders), capture_output=True, text=True, timeout=SECONDS, check=False
+    )
 
 
 def plant(folder: Path, patches: str) -> Path:
@@ -110,25 +81,19 @@ def without(folder: Path, *frameworks: str) -> Path:
     return folder
 
 
-COLUMNS = ("compiled", "first call", "new process", "new shape", "median", "95% interval", "GCUPS", "memory")
-
-
 def rows(output: str) -> dict[tuple[str, str, str], dict[str, str]]:
-    """(pass, framework, variant) -> column -> cell, of every row of the printed table; empty cells are left out."""
-    split = [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()]
+    """(pass, framework, variant) -> column -> cell, of every row of the table of all cases; without empty cells."""
+    lines = output[output.rindex("All cases\n") :].splitlines()[2:]
+    split = [re.split(r"\s{2,}", line.strip()) for line in lines[: [*lines, ""].index("")]]
+    cells = [dict(zip(split[0], row, strict=True)) for row in split[2:]]
     return {
-        (cells[0], cells[1], cells[2]): dict(zip(COLUMNS, cells[3:], strict=False))
-        for cells in split
-        if cells[0] in PASSES and len(cells) > 3
+        (row.pop("pass"), row.pop("framework"), row.pop("variant")): {
+            column: cell for column, cell in row.items() if cell != NOTHING
+        }
+        for row in cells
     }
 
 
 def verdicts(output: str) -> list[str]:
-    """The lines of plain words below the table."""
+    """The sentence on each pass."""
     return [line for line in output.splitlines() if line.startswith(tuple(f"{name}: " for name in PASSES))]
-
-
-def stored(path: Path) -> dict[str, Any]:
-    """A record's JSON; also that it can be read as one."""
-    Record.read(path)
-    return json.loads(path.read_text())

@@ -1,68 +1,82 @@
-"""compare.py's main in this process, for what happens before anything is measured: fixtures of the tests of it."""
+"""compare.py's main in this process, without the frameworks: what it makes of its arguments, and runs with NumPy."""
 
+import contextlib
+import io
+import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from shared.bench.plan import Settings
 
-import compare as command
-from shared.bench import outputs, team
+import compare
+from shared.bench.cases import Settings
+from shared.bench.report import output_files
+from shared.bench.run import context, worker_handle
 from shared.problems import PROBLEMS
 from shared.variants import Abilities
 
+_ALL = Abilities("vmap")
+
 
 class Ended(NamedTuple):
-    """How a run of the command ended."""
+    """How the command ended, and what it printed."""
 
     code: Any
     out: str
     err: list[str]
 
 
-@pytest.fixture
-def end_of(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
-    """Run the command; its workers start at once and cannot run a case."""
-    start_at_once(monkeypatch, Abilities("vmap", {}, {}, {}))
-
-    def run(*arguments: str) -> Ended:
+def run_here(*arguments: str) -> Ended:
+    """Run the command in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         try:
-            code: Any = command.main(arguments)
+            code: Any = compare.main(arguments)
         except SystemExit as error:
             code = error.code
-        printed = capsys.readouterr()
-        return Ended(code, printed.out, printed.err.splitlines())
+    return Ended(code, out.getvalue(), err.getvalue().splitlines())
 
-    return run
+
+def numpy_workers(*faults: dict[str, Any], **options: Any) -> tuple[str, ...]:
+    """The command of workers that compute with NumPy; see numpy_worker.py."""
+    path = Path(__file__).with_name("numpy_worker.py")
+    return (sys.executable, str(path), json.dumps({"faults": faults, **options}))
+
+
+def use_numpy_workers(monkeypatch: pytest.MonkeyPatch, *faults: dict[str, Any], **options: Any) -> None:
+    """Have runs in this process start such workers."""
+    monkeypatch.setattr(worker_handle, "WORKER_COMMAND", numpy_workers(*faults, **options))
+
+
+def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> None:
+    """Have runs in this process find workers of this ability, which are there at once and cannot run a case."""
+    environment = {"jax": "1.2.3", "torch": "1.2.3"}
+    worker = SimpleNamespace(
+        abilities=dict.fromkeys(PROBLEMS, able), environment=environment, alive=True, stop=lambda: None
+    )
+    monkeypatch.setattr(context, "Worker", lambda *_, **__: worker)
 
 
 @pytest.fixture
 def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Settings]:
-    """What the command makes of its arguments; nothing is measured."""
+    """What the command makes of its arguments; nothing is measured, and reports are short."""
     asked: list[Settings] = []
-    monkeypatch.setattr(command, "run", lambda settings, record, progress, keep: asked.append(settings))
-    monkeypatch.setattr(outputs, "_page", lambda records: "page")
-    monkeypatch.setattr(outputs, "_markdown", lambda records: "#")
+    monkeypatch.setattr(compare, "measure", lambda question, settings, *_: asked.append(settings))
+    monkeypatch.setattr(output_files, "_html", lambda: lambda records: f"{len(records)} records")
+    monkeypatch.setattr(output_files, "_markdown", lambda: lambda records: f"{len(records)} records")
     monkeypatch.chdir(tmp_path)
 
     def parse(*arguments: str) -> Settings:
-        assert command.main(arguments) == 0
+        ended = run_here(*arguments)
+        assert ended.code == 0, ended.err
         return asked[-1]
 
     return parse
 
 
-def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities) -> None:
-    """Workers that are there at once, and that cannot run a case."""
-    worker = SimpleNamespace(abilities=dict.fromkeys(PROBLEMS, able), environment={}, alive=True, stop=lambda: None)
-    monkeypatch.setattr(team, "Worker", lambda *_: worker)
-
-
 def assert_refused(ended: Ended, text: str) -> None:
-    """One line with the text, exit code 2, and no case was begun."""
-    assert ended.code == 2
-    assert text in ended.err[-1] and ended.err[-1].startswith("compare.py: error: ")
-    assert sum("error" in line for line in ended.err) == 1
-    assert not ended.out and not any("[1/" in line for line in ended.err)
+    """Exit code 2 and one line with the text, before any worker starts."""
+    assert ended.code == 2 and not ended.out
+    assert len(ended.err) == 1 and ended.err[0].startswith("compare.py: error: ") and text in ended.err[0]

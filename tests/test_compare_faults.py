@@ -1,209 +1,127 @@
-"""Faults cost what they must and no more: a wrong case its time, a dead worker its case."""
+"""A case that goes wrong costs itself only, whatever it does to its worker; a resumed run tries it again."""
 
-import os
-import signal
-import sys
-import threading
+import itertools
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from command_line import HANGING, JAX, KILLED_WHILE_TIMED, TINY, TWO, plant, rows, run_compare, stored, verdicts
-from shared.bench.plan import Settings
-from shared.bench.workers import Worker
+from command_line import TINY, rows, verdicts
+from in_process import Ended, run_here, use_numpy_workers
 
-from shared.bench import workers
+from shared.bench.record import Record, Result
+from shared.bench.run import timed_calls, worker_handle
 
-# starting PyTorch's compiler takes long and nothing is compiled here
-WRONG_JAX = """
-def turn_gap(plain_loops):
-    right = plain_loops.PLAIN_LOOPS["diagonal_loop"]
-
-    def loop(recurrence, parameters, *arrays):
-        return right(recurrence, parameters | {"gap": -parameters["gap"]}, *arrays)
-
-    plain_loops.PLAIN_LOOPS["diagonal_loop"] = loop
-
-
-def skip_compiler(backend):
-    backend.start_compiler = lambda device: None
-
-
-PATCHES = {"jax_impl.plain_loops": turn_gap, "torch_impl.backend": skip_compiler}
-"""
-
-# a worker that dies of a signal, one that ends by itself, and a case that raises
-DEADLY = """
-def die(runner):
-    cold = runner.Runner.cold
-
-    def cold_or_die(self, case, is_ladder):
-        fate = case["pass_name"], case["variant"]
-        if fate == ("score", "scan_select"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if fate == ("marginals", "scan_select"):
-            print("the kernel gave up", file=sys.stderr, flush=True)
-            os._exit(7)
-        if fate == ("marginals", "vmap"):
-            raise ValueError("no such thing\\nand more")
-        return cold(self, case, is_ladder)
-
-    runner.Runner.cold = cold_or_die
+# what goes wrong with each variant
+FAULTS = (
+    {"variant": "cell_loop", "do": "cold", "then": "raises"},
+    {"variant": "diagonal_loop", "do": "cold", "then": "ends"},
+    {"variant": "scan_cond", "do": "cold", "then": "is killed"},
+    {"variant": "scan_select", "do": "cold", "pass_name": "score", "then": "hangs"},
+    {"variant": "batch_loop", "do": "sample", "nth": 1, "then": "hangs"},
+    {"variant": "vmap", "do": "sample", "nth": 2, "then": "is killed"},
+)
+WRONG = "wavefront"
+FAILED = {
+    "cell_loop": "ValueError: no such thing",
+    "diagonal_loop": "the worker ended with exit code 7: the kernel gave up",
+    "scan_cond": "the worker was killed by SIGKILL: the system ran out of memory",
+    "batch_loop": "the worker did not answer within 1.",
+    "vmap": "the worker was killed by SIGKILL: the system ran out of memory",
+}
 
 
-PATCHES = {"shared.bench.runner": die}
-"""
+class Faulty(NamedTuple):
+    """A run in which all but one variant goes wrong, its record, and both after it was resumed without faults."""
 
-# one case wants more memory than its process may have
-OUT_OF_MEMORY = """
-def want_more(runner):
-    import resource
-
-    cold = runner.Runner.cold
-
-    def cold_with_much(self, case, is_ladder):
-        if case["variant"] == "scan_select":
-            before = resource.getrlimit(resource.RLIMIT_AS)
-            used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + 2**26, before[1]))
-            try:
-                runner.np.ones(2**30, runner.np.uint8)
-            finally:
-                resource.setrlimit(resource.RLIMIT_AS, before)
-        return cold(self, case, is_ladder)
-
-    runner.Runner.cold = cold_with_much
+    ended: Ended
+    results: dict[str, Result]
+    resumed: Ended
+    results_after: dict[str, Result]
+    left: list[Path]  # temporary files
 
 
-PATCHES = {"shared.bench.runner": want_more}
-"""
-
-# the parent does not wait a minute, to keep the test short
-HURRYING = """
-def hurry(going):
-    going.PATIENCE_SECONDS = 10.0
+def results_of(path: Path) -> dict[str, Result]:
+    return {result.case.variant: result for result in Record.read(path).results}
 
 
-PATCHES["shared.bench.going"] = hurry
-"""
-
-# a worker that closes its end of the pipe after its first case, and is still there
-DEAF = """
-def close_standard_input(runner):
-    cold = runner.Runner.cold
-
-    def cold_and_close(self, case, is_ladder):
-        found = cold(self, case, is_ladder)
-        if case["variant"] == "scan_select":
-            os.close(0)
-        return found
-
-    runner.Runner.cold = cold_and_close
-
-
-def keep_going(serve):
-    def one_line():
-        while True:
-            line = sys.stdin.readline()
-            if not line:
-                time.sleep(600)
-            yield line
-
-    serve._lines = one_line
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Faulty:
+    path = tmp_path_factory.mktemp("faulty") / "run.json"
+    temporary = tmp_path_factory.mktemp("temporary")
+    variants = ",".join([*(fault["variant"] for fault in FAULTS), WRONG, "fused"])
+    arguments = ("--framework", "jax", "--variant", variants, "--pass", "score", "--compile-limit", "2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.tempdir", str(temporary))
+        patch.setattr(timed_calls, "PATIENCE_SECONDS", 1.0)
+        # as where the system's count of processes killed for memory grows meanwhile
+        patch.setattr(worker_handle, "_out_of_memory_kills", itertools.count().__next__)
+        use_numpy_workers(patch, *FAULTS, wrong=WRONG)
+        ended = run_here(*TINY, *arguments, "--json", str(path))
+        results = results_of(path)
+    with pytest.MonkeyPatch.context() as patch:
+        use_numpy_workers(patch)
+        resumed = run_here("--resume", str(path))
+    return Faulty(ended, results, resumed, results_of(path), list(temporary.iterdir()))
 
 
-PATCHES = {"shared.bench.runner": close_standard_input, "shared.bench.serve": keep_going}
-"""
+def test_the_case_without_a_fault_is_measured(faulty: Faulty):
+    table = rows(faulty.ended.out)
+    assert faulty.ended.code == 1 and len(table) == 8
+    assert table["score", "JAX", "fused (auto)"]["median"].endswith("s")
+    assert [name for name, result in faulty.results.items() if result.measured] == ["fused"]
+    assert len(faulty.results["fused"].blocks) == 2
+    assert verdicts(faulty.ended.out)[0].startswith("score: only JAX (fused, ")
+    assert not faulty.left
 
 
-def test_a_wrong_kernel_has_no_time_and_the_other_framework_is_still_measured(tmp_path: Path):
+@pytest.mark.parametrize("variant", FAILED)
+def test_a_case_that_raises_or_whose_worker_dies_or_hangs_fails_with_the_reason(faulty: Faulty, variant: str):
+    result, reason = faulty.results[variant], FAILED[variant]
+    row = rows(faulty.ended.out)["score", "JAX", variant]
+    assert row["first call"] == "FAILED" and "median" not in row
+    assert result.status == "failed" and (result.reason or "").startswith(reason)
+    (line,) = (line for line in faulty.ended.out.splitlines() if line.startswith(f"FAILED: JAX {variant} score"))
+    assert reason in line
+    if variant == "vmap":  # killed in its second block
+        (block,) = result.blocks
+        assert f"({len(block.seconds)} samples taken before are kept in the record)" in line
+
+
+def test_a_wrong_result_is_seen_and_gets_no_time(faulty: Faulty):
+    result = faulty.results[WRONG]
+    assert result.status == "wrong" and not (result.cold or result.warm or result.blocks)
+    assert rows(faulty.ended.out)["score", "JAX", WRONG] == {"compiled": "yes", "first call": "WRONG"}
+    assert f"\nWRONG: JAX {WRONG} score: score off by 1.0e+00" in faulty.ended.out
+    assert "\nWARNING: 1 case gave a wrong result." in faulty.ended.out
+
+
+def test_a_first_call_that_passes_the_limit_is_no_failure(faulty: Faulty):
+    result = faulty.results["scan_select"]
+    assert (result.status, result.reason) == ("limit", "> 2 s")
+    assert rows(faulty.ended.out)["score", "JAX", "scan_select"] == {"compiled": "yes", "first call": "> 2 s"}
+
+
+def test_a_resumed_run_tries_again_what_failed_and_nothing_else(faulty: Faulty):
+    assert faulty.resumed.code == 1  # one is still wrong
+    after = faulty.results_after
+    assert {name: result.status for name, result in after.items()} == {
+        **dict.fromkeys(after, "ok"), WRONG: "wrong", "scan_select": "limit",
+    }  # fmt: skip
+    assert all(result.blocks for result in after.values() if result.status == "ok")
+    assert after["fused"].cold == faulty.results["fused"].cold
+
+
+def test_a_budget_that_is_too_short_is_told_and_what_it_left_out_is_measured_when_the_run_is_resumed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
     path = tmp_path / "run.json"
-    folder = plant(tmp_path, WRONG_JAX)
-    done = run_compare(*TINY, "--variant", "diagonal_loop", "--json", str(path), folders=(folder,))
-    assert done.returncode == 1, done.stderr
-    table = rows(done.stdout)
-    for pass_name in ("score", "marginals"):
-        assert table[pass_name, "JAX", "diagonal_loop"] == {"compiled": "no", "first call": "WRONG"}
-        assert table[pass_name, "PyTorch", "diagonal_loop"]["median"].endswith("s")
-        assert f"\nWRONG: JAX diagonal_loop {pass_name}, not compiled: {pass_name} off by " in done.stdout
-    assert [line.split(" (")[0] for line in verdicts(done.stdout)] == ["score: only PyTorch", "marginals: only PyTorch"]
-    wrong = [case for case in stored(path)["cases"] if case["status"] == "wrong"]
-    assert len(wrong) == 2 and not any(name in case for case in wrong for name in ("cold", "warm", "blocks"))
-
-
-def test_a_dead_worker_costs_its_case_only(tmp_path: Path, temporary: Path):
-    folder = plant(tmp_path, DEADLY)
-    done = run_compare(*TINY, "--framework", "jax", "--variant", "scan_select,vmap", folders=(folder,))
-    assert done.returncode == 1, done.stderr
-    table = rows(done.stdout)
-    assert table.pop(("score", "JAX", "vmap"))["median"].endswith("s")
-    assert list(table.values()) == [{"compiled": "yes", "first call": "FAILED"}] * 3
-    failures = [line for line in done.stdout.splitlines() if line.startswith("FAILED: ")]
-    assert failures == [
-        "FAILED: JAX scan_select score: the worker was killed by SIGKILL",
-        "FAILED: JAX scan_select marginals: the worker ended with exit code 7: the kernel gave up",
-        "FAILED: JAX vmap marginals: ValueError: no such thing",
-    ]
-    assert verdicts(done.stdout)[1] == "marginals: no case was measured."
-    assert not list(temporary.iterdir())
-
-
-def test_a_worker_killed_while_it_is_timed_costs_its_case_only_and_its_samples_are_kept(tmp_path: Path):
-    path = tmp_path / "run.json"
-    done = run_compare(*TWO, "--json", str(path), folders=(plant(tmp_path, KILLED_WHILE_TIMED),))
-    assert done.returncode == 1, done.stderr
-    table = rows(done.stdout)
-    assert table["score", "JAX", "scan_select"] == {"compiled": "yes", "first call": "FAILED"}
-    assert table["score", "JAX", "vmap"]["median"].endswith("s")
-    killed, other = stored(path)["cases"]
-    assert (killed["status"], len(killed["blocks"])) == ("failed", 1)
-    assert (other["status"], len(other["blocks"])) == ("ok", 2)
-    kept = len(killed["blocks"][0]["seconds"])
-    assert (
-        "FAILED: JAX scan_select score: the worker was killed by SIGKILL "
-        f"({kept} samples taken before are kept in the record)"
-    ) in done.stdout
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="a process's memory is read from /proc")
-def test_a_case_that_runs_out_of_memory_costs_itself_only(tmp_path: Path):
-    done = run_compare(*TWO, folders=(plant(tmp_path, OUT_OF_MEMORY),))
-    assert done.returncode == 1, done.stderr
-    assert rows(done.stdout)["score", "JAX", "vmap"]["median"].endswith("s")
-    (failed,) = (line for line in done.stdout.splitlines() if line.startswith("FAILED: "))
-    assert failed.startswith("FAILED: JAX scan_select score: ") and "MemoryError: Unable to allocate 1.00 GiB" in failed
-
-
-def test_a_kill_for_memory_is_told_as_such(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    # the system's own counter; a real one would take the machine's memory
-    counts = iter([3, 4])
-    monkeypatch.setattr(workers, "_out_of_memory_kills", lambda: next(counts))
-    worker = Worker("jax", Settings(threads=1), tmp_path, lambda: None)
-    killer = threading.Timer(0.5, lambda: os.kill(worker._process.pid, signal.SIGKILL))
-    os.kill(worker._process.pid, signal.SIGSTOP)  # it cannot answer
-    killer.start()
-    reply = worker.ask("speed", 60.0)
-    assert (reply.status, reply.reason) == ("failed", "the worker was killed by SIGKILL: the system ran out of memory")
-
-
-def test_a_case_that_hangs_costs_itself_only(tmp_path: Path):
-    done = run_compare(*TWO, folders=(plant(tmp_path, HANGING + HURRYING),))
-    assert done.returncode == 1, done.stderr
-    assert rows(done.stdout)["score", "JAX", "vmap"]["median"].endswith("s")
-    (failed,) = (line for line in done.stdout.splitlines() if line.startswith("FAILED: "))
-    assert failed.startswith("FAILED: JAX scan_select score: the worker did not answer within 10")
-
-
-def test_a_worker_that_stops_listening_costs_its_case_only(tmp_path: Path):
-    done = run_compare(*TWO, folders=(plant(tmp_path, DEAF),))
-    assert done.returncode in (0, 1), done.stderr
-    assert rows(done.stdout)["score", "JAX", "vmap"]["median"].endswith("s")
-
-
-def test_a_case_that_passes_the_limit_is_no_failure_and_the_others_go_on():
-    done = run_compare(*JAX, "--compile-limit", "0.001")
-    assert done.returncode == 0, done.stderr
-    assert rows(done.stdout) == {
-        ("score", "JAX", "vmap"): {"compiled": "yes", "first call": "> 0.001 s"},
-        ("marginals", "JAX", "vmap"): {"compiled": "yes", "first call": "> 0.001 s for score"},  # not tried
-    }
-    assert verdicts(done.stdout) == ["score: no case was measured.", "marginals: no case was measured."]
+    use_numpy_workers(monkeypatch)
+    one = ("--framework", "jax", "--variant", "vmap", "--pass", "score")
+    ended = run_here(*TINY[:-4], *one, "--budget", "0.1", "--json", str(path))
+    lines = ended.out.splitlines()
+    assert ended.code == 0 and "new shape not measured: JAX vmap score: the budget had no room for it" in lines
+    assert any("one more did not fit into the budget of 0.1 s" in line for line in lines)
+    assert rows(ended.out)["score", "JAX", "vmap"]["95% interval"]
+    assert run_here("--resume", str(path), "--budget", "3").code == 0
+    (after,) = Record.read(path).results
+    assert after.retrace is not None and after.retrace_note is None

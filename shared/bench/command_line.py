@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
+from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import PROBLEMS
 from shared.problems.argument_types import join_numbers, names, one_of, real, size, size_text, sizes, some_of, whole
@@ -205,8 +206,8 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace, name
     if options.picture and not problem.has_picture and not (options.resume or options.recorded):
         owners = " or ".join(problem.name for problem in PROBLEMS.values() if problem.has_picture)
         parser.error(f"--picture goes with --problem {owners}, not with {problem.name}")
-    _check_sizes(parser, options, question.name if question.takes_sizes else None)
-    input_name, matrix = _sequences(parser, options, question.default_input, question.takes_sizes)
+    _check_sizes(parser, options)
+    input_name, matrix = _sequences(parser, options, question)
     cores = len(usable_cores())
     if options.threads and options.threads > cores:
         parser.error(f"--threads must be between 1 and the {cores} cores of this machine, got {options.threads}")
@@ -219,19 +220,22 @@ def _settings(parser: argparse.ArgumentParser, options: argparse.Namespace, name
         input=input_name,
         matrix=matrix,
         threads=options.threads or cores,
+        size=None if question.takes_sizes else options.size,
+        sizes=options.sizes if question.takes_sizes else None,
         **{name: given[name] for name in (
-            "device", "problem", "batch", "size", "sizes", "dtype", "seed", "compile_limit", "budget", "precision",
+            "device", "problem", "batch", "dtype", "seed", "compile_limit", "budget", "precision",
             "workers", "rounds",
         )},
     )  # fmt: skip
 
 
-def _check_sizes(parser: argparse.ArgumentParser, options: argparse.Namespace, takes_sizes: str | None) -> None:
-    if options.sizes and not takes_sizes:
+def _check_sizes(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    takes_sizes = [QUESTIONS[name].takes_sizes for name in options.question or [Settings.question]]
+    if options.sizes and not any(takes_sizes):
         owners = " or ".join(question.name for question in QUESTIONS.values() if question.takes_sizes)
         parser.error(f"--sizes goes with the question {owners}")
-    if options.size and takes_sizes:
-        parser.error(f"{takes_sizes} takes --sizes, not --size")
+    if options.size and all(takes_sizes):
+        parser.error(f"{options.question[0]} takes --sizes, not --size")
     problem = PROBLEMS[options.problem]
     for numbers in (*(options.sizes or ()), *([options.size] if options.size else ())):
         if len(numbers) != problem.sizes.numbers:
@@ -239,9 +243,7 @@ def _check_sizes(parser: argparse.ArgumentParser, options: argparse.Namespace, t
             parser.error(f"a size of {problem.name} is {wanted}, got {size_text(numbers)!r}")
 
 
-def _sequences(
-    parser: argparse.ArgumentParser, options: argparse.Namespace, default: str, takes_sizes: bool
-) -> tuple[str, str]:
+def _sequences(parser: argparse.ArgumentParser, options: argparse.Namespace, question: Question) -> tuple[str, str]:
     """The input and the matrix, where there are any."""
     problem = PROBLEMS[options.problem]
     if not problem.takes_sequences:
@@ -250,9 +252,9 @@ def _sequences(
                 owners = " or ".join(problem.name for problem in PROBLEMS.values() if problem.takes_sequences)
                 parser.error(f"--{name} goes with --problem {owners}, not with {problem.name}")
         return "random", Settings.matrix
-    input_name = options.input or ("random" if options.device != "cpu" else default)
-    if input_name != "random" and (takes_sizes or options.size):
-        parser.error(f"{'--sizes' if takes_sizes else '--size'} goes with --input random")
+    input_name = options.input or ("random" if options.device != "cpu" else question.default_input)
+    if input_name != "random" and (question.takes_sizes or options.size):
+        parser.error(f"{question.name if question.takes_sizes else '--size'} goes with --input random")
     if options.matrix and input_name == "random":
         hint = "; the default input here is random matrices: add --input globins" if options.input is None else ""
         parser.error(f"--matrix goes with sequences, not with random matrices{hint}")
