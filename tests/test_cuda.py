@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, ragged
-from shared.bench.plan import Settings
+from shared.bench.cases import Settings
 
 import torch_impl
 from shared.alignments import ALIGNMENTS

@@ -1,4 +1,4 @@
-"""Which transforms work: every entry of the table in docs/transforms.md, for all four alignments, against the reference.
+"""Which transforms work: every entry of the table in docs/transforms.md, for all alignments, against the reference.
 
 OUTCOMES is the table as data: "yes", with the variants excepted, or "raises: " and what the RuntimeError says. JAX is
 always called under jax.jit, where a scan is compiled once. What is said of `auto` holds for fused, which it is on a
