@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from shared.bench.plan import Case, Settings
-from shared.bench.statistics import Block
 
+from shared.bench.analysis.estimates import Block
+from shared.bench.cases import Case, Settings
 from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
 from shared.problems.alignment_inputs import AlignmentInputs
 
@@ -67,7 +67,7 @@ def record(
 ) -> Record:
     """A finished run on a machine of two frameworks, with one input (two in a ladder); others: its other fields."""
     settings = settings or Settings(input="random")
-    inputs = {"single": facts("one pair", (6, 7)), "batch": facts()} if settings.ladder else {"batch": facts()}
+    single = {"single": facts("one pair", (6, 7))} if settings.question == "ladder" else {}
     details = {"compiler_start_seconds": 0.05, "threads": 1, "cores": [0]}
     environment = {
         "cpu": "Abacus 9",
@@ -83,7 +83,7 @@ def record(
         settings,
         "2026-05-04T10:00:00+00:00",
         "2026-05-04T10:05:12+00:00",
-        inputs,
+        single | {"batch": facts()},
         environment,
         auto=dict.fromkeys(frameworks, "vmap"),
         results=list(results),

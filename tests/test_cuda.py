@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, ragged
-from shared.bench.cases import Settings
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
+from shared.bench.cases import Settings
 from shared.problems import PROBLEMS as BENCHMARK
 from shared.problems.alignment_answers import CELLS, answer
 from shared.problems.alignment_inputs import AlignmentInputs

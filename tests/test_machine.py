@@ -1,7 +1,6 @@
 """Where a run ran, which code it ran, on which cores, and how fast its memory streams."""
 
 import os
-import platform
 import re
 import shutil
 import subprocess
@@ -9,56 +8,38 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from shared.bench.machine import best_rate, every_thread_is_on, machine, speed_check, stream_bandwidth, usable_cores
-from shared.bench.plan import Settings
-from shared.bench.workers import _placement_problem
 
-from shared.bench import machine as machine_module
+from shared.bench.cases import Settings
+from shared.bench.measure import machine as machine_module
+from shared.bench.measure.machine import best_rate, every_thread_is_on, machine, stream_bandwidth, usable_cores
+from shared.bench.run.worker_handle import _placement_problem
 
-ROOT = Path(__file__).parents[1]
-with_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system keeps no thread to cores")
-with_two_cores = pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
-
-
-def test_the_environment_says_where_it_ran():
-    found = machine()
-    assert found["cpu"] and found["system"] == platform.platform() and found["cores"] == len(usable_cores()) >= 1
-    assert re.fullmatch(r"3\.\d+\.\d+.*", found["python"]) and found["numpy"] == np.__version__
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a git checkout")
-def test_the_environment_says_which_code_ran():
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert machine()["git_commit"].removesuffix("-dirty") == head.strip()
-
-
-def test_without_git_there_is_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine()["git_commit"] is None
+with_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system pins no threads")
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
-def test_code_that_differs_from_its_commit_is_dirty(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_commit_of_the_code_is_dirty_only_if_code_has_changed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     def git(*arguments: str) -> None:
         identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
-    code = tmp_path / "code.py"
+    code, result = tmp_path / "code.py", tmp_path / "results" / "run.json"
+    result.parent.mkdir()
     code.write_text("one\n")
-    git("init", "-q")
-    git("add", "code.py")
-    git("commit", "-q", "-m", "one")
+    result.write_text("one\n")
     monkeypatch.setattr(machine_module, "__file__", str(code))
+    git("init", "-q")
+    git("add", "code.py", "results")
+    git("commit", "-q", "-m", "one")
     clean = machine()["git_commit"]
-    (tmp_path / "result.json").write_text("what a run writes is no change of the code\n")
+    (tmp_path / "new.json").write_text("an untracked file\n")
+    result.write_text("a recorded result\n")
     assert re.fullmatch(r"[0-9a-f]{40,64}", clean) and machine()["git_commit"] == clean
     code.write_text("two\n")
     assert machine()["git_commit"] == f"{clean}-dirty"
-
-
-# the cores
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine()["git_commit"] is None  # without git
 
 
 @pytest.fixture
@@ -81,42 +62,19 @@ def waiting_thread() -> Iterator[int]:
 
 
 @with_affinity
-def test_every_thread_of_a_process_that_was_left_alone_is_on_all_its_cores(waiting_thread: int):
-    assert usable_cores() == sorted(os.sched_getaffinity(0)) == sorted(os.sched_getaffinity(waiting_thread))
-    # some library may have kept a thread of its own to one core; then there is nothing to see here
-    threads = [int(task.name) for task in Path("/proc/self/task").iterdir()]
-    assert every_thread_is_on(usable_cores()) == all(
-        sorted(os.sched_getaffinity(thread)) == usable_cores() for thread in threads
-    )
-
-
-@with_affinity
-@with_two_cores
-def test_one_thread_elsewhere_is_seen(waiting_thread: int):
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="needs two cores")
+def test_a_single_thread_on_other_cores_is_found(waiting_thread: int):
     cores = usable_cores()
+    # some library may have pinned a thread of its own before
+    pinned = [sorted(os.sched_getaffinity(int(task.name))) == cores for task in Path("/proc/self/task").iterdir()]
+    assert every_thread_is_on(cores) == all(pinned)
     os.sched_setaffinity(waiting_thread, cores[:1])
     assert not every_thread_is_on(cores)
-    assert usable_cores() == cores  # the process is not looked at by its first thread alone
-
-
-@with_affinity
-@with_two_cores
-def test_other_cores_than_those_wanted_are_seen():
-    assert not every_thread_is_on(usable_cores()[1:])
-    assert not every_thread_is_on([])
-
-
-# how fast it is
-
-
-def test_the_speed_check_takes_a_moment_and_each_time_about_as_long():
-    seconds = sorted(speed_check() for _ in range(9))
-    assert 1e-4 < seconds[0] < 1.0
-    assert seconds[4] < 3 * seconds[0]
+    assert usable_cores() == cores
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_memory_streams_at_a_rate_that_a_computer_can_have(monkeypatch: pytest.MonkeyPatch, threads: int):
+def test_memory_streams_at_a_plausible_rate(monkeypatch: pytest.MonkeyPatch, threads: int):
     monkeypatch.setattr(machine_module, "_STREAM_BYTES", 2**24)
     before = threading.active_count()
     assert 1e8 < stream_bandwidth(threads) < 1e13
@@ -133,13 +91,13 @@ def test_the_best_of_a_few_rates_counts():
     ("device", "own", "text"),
     [
         ("cpu", {}, None),
-        ("cpu", {"threads_elsewhere": True}, "does not keep to the cores"),
+        pytest.param("cpu", {"threads_elsewhere": True}, "does not keep to the cores", marks=with_affinity),
         ("cuda", {"threads_elsewhere": True}, None),
-        ("cuda", {"cores": [], "threads_elsewhere": True}, "does not keep to the cores"),
+        pytest.param("cuda", {"cores": []}, "does not keep to the cores", marks=with_affinity),
         ("cuda", {"threads": 7}, "was given 1 threads and uses 7"),
     ],
 )
-def test_where_a_worker_runs_is_asked_of_its_threads_on_a_cpu_alone(device: str, own: dict, text: str | None):
+def test_a_worker_on_other_cores_or_threads_is_refused(device: str, own: dict, text: str | None):
     said = {"environment": {"cores": usable_cores()[:1], "threads": 1} | own}
-    found = _placement_problem(said, Settings(problem="smith_waterman", device=device, threads=1))
+    found = _placement_problem(said, Settings(device=device, threads=1))
     assert found is None if text is None else text in (found or "")

@@ -1,40 +1,29 @@
-"""The inputs are what they are said to be: the random ones number by number, the proteins pair by pair."""
+"""The inputs are what their text says: the random ones number by number, the proteins pair by pair."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from shared.bench.plan import Settings
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.problems import PROBLEMS
-from shared.problems.alignment_inputs import SWEEP_BATCH, AlignmentInputs
+from shared.bench.cases import Settings
+from shared.bench.questions import QUESTIONS
+from shared.problems import PROBLEMS, Inputs
+from shared.problems.alignment_inputs import GROWTH_BATCH, AlignmentInputs
 from shared.sequences import SequenceError, substitution_matrix
 from shared.variants import keyword_defaults
 
-Pair = tuple[AlignmentInputs, AlignmentInputs]
 
-
-def inputs(**settings: Any) -> Pair:
-    """The single pair and the batch, which a ladder has both."""
-    named = named_inputs(ladder=True, **settings)
+def inputs(**settings: Any) -> tuple[AlignmentInputs, AlignmentInputs]:
+    """The single pair and the batch of a ladder."""
+    named: dict[str, Any] = QUESTIONS["ladder"].inputs(Settings(**settings))
     return named["single"], named["batch"]
 
 
-def named_inputs(**settings: Any) -> dict[str, AlignmentInputs]:
-    return PROBLEMS["smith_waterman"].inputs(Settings(**settings))
-
-
-@pytest.fixture(scope="module")
-def random_default() -> Pair:
-    return inputs(input="random", dtype="float64")
-
-
-@pytest.fixture(scope="module")
-def globins() -> Pair:
-    return inputs()
+def batch_of(**settings: Any) -> AlignmentInputs:
+    return inputs(**settings)[1]
 
 
 @pytest.fixture
@@ -44,199 +33,130 @@ def fasta(tmp_path: Path) -> Path:
     return path
 
 
-def test_random_input_draws_in_the_order_of_the_published_benchmark(
-    random_default: Pair,
-):
-    single, batch = random_default
-    np.random.seed(0)
-    assert np.array_equal(single.similarity, np.random.random((100, 150)))
-    assert np.array_equal(batch.similarity, np.random.random((100, 100, 150)))
-    lengths = [[np.random.choice([80, 90, 100]), np.random.choice([95, 105, 120])] for _ in range(100)]
+# random matrices
+
+
+def test_random_input_is_that_of_the_published_benchmark():
+    single, batch = inputs(input="random", dtype="float64")
+    random = np.random.RandomState(0)
+    assert np.array_equal(single.similarity, random.random_sample((100, 150)))
+    assert np.array_equal(batch.similarity, random.random_sample((100, 100, 150)))
+    lengths = [[random.choice([80, 90, 100]), random.choice([95, 105, 120])] for _ in range(100)]
     assert np.array_equal(batch.pair_lengths, lengths)
-
-
-def test_random_input_leaves_numpy_s_own_generator_alone():
-    np.random.seed(7)
-    before = np.random.random()
-    np.random.seed(7)
-    inputs(input="random", size=(3, 4), batch=2)
-    assert np.random.random() == before
-
-
-def test_random_input_has_the_published_number_of_cells(random_default: Pair):
-    single, batch = random_default
     assert (single.work, batch.work) == (15_000, 959_500)
-    assert single.lengths is None
+    np.random.seed(7)
+    rounded = batch_of(input="random").similarity
+    assert np.array_equal(rounded, batch.similarity.astype(np.float32))
+    assert np.random.random() == np.random.RandomState(7).random_sample()  # NumPy's own generator is left alone
 
 
-def test_size_and_batch_shape_the_random_input():
-    single, batch = inputs(input="random", size=(6, 7), batch=3)
-    assert single.similarity.shape == (6, 7)
-    assert batch.similarity.shape == (3, 6, 7)
-    assert set(batch.pair_lengths[:, 0]) <= {5, 6} and set(batch.pair_lengths[:, 1]) <= {4, 5, 6}
+def test_size_batch_and_seed_decide_the_random_input():
+    same, again, other = (batch_of(input="random", size=(4, 7), batch=9, seed=seed) for seed in (3, 3, 4))
+    assert same.similarity.shape == same.weights.shape == (9, 4, 7)
+    assert np.array_equal(same.pair_lengths, again.pair_lengths)
+    for one, equal, different in zip(*((x.similarity, x.weights) for x in (same, again, other)), strict=True):
+        assert np.array_equal(one, equal) and not np.array_equal(one, different)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 40), (40, 1)])
 def test_random_lengths_are_never_zero_and_fit(size: tuple[int, int]):
-    _, batch = inputs(input="random", size=size, batch=20)
+    batch = batch_of(input="random", size=size, batch=20)
     assert (batch.pair_lengths >= 1).all() and (batch.pair_lengths <= size).all()
 
 
-def test_the_seed_decides_the_random_input():
-    (_, same), (_, again), (_, other) = (inputs(input="random", size=(4, 5), batch=9, seed=seed) for seed in (3, 3, 4))
-    assert np.array_equal(same.similarity, again.similarity) and np.array_equal(same.pair_lengths, again.pair_lengths)
-    assert not np.array_equal(same.similarity, other.similarity)
+# proteins
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("source", ["random", "globins"])
-def test_the_dtype_is_the_one_asked_for(source: str, dtype: str):
-    single, batch = inputs(input=source, batch=2, dtype=dtype)
-    assert (single.similarity.dtype, batch.similarity.dtype) == (dtype, dtype)
-
-
-def test_float32_input_is_float64_input_rounded(random_default: Pair):
-    _, batch = inputs(input="random")
-    assert np.array_equal(batch.similarity, random_default[1].similarity.astype(np.float32))
-
-
-def test_globins_are_all_pairs_of_all_proteins(globins: Pair):
-    _, batch = globins
+def test_globins_are_all_pairs_of_all_proteins_and_zero_beyond_their_lengths():
+    single, batch = inputs()
     assert batch.similarity.ndim == 3 and len(batch.similarity) == 16 * 15 // 2
     assert f"{len(batch.similarity)} pairs of 16 proteins" in batch.text
     assert batch.work == batch.pair_lengths.astype(int).prod(axis=1).sum()
-
-
-def test_globins_are_zero_beyond_their_lengths(globins: Pair):
-    _, batch = globins
     for matrix, (rows, cols) in zip(batch.similarity, batch.pair_lengths, strict=True):
         assert not matrix[rows:].any() and not matrix[:, cols:].any()
-
-
-def test_the_single_pair_is_the_first_of_the_batch(globins: Pair):
-    single, batch = globins
     assert np.array_equal(single.similarity, batch.similarity[0])
     assert np.array_equal(single.pair_lengths[0], batch.pair_lengths[0])
 
 
-def test_batch_takes_the_first_pairs_and_goes_round_when_there_are_not_enough(fasta: Path):
-    _, all_three = inputs(input=str(fasta))
-    _, two = inputs(input=str(fasta), batch=2)
-    _, seven = inputs(input=str(fasta), batch=7)
-    lengths = all_three.pair_lengths.tolist()
-    assert lengths == [[4, 3], [4, 5], [3, 5]]
-    assert two.pair_lengths.tolist() == lengths[:2]
-    assert seven.pair_lengths.tolist() == [*lengths, *lengths, lengths[0]]
+def test_a_batch_takes_the_first_pairs_and_repeats_them_where_there_are_too_few(fasta: Path):
+    three, two, seven = (batch_of(input=str(fasta), batch=batch).pair_lengths.tolist() for batch in (None, 2, 7))
+    assert three == [[4, 3], [4, 5], [3, 5]]
+    assert two == three[:2] and seven == [*three, *three, three[0]]
 
 
 def test_a_fasta_file_is_scored_with_the_matrix_asked_for(fasta: Path):
-    _, batch = inputs(input=str(fasta), matrix="pam250")
+    batch = batch_of(input=str(fasta), matrix="pam250")
     matrix = substitution_matrix("PAM250")
     letters = [matrix.alphabet.index(letter) for letter in "ACDE"]
     assert np.array_equal(batch.similarity[0, :4, :3], matrix.scores[np.ix_(letters, letters[:3])])
     assert batch.text == "mine.fasta, PAM250, 3 pairs of 3 proteins, up to 4 x 5"
 
 
-def test_a_bad_file_is_told_in_one_line(tmp_path: Path):
+def test_a_missing_file_is_reported_by_its_name(tmp_path: Path):
     with pytest.raises(SequenceError, match=r"missing\.fasta.*no such file"):
         inputs(input=str(tmp_path / "missing.fasta"))
 
 
-def test_parameters_and_options_come_from_the_settings():
-    asked = {"gap": -3.5, "temperature": 0.25, "end": "match"}
-    for given in inputs(input="random", size=(2, 2), batch=1, arguments=asked):
-        assert given.parameters == {"gap": -3.5, "temperature": 0.25}
-        assert given.options == {"end": "match"}
+# arguments
 
 
 @pytest.mark.parametrize("problem", ALIGNMENTS)
-def test_what_is_not_asked_for_has_the_default_of_the_public_function(problem: str):
-    (given,) = PROBLEMS[problem].inputs(Settings(input="random", size=(2, 2), batch=1)).values()
-    defaults = keyword_defaults(getattr(reference, problem))
+def test_arguments_are_those_asked_for_and_otherwise_the_defaults_of_the_public_function(problem: str):
+    asked = Settings(input="random", size=(2, 2), batch=1)
+    (given,) = PROBLEMS[problem].inputs(asked).values()
     table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
-    assert given.parameters | given.options == defaults == table
-    assert "temperature" in given.parameters
-
-
-def test_the_weights_of_the_hvp_pass_are_drawn_by_the_seed():
-    (single, batch), (_, again), (_, other) = (inputs(input="random", size=(3, 4), seed=seed) for seed in (5, 5, 6))
-    assert batch.weights.shape == batch.similarity.shape and single.weights.shape == (3, 4)
-    assert np.array_equal(batch.weights, again.weights) and not np.array_equal(batch.weights, other.weights)
-    assert batch.weights.std() == pytest.approx(1, abs=0.1)
-
-
-def test_the_weights_are_the_same_in_both_precisions():
-    weights = [inputs(input="random", size=(3, 4), dtype=dtype)[1].weights for dtype in ("float32", "float64")]
-    assert [w.dtype for w in weights] == ["float32", "float64"]
-    assert np.array_equal(weights[0], weights[1])
+    assert given.parameters | given.options == keyword_defaults(getattr(reference, problem)) == table
+    (given,) = PROBLEMS[problem].inputs(Settings(input="random", arguments={"temperature": 0.25})).values()
+    assert given.parameters["temperature"] == 0.25
 
 
 # which inputs a run has
 
 
-@pytest.mark.parametrize("source", ["globins", "random"])
-def test_a_run_has_the_batch_and_a_ladder_the_single_pair_too(source: str):
-    plain, ladder = (named_inputs(input=source, batch=3, ladder=ladder) for ladder in (False, True))
-    assert list(plain) == ["batch"] and list(ladder) == ["single", "batch"]
-    assert np.array_equal(plain["batch"].similarity, ladder["batch"].similarity)
-    assert plain["batch"].text == ladder["batch"].text
-    assert ladder["single"].similarity.ndim == 2
+def test_only_a_ladder_has_a_single_pair_beside_the_batch():
+    settings = Settings(input="random", size=(3, 4), batch=2)
+    plain: Any = QUESTIONS["speed"].inputs(settings)
+    single, batch = inputs(input="random", size=(3, 4), batch=2)
+    assert list(plain) == ["batch"] and np.array_equal(plain["batch"].similarity, batch.similarity)
+    assert single.similarity.shape == (3, 4) and single.lengths is None
 
 
-def test_a_sweep_has_an_input_for_each_size_named_by_it():
-    swept = named_inputs(input="random", sweep=((6, 7), (20, 3)))
-    assert list(swept) == ["6x7", "20x3"]
-    assert [given.similarity.shape for given in swept.values()] == [(SWEEP_BATCH, 6, 7), (SWEEP_BATCH, 20, 3)]
-    assert swept["20x3"].text == f"random similarity, seed 0, {SWEEP_BATCH} pairs of 20 x 3"
+def test_growth_has_an_input_for_each_size_whose_pairs_fill_their_matrices():
+    sizes = ((6, 7), (20, 3))
+    found: dict[str, Any] = QUESTIONS["growth"].inputs(Settings(input="random", sizes=sizes))
+    assert list(found) == ["6x7", "20x3"]
+    for size, given in zip(sizes, found.values(), strict=True):
+        assert given.similarity.shape == (GROWTH_BATCH, *size)
+        assert (given.pair_lengths == size).all() and given.work == given.similarity.size
+    assert found["20x3"].text == f"random similarity, seed 0, {GROWTH_BATCH} pairs of 20 x 3"
+    (given,) = QUESTIONS["growth"].inputs(Settings(sizes=((4, 5),), batch=3)).values()
+    assert given.shape == (3, 4, 5)
 
 
-def test_the_pairs_of_a_sweep_fill_their_matrices():
-    for (rows, cols), given in zip(((6, 7), (20, 3)), named_inputs(sweep=((6, 7), (20, 3))).values(), strict=True):
-        assert (given.pair_lengths == (rows, cols)).all()
-        assert given.work == given.similarity.size
+def test_a_gpu_has_a_small_and_a_repeated_large_batch_where_no_size_is_asked_for(monkeypatch: pytest.MonkeyPatch):
+    from shared.problems import alignment_inputs
 
-
-def test_batch_and_seed_shape_a_sweep():
-    one, again, other = (named_inputs(sweep=((4, 5),), batch=3, seed=seed)["4x5"] for seed in (1, 1, 2))
-    assert one.similarity.shape == (3, 4, 5)
-    assert np.array_equal(one.similarity, again.similarity) and not np.array_equal(one.similarity, other.similarity)
+    monkeypatch.setattr(alignment_inputs, "CHIP_SIZE", (5, 4))
+    on_gpu: dict[str, Inputs] = PROBLEMS["smith_waterman"].inputs(Settings(device="cuda", input="random"))
+    assert {name: given.shape for name, given in on_gpu.items()} == {"100x150": (64, 100, 150), "5x4": (4096, 5, 4)}
+    for asked in ({"size": (3, 4)}, {"batch": 2}, {"input": "globins"}):
+        settings = Settings(**{"device": "cuda", "input": "random", **asked})
+        assert list(PROBLEMS["smith_waterman"].inputs(settings)) == ["batch"]
 
 
 # a shape that no compiler has seen yet
 
 
-@pytest.mark.parametrize("ladder_input", [0, 1], ids=["single", "batch"])
-@pytest.mark.parametrize("source", ["globins", "random"])
-def test_resized_is_the_same_with_a_column_less(source: str, ladder_input: int):
-    before = inputs(input=source, batch=3)[ladder_input]
+@pytest.mark.parametrize("cols", [3, 1])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_a_new_shape_has_a_column_less_or_one_more_where_there_is_one(batch: tuple[int, ...], cols: int):
+    similarity = np.random.default_rng(0).random((*batch, 4, cols), np.float32)
+    lengths = np.broadcast_to(np.array([4, cols], np.int32), (*batch, 2))
+    before = AlignmentInputs("by hand", similarity, lengths, parameters={"gap": -2.0}, options={"end": "any"}, seed=3)
     after = before.resized
-    assert np.array_equal(after.similarity, before.similarity[..., :-1])
-    assert after.similarity.flags.c_contiguous
-    assert np.array_equal(after.pair_lengths, np.minimum(before.pair_lengths, after.similarity.shape[-2:]))
+    new = 2 if cols == 1 else cols - 1
+    assert after.similarity.shape == (*batch, 4, new) and after.similarity.flags.c_contiguous
+    assert np.array_equal(after.similarity[..., : min(cols, new)], similarity[..., : min(cols, new)])
+    assert np.array_equal(after.pair_lengths, np.minimum(before.pair_lengths, (4, new)))
+    assert after.lengths is not None and (after.similarity.dtype, after.lengths.dtype) == ("float32", "int32")
     assert (after.parameters, after.options, after.seed) == (before.parameters, before.options, before.seed)
-
-
-def test_resized_clips_the_lengths_of_columns_alone():
-    lengths = np.array([(4, 3), (2, 2), (4, 1)], np.int32)
-    after = AlignmentInputs("by hand", np.zeros((3, 4, 3)), lengths).resized
-    assert after.lengths is not None and after.lengths.tolist() == [[4, 2], [2, 2], [4, 1]]
-    assert lengths.tolist() == [[4, 3], [2, 2], [4, 1]]
-
-
-@pytest.mark.parametrize("shape", [(4, 1), (3, 4, 1)])
-def test_resized_adds_a_column_where_there_is_one(shape: tuple[int, ...]):
-    before = AlignmentInputs("by hand", np.ones(shape, np.float32), np.broadcast_to(np.array([4, 1]), (*shape[:-2], 2)))
-    after = before.resized
-    assert after.similarity.shape == (*shape[:-1], 2) and (after.pair_lengths == (4, 1)).all()
-
-
-@pytest.mark.parametrize("cols", [1, 5])
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_resized_keeps_the_dtypes(precision: str, dtype: str, cols: int):
-    after = AlignmentInputs("by hand", np.zeros((2, 3, cols), precision), np.ones((2, 2), dtype)).resized
-    assert after.lengths is not None and (after.similarity.dtype, after.lengths.dtype) == (precision, dtype)
-
-
-def test_resized_without_lengths_has_none():
-    assert AlignmentInputs("by hand", np.zeros((3, 4)), None).resized.lengths is None

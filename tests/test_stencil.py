@@ -1,19 +1,17 @@
 """The nested-loop stencil: both frameworks, all variants, value and gradient, against NumPy."""
 
-import functools
-
+import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import DTYPES, FRAMEWORKS
-from shared.bench.plan import Settings
+from frameworks import FRAMEWORKS
 
 import jax_impl.stencil
 import torch_impl.stencil
+from shared.bench.cases import Settings
 from shared.checks import CannotDifferentiate
 from shared.problems import PROBLEMS
-from shared.problems.problem import UnusableInput
-from shared.problems.stencil import ALLOWED, SIZE, Weights
+from shared.problems.stencil import SIZE, Weights
 from shared.reference.stencil import gradient, stencil
 from shared.variants import variant_names
 
@@ -21,7 +19,7 @@ MODULES = {"jax": jax_impl.stencil, "torch": torch_impl.stencil}
 NAMES = variant_names("stencil")
 PROBLEM = PROBLEMS["stencil"]
 PASSES = {"value": 1, "gradient": 2}  # how many arrays a call takes
-SHOWN = (("float64", (3, 1)), ("float32", (4, 7)), ("float64", (9, 2)))
+COMPARED = (("float64", (3, 1)), ("float32", (4, 5)))
 
 
 def weights(shape: tuple[int, int] = (5, 4), dtype: str = "float64", seed: int = 0) -> Weights:
@@ -67,7 +65,7 @@ def test_the_default_neither_grows_nor_vanishes():
 
 
 @pytest.mark.parametrize("pass_name", PASSES)
-@pytest.mark.parametrize(("dtype", "shape"), SHOWN)
+@pytest.mark.parametrize(("dtype", "shape"), COMPARED)
 @pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_variant_equals_numpy(framework: str, variant: str, dtype: str, shape: tuple[int, int], pass_name: str):
@@ -77,29 +75,32 @@ def test_every_variant_equals_numpy(framework: str, variant: str, dtype: str, sh
     assert verdict.passed, verdict.text
 
 
-@pytest.mark.parametrize("pass_name", PASSES)
 @pytest.mark.parametrize("variant", NAMES)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_variant_equals_numpy_when_it_is_compiled(framework: str, variant: str, pass_name: str):
+def test_every_compiled_variant_has_the_gradient_of_numpy(framework: str, variant: str):
     given = weights((4, 3), "float32")
-    result = computed(framework, given, variant, pass_name, compiled=True)
-    verdict = PROBLEM.judge(pass_name, result, PROBLEM.answer(given, [pass_name]), given, "float32")
+    result = computed(framework, given, variant, "gradient", compiled=True)
+    verdict = PROBLEM.judge("gradient", result, PROBLEM.answer(given, ["gradient"]), given, "float32")
     assert verdict.passed, verdict.text
+
+
+def along(given: Weights) -> np.ndarray:
+    """The derivative of the gradient along a vector of ones, by differences."""
+    h = 1e-6
+    return (gradient(given.w + h, given.cotangent) - gradient(given.w - h, given.cotangent)) / (2 * h)
 
 
 @pytest.mark.parametrize("variant", NAMES)
 def test_jax_differentiates_every_variant_twice(variant: str):
     given = weights((4, 3))
     with FRAMEWORKS["jax"].backend.precision("float64"):
-        jax = jax_impl.stencil.jax
-        hessian = jax.hessian(lambda w: MODULES["jax"].stencil(w, variant=variant).sum())(given.w)
-        wanted = jax.hessian(lambda w: MODULES["jax"].stencil(w, variant="column_sum").sum())(given.w)
-    assert np.abs(np.asarray(hessian)).max() > 0.1
-    np.testing.assert_allclose(hessian, wanted, atol=1e-12)
+        slope = jax.grad(lambda w: (MODULES["jax"].stencil(w, variant=variant) * given.cotangent).sum())
+        _, second = jax.jit(lambda w: jax.jvp(slope, (w,), (np.ones_like(given.w),)))(given.w)
+    np.testing.assert_allclose(second, along(given), atol=1e-7)
 
 
 @pytest.mark.parametrize("variant", NAMES)
-def test_pytorch_differentiates_twice_what_has_no_scan_and_says_so_of_the_others(variant: str):
+def test_pytorch_differentiates_twice_only_without_scan_and_otherwise_raises(variant: str):
     given = weights((4, 3))
     w = torch.from_numpy(given.w).requires_grad_()
     value = MODULES["torch"].stencil(w, variant=variant)
@@ -116,65 +117,4 @@ def test_pytorch_differentiates_twice_what_has_no_scan_and_says_so_of_the_others
             torch.func.grad(lambda w: MODULES["torch"].stencil(w, variant=variant).sum())(w)
     else:
         (second,) = torch.autograd.grad(first.sum(), w)
-        h = 1e-6
-        along = (gradient(given.w + h, given.cotangent) - gradient(given.w - h, given.cotangent)) / (2 * h)
-        np.testing.assert_allclose(second, along, atol=1e-7)
-
-
-# bad arguments
-
-BAD = {
-    "a vector": (
-        np.ones(3),
-        ValueError,
-        "w must have shape (height, width) with at least 3 rows and 1 column, got (3,)",
-    ),
-    "two rows": (np.ones((2, 5)), ValueError, "got (2, 5)"),
-    "no column": (np.ones((5, 0)), ValueError, "got (5, 0)"),
-    "integers": (np.ones((5, 4), int), TypeError, "w must be float32 or float64, got int64"),
-    "a list": ([[1.0]], TypeError, "w must be a floating-point array of this framework or NumPy, got list"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_bad_arguments_get_the_same_error_from_both(framework: str, name: str):
-    w, error, text = BAD[name]
-    with FRAMEWORKS[framework].backend.precision("float64"), pytest.raises(error) as raised:
-        MODULES[framework].stencil(w)
-    assert text in str(raised.value)
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_an_unknown_variant_gets_the_same_error_from_both(framework: str):
-    with pytest.raises(ValueError, match="variant must be one of 'cell_loop', 'column_convolve', "):
-        MODULES[framework].stencil(np.ones((3, 3), np.float32), variant="vmap")
-
-
-# the problem of the benchmark
-
-
-@pytest.mark.parametrize("pass_name", PASSES)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_gate_goes_red_just_beyond_what_is_allowed(dtype: str, pass_name: str):
-    given = weights(dtype=dtype)
-    answer = PROBLEM.answer(given, [pass_name])
-    wanted = getattr(answer, pass_name)
-    judge = functools.partial(PROBLEM.judge, pass_name, answer=answer, inputs=given, dtype=dtype)
-    step = np.zeros(wanted.shape)
-    step[2, 1] = ALLOWED[dtype] * np.abs(wanted).max()
-    assert judge((wanted + 0.8 * step).astype(dtype)).passed and not judge((wanted + 1.3 * step).astype(dtype)).passed
-    assert not judge(np.full(wanted.shape, np.nan, dtype)).passed and not judge(wanted[1:].astype(dtype)).passed
-
-
-def test_a_matrix_without_inner_rows_is_refused():
-    with pytest.raises(UnusableInput, match="a height of at least 3, got 2"):
-        weights((2, 4))
-
-
-def test_another_shape_has_a_column_less_and_the_work_is_the_cells():
-    given = weights((5, 4))
-    assert np.array_equal(given.resized.w, given.w[:, :-1]) and given.resized.w.flags.c_contiguous
-    assert (given.work, given.resized.work) == (20, 15)
-    assert weights((5, 1)).resized.shape == (5, 2)
-    assert [array.shape for array in given.arguments("gradient") if array is not None] == [(5, 4), (5, 5)]
+        np.testing.assert_allclose(second, along(given), atol=1e-7)

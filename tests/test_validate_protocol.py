@@ -1,91 +1,121 @@
-"""The trial of the protocol: what it asks for, what it counts, and when it says that the protocol has failed."""
+"""Validation of the protocol: what it measures, what it counts, when it fails; and the injected slowdown."""
 
 import json
-from dataclasses import dataclass, field
+import runpy
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hand_made import case, ended, steady
-from shared.bench.plan import Settings
 
-from shared.bench import trial
+from shared.bench.cases import Settings
+from shared.bench.measure import clock
 from shared.bench.record import Record
-
-FRAMEWORKS = "jax", "torch"
+from shared.bench.worker import main as worker
+from shared.bench.worker.case_runner import CaseRunner
+from tools import slowed_worker, validate_protocol
+from tools.validate_protocol import Validation
 
 
 @dataclass
-class Protocol:
-    """Stands for whole runs: the second side takes `honest` times as long, or as long as the handicap says."""
+class FakeProtocol:
+    """Stands for whole runs: label B takes `honest` times as long, or as long as the injected slowdown says."""
 
     honest: dict[int, float] = field(default_factory=dict)  # seed -> that factor; 1 for the others
-    misses: bool = False  # whether a handicap does not show
+    misses: bool = False  # whether a slowdown does not show
     fails: bool = False
-    asked: list[Settings] = field(default_factory=list)
+    asked: list[tuple[bool, Settings]] = field(default_factory=list)
 
-    def run(self, settings: Settings, record: Record, progress: Any, keep: Any) -> None:
-        self.asked.append(settings)
+    def measure(self, question: Validation, settings: Settings, record: Record, *_: Any) -> None:
+        commands = [question.worker_command(label) for label in question.labels]
+        slowdown = float(commands[1][-1]) if commands[1] != commands[0] else 0.0
+        self.asked.append((bool(slowdown), settings))
         record.settings = settings
-        factor = self.honest.get(settings.seed, 1.0) + (0.0 if self.misses else settings.handicap)
-        for framework in FRAMEWORKS:
+        factor = self.honest.get(settings.seed, 1.0) + (0.0 if self.misses else slowdown)
+        for framework in settings.frameworks:
             for variant in settings.variants or ():
-                one, other = (case(framework, variant, side=side) for side in (1, 2))
+                one, other = (case(framework, variant, label=label) for label in question.labels)
                 record.results.append(steady(one, 0.001))
                 record.results.append(ended(other, "failed", "killed") if self.fails else steady(other, 0.001 * factor))
 
 
-def tried(monkeypatch: pytest.MonkeyPatch, protocol: Protocol, *arguments: str) -> int:
-    monkeypatch.setattr(trial, "run", protocol.run)
-    return trial.main(arguments)
+def validated(monkeypatch: pytest.MonkeyPatch, protocol: FakeProtocol, *arguments: str) -> int:
+    monkeypatch.setattr(validate_protocol, "measure", protocol.measure)
+    return validate_protocol.main(arguments)
 
 
-def test_it_runs_every_case_against_itself_with_and_without_a_handicap(monkeypatch):
-    protocol = Protocol()
-    assert tried(monkeypatch, protocol, "--runs", "3", "--planted-runs", "2") == 0
-    assert [(asked.seed, asked.handicap, asked.variants, asked.budget) for asked in protocol.asked] == [
-        *((seed, 0.0, ("wavefront", "fused"), 100.0) for seed in range(3)),
-        *((seed, 0.05, ("fused",), 450.0) for seed in range(2)),
+def test_every_case_is_compared_with_itself_by_the_protocol_that_users_get(monkeypatch):
+    protocol = FakeProtocol()
+    assert validated(monkeypatch, protocol, "--runs", "3", "--power-runs", "2") == 0
+    assert [(slowed, asked.seed, asked.variants, asked.budget) for slowed, asked in protocol.asked] == [
+        *((False, seed, ("wavefront", "fused"), 100.0) for seed in range(3)),
+        *((True, seed, ("fused",), 450.0) for seed in range(2)),
     ]
-    defaults = Settings()
-    for asked in protocol.asked:
-        assert asked.sides == 2
-        # the protocol on trial is the one that a user gets
-        for name in ("precision", "workers", "rounds", "passes"):
-            assert getattr(asked, name) == getattr(defaults, name)
+    for _, asked in protocol.asked:
+        own = {name: getattr(asked, name) for name in ("input", "variants", "budget", "threads", "seed")}
+        assert asked == replace(Settings(), **own)
 
 
-def test_what_was_counted_is_printed_and_written(monkeypatch, tmp_path, capsys):
-    path = tmp_path / "trial.json"
-    protocol = Protocol(honest={1: 1.03})
-    assert tried(monkeypatch, protocol, "--runs", "2", "--planted-runs", "1", "--json", str(path)) == 1
+def test_comparisons_are_counted_printed_and_written(monkeypatch, tmp_path, capsys):
+    path = tmp_path / "validation.json"
+    protocol = FakeProtocol(honest={1: 1.03})
+    assert validated(monkeypatch, protocol, "--runs", "2", "--power-runs", "1", "--json", str(path)) == 1
     out = capsys.readouterr().out
-    assert "A/A: 4 of 8 comparisons of a case with itself call a difference\n  JAX wavefront score, seed 1: " in out
-    assert "planted 5%: found in 2 of 2; missed:\n" in out
+    assert "A/A test: 4 false positives in 8 comparisons\n  JAX wavefront score, seed 1: 1.0300, 95% interval " in out
+    assert "power test, 5%: 2 of 2 detected; missed:\n" in out
     found = json.loads(path.read_text())
-    assert [len(found[kind]) for kind in ("a_a", "planted")] == [8, 2]
+    assert [len(found[kind]) for kind in ("a_a", "power")] == [8, 2]
     assert found["a_a"][4] == {
         "case": "JAX wavefront score", "seed": 1, "seconds": 0.001, "workers": 4,
         "ratio": pytest.approx(1.03), "low": pytest.approx(1.03), "high": pytest.approx(1.03),
     }  # fmt: skip
-    assert found["planted"][0]["ratio"] == pytest.approx(1.05)
+    assert found["power"][0]["ratio"] == pytest.approx(1.05)
 
 
-@pytest.mark.parametrize(("alarming", "code"), [(1, 0), (2, 1)])
-def test_more_false_alarms_than_one_in_ten_are_a_failure(monkeypatch, alarming, code):
-    protocol = Protocol(honest=dict.fromkeys(range(alarming), 0.97))  # four comparisons each
-    assert tried(monkeypatch, protocol, "--runs", "10", "--planted-runs", "0") == code
+@pytest.mark.parametrize(("different", "code"), [(1, 0), (2, 1)])
+def test_more_false_positives_than_one_in_ten_are_a_failure(monkeypatch, different, code):
+    protocol = FakeProtocol(honest=dict.fromkeys(range(different), 0.97))  # four comparisons each
+    assert validated(monkeypatch, protocol, "--runs", "10", "--power-runs", "0") == code
 
 
-def test_a_planted_difference_that_is_not_found_is_a_failure(monkeypatch, capsys):
-    assert tried(monkeypatch, Protocol(misses=True), "--runs", "0", "--planted-runs", "1") == 1
-    assert "found in 0 of 2; missed:\n  JAX fused score, seed 0: 1.0000, " in capsys.readouterr().out
+@pytest.mark.parametrize("factor", [1.0, 0.9])
+def test_a_slowdown_that_is_not_found_or_found_as_a_speedup_is_a_failure(monkeypatch, capsys, factor):
+    protocol = FakeProtocol(honest={0: factor}, misses=True)
+    assert validated(monkeypatch, protocol, "--runs", "0", "--power-runs", "1") == 1
+    assert f"0 of 2 detected; missed:\n  JAX fused score, seed 0: {factor:.4f}, " in capsys.readouterr().out
 
 
-def test_a_difference_in_the_wrong_direction_is_not_found(monkeypatch):
-    protocol = Protocol(honest={0: 0.9}, misses=True)
-    assert tried(monkeypatch, protocol, "--runs", "0", "--planted-runs", "1") == 1
+def test_a_case_that_fails_ends_the_validation_with_its_reason(monkeypatch):
+    with pytest.raises(SystemExit, match="JAX wavefront score, B: killed"):
+        validated(monkeypatch, FakeProtocol(fails=True), "--runs", "1")
 
 
-def test_a_case_that_fails_ends_the_trial_with_its_reason(monkeypatch):
-    with pytest.raises(SystemExit, match="JAX wavefront score, side B: killed"):
-        tried(monkeypatch, Protocol(fails=True), "--runs", "1")
+def test_a_slowed_call_takes_its_fraction_more_and_gives_the_same_result(monkeypatch):
+    reading, calling = 1e-9, 1e-6
+    now = 0.0
+
+    def pass_time(seconds: float) -> float:
+        nonlocal now
+        now += seconds
+        return now
+
+    for module in (clock, slowed_worker):
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: pass_time(reading)))
+    seconds, result = clock.timed(slowed_worker.slowed(lambda: pass_time(calling) and "its result", 0.05))
+    assert result == "its result" and seconds == pytest.approx(1.05 * calling, abs=10 * reading)
+
+
+def test_a_slowed_worker_starts_like_any_other_and_slows_its_timed_calls(monkeypatch):
+    started: list[Any] = []
+    monkeypatch.setattr(CaseRunner, "_timed", CaseRunner._timed)  # so that it is put back
+    monkeypatch.setattr(worker, "limit_cores", started.append)
+    monkeypatch.setattr(worker, "main", lambda: started.append(sys.argv[1:]))
+    monkeypatch.setattr(sys, "argv", ["slowed_worker", "1.0", "jax", "cpu", "2", "0.450", "folder"])
+    monkeypatch.delitem(sys.modules, "tools.slowed_worker")  # or runpy warns
+    runpy.run_module("tools.slowed_worker", run_name="__main__")
+    assert started == [2, ["jax", "cpu", "2", "0.450", "folder"]]
+    runner: Any = SimpleNamespace(backend=SimpleNamespace(flush=lambda device: None), device="cpu")
+    assert CaseRunner._timed(runner, lambda: time.sleep(0.02)) >= 0.04

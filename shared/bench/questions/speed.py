@@ -11,7 +11,7 @@ from shared.bench.analysis.verdict import SAME, Comparison, by_variant, verdicts
 from shared.bench.analysis.verdict import break_even_text as break_even
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.questions.question import Question
-from shared.bench.record import Record, Result
+from shared.bench.record import Record
 from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import duration, figures, near_one
 from shared.variants import SAME_CODE, VARIANTS
@@ -104,15 +104,12 @@ def decision_table(record: Record, input_name: str) -> Table | None:
     footnotes: dict[str, str] = {}
     rows = []
     for variant, own in comparisons.items():
-        last = list(own.values())[-1]
         rows.append((
             _WRITTEN.get(variant, variant),
             _code_lines(record, variant),
-            _compiled(record, last, footnotes),
+            _compiled(record, list(own.values())[-1], footnotes),
             *(own[name].text.replace(" (", "\n(") if name in own else NOTHING for name in passes),
-            _of_first_calls(last, "retrace"),
-            break_even(last, [_cold(last.faster), _cold(last.slower)]),
-            break_even(last, [last.faster.warm_seconds, last.slower.warm_seconds]),
+            *_of_first_calls(own.get(passes[-1])),
         ))  # fmt: skip
     last_pass = passes[-1]
     of_last = (f"{last_pass},\n{what}" for what in ("new shape", "in total,\ncaches empty", "in total,\ncaches warm"))
@@ -154,18 +151,27 @@ def _compiled(record: Record, comparison: Comparison, footnotes: dict[str, str])
     return "both" if compiled else "neither"
 
 
-def _of_first_calls(comparison: Comparison, kind: str) -> str:
-    """The framework with the shorter first call of a kind; single samples, so without an interval."""
-    found = {FRAMEWORKS[r.case.framework]: getattr(r, kind) for r in (comparison.faster, comparison.slower)}
-    seconds = {name: start.seconds for name, start in found.items() if start is not None}
+def _of_first_calls(comparison: Comparison | None) -> tuple[str, str, str]:
+    """Which is faster on a new shape, and in total from empty and from warm caches."""
+    if comparison is None:
+        return NOTHING, NOTHING, NOTHING
+    sides = (comparison.faster, comparison.slower)
+    cold = [result.cold.seconds if result.cold else None for result in sides]
+    return (
+        _on_a_new_shape(comparison),
+        break_even(comparison, cold),
+        break_even(comparison, [result.warm_seconds for result in sides]),
+    )
+
+
+def _on_a_new_shape(comparison: Comparison) -> str:
+    """The framework with the shorter first call on a new shape; single samples, so without an interval."""
+    starts = {FRAMEWORKS[r.case.framework]: r.retrace for r in (comparison.faster, comparison.slower)}
+    seconds = {name: start.seconds for name, start in starts.items() if start is not None}
     if len(seconds) < 2:
         return NOTHING
     fast, slow = sorted(seconds, key=seconds.__getitem__)
     return f"{fast} {figures(seconds[slow] / seconds[fast])}×"
-
-
-def _cold(result: Result) -> float | None:
-    return result.cold.seconds if result.cold else None
 
 
 def first_call_table(record: Record, input_name: str) -> Table | None:

@@ -42,7 +42,7 @@ def head(record: Record) -> Iterator[str]:
     for facts in list(record.inputs.values())[:2]:
         yield f"input: {facts.text}; {facts.work:,} {problem.rate.work}"
     if len(record.inputs) > 2:
-        yield f"and {len(record.inputs) - 2} more sizes"
+        yield f"and {len(record.inputs) - 2} more size{'s' if len(record.inputs) > 3 else ''}"
     frameworks: Mapping[str, Mapping[str, Any]] = where.get("frameworks", {})
     gpus = dict.fromkeys(str(facts["gpu"]) for facts in frameworks.values() if facts.get("gpu"))
     cores = f"{settings.threads} core{'s' if settings.threads > 1 else ''}"

@@ -1,0 +1,231 @@
+"""The questions: what each answers from records made by hand, and that a new one is a class and a line."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+from hand_made import blocks, case, ended, facts, record, right, steady
+
+from shared.bench.analysis.estimates import Block
+from shared.bench.cases import Settings
+from shared.bench.command_line import parse
+from shared.bench.questions import QUESTIONS
+from shared.bench.record import Compilation, Record, ReferenceTime, Result
+from shared.bench.report.console import console_report
+from shared.bench.report.html import html_report
+from shared.bench.report.markdown import markdown_report
+from shared.bench.report.tables import Answer, Table
+from shared.bench.run.progress import Lines
+from shared.bench.run.protocol import measure
+
+ROOT = Path(__file__).parents[1]
+RECORDED = [
+    path for path in sorted((ROOT / "results").glob("*.json")) if "schema_version" in json.loads(path.read_text())
+]
+ONE_PASS = Settings(input="random", passes=("score",))
+
+
+def answer(made: Record) -> Answer:
+    assert made.settings is not None
+    return QUESTIONS[made.settings.question].answer(made)
+
+
+def rows(table: Table) -> dict[str, list[str]]:
+    """By the first line of the first cell."""
+    return {row[0].split("\n")[0]: list(row[1:]) for row in table.rows}
+
+
+def both(variant: str, jax: float, torch: float, pass_name: str = "score") -> list[Result]:
+    return [steady(case(name, variant, pass_name), seconds) for name, seconds in (("jax", jax), ("torch", torch))]
+
+
+# speed
+
+LINES, COMPILED, SCORE, NEW_SHAPE, EMPTY, WARM = range(6)  # columns, after that of the variant
+
+
+def decision(*results: Result, settings: Settings = ONE_PASS, **others) -> Table:
+    return answer(record(*results, settings=settings, **others)).tables[0]
+
+
+def test_speed_has_a_row_for_each_variant_that_both_frameworks_measured():
+    results = [
+        *both("fused", 0.1, 0.2),
+        *both("vmap", 0.4, 0.1),
+        steady(case("jax", "wavefront"), 0.1),
+        ended(case("torch", "wavefront"), "wrong", "score off", blocks=blocks([1e-6] * 5, 4)),
+    ]
+    assert list(rows(decision(*results))) == ["vmap", "fused"]  # in the order of the ladder
+    assert answer(record(results[0], settings=ONE_PASS)).tables == []
+
+
+def test_a_cell_of_speed_names_the_faster_framework_or_says_why_none_is_named():
+    spread = steady(case("torch", "fused"), 0.1)
+    spread.blocks = [
+        Block(block.worker, block.round, (0.096 if block.worker % 2 else 0.106,)) for block in spread.blocks
+    ]
+    found = decision(*both("vmap", 0.4, 0.1), *both("wavefront", 0.1, 0.102), steady(case("jax", "fused"), 0.1), spread)
+    cells = {variant: cells[SCORE] for variant, cells in rows(found).items()}
+    assert cells["vmap"] == "PyTorch 4.00×\n(4.00 … 4.00)"
+    assert cells["wavefront"] == "same\n(1.02 … 1.02)"  # within 3 %
+    assert cells["fused"].startswith("not decided\n(0.9")
+
+
+def test_speed_tells_the_lines_of_code_and_what_was_compiled_with_the_reason_below():
+    results = [*both("vmap", 0.1, 0.2), *both("fused", 0.1, 0.2)]
+    results[-1].case = case("torch", "fused", compiled=False)
+    found = decision(
+        *results,
+        code_lines={"jax": {"vmap": 1234, "fused": 9}, "torch": {"vmap": 25}},
+        uncompiled={"torch": {"fused": "one operator already"}},
+    )
+    cells = {variant: cells[: COMPILED + 1] for variant, cells in rows(found).items()}
+    assert cells == {"vmap": ["1,234 / 25", "both"], "fused": ["–", "JAX only"]}
+    assert found.below[1:] == ("Not compiled in PyTorch: one operator already.",)
+
+
+def test_speed_compares_first_calls_and_the_total_time_with_them():
+    (jax, torch) = both("vmap", 0.25, 0.5)
+    jax.cold, jax.warm, jax.retrace = Compilation(11.0), [Compilation(3.1)], Compilation(5.0)
+    torch.cold, torch.warm, torch.retrace = Compilation(1.0), [Compilation(1.0)], Compilation(0.5)
+    cells = rows(decision(jax, torch))["vmap"]
+    assert cells[NEW_SHAPE] == "PyTorch 10.0×"
+    for first, cell in ((11.0, cells[EMPTY]), (3.1, cells[WARM])):
+        calls = next(n for n in range(1, 100) if first + (n - 1) * 0.25 < 1.0 + (n - 1) * 0.5)
+        assert cell == f"JAX from call {calls}"
+    assert rows(answer(record(jax, torch, settings=ONE_PASS)).tables[1]) == {
+        "score": ["PyTorch", "vmap", "1.00 s", "–", "–", "1.00 s", "500 ms"]
+    }  # the other row has the same first cell
+    jax.warm, jax.retrace = [], None
+    assert rows(decision(jax, torch))["vmap"][NEW_SHAPE:] == ["–", "JAX from call 42", "–"]
+
+
+def test_speed_tells_first_calls_of_the_last_pass_only():
+    results = [*both("vmap", 0.1, 0.2), *both("fused", 0.1, 0.2), *both("vmap", 0.4, 0.1, "marginals")]
+    found = decision(*results, settings=Settings())
+    assert rows(found)["vmap"][SCORE : SCORE + 2] == ["JAX 2.00×\n(2.00 … 2.00)", "PyTorch 4.00×\n(4.00 … 4.00)"]
+    assert rows(found)["fused"][SCORE + 1 :] == ["–"] * 4
+
+
+# ladder
+
+
+def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
+    rung = [("jax", False), ("jax", True), ("torch", False), ("torch", True)]
+    cases = [case(framework, "cell_loop", compiled=compiled, input="single") for framework, compiled in rung]
+    results = [
+        right(cases[0], 0.2, cold=0.75),
+        ended(cases[1], "limit", "> 120 s", cold=Compilation(0.001)),
+        ended(cases[2], "wrong", "score off", cold=Compilation(0.001)),
+        ended(cases[3], "failed", "ValueError", cold=Compilation(0.001)),
+        right(case("jax", "fused", input="single"), 0.002, cold=0.125),
+        right(case("jax", "vmap"), 0.004),
+    ]
+    settings = Settings("ladder", passes=("score",))
+    found = answer(record(*results, settings=settings, references=[ReferenceTime("single", "score", [0.25, 0.24])]))
+    single, batch = found.tables
+    assert (single.title, batch.title) == ("score, one pair", "score, three pairs")
+    assert [header.split("\n")[-2:] for header in single.headers[1:5]] == [
+        ["jit off", "first"], ["jit off", "second"], ["jit on", "first"], ["jit on", "second"]
+    ]  # fmt: skip
+    assert rows(single) == {
+        "NumPy": ["250 ms", "240 ms", "", ""] * 2,
+        "cell_loop": ["750 ms", "200 ms", "> 120 s", "–", "WRONG", "–", "FAILED", "–"],
+        "fused": ["–", "–", "125 ms", "2.00 ms", *["–"] * 4],
+    }
+    (gain,) = found.statements
+    assert gain.text == "JAX from 200 ms (cell_loop, not compiled) to 2.00 ms (fused), 100 times as fast."
+
+
+# growth
+
+
+def test_growth_finds_the_exponents_of_power_laws():
+    sides, results = (10, 20, 40), []
+    for side in sides:
+        cells = side * side
+        of = case("jax", "vmap", input=f"{side}x{side}")
+        compilation = Compilation(1e-4 * cells**2, 0.25e-4 * cells**2, 0.75e-4 * cells**2)
+        results.append(right(of, 1e-6 * cells**1.5))
+        results[-1].cold = compilation
+    inputs = {f"{side}x{side}": facts(shape=(1, side, side)) for side in sides}
+    (table,) = answer(record(*results, settings=Settings("growth", passes=("score",)), inputs=inputs)).tables
+    assert table.rows == [("score", "JAX", "vmap", "yes", "2.00", "2.00", "1.50")]
+    assert table.title.endswith("fitted from 100 to 1,600")
+
+
+# another question
+
+TOY = '''
+"""How often was each case called?"""
+
+from shared.bench.questions.question import Question
+from shared.bench.report.bars import plots_of_cases
+from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+
+
+class Toy(Question):
+    name = "toy"
+    asks = "how often was each case called"
+
+    def answer(self, record):
+        rows = [(result.case.name, str(len(result.seconds))) for result in record.results]
+        table = Table("How often", ("case", "calls"), rows, left_then_right(1, 1))
+        return Answer([table], [Statement("calls", "counted", [])])
+
+    def plots(self, record, key):
+        return plots_of_cases(record, key)
+'''
+
+
+def test_a_question_is_added_by_a_class_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path = tmp_path / "toy.py"
+    path.write_text(TOY)
+    spec = importlib.util.spec_from_file_location("toy", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(QUESTIONS, "toy", module.Toy())
+
+    assert [settings.question for settings in parse(["toy"])[1]] == ["toy"]
+    made = Record("python compare.py toy")
+    settings = Settings(
+        "toy", frameworks=("jax",), variants=("vmap",), passes=("score",), input="random", size=(6, 7), batch=3,
+        workers=1, rounds=2,
+    )  # fmt: skip
+    measure(QUESTIONS["toy"], settings, made, Lines(console_report), lambda: made.write(tmp_path / "run.json"))
+    assert made.finished and [result.status for result in made.results] == ["ok"]
+    again = Record.read(tmp_path / "run.json")
+    assert again == made
+    calls = str(len(made.results[0].seconds))
+    assert f"How often\n\ncase        calls\n--------  -------\nJAX vmap  {calls:>7}\n" in console_report(again)
+    assert "### How often" in markdown_report([again])
+    page = html_report([again])
+    assert f'<td class="right">{calls}</td>' in page and 'aria-label="score: time of a call"' in page
+
+
+# what is kept small, and what is kept readable
+
+
+def test_the_benchmark_stays_small():
+    sizes = {path: len(path.read_text().splitlines()) for path in (ROOT / "shared/bench").rglob("*.py")}
+    questions = {path.name: size for path, size in sizes.items() if path.parent.name == "questions"}
+    assert questions and {name: size for name, size in questions.items() if size > 250} == {}
+    command = len((ROOT / "compare.py").read_text().splitlines())
+    assert command + sum(sizes.values()) - sum(questions.values()) <= 4_700
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_a_recorded_run_can_be_read_and_shown(path: Path):
+    made = Record.read(path)
+    assert made.settings is not None and made.results
+    printed = console_report(made)
+    assert all(table.title in printed for table in answer(made).tables)
+    assert markdown_report([made]).count("\n|") > len(made.results)
+    assert "<svg" in html_report([made])
+
+
+def test_there_are_recorded_runs_of_every_question():
+    kinds = {json.loads(path.read_text())["settings"]["question"] for path in RECORDED}
+    assert kinds == set(QUESTIONS)

@@ -1,0 +1,51 @@
+"""Numbers as text."""
+
+import pytest
+
+from shared.bench.analysis.estimates import Estimate
+from shared.bench.units import clock, duration, figures, near_one, ratio_interval, size, time_interval
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (2.5e-7, "0.25 µs"),
+        (42.31e-6, "42.3 µs"),
+        (1e-3, "1.00 ms"),
+        (0.506, "506 ms"),
+        (12.34, "12.3 s"),
+        (1234.0, "1234 s"),
+        # just below a round one
+        (9.996e-6, "10.0 µs"),
+        (0.9996e-3, "1.00 ms"),
+        (0.9996, "1.00 s"),
+    ],
+)
+def test_a_duration_has_three_figures_and_a_fitting_unit(seconds: float, text: str):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(9.994, "9.99"), (9.996, "10.0"), (99.96, "100"), (123456.0, "1e+05")])
+def test_a_factor_has_three_figures(value: float, text: str):
+    assert figures(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(None, "?"), (480, "480 B"), (2048, "2 KiB"), (3 * 2**20, "3.0 MiB"), (5 * 2**29, "2.50 GiB")]
+)
+def test_a_number_of_bytes_has_a_fitting_unit(count: int | None, text: str):
+    assert size(count) == text
+
+
+def test_an_interval_is_two_times_or_a_dash():
+    assert time_interval(Estimate(2.0, 0.5, 3.0)) == "500 ms … 3.00 s"
+    assert time_interval(Estimate(2.0, float("nan"), float("nan"))) == "–"
+
+
+def test_a_ratio_is_shown_as_1_only_if_it_is_1():
+    assert ratio_interval(Estimate(1.0, 0.9961, 11.11)) == "0.9961 … 11.1"
+    assert [near_one(value) for value in (1.0, 1.002, 0.999999)] == ["1.00", "1.0020", "0.999999"]
+
+
+def test_a_clock_shows_minutes_and_seconds():
+    assert [clock(seconds) for seconds in (0.9, 61.5, 3600.0)] == ["0:00", "1:01", "60:00"]

@@ -1,0 +1,138 @@
+"""The problems beside the alignments as the benchmark uses them: gates, refusals, new shapes, and equal errors."""
+
+import functools
+import importlib
+from typing import Any
+
+import numpy as np
+import pytest
+from frameworks import DTYPES, FRAMEWORKS
+
+from shared.bench.cases import Settings
+from shared.problems import PROBLEMS, learn_alignment, linear_regression
+from shared.problems.problem import UnusableInput
+from shared.variants import keyword_defaults
+
+SIZES = {"linear_regression": (50,), "stencil": (5, 4), "learn_alignment": (4, 9)}
+FUNCTIONS = {"linear_regression": "fit", "stencil": "stencil", "learn_alignment": "learn"}
+BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+
+
+def inputs(problem: str, dtype: str = "float64", size: tuple[int, ...] = (), **arguments: Any) -> Any:
+    settings = Settings(problem=problem, size=size or SIZES[problem], dtype=dtype, arguments=arguments)
+    (given,) = PROBLEMS[problem].inputs(settings).values()
+    return given
+
+
+def public(framework: str, problem: str) -> Any:
+    return getattr(importlib.import_module(f"{framework}_impl.{problem}"), FUNCTIONS[problem])
+
+
+def right(pass_name: str, answer: Any) -> np.ndarray:
+    """A right result, from what the gate knows."""
+    if isinstance(answer, linear_regression.Fitted):
+        return answer.descent
+    return learn_alignment.packed(*answer) if pass_name == "train" else getattr(answer, pass_name)
+
+
+# problem, pass, where a value is changed
+GATED = [
+    ("linear_regression", "train", 1),
+    ("stencil", "value", (2, 1)),
+    ("stencil", "gradient", (2, 1)),
+    *(("learn_alignment", "train", at) for at in (1, -1, 100)),  # a loss, the gap, a score of the matrix
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("problem", "pass_name", "at"), GATED)
+def test_the_gate_rejects_an_error_just_above_the_tolerance(problem: str, pass_name: str, at: Any, dtype: str):
+    steps: dict[str, Any] = {"steps": 3} if problem == "learn_alignment" else {}
+    given = inputs(problem, dtype, **steps)
+    answer = PROBLEMS[problem].answer(given, [pass_name])
+    judge = functools.partial(PROBLEMS[problem].judge, pass_name, answer=answer, inputs=given, dtype=dtype)
+    wanted = right(pass_name, answer)
+    allowed = importlib.import_module(f"shared.problems.{problem}").ALLOWED[dtype]
+    step = np.zeros(wanted.shape)
+    step[at] = allowed * (np.abs(wanted).max() if problem == "stencil" else 1.0)
+    near = (wanted + 0.8 * step).astype(dtype)
+    assert judge(near).passed and not judge((wanted + 1.3 * step).astype(dtype)).passed
+    for wrong in (np.full(wanted.shape, np.nan, dtype), near[1:], near.astype("float16")):
+        assert not judge(wrong).passed
+
+
+REFUSED = [
+    ("linear_regression", "float64", (1,), {}, "a line takes at least 2 points, got 1"),
+    ("linear_regression", "float64", (50,), {"learning_rate": 3.0, "epochs": 20}, "runs away with .* rate of 3: take"),
+    ("linear_regression", "float64", (50,), {"learning_rate": 3.0}, "runs away with a learning rate of 3: take"),
+    ("stencil", "float64", (2, 4), {}, "a height of at least 3, got 2"),
+    ("learn_alignment", "float64", (4, 9), {"learning_rate": 1e300, "steps": 5}, "take a smaller one"),
+    ("learn_alignment", "float64", (100_000, 1000), {}, "100000 pairs of 1000 letters do not fit into memory"),
+    # a descent that rounding decides
+    ("learn_alignment", "float32", (8, 20), {"temperature": 0.01, "steps": 30}, "float32 cannot tell a right result"),
+]
+
+
+@pytest.mark.parametrize(("problem", "dtype", "size", "arguments", "text"), REFUSED)
+def test_inputs_without_a_usable_answer_are_refused(
+    problem: str, dtype: str, size: tuple[int, ...], arguments: dict[str, Any], text: str
+):
+    with pytest.raises(UnusableInput, match=text):
+        PROBLEMS[problem].answer(inputs(problem, dtype, size, **arguments), PROBLEMS[problem].passes)
+
+
+def test_a_new_shape_has_a_point_or_a_column_less():
+    given = inputs("linear_regression", epochs=77)
+    assert np.array_equal(given.resized.x, given.x[:-1]) and np.array_equal(given.resized.y, given.y[:-1])
+    assert given.work == given.resized.work == 77
+    given = inputs("stencil")
+    assert np.array_equal(given.resized.w, given.w[:, :-1]) and given.resized.w.flags.c_contiguous
+    assert (given.work, given.resized.work) == (20, 15)
+    assert inputs("stencil", size=(5, 1)).resized.shape == (5, 2)
+    given = inputs("learn_alignment")
+    after = given.resized
+    assert after.shape == (*given.shape[:2], given.shape[2] - 1) and after.second.shape == (4, after.shape[2])
+    assert (after.lengths[:, 1] <= after.shape[2]).all() and given.work == after.work == 100
+
+
+@BOTH
+@pytest.mark.parametrize("problem", SIZES)
+def test_defaults_are_those_of_the_public_function(problem: str, framework: str):
+    defaults = keyword_defaults(public(framework, problem))
+    defaults.pop("compiled", None)
+    assert {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()} == defaults
+
+
+SOME = inputs("learn_alignment", size=(2, 8))
+BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
+    ("linear_regression", {"y": np.ones(4)}, ValueError, "x and y must be alike, got float64 of shape (50,)"),
+    ("linear_regression", {"x": np.ones(0), "y": np.ones(0)}, ValueError, "x must have at least 1 point, got 0"),
+    ("linear_regression", {"x": np.arange(3)}, TypeError, "x must be float32 or float64, got int64"),
+    ("linear_regression", {"epochs": -1}, ValueError, "epochs must be at least 0, got -1"),
+    ("linear_regression", {"learning_rate": 0.0}, ValueError, "learning_rate must be positive and finite"),
+    ("linear_regression", {"learning_rate": 10**400}, ValueError, "must be positive and finite"),
+    ("linear_regression", {"variant": "vmap"}, ValueError, "variant must be one of 'eager_loop', "),
+    ("stencil", {"w": np.ones((2, 5))}, ValueError, "w must have shape (height, width) with at least 3 rows and 1 col"),
+    ("stencil", {"w": np.ones((5, 4), int)}, TypeError, "w must be float32 or float64, got int64"),
+    ("stencil", {"w": [[1.0]]}, TypeError, "w must be a floating-point array of this framework or NumPy, got list"),
+    ("stencil", {"variant": "vmap"}, ValueError, "variant must be one of 'cell_loop', 'column_convolve', "),
+    ("learn_alignment", {"first": SOME.first + 20}, ValueError, "first must be letters from 0 to 19, got "),
+    ("learn_alignment", {"first": SOME.first * 1.0}, TypeError, "first must be integers, got float64"),
+    ("learn_alignment", {"second": SOME.second[:1]}, ValueError, "second must have shape (2, "),
+    ("learn_alignment", {"truth": SOME.truth.astype(int)}, TypeError, "truth must be float32 or float64, got int64"),
+    ("learn_alignment", {"lengths": SOME.lengths + 99}, ValueError, "lengths must be between 0 and (rows, cols)"),
+    ("learn_alignment", {"temperature": 0.0}, ValueError, "temperature must be between 1e-15 and 1e+15, got 0.0"),
+    ("learn_alignment", {"learning_rate": np.nan}, ValueError, "learning_rate must be positive and finite, got nan"),
+    ("learn_alignment", {"steps": 0}, ValueError, "steps must be at least 1, got 0"),
+]
+
+
+@BOTH
+@pytest.mark.parametrize(("problem", "changed", "error", "text"), BAD)
+def test_bad_arguments_get_the_same_error_from_both(
+    problem: str, changed: dict[str, Any], error: type[Exception], text: str, framework: str
+):
+    given = SOME if problem == "learn_alignment" else inputs(problem)
+    with FRAMEWORKS[framework].backend.precision("float64"), pytest.raises(error) as raised:
+        public(framework, problem)(**{**given.arrays, **changed})
+    assert text in str(raised.value)
