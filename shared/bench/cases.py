@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from shared.bench.questions.question import Question
 
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
+# of an accelerator's memory, for all workers together: the rest is for drivers and kernels
+MEMORY_SHARE = 0.9
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from shared.variants import Abilities
 
-# The names of inputs: the one pair, the batch, and what a problem with one kind of input has. A sweep names each of
+# The names of inputs: the one pair, the batch, and what a problem with one kind of input has. `growth` names each of
 # its own by its size.
 SINGLE, BATCH, DATA = "single", "batch", "data"
 
@@ -99,7 +99,7 @@ class Sizes(NamedTuple):
     form: str  # "ROWSxCOLS"
     example: str
     numbers: int  # that make a size
-    swept: tuple[tuple[int, ...], ...]
+    growth: tuple[tuple[int, ...], ...]
     axis: str  # what grows with it
 
 

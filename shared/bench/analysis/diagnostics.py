@@ -6,7 +6,7 @@ import numpy as np
 
 from shared.bench.analysis import roofline
 from shared.bench.analysis.estimates import FENCE, all_seconds, drift, outliers
-from shared.bench.cases import FRAMEWORKS
+from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record, Result
 from shared.bench.units import duration, figures
@@ -52,7 +52,7 @@ def _accelerator(record: Record) -> Iterable[str]:
         for framework, own in record.environment.get("frameworks", {}).items():
             if own.get("threads_elsewhere"):
                 yield f"{FRAMEWORKS[framework]}: some of its threads do not keep to the cores of the run"
-        yield f"each framework might take {0.9 / len(settings.frameworks):.0%} of the accelerator's memory"
+        yield f"each framework might take {MEMORY_SHARE / len(settings.frameworks):.0%} of the accelerator's memory"
 
 
 def _gates(record: Record) -> Iterable[str]:

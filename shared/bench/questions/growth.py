@@ -51,7 +51,7 @@ class Growth(Question):
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         problem = PROBLEMS[settings.problem]
-        sizes = settings.sizes or problem.sizes.swept
+        sizes = settings.sizes or problem.sizes.growth
         return {size_text(size): problem.inputs_of_size(settings, size) for size in sizes}
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:

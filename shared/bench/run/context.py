@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.measure.machine import process_seconds
 from shared.bench.questions.question import Question
 from shared.bench.record import Gate, Record
@@ -17,8 +17,6 @@ from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
 # longest time for anything but compiling, beside the expected time of its calls
 PATIENCE_SECONDS = 60.0
-# of an accelerator's memory, for all workers together: the rest is for drivers and kernels
-_MEMORY_SHARE = 0.9
 
 
 class CannotMeasure(Exception):
@@ -48,7 +46,7 @@ class Run:
     @property
     def memory_share(self) -> float:
         """Of an accelerator's memory, for each worker."""
-        return _MEMORY_SHARE / (len(self.settings.frameworks) * len(self.question.labels))
+        return MEMORY_SHARE / (len(self.settings.frameworks) * len(self.question.labels))
 
     def start_frameworks(self) -> tuple[dict[str, Worker], dict[str, str]]:
         """A worker of each framework, and why others do not start. Raises CannotMeasure."""
