@@ -47,7 +47,7 @@ REFUSED = {
     # what does not go together
     "--sizes 5x5": "--sizes goes with the question growth",
     "growth --size 5x5": "growth takes --sizes, not --size",
-    "growth --input globins": "--sizes goes with --input random",
+    "growth --input globins": "growth goes with --input random",
     "growth --matrix PAM250": "--matrix goes with sequences, not with random matrices; the default input ",
     "--size=5x5": "--size goes with --input random",
     "--problem stencil --gap -1": "--gap goes with --problem smith_waterman or needleman_wunsch, not with stencil",

@@ -163,7 +163,9 @@ print((after_score - before) / (2 * size * 4), (peak() - after_score) / similari
 
 
 def test_memory_is_streamed_and_checkpointed():
-    ran = subprocess.run(["python", "-c", MEMORY], capture_output=True, text=True, cwd=Path(__file__).parent.parent)
+    ran = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, cwd=Path(__file__).parent.parent
+    )
     score, marginals = map(float, ran.stdout.split())
     # of the numbers in a row and a column: fractions and exponents of a row, the sweep's steps, and page sizes
     assert score < 100, ran.stderr

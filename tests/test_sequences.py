@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -404,9 +405,10 @@ def test_records_of_no_pair_are_not_looked_at() -> None:
 def test_pairs_that_the_system_would_be_killed_for_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = [(0, 0)] * 100
     records = [Record("short", "A" * 50)]
-    monkeypatch.setattr(sequences, "available_bytes", lambda: 4.0 * 100 * 50 * 50)
+    available = SimpleNamespace(available=4 * 100 * 50 * 50)
+    monkeypatch.setattr(sequences.psutil, "virtual_memory", lambda: available)
     assert pair_batch(records, pairs, substitution_matrix("BLOSUM62"), "x.fasta")[0].shape == (100, 50, 50)
-    monkeypatch.setattr(sequences, "available_bytes", lambda: 4.0 * 100 * 50 * 50 - 1)
+    available.available -= 1
     assert message_of(lambda: pair_batch(records, pairs, substitution_matrix("BLOSUM62"), "x.fasta")) == (
         "'x.fasta': expected pairs that fit into memory, got float32 of shape (100, 50, 50)"
     )
