@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from shared.bench.analysis.verdict import SAME, Comparison, by_variant, verdicts
 from shared.bench.analysis.verdict import break_even_text as break_even
-from shared.bench.cases import FRAMEWORKS
+from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
@@ -30,6 +30,18 @@ class Speed(Question):
     name = "speed"
     asks = "which framework is faster per call, for how much code; what does the first call cost, when does it pay"
     tries_new_shape = True
+
+    def contenders(self, record: Record) -> set[Case]:
+        """The fastest cases, and those of cells that are not decided yet."""
+        undecided = [
+            result.case
+            for name in record.inputs
+            for own in _comparisons(record, name).values()
+            for comparison in own.values()
+            if comparison.outcome == "not decided"
+            for result in (comparison.faster, comparison.slower)
+        ]
+        return super().contenders(record) | set(undecided)
 
     def answer(self, record: Record) -> Answer:
         tables = []
