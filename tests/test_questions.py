@@ -45,6 +45,18 @@ def both(variant: str, jax: float, torch: float, pass_name: str = "score") -> li
 LINES, COMPILED, SCORE, NEW_SHAPE, EMPTY, WARM = range(6)  # columns, after that of the variant
 
 
+def test_cases_of_a_cell_that_is_not_decided_are_timed_further():
+    fast = both("fused", 0.010, 0.020)
+    slow = [
+        right(case(name, "vmap"), 0.1, 0.1 + 0.001 * place, workers=4) for place, name in enumerate(("jax", "torch"))
+    ]
+    slow[1].blocks = [Block(b.worker, b.round, (0.07 + 0.02 * b.worker,)) for b in slow[1].blocks]
+    wanted = QUESTIONS["speed"].contenders(record(*fast, *slow, settings=ONE_PASS))
+    assert {found.variant for found in wanted} == {"fused", "vmap"}
+    wanted = QUESTIONS["speed"].contenders(record(*fast, *both("vmap", 0.1, 0.2), settings=ONE_PASS))
+    assert {found.variant for found in wanted} == {"fused"}
+
+
 def decision(*results: Result, settings: Settings = ONE_PASS, **others) -> Table:
     return answer(record(*results, settings=settings, **others)).tables[0]
 
