@@ -5,10 +5,12 @@ shape, (*batch) for a single cell or (positions, *batch) for an anti-diagonal. T
 shape (*batch), are passed as a dict.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
-from shared.alignments import SIMILARITY, Choice, Recurrence
+from shared.alignments import Recurrence
 
 Array = jax.Array
 States = tuple[Array, ...]
@@ -35,14 +37,4 @@ def recurrence_step(
     recurrence: Recurrence, parameters: Parameters, s: Array, diagonal: States, left: States, up: States
 ) -> tuple[States, Array]:
     """The states of some cells, and the score of the alignments that end there."""
-    neighbours, terms = {"diagonal": diagonal, "left": left, "up": up}, {**parameters, SIMILARITY: s}
-
-    def value(choice: Choice) -> Array:
-        parts = [neighbours[choice.neighbour][choice.state]] if choice.neighbour else []
-        parts += [terms[name] for name in choice.terms]
-        return sum(parts[1:], parts[0])
-
-    values = [[value(choice) for choice in choices] for choices in recurrence.states]
-    states = tuple(smax(parameters, *own) for own in values)
-    ends = [values[0][number] for number in recurrence.ends_among_choices] or states
-    return states, ends[0] if len(ends) == 1 else smax(parameters, *ends)
+    return recurrence.step(functools.partial(smax, parameters), parameters, s, diagonal, left, up)

@@ -31,7 +31,7 @@ A local alignment has the state LOWEST outside the matrix: nothing begins there.
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -182,6 +182,26 @@ class Recurrence:
     where: str  # an alignment may end
     ends: tuple[Choice, ...]
     ends_among_choices: tuple[int, ...]  # which choices of the first state the ends are; none: states of the cell
+
+    def step(
+        self, smax: Callable[..., Any], parameters: Mapping[str, Any], s: Any, diagonal: Any, left: Any, up: Any
+    ) -> tuple[tuple[Any, ...], Any]:
+        """The states of some cells, and the score of the alignments that end there.
+
+        smax: the smooth maximum of its arguments. s: the similarity of the cells. diagonal, left, up: the states of
+        their neighbours.
+        """
+        neighbours, terms = {"diagonal": diagonal, "left": left, "up": up}, {**parameters, SIMILARITY: s}
+
+        def value(choice: Choice) -> Any:
+            parts = [neighbours[choice.neighbour][choice.state]] if choice.neighbour else []
+            parts += [terms[name] for name in choice.terms]
+            return sum(parts[1:], parts[0])
+
+        values = [[value(choice) for choice in choices] for choices in self.states]
+        states = tuple(smax(*own) for own in values)
+        ends = [values[0][number] for number in self.ends_among_choices] or states
+        return states, ends[0] if len(ends) == 1 else smax(*ends)
 
     def border(self, parameters: Mapping[str, Any], diagonal: Any) -> tuple[Any, ...]:
         """The states of the cells outside the matrix on anti-diagonal i + j = diagonal."""

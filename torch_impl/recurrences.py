@@ -5,9 +5,11 @@ shape, (*batch) for a single cell or (positions, *batch) for an anti-diagonal. T
 shape (*batch), are passed as a dict.
 """
 
+import functools
+
 import torch
 
-from shared.alignments import SIMILARITY, Choice, Recurrence
+from shared.alignments import Recurrence
 
 Tensor = torch.Tensor
 States = tuple[Tensor, ...]
@@ -35,14 +37,4 @@ def recurrence_step(
     recurrence: Recurrence, parameters: Parameters, s: Tensor, diagonal: States, left: States, up: States
 ) -> tuple[States, Tensor]:
     """The states of some cells, and the score of the alignments that end there."""
-    neighbours, terms = {"diagonal": diagonal, "left": left, "up": up}, {**parameters, SIMILARITY: s}
-
-    def value(choice: Choice) -> Tensor:
-        parts = [neighbours[choice.neighbour][choice.state]] if choice.neighbour else []
-        parts += [terms[name] for name in choice.terms]
-        return sum(parts[1:], parts[0])
-
-    values = [[value(choice) for choice in choices] for choices in recurrence.states]
-    states = tuple(smax(parameters, *own) for own in values)
-    ends = [values[0][number] for number in recurrence.ends_among_choices] or states
-    return states, ends[0] if len(ends) == 1 else smax(parameters, *ends)
+    return recurrence.step(functools.partial(smax, parameters), parameters, s, diagonal, left, up)

@@ -12,7 +12,7 @@ from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.measure.machine import process_seconds
 from shared.bench.questions.question import Question
 from shared.bench.record import Gate, Record
-from shared.bench.run.progress import Progress
+from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
 # longest time for anything but compiling, beside the expected time of its calls
@@ -30,7 +30,7 @@ class Run:
     question: Question
     settings: Settings
     record: Record
-    progress: Progress
+    progress: Lines
     keep: Callable[[], None]  # writes the record
     folder: Path  # through which workers get their inputs, and where compilers keep their caches
     start: float = field(default_factory=time.monotonic)

@@ -4,7 +4,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from shared.bench.record import Record
 from shared.bench.units import clock
@@ -13,30 +13,8 @@ from shared.bench.units import clock
 Answer = Callable[[Record], str | None]
 
 
-class Progress(Protocol):
-    """What a run reports while it goes on."""
-
-    def say(self, line: str) -> None:
-        """A line that stays."""
-
-    def begin(self, phase: str, steps: int) -> None:
-        """A phase of so many steps begins."""
-
-    def step(self, name: str) -> None:
-        """The next step of the phase begins."""
-
-    def left(self, seconds: float, bound: str) -> None:
-        """The time that the run will still take, "about" or "at most"."""
-
-    def results(self, record: Record, is_first_answer: bool = False) -> None:
-        """The record has new results; is_first_answer: the first calls are done."""
-
-    def tick(self) -> None:
-        """Called about twice a second while nothing but a first call is timed."""
-
-
 class Lines:
-    """Each step is a line on standard error; the first answer goes to standard output."""
+    """Each step is a line on standard error; the first answer goes to standard output. `Display` overrides it all."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer, self._start = answer, time.monotonic()
@@ -54,27 +32,30 @@ class Lines:
             print(line, file=sys.stderr, flush=True)
 
     def begin(self, phase: str, steps: int) -> None:
+        """A phase of so many steps begins."""
         self._steps, self._done = steps, 0
         self.say(phase)
 
     def step(self, name: str) -> None:
+        """The next step of the phase begins."""
         self._done += 1
         self.say(f"[{self._done}/{self._steps}] {name}")
 
     def left(self, seconds: float, bound: str) -> None:
-        """Not shown: a line cannot be taken back."""
+        """The time that the run will still take, "about" or "at most": not shown, a line cannot be taken back."""
 
     def results(self, record: Record, is_first_answer: bool = False) -> None:
+        """The record has new results; is_first_answer: the first calls are done."""
         text = self._answer(record) if is_first_answer else None
         if text:
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 print(f"first table after {time.monotonic() - self._start:.0f} s (provisional)\n\n{text}\n", flush=True)
 
     def tick(self) -> None:
-        """Not shown."""
+        """Called about twice a second while nothing but a first call is timed."""
 
 
-class Display:
+class Display(Lines):
     """The answer as it fills, and below it a progress bar.
 
     It is drawn by this process's own calls, never by a thread, which would take a core from what is being timed.
@@ -96,7 +77,7 @@ class Display:
         )  # fmt: skip
         self._task = self._bar.add_task("", total=None, phase="starting", times="")
         self._live = Live(self._bar, console=Console(stderr=True), auto_refresh=False, transient=True)
-        self._answer, self._start = answer, time.monotonic()
+        super().__init__(answer)
         self._end: float | None = None
         self._bound, self._is_first_step = "", True
 
@@ -143,6 +124,6 @@ class Display:
         self._live.refresh()
 
 
-def progress_for_here(answer: Answer) -> Lines | Display:
+def progress_for_here(answer: Answer) -> Lines:
     """A display if standard error is a terminal. answer: the text of what a record says so far."""
     return (Display if sys.stderr is not None and sys.stderr.isatty() else Lines)(answer)

@@ -23,7 +23,7 @@ from shared.bench.run import exchange
 from shared.bench.run.context import PATIENCE_SECONDS, Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.largest_batch import largest_batches
-from shared.bench.run.progress import Progress
+from shared.bench.run.progress import Lines
 from shared.bench.run.timed_calls import measure_timed_calls
 from shared.kernels import cpp
 from shared.problems import PROBLEMS, Inputs
@@ -37,9 +37,7 @@ class DoesNotFit(Exception):
     """A record cannot be resumed here; the text says why."""
 
 
-def measure(
-    question: Question, settings: Settings, record: Record, progress: Progress, keep: Callable[[], None]
-) -> None:
+def measure(question: Question, settings: Settings, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
     """Measure every case of a question into the record; resumes what a record already has.
 
     keep: writes the record; called after every step. Raises CannotMeasure, NothingToMeasure or DoesNotFit before
