@@ -55,7 +55,7 @@ def test_a_case_with_too_little_memory_is_no_failure(run: Run):
     assert {name: getattr(lost.case, name) for name in LOST} == LOST
     assert (lost.status, lost.reason) == ("limit", "out of memory")
     assert re.search(r"marginals +9x8 +PyTorch +wavefront +yes +out of memory ", run.out)
-    assert "left out: PyTorch wavefront was not completed (out of memory)." in run.out
+    assert "Left out: PyTorch wavefront was not completed (out of memory)." in run.out
 
 
 def test_there_are_two_inputs_and_the_larger_is_the_largest_batch_that_fits(run: Run):

@@ -80,7 +80,7 @@ def test_a_cell_of_speed_names_the_faster_framework_or_says_why_none_is_named():
     found = decision(*both("vmap", 0.4, 0.1), *both("wavefront", 0.1, 0.102), steady(case("jax", "fused"), 0.1), spread)
     cells = {variant: cells[SCORE] for variant, cells in rows(found).items()}
     assert cells["vmap"] == "PyTorch 4.00×\n(4.00 … 4.00)"
-    assert cells["wavefront"] == "same\n(1.02 … 1.02)"  # within 3 %
+    assert cells["wavefront"] == "same\n(1.020 … 1.020)"  # within 3 %
     assert cells["fused"].startswith("not decided\n(0.9")
 
 

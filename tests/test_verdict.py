@@ -123,7 +123,7 @@ def test_a_bad_case_does_not_win_and_is_named(status: str, words: str):
     bad = replace(steady(case("jax", "fused"), 1e-6), status=status, reason="because")
     found = verdict(bad, steady(case("torch", "vmap"), 100.0))
     assert found.sentence == "only PyTorch (vmap, 100 s per call) was measured, so there is nothing to compare."
-    assert found.details == [f"left out: JAX fused {words} (because)."]
+    assert found.details == [f"Left out: JAX fused {words} (because)."]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shared.bench.analysis.diagnostics import diagnostics
 from shared.bench.analysis.estimates import Estimate
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table, first_call_table
@@ -58,7 +59,24 @@ def _answer(record: Record) -> Answer:
 
 def _head(record: Record) -> str:
     commit = str(record.environment.get("git_commit"))[:10]
-    return "\n".join(f"- {escaped(line)}" for line in [*head(record), f"recorded {record.started} at commit {commit}"])
+    drifted = sum(line.startswith("drift: ") for line in diagnostics(record))
+    recorded = (
+        f"recorded {record.started} at commit {commit}; {drifted} of {len(record.results)} cases drifted during it"
+    )
+    return "\n".join(f"- {escaped(line)}" for line in [*head(record), recorded])
+
+
+def _summary(record: Record) -> str:
+    """The faster framework of each row of the decision table, a line each."""
+    table = _decision(record)
+    assert table is not None and record.settings is not None
+    lines = []
+    for row in table.rows:
+        name, _, words = row[0].partition("\n")
+        cells = dict(zip(table.headers, row, strict=True))
+        told = ", ".join(f"{each} {cells[each].partition(chr(10))[0]}" for each in record.settings.passes)
+        lines.append(f"- {words} (`{name}`): {told}")
+    return "\n".join(lines)
 
 
 def _sentences(record: Record) -> str:
@@ -120,6 +138,7 @@ def _widths(ratios: list[Estimate]) -> str:
 
 KINDS: dict[str, Callable[[Path], str]] = {
     "head": _of_record(_head),
+    "summary": _of_record(_summary),
     "sentences": _of_record(_sentences),
     "tables": _of_record(_tables),
     "decision": _table(_decision),

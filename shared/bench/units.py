@@ -38,6 +38,8 @@ def time_interval(time: Estimate) -> str:
 
 def ratio_interval(ratio: Estimate) -> str:
     """The interval of a ratio, with enough figures to show on which side of 1 its ends lie."""
+    if ratio.low > 0.9 and ratio.high < 1.1 and 1.0 not in (round(ratio.low, 3), round(ratio.high, 3)):
+        return f"{ratio.low:.3f} … {ratio.high:.3f}"
     return f"{near_one(ratio.low)} … {near_one(ratio.high)}"
 
 

@@ -91,11 +91,11 @@ class Verdict:
     def details(self) -> list[str]:
         """What a reader must know about it, a sentence each."""
         words = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
-        found = [f"left out: {r.case.name} {words[r.status]} ({r.reason})." for r in self.lost]
+        found = [f"Left out: {r.case.name} {words[r.status]} ({r.reason})." for r in self.lost]
         variants = {result.case.variant for result in self.best}
         if len(self.best) == 2 and len(variants) == 1 and variants <= set(SAME_CODE):
             code = "native kernel" if self.device == "cpu" else "kernels"
-            found.append(f"both ran the same {code}: the difference is each framework's dispatch overhead.")
+            found.append(f"Both ran the same {code}; what differs is what each framework does around it.")
         return found
 
 
@@ -114,7 +114,9 @@ def break_even_text(comparison: Comparison, first_seconds: Sequence[float | None
     if fast is None or slow is None:
         return "–"
     faster, slower = (FRAMEWORKS[r.case.framework] for r in (comparison.faster, comparison.slower))
-    if comparison.outcome != "faster" or comparison.ratio is None:
+    if comparison.outcome == "not decided" or comparison.ratio is None:
+        return "not decided"
+    if comparison.outcome == "same":
         return f"{faster if fast <= slow else slower} from call 1"
     each = comparison.faster.time.value
     calls = break_even(Cost(fast, each), Cost(slow, each * comparison.ratio.value))
