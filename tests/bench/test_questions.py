@@ -19,7 +19,7 @@ from shared.bench.report.tables import Answer, Table
 from shared.bench.run.progress import Lines
 from shared.bench.run.protocol import measure
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECORDED = [
     path for path in sorted((ROOT / "results").glob("*.json")) if "schema_version" in json.loads(path.read_text())
 ]

@@ -10,7 +10,7 @@ import pytest
 from tools import docs
 from tools.record import RECORDS
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 PAGES = {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in docs.pages()}
 
