@@ -17,7 +17,7 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record, UnreadableRecord
-from shared.bench.report.console import console_report, first_table
+from shared.bench.report.console import console_report, console_text, first_table
 from shared.bench.report.output_files import CannotWrite, Keeper, check_writable, write_reports
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import progress_for_here
@@ -131,7 +131,7 @@ def _against(old: Record, new: Record) -> int:
     """What changed between two recorded runs."""
     from shared.bench.analysis.compare_runs import compare_runs  # here: only this needs it
 
-    print(compare_runs(old, new))
+    print(console_text(compare_runs(old, new)))
     return 0
 
 

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shared.bench.analysis.diagnostics import diagnostics
+from shared.bench.analysis.diagnostics import drifts
 from shared.bench.analysis.estimates import Estimate
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table, first_call_table
 from shared.bench.record import Record
-from shared.bench.report.case_table import case_table
-from shared.bench.report.conditions import head
-from shared.bench.report.markdown import escaped, markdown_table
+from shared.bench.report.case_table import BRIEF, MEMORY, case_table
+from shared.bench.report.markdown import escaped, markdown_items, markdown_table
+from shared.bench.report.report import report_of
 from shared.bench.report.tables import Answer, Table
 from tools.validate_protocol import POWER
 
@@ -59,11 +59,8 @@ def _answer(record: Record) -> Answer:
 
 def _head(record: Record) -> str:
     commit = str(record.environment.get("git_commit"))[:10]
-    drifted = sum(line.startswith("drift: ") for line in diagnostics(record))
-    recorded = (
-        f"recorded {record.started} at commit {commit}; {drifted} of {len(record.results)} cases drifted during it"
-    )
-    return "\n".join(f"- {escaped(line)}" for line in [*head(record), recorded])
+    drifted = f"{len(drifts(record))} of {len(record.results)} cases drifted during it"
+    return markdown_items([*report_of(record).head, f"recorded {record.started} at commit {commit}; {drifted}"])
 
 
 def _summary(record: Record) -> str:
@@ -103,23 +100,6 @@ def _decision(record: Record) -> Table | None:
     return decision_table(record, next(iter(record.inputs)))
 
 
-def _first_calls(record: Record) -> Table | None:
-    return first_call_table(record, next(iter(record.inputs)))
-
-
-def _cases(record: Record) -> Table:
-    return case_table(record, brief=True)
-
-
-def _memory(record: Record) -> Table:
-    table = case_table(record)
-    kept = [
-        table.headers.index(name) for name in ("pass", "framework", "variant", "memory", "input bytes", "output bytes")
-    ]
-    rows = [tuple(row[at] for at in kept) for row in table.rows]
-    return Table(table.title, tuple(table.headers[at] for at in kept), rows, tuple(table.aligns[at] for at in kept))
-
-
 def _validation(path: Path) -> str:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     a_a, power = ([Estimate(row["ratio"], row["low"], row["high"]) for row in found[name]] for name in ("a_a", "power"))
@@ -142,9 +122,9 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "sentences": _of_record(_sentences),
     "tables": _of_record(_tables),
     "decision": _table(_decision),
-    "first-calls": _table(_first_calls),
-    "cases": _table(_cases),
-    "memory": _table(_memory),
+    "first-calls": _table(first_call_table),
+    "cases": _table(lambda record: case_table(record, BRIEF)),
+    "memory": _table(lambda record: case_table(record, MEMORY)),
     "validation": _validation,
 }
 

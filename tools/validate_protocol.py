@@ -17,7 +17,7 @@ It takes about an hour.
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import machine, usable_cores
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result, now, write_atomically
-from shared.bench.report.tables import Answer, Plot
+from shared.bench.report.tables import Answer
 from shared.bench.run.progress import progress_for_here
 from shared.bench.run.protocol import measure
 from shared.bench.units import ratio_interval
@@ -50,17 +50,13 @@ class Validation(Question):
         return super().worker_command(label)
 
     def deciding(self, record: Record) -> list[Estimate]:
-        ratios = [time_ratio(second.blocks, first.blocks) for first, second in sides(record)]
-        return [ratio for ratio in ratios if ratio is not None]
+        return [time_ratio(second.blocks, first.blocks) for first, second in sides(record)]
 
     def contenders(self, record: Record) -> set[Case]:
         return {result.case for result in record.results}
 
     def answer(self, record: Record) -> Answer:
         return Answer()
-
-    def plots(self, record: Record, key: str) -> Iterator[Plot]:
-        return iter(())
 
 
 class _Test(NamedTuple):
@@ -131,7 +127,6 @@ def _comparisons(test: _Test, seed: int) -> list[dict[str, Any]]:
     rows = []
     for first, second in sides(record):
         ratio = time_ratio(second.blocks, first.blocks)
-        assert ratio is not None
         about = {"case": replace(first.case, label="").title, "seed": seed, "seconds": first.time.value}
         workers = len({block.worker for block in first.blocks})
         rows.append(about | {"workers": workers, "ratio": ratio.value, "low": ratio.low, "high": ratio.high})

@@ -7,18 +7,17 @@ import json
 import os
 import types
 import typing
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time
-from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.problems import PROBLEMS, Inputs
+from shared.bench.cases import Absence, Case, Settings
+from shared.problems import Inputs
 
 SCHEMA_VERSION = 4
-STATUSES = ("ok", "wrong", "failed", "limit")
 
 
 class UnreadableRecord(Exception):
@@ -89,13 +88,13 @@ class Result:
     """A case and its outcome."""
 
     case: Case
-    status: str = "ok"  # one of STATUSES
+    status: str = "ok"  # or "wrong", "failed", "limit"
     reason: str | None = None
     gate: Gate | None = None
     build_seconds: float = 0.0
     cold: Compilation | None = None  # caches empty, in memory and on disk
     early_seconds: float | None = None  # median of a few calls right after it, until there are blocks
-    retrace: Compilation | None = None  # the same function on a new shape
+    retrace: Compilation | None = None  # on a new shape, of the same function
     retrace_note: str | None = None  # why there is none
     warm: list[Compilation] = field(default_factory=list)  # new processes that find the caches on disk
     warm_up: list[WarmUp] = field(default_factory=list)
@@ -123,10 +122,8 @@ class Result:
 
     @property
     def time(self) -> Estimate:
-        """Median of the calls after the first, with its interval."""
-        found = median_time(self.blocks)
-        assert found is not None, "only a measured case has a time"
-        return found
+        """Median of the calls after the first, with its interval; only of a measured case."""
+        return median_time(self.blocks)
 
     @property
     def rate(self) -> float | None:
@@ -168,9 +165,8 @@ class Record:
     references: list[ReferenceTime] = field(default_factory=list)
     speed: list[Block] = field(default_factory=list)  # of the calibration loop, once a round
     generations: list[Generation] = field(default_factory=list)  # those that are complete
-    pictures: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # input -> a result as matrices, and by which case
+    # input -> a result as matrices, and by which case
+    pictures: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: float = 0.0  # that the run has taken
     notes: list[str] = field(default_factory=list)
     resumed_by: list[str] = field(default_factory=list)  # commands
@@ -182,6 +178,10 @@ class Record:
                 return result
         self.results.append(Result(case))
         return self.results[-1]
+
+    def results_of(self, pass_name: str, input_name: str) -> list[Result]:
+        """Every result of a pass on an input."""
+        return [r for r in self.results if (r.case.pass_name, r.case.input) == (pass_name, input_name)]
 
     @property
     def cores_busy_with_others(self) -> float | None:
@@ -196,95 +196,52 @@ class Record:
         """Whether a case failed, or was wrong."""
         return any(result.status in ("wrong", "failed") for result in self.results)
 
-    def as_json(self) -> dict[str, Any]:
-        """Everything, with all samples in seconds."""
-        return {"schema_version": SCHEMA_VERSION} | asdict(self)
-
-    @classmethod
-    def from_json(cls, stored: Any) -> "Record":
-        """Read what `as_json` made. Raises UnreadableRecord."""
-        version = stored.get("schema_version") if isinstance(stored, dict) else None
-        if version != SCHEMA_VERSION:
-            raise UnreadableRecord(f"expected a record with schema_version {SCHEMA_VERSION}, got {version!r}")
-        try:
-            record = _of_type(cls, {name: value for name, value in stored.items() if name != "schema_version"})
-            record.check()
-        except (KeyError, TypeError, ValueError) as error:
-            raise UnreadableRecord(f"expected a whole record, got one with a fault ({error!r})") from None
-        return record
-
-    def check(self) -> None:
-        """Raise ValueError for what types cannot say: unknown names, impossible samples, pictures that do not fit."""
-        from shared.bench.questions import QUESTIONS  # here: questions read records
-
-        if self.settings is not None:
-            _check_name("question", self.settings.question, tuple(QUESTIONS))
-            _check_name("problem", self.settings.problem, tuple(PROBLEMS))
-        for result in self.results:
-            _check_name("status", result.status, STATUSES)
-            _check_name("framework", result.case.framework, tuple(FRAMEWORKS))
-        if not all(seconds > 0 for result in self.results for seconds in result.seconds):
-            raise ValueError("a sample that is not positive")
-        for picture in self.pictures.values():
-            shapes = {np.asarray(picture[when], dtype=float).shape for when in ("before", "after")}
-            if len(shapes) != 1 or len(shapes.pop()) != 2:
-                raise ValueError("a picture whose parts do not fit")
-
     def write(self, path: Path) -> None:
-        """Write the JSON file atomically."""
-        write_atomically(path, json.dumps(self.as_json(), indent=1) + "\n")
+        """Write everything, with all samples in seconds, as a JSON file."""
+        write_atomically(path, json.dumps({"schema_version": SCHEMA_VERSION} | asdict(self), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "Record":
-        """Read a JSON file. Raises UnreadableRecord."""
+        """Read what `write` wrote. Raises UnreadableRecord."""
+        from shared.bench.questions import QUESTIONS  # here: questions read records
+
         try:
-            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            version = stored.pop("schema_version", None)
+            if version != SCHEMA_VERSION:
+                raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
+            record = _of_type(cls, stored)
+            if record.settings is not None and record.settings.question not in QUESTIONS:
+                raise ValueError(f"unknown question {record.settings.question!r}")
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
-        except ValueError as error:  # not text, or not JSON
-            raise UnreadableRecord(f"cannot read {path}: expected JSON ({error})") from None
-        except UnreadableRecord as error:
-            raise UnreadableRecord(f"cannot read {path}: {error}") from None
-
-
-def _check_name(what: str, name: str, known: tuple[str, ...]) -> None:
-    if name not in known:
-        raise ValueError(f"unknown {what} {name!r}; known: {', '.join(known)}")
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {error}") from None
+        return record
 
 
 def _of_type(kind: Any, value: Any) -> Any:
     """JSON as a value of a type: dataclasses, tuples, lists, dictionaries and unions of one type with None."""
-    if kind is Any:
-        return value
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in arguments:
-            return None
-        return _of_type(next(each for each in arguments if each is not type(None)), value)
-    form: Any = (int, float) if kind is float else (list, tuple) if origin in (list, tuple) else origin or kind
-    if not isinstance(value, dict if dataclasses.is_dataclass(kind) else form):
-        raise TypeError(f"expected {getattr(kind, '__name__', kind)}, got {value!r}")
+    if value is None:
+        return None
+    if origin is types.UnionType:
+        return _of_type(arguments[0], value)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
-        missing = {entry.name for entry in fields(kind)} - value.keys()
-        if missing:
-            raise KeyError(*sorted(missing))
-        return kind(**{name: _of_type(hints[name], each) for name, each in value.items()})  # TypeError for unknown ones
-    if origin is tuple:
-        kinds = arguments[:1] * len(value) if arguments[-1] is Ellipsis else arguments
-        return tuple(_of_type(each, item) for each, item in zip(kinds, value, strict=True))
-    if origin is list:
-        return [_of_type(arguments[0], item) for item in value]
+        return kind(**{name: _of_type(hints.get(name), entry) for name, entry in value.items()})
     if origin is dict:
-        return {name: _of_type(arguments[1], item) for name, item in value.items()}
-    return float(value) if kind is float else value
+        return {name: _of_type(arguments[1], entry) for name, entry in value.items()}
+    if origin in (list, tuple):  # of any number of one type
+        return origin(_of_type(arguments[0], entry) for entry in value)
+    return value
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file in one step: a reader never sees half of it."""
     temporary = path.with_name(f".compare-{os.getpid()}.part")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="replace")  # a path given by the user may not be UTF-8
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -5,6 +5,14 @@ import math
 from shared.bench.analysis.estimates import Estimate
 
 
+def figures(value: float) -> str:
+    """A positive number with three significant figures, at most two of them after the point."""
+    value = float(f"{value:.3g}")  # rounded first: 9.996 is 10.0
+    if value >= 1e5:
+        return f"{value:.0e}"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
 def duration(seconds: float) -> str:
     """Seconds, with three significant figures and a fitting unit."""
     for factor, unit in ((1e6, "µs"), (1e3, "ms")):
@@ -14,43 +22,31 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 999.5 else f"{figures(seconds)} s"
 
 
-def figures(value: float) -> str:
-    """A positive number with three significant figures."""
-    value = float(f"{value:.3g}")  # rounded first: 9.996 is 10.0
-    if value >= 1e5:
-        return f"{value:.0e}"
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def size(count: int | None) -> str:
+def size(count: int) -> str:
     """Bytes."""
-    if count is None:
-        return "?"
     if count < 2**20:
         return f"{count / 2**10:.0f} KiB" if count >= 2**10 else f"{count} B"
     return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
 
 
-def time_interval(time: Estimate) -> str:
-    """The interval of a time; a dash if there is none."""
-    return "–" if math.isnan(time.low) else f"{duration(time.low)} … {duration(time.high)}"
+def ratio_text(value: float) -> str:
+    """A ratio; near 1 with as many decimals as show on which side of 1 it lies."""
+    if not 0.9 < value < 1.1:
+        return figures(value)
+    decimals = 3
+    while float(f"{value:.{decimals}f}") == 1.0 != value and decimals < 16:
+        decimals += 1
+    return f"{value:.{decimals}f}"
 
 
-def ratio_interval(ratio: Estimate) -> str:
-    """The interval of a ratio, with enough figures to show on which side of 1 its ends lie."""
-    if ratio.low > 0.9 and ratio.high < 1.1 and 1.0 not in (round(ratio.low, 3), round(ratio.high, 3)):
-        return f"{ratio.low:.3f} … {ratio.high:.3f}"
-    return f"{near_one(ratio.low)} … {near_one(ratio.high)}"
+def time_interval(time: Estimate) -> str | None:
+    """The interval of a time; None if it has none."""
+    return None if math.isnan(time.low) else f"{duration(time.low)} … {duration(time.high)}"
 
 
-def near_one(value: float) -> str:
-    """A ratio with three significant figures, or as many as show on which side of 1 it lies."""
-    text = figures(value)
-    digits = 3
-    while float(text) == 1.0 != value and digits < 16:
-        digits += 1
-        text = f"{value:.{digits}f}"
-    return text
+def ratio_interval(estimate: Estimate) -> str:
+    """The interval of a ratio."""
+    return f"{ratio_text(estimate.low)} … {ratio_text(estimate.high)}"
 
 
 def clock(seconds: float) -> str:

@@ -22,8 +22,8 @@ RESAMPLES = 4000  # of the rounds of a single worker
 CONFIDENCE = 0.95
 # Tukey's far-out fence: this many interquartile ranges beyond the quartiles
 FENCE = 3.0
-# An interval that holds 1 says "no difference" if it is narrower than this to each side; a wider one says nothing.
-WIDE = 0.05
+# a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
+SAME = 1.03
 
 
 @dataclass(frozen=True)
@@ -47,14 +47,16 @@ class Estimate(NamedTuple):
         """Half of the interval as a fraction of the value."""
         return (self.high - self.low) / 2 / self.value
 
-    @property
-    def is_wide(self) -> bool:
-        """Whether the interval is so wide that a difference of WIDE would not show."""
-        return not self.relative_half_width <= WIDE
-
     def holds(self, value: float) -> bool:
         """Whether a value is inside the interval."""
         return self.low <= value <= self.high
+
+    @property
+    def outcome(self) -> str:
+        """Of a ratio: "same", "different", or "not decided" where the interval holds 1 or there is none."""
+        if self.low >= 1 / SAME and self.high <= SAME:
+            return "same"
+        return "different" if self.low > 1 or self.high < 1 else "not decided"
 
 
 def all_seconds(blocks: Iterable[Block]) -> list[float]:
@@ -62,26 +64,25 @@ def all_seconds(blocks: Iterable[Block]) -> list[float]:
     return [seconds for block in blocks for seconds in block.seconds]
 
 
-def median_time(blocks: Sequence[Block]) -> Estimate | None:
+def median_time(blocks: Sequence[Block]) -> Estimate:
     """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers.
 
-    Without an interval (NaN) where there are too few rounds for one. None without samples.
+    Without an interval (NaN) where there is only one round. Needs at least one block.
     """
-    return _estimate(_by_worker({(b.worker, b.round): _median(b.seconds) for b in blocks})) if blocks else None
+    return _estimate(_by_worker(_round_medians(blocks)))
 
 
-def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate | None:
-    """Time of one case over that of another, from the rounds that both were in. None if there are none.
+def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate:
+    """Time of one case over that of another, from the rounds that both were in; all NaN if there are none.
 
     Two blocks of the same round are adjacent in time, so slow changes of the machine cancel. Without an interval (NaN)
     where only one worker timed both.
     """
-    over, under = ({(b.worker, b.round): _median(b.seconds) for b in side} for side in (slower, faster))
-    ratios = {key: over[key] / under[key] for key in over if key in under}
-    if not ratios:
-        return None
-    found = _estimate(_by_worker(ratios))
-    return found if len({worker for worker, _ in ratios}) > 1 else Estimate(found.value, math.nan, math.nan)
+    over, under = _round_medians(slower), _round_medians(faster)
+    workers = _by_worker({key: over[key] / under[key] for key in over if key in under})
+    if len(workers) > 1:
+        return _estimate(workers)
+    return Estimate(_median(workers[0]) if workers else math.nan, math.nan, math.nan)
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
@@ -91,20 +92,20 @@ def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
     """
     from scipy.stats import ttest_ind
 
-    logs = [
-        [math.log(_median(rounds)) for rounds in _by_worker({(b.worker, b.round): _median(b.seconds) for b in side})]
-        for side in (new, old)
-    ]
+    logs = [[math.log(_median(rounds)) for rounds in _by_worker(_round_medians(side))] for side in (new, old)]
     value = math.exp(float(np.mean(logs[0]) - np.mean(logs[1])))
     if min(map(len, logs)) < 2:
         return Estimate(value, math.nan, math.nan)
-    if len(set(logs[0])) == len(set(logs[1])) == 1:  # no variance: the test would divide by zero
-        return Estimate(value, value, value)
     interval = ttest_ind(*logs, equal_var=False).confidence_interval(CONFIDENCE)
     return Estimate(value, math.exp(interval.low), math.exp(interval.high))
 
 
 _median = statistics.median  # of a few numbers much faster than NumPy's
+
+
+def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
+    """By (worker, round)."""
+    return {(block.worker, block.round): _median(block.seconds) for block in blocks}
 
 
 def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
@@ -120,13 +121,10 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
     """The geometric mean of the workers' medians, with its interval."""
     from scipy.stats import bootstrap, sem, t  # imported here: it takes a third of a second
 
-    medians = [_median(rounds) for rounds in workers]
-    if len(medians) > 1:
-        if min(medians) == max(medians):  # exact, where the logarithm would round
-            return Estimate(medians[0], medians[0], medians[0])
-        logs = np.log(medians)
-        low, high = t.interval(CONFIDENCE, len(logs) - 1, logs.mean(), sem(logs))
-        return Estimate(math.exp(logs.mean()), math.exp(low), math.exp(high))
+    if len(workers) > 1:
+        logs = np.log([_median(rounds) for rounds in workers])
+        margin = sem(logs) * t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)
+        return Estimate(*(math.exp(logs.mean() + side) for side in (0.0, -margin, margin)))
     (rounds,) = workers
     if len(rounds) == 1:
         return Estimate(rounds[0], math.nan, math.nan)
@@ -134,14 +132,12 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
         (np.array(rounds),), np.median, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
         method="percentile", rng=np.random.default_rng(0),  # the same samples give the same interval
     ).confidence_interval  # fmt: skip
-    return Estimate(medians[0], float(found.low), float(found.high))
+    return Estimate(_median(rounds), float(found.low), float(found.high))
 
 
 def outliers(blocks: Sequence[Block]) -> int:
     """Number of samples beyond Tukey's outer fences. They are counted, never dropped."""
     seconds = np.array(all_seconds(blocks))
-    if not seconds.size:
-        return 0
     low, high = np.percentile(seconds, [25, 75])
     margin = FENCE * (high - low)
     return int(((seconds < low - margin) | (seconds > high + margin)).sum())
@@ -156,17 +152,8 @@ def drift(blocks: Sequence[Block]) -> float | None:
     return _median(rounds[-third:]) / _median(rounds[:third]) - 1
 
 
-class Cost(NamedTuple):
-    """What n calls of a case take: the first, which compiles, and every other one."""
-
-    first: float
-    each: float
-
-
-def break_even(dearer: Cost, cheaper: Cost) -> int | None:
-    """Number of calls from which the one with the dearer first call takes less total time; None if it never does."""
-    if dearer.first <= cheaper.first:
+def break_even(fast_first: float, fast_call: float, slow_first: float, slow_call: float) -> int:
+    """Number of calls from which the faster of two cases takes less total time, its first call included."""
+    if fast_first <= slow_first:
         return 1
-    if dearer.each >= cheaper.each:
-        return None
-    return 2 + math.floor((dearer.first - cheaper.first) / (cheaper.each - dearer.each))
+    return 2 + math.floor((fast_first - slow_first) / (slow_call - fast_call))

@@ -1,174 +1,117 @@
-"""Comparisons of the two frameworks: variant by variant, and each framework's fastest case against the other's."""
+"""Comparisons of the two frameworks: each one's fastest case of a pass, over all variants or of one."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from shared.bench.analysis.estimates import Cost, Estimate, break_even, time_ratio
+from shared.bench.analysis.estimates import SAME, Estimate, break_even, time_ratio
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
-from shared.bench.units import duration, near_one, ratio_interval
+from shared.bench.units import duration, ratio_interval, ratio_text
 from shared.variants import SAME_CODE
 
-# a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
-SAME = 1.03
 
+class Comparison(NamedTuple):
+    """Each framework's fastest case, the faster framework first: none, one or two."""
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two cases, the faster one first."""
-
-    faster: Result
-    slower: Result
-    ratio: Estimate | None  # time of the slower over the faster, from paired rounds; None if they share none
-
-    @classmethod
-    def of(cls, one: Result, other: Result) -> "Comparison":
-        """Compare two measured cases."""
-        first, second = sorted((one, other), key=lambda result: result.time.value)
-        ratio = time_ratio(second.blocks, first.blocks)
-        if ratio is not None and ratio.value < 1:  # paired rounds know better than the medians
-            first, second = second, first
-            ratio = time_ratio(second.blocks, first.blocks)
-        return cls(first, second, ratio)
+    results: tuple[Result, ...]
+    ratio: Estimate | None  # time of the second over the first, from paired rounds; None where there are not two
 
     @property
-    def outcome(self) -> str:
-        """One of "faster", "same" and "not decided"."""
-        ratio = self.ratio
-        if ratio is None or math.isnan(ratio.low):
-            return "not decided"
-        if ratio.low >= 1 / SAME and ratio.high <= SAME:
-            return "same"
-        return "not decided" if ratio.holds(1.0) else "faster"
+    def outcome(self) -> str | None:
+        """One of "same", "different" and "not decided"; None where there are not two."""
+        return self.ratio.outcome if self.ratio else None
 
     @property
     def text(self) -> str:
-        """Short, for a table cell."""
+        """Short, for a table cell. A second line has the interval, or the time where there is nothing to compare."""
+        if not self.results:
+            return "–"
+        name = FRAMEWORKS[self.results[0].case.framework]
         if self.ratio is None:
-            return "never in the same round"
-        name = FRAMEWORKS[self.faster.case.framework]
+            return f"{name} only,\n{duration(self.results[0].time.value)}"
         if math.isnan(self.ratio.low):
-            return f"{name} {near_one(self.ratio.value)}× in one process"
-        told = {"faster": f"{name} {near_one(self.ratio.value)}×"}.get(self.outcome, self.outcome)
-        return f"{told} ({ratio_interval(self.ratio)})"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A pass on an input. `best` has each framework's fastest case, the faster framework first."""
-
-    device: str
-    input: str
-    pass_name: str
-    best: tuple[Result, ...]
-    comparison: Comparison | None  # of the two best
-    others: tuple[Result, ...]  # every measured case, the best included
-    lost: tuple[Result, ...]  # those that are wrong, failed or over a limit
+            return f"not decided,\n{name} {ratio_text(self.ratio.value)}× in one process"
+        first = f"{name} {ratio_text(self.ratio.value)}×" if self.outcome == "different" else self.outcome
+        return f"{first}\n({ratio_interval(self.ratio)})"
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
-        if not self.best:
+        """The same in words."""
+        if not self.results:
             return "no case was measured."
-        first = _described(self.best[0])
-        if self.comparison is None:
-            return f"only {first} was measured, so there is nothing to compare."
-        second, ratio = _described(self.best[1]), self.comparison.ratio
-        if ratio is None:
-            return f"{first} and {second} were never timed in the same round, so they cannot be compared."
-        factor = f"{near_one(ratio.value)} times as fast"
-        if math.isnan(ratio.low):
-            return f"not decided: {first} was {factor} as {second} in one process; other processes may differ."
-        interval = f"95% interval {ratio_interval(ratio)}"
-        if self.comparison.outcome == "faster":
-            return f"{first} was {factor} as {second}; {interval}."
-        outcome = {"same": f"the same within ±{SAME - 1:.0%}"}.get(self.comparison.outcome, "not decided")
-        name = FRAMEWORKS[self.best[0].case.framework]
-        return f"{outcome}: {first} and {second}; {name} {factor}, {interval}."
+        names = [_described(result) for result in self.results]
+        if self.ratio is None:
+            return f"only {names[0]} was measured, so there is nothing to compare."
+        outcome = {"same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}.get(
+            self.ratio.outcome, ""
+        )
+        faster = f"{outcome}{names[0]} was {ratio_text(self.ratio.value)} times as fast as {names[1]}"
+        if math.isnan(self.ratio.low):
+            return f"{faster} in one process; other processes may differ."
+        return f"{faster}; 95% interval {ratio_interval(self.ratio)}."
 
     @property
-    def details(self) -> list[str]:
-        """What a reader must know about it, a sentence each."""
-        words = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
-        found = [f"Left out: {r.case.name} {words[r.status]} ({r.reason})." for r in self.lost]
-        variants = {result.case.variant for result in self.best}
-        if len(self.best) == 2 and len(variants) == 1 and variants <= set(SAME_CODE):
-            code = "native kernel" if self.device == "cpu" else "kernels"
-            found.append(f"Both ran the same {code}; what differs is what each framework does around it.")
-        return found
-
-
-def by_variant(results: Sequence[Result]) -> dict[str, Comparison]:
-    """The variants that both frameworks have measured, compared."""
-    own: dict[str, dict[str, Result]] = {}
-    for result in results:
-        if result.measured:
-            own.setdefault(result.case.variant, {}).setdefault(result.case.framework, result)
-    return {variant: Comparison.of(*pair.values()) for variant, pair in own.items() if len(pair) == 2}
-
-
-def break_even_text(comparison: Comparison, first_seconds: Sequence[float | None]) -> str:
-    """Which of two cases takes the least total time up to which call. first_seconds: of the faster, of the slower."""
-    fast, slow = first_seconds
-    if fast is None or slow is None:
-        return "–"
-    faster, slower = (FRAMEWORKS[r.case.framework] for r in (comparison.faster, comparison.slower))
-    if comparison.outcome == "not decided" or comparison.ratio is None:
-        return "not decided"
-    if comparison.outcome == "same":
-        return f"{faster if fast <= slow else slower} from call 1"
-    each = comparison.faster.time.value
-    calls = break_even(Cost(fast, each), Cost(slow, each * comparison.ratio.value))
-    return f"{faster} from call {float(f'{calls or 1:.2g}'):,.0f}"  # two significant figures: no more are known
+    def same_code(self) -> str | None:
+        """A sentence if both ran the same machine code."""
+        if len(self.results) < 2 or any(result.case.variant not in SAME_CODE for result in self.results):
+            return None
+        code = "native kernel" if self.results[0].case.device == "cpu" else "kernels"
+        return f"Both ran the same {code}; what differs is what each framework does around it."
 
 
 def _described(result: Result) -> str:
     return f"{FRAMEWORKS[result.case.framework]} ({result.case.variant}, {duration(result.time.value)} per call)"
 
 
+def compare(results: Iterable[Result]) -> Comparison:
+    """Compare the fastest measured case of each framework."""
+    fastest: dict[str, Result] = {}
+    for result in sorted((r for r in results if r.measured), key=lambda result: result.time.value):
+        fastest.setdefault(result.case.framework, result)
+    best = tuple(fastest.values())
+    if len(best) < 2:
+        return Comparison(best, None)
+    ratio = time_ratio(best[1].blocks, best[0].blocks)
+    if ratio.value < 1:  # paired rounds know better than the medians
+        best = (best[1], best[0])
+        ratio = time_ratio(best[1].blocks, best[0].blocks)
+    return Comparison(best, ratio)
+
+
+def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
+    """By pass and input: each framework's fastest case."""
+    assert record.settings is not None
+    keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
+    return {key: compare(record.results_of(*key)) for key in keys}
+
+
 def deciding(record: Record) -> list[Estimate]:
     """What must be known precisely: each verdict's ratio, or with one framework its fastest time."""
-    found = []
-    for verdict in verdicts(record):
-        ratio = verdict.comparison.ratio if verdict.comparison else None
-        if verdict.best:
-            found.append(ratio or verdict.best[0].time)
-    return found
+    return [found.ratio or found.results[0].time for found in verdicts(record).values() if found.results]
 
 
 def contenders(record: Record) -> set[Case]:
     """The cases that may still be their framework's fastest of a verdict: more times of others decide nothing."""
     kept: set[Case] = set()
-    for verdict in verdicts(record):
-        best = {result.case.framework: result for result in verdict.best}
-        for result in verdict.others:
-            ratio = time_ratio(result.blocks, best[result.case.framework].blocks)
-            if ratio is None or not ratio.low > 1:
+    for key, found in verdicts(record).items():
+        best = {result.case.framework: result for result in found.results}
+        for result in record.results_of(*key):
+            if result.measured and not time_ratio(result.blocks, best[result.case.framework].blocks).low > 1:
                 kept.add(result.case)
     return kept
 
 
-def verdicts(record: Record) -> list[Verdict]:
-    """One for each pass and input of the run."""
-    settings = record.settings
-    if settings is None:
-        return []
-    return [
-        _verdict(record, settings.device, name, pass_name) for pass_name in settings.passes for name in record.inputs
-    ]
-
-
-def _verdict(record: Record, device: str, name: str, pass_name: str) -> Verdict:
-    tried = [r for r in record.results if (r.case.input, r.case.pass_name) == (name, pass_name)]
-    known, lost = [r for r in tried if r.measured], [r for r in tried if r.status != "ok"]
-    fastest: dict[str, Result] = {}
-    for result in known:
-        best = fastest.setdefault(result.case.framework, result)
-        if result.time.value < best.time.value:
-            fastest[result.case.framework] = result
-    best, comparison = tuple(fastest.values()), None
-    if len(best) == 2:
-        comparison = Comparison.of(*best)
-        best = (comparison.faster, comparison.slower)
-    return Verdict(device, name, pass_name, best, comparison, tuple(known), tuple(lost))
+def break_even_text(comparison: Comparison, first_seconds: list[float | None]) -> str:
+    """Which of two cases takes the least total time from which call on. first_seconds: of their first calls."""
+    fast, slow = first_seconds
+    if fast is None or slow is None:
+        return "–"
+    if comparison.ratio is None or comparison.outcome == "not decided":
+        return "not decided"
+    faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
+    if comparison.outcome == "same":
+        return f"{faster if fast <= slow else slower} from call 1"
+    call = comparison.results[0].time.value
+    calls = break_even(fast, call, slow, call * comparison.ratio.value)
+    return f"{faster} from call {float(f'{calls:.2g}'):,.0f}"  # two significant figures: no more are known

@@ -13,7 +13,7 @@ from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.question import Question
 from shared.bench.questions.speed import statements
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import NOTHING, Answer, Plot, Table, left_then_right
+from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.argument_types import size_text
 from shared.variants import Abilities
@@ -25,11 +25,11 @@ _MARKERS = "osD^vPXp<>"
 
 
 class Power(NamedTuple):
-    """time = factor * size^exponent, by least squares over logarithms."""
+    """quantity = factor * size^exponent, by least squares over logarithms."""
 
     exponent: float
     sizes: int
-    largest_factor: float  # largest deviation of a time from the fit
+    largest_factor: float  # largest deviation of a point from the fit
 
 
 class Scaling(NamedTuple):
@@ -39,6 +39,7 @@ class Scaling(NamedTuple):
     first_call: Power | None
     compiling: Power | None  # and tracing: the first call without the run
     call: Power | None
+    memory: Power | None
 
 
 class Growth(Question):
@@ -59,10 +60,10 @@ class Growth(Question):
 
     def answer(self, record: Record) -> Answer:
         table = growth_table(record)
-        return Answer([table] if table.rows else [], statements(record))
+        return Answer([table] if table.rows else [], [*in_words(record), *statements(record)])
 
-    def plots(self, record: Record, key: str) -> Iterator[Plot]:
-        return _plots(record, key)
+    def plots(self, record: Record) -> Iterator[Plot]:
+        return _plots(record)
 
 
 def growth_table(record: Record) -> Table:
@@ -73,38 +74,61 @@ def growth_table(record: Record) -> Table:
             FRAMEWORKS[scaling.case.framework],
             scaling.case.variant,
             "yes" if scaling.case.compiled else "no",
-            *(_power_text(power) for power in (scaling.first_call, scaling.compiling, scaling.call)),
+            *map(_power_text, (scaling.first_call, scaling.compiling, scaling.call, scaling.memory)),
         )
         for scaling in scalings(record)
     ]
     extents = [extent(record, name) for name in record.inputs] or [0]
     axis = PROBLEMS[record.settings.problem].sizes.axis if record.settings else "size"
     title = f"Growth: p of n^p for n {axis}, fitted from {min(extents):,} to {max(extents):,}"
-    headers = ("pass", "framework", "variant", "compiled", "first call", "tracing and compiling", "a call")
-    return Table(title, headers, rows, left_then_right(4, 3))
+    headers = (
+        *("pass", "framework", "variant", "compiled"),
+        *("first call,\ncaches empty", "tracing and\ncompiling", "time of\na call", "memory of\na call"),
+    )
+    below = (f"(…×): the largest deviation from the fit, where it is more than {_STRAIGHT:g}×.",)
+    return Table(title, headers, rows, left_then_right(4, 4), below)
 
 
 def _power_text(power: Power | None) -> str:
-    """The exponent, and the largest deviation if times do not follow a power law."""
+    """The exponent, and the largest deviation where the quantity does not follow a power law."""
     if power is None:
         return NOTHING
-    off = f" (off by up to {power.largest_factor:.2g} times)" if power.largest_factor > _STRAIGHT else ""
-    return f"{round(power.exponent, 2) + 0.0:.2f}{off}"  # never -0.00
+    return f"{_exponent(power)} ({power.largest_factor:.2g}×)" if power.largest_factor > _STRAIGHT else _exponent(power)
+
+
+def _exponent(power: Power) -> str:
+    return f"{round(power.exponent, 2) + 0.0:.2f}"  # never -0.00
+
+
+def in_words(record: Record) -> list[Statement]:
+    """A sentence for each framework and pass: how time, compile time and memory of each variant grow."""
+    told: dict[str, list[str]] = {}
+    for scaling in scalings(record):
+        powers = {"time grows as": scaling.call, "compile time": scaling.compiling, "memory": scaling.memory}
+        parts = [f"{name} n^{_exponent(power)}" for name, power in powers.items() if power is not None]
+        about = f"{scaling.case.pass_name}, {FRAMEWORKS[scaling.case.framework]}"
+        mode = "" if scaling.case.compiled else " (not compiled)"
+        told.setdefault(about, []).append(f"{scaling.case.variant}{mode}: {', '.join(parts)}")
+    return [Statement(about, f"{'; '.join(parts)}.", []) for about, parts in told.items()]
 
 
 def scalings(record: Record) -> list[Scaling]:
     """One for each case that was measured at enough sizes."""
     found = []
-    for results in _by_case(record, record.results).values():
+    for results in _by_case(record.results).values():
+        extents = [extent(record, result.case.input) for result in results]
 
-        def power(value: Callable[[Result], float | None], results: list[Result] = results) -> Power | None:
-            points = [(extent(record, result.case.input), value(result)) for result in results]
-            return fitted([(size, seconds) for size, seconds in points if seconds is not None and seconds > 0])
+        def power(
+            value: Callable[[Result], float | None],
+            results: list[Result] = results,
+            extents: list[int] = extents,
+        ) -> Power | None:
+            return fitted([(n, y) for n, y in zip(extents, map(value, results), strict=True) if y and y > 0])
 
-        first, call = power(_first_call), power(lambda result: result.time.value)
-        compiled = results[0].case.compiled
-        if first or call:
-            found.append(Scaling(results[0].case, first, power(_compiling) if compiled else None, call))
+        compiling = power(_compiling) if results[0].case.compiled else None
+        powers = power(_first_call), compiling, power(lambda r: r.time.value), power(lambda r: r.peak_bytes)
+        if any(powers):
+            found.append(Scaling(results[0].case, *powers))
     return found
 
 
@@ -125,7 +149,7 @@ def extent(record: Record, name: str) -> int:
     return PROBLEMS[record.settings.problem].extent(facts.shape, facts.work)
 
 
-def _by_case(record: Record, results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
+def _by_case(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
     """The measured results that differ only in their size."""
     own: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
@@ -149,9 +173,9 @@ def _compiling(result: Result) -> float | None:
     return result.cold.seconds - result.time.value
 
 
-def _plots(record: Record, key: str) -> Iterator[Plot]:
+def _plots(record: Record) -> Iterator[Plot]:
     """Time, first call and memory over size, a line for each framework and variant."""
-    from shared.bench.report.svg import BYTES, SECONDS  # here: matplotlib takes a second to import
+    from shared.bench.report.plots import BYTES, SECONDS  # here: matplotlib takes a second to import
 
     assert record.settings is not None
     quantities: tuple[tuple[str, Callable[[Result], float | None], Any], ...] = (
@@ -159,13 +183,12 @@ def _plots(record: Record, key: str) -> Iterator[Plot]:
         ("first call, caches empty", _first_call, SECONDS),
         ("peak memory of a call", lambda result: result.peak_bytes, BYTES),
     )
-    for number, pass_name in enumerate(record.settings.passes):
-        lines = _by_case(record, [result for result in record.results if result.case.pass_name == pass_name])
-        for at, (name, value, unit) in enumerate(quantities):
+    for pass_name in record.settings.passes:
+        lines = _by_case([result for result in record.results if result.case.pass_name == pass_name])
+        for name, value, unit in quantities:
             if any(value(result) for results in lines.values() for result in results):
-                title = f"{pass_name}: {name}"
-                drawing = _lines(record, lines, value, unit, f"{key}-{number}-{at}", title)
-                yield Plot(title, drawing, "Lower is better. Both scales are logarithmic.")
+                drawing = _lines(record, lines, value, unit)
+                yield Plot(f"{pass_name}: {name}", drawing, "Lower is better. Both scales are logarithmic.")
 
 
 def _lines(
@@ -173,13 +196,11 @@ def _lines(
     lines: dict[tuple[str, ...], list[Result]],
     value: Callable[[Result], float | None],
     unit: Any,
-    name: str,
-    title: str,
 ) -> str:
-    from shared.bench.report.svg import COLOURS, inline, new_axes
+    from shared.bench.report.plots import COLOURS, new_axes, svg_of
 
     assert record.settings is not None
-    axes = new_axes(520, 360)
+    (axes,) = new_axes(7.2, 5)
     variants = list(dict.fromkeys(key[2] for key in lines))
     for (_, framework, variant, mode, label), results in lines.items():
         points = sorted((extent(record, result.case.input), value(result) or math.nan) for result in results)
@@ -191,4 +212,4 @@ def _lines(
     axes.set_xlabel(PROBLEMS[record.settings.problem].sizes.axis)
     axes.yaxis.set_major_formatter(unit)
     axes.legend(fontsize=8)
-    return inline(axes, name, title)
+    return svg_of(axes)

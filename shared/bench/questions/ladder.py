@@ -3,12 +3,12 @@
 Every variant is called twice, with `jax.jit` or `torch.compile` and without, on the inputs that the rungs are made for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
+from shared.bench.report.tables import NOTHING, Answer, Statement, Table, left_then_right
 from shared.bench.units import duration
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.problem import Problem
@@ -41,22 +41,15 @@ class Ladder(Question):
         assert record.settings is not None
         keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
         gains = [_gain(record, *key) for key in keys]
-        return Answer([_table(record, *key) for key in keys], [gain for gain in gains if gain is not None])
-
-    def plots(self, record: Record, key: str) -> Iterator[Plot]:
-        from shared.bench.report.bars import plots_of_cases  # here: matplotlib takes a second to import
-
-        return plots_of_cases(record, key)
+        tables = [_table(record, *key) for key in keys]
+        return Answer([table for table in tables if table.rows], [gain for gain in gains if gain is not None])
 
 
 def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
     """The first and the fastest rung of each framework."""
     parts = []
     for framework, title in FRAMEWORKS.items():
-        own = [
-            r for r in record.results
-            if r.measured and (r.case.framework, r.case.pass_name, r.case.input) == (framework, pass_name, name)
-        ]  # fmt: skip
+        own = [r for r in record.results_of(pass_name, name) if r.measured and r.case.framework == framework]
         if len({result.case.variant for result in own}) > 1:
             slowest, fastest = own[0], min(own, key=lambda result: result.time.value)
             factor = slowest.time.value / fastest.time.value
@@ -76,8 +69,7 @@ def _table(record: Record, pass_name: str, name: str) -> Table:
     frameworks = list(record.environment["frameworks"])
     cells: dict[tuple[str, str, bool], Result] = {
         (result.case.variant, result.case.framework, result.case.compiled): result
-        for result in record.results
-        if result.case.pass_name == pass_name and result.case.input == name
+        for result in record.results_of(pass_name, name)
     }
     rows: list[tuple[str, ...]] = []
     for entry in record.references:

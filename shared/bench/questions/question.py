@@ -69,10 +69,8 @@ class Question(ABC):
         """The answer's table as soon as the first calls are done; None if there is nothing to show yet."""
         return None
 
-    def details(self, record: Record) -> list[Table]:
-        """Tables below the answer, beside that of all cases."""
-        return []
+    def plots(self, record: Record) -> Iterator[Plot]:
+        """Of the page; unless a question has its own, the time of every case."""
+        from shared.bench.report.plots import plots_of_cases  # here: matplotlib takes a second to import
 
-    @abstractmethod
-    def plots(self, record: Record, key: str) -> Iterator[Plot]:
-        """Inline SVG. key: a prefix for identifiers, unique on the page."""
+        return plots_of_cases(record)

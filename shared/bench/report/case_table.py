@@ -1,148 +1,109 @@
-"""The table of all cases: every number of a record, as plain strings."""
+"""The table of cases: every number of a record as text, in columns from which each output takes those that it shows."""
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from shared.bench.analysis.estimates import drift, outliers
 from shared.bench.analysis.roofline import share_of_limit
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation, Record, Result
+from shared.bench.record import Record, Result
 from shared.bench.report.tables import NOTHING, Table
 from shared.bench.units import duration, size, time_interval
 from shared.problems import PROBLEMS
 
-Value = Callable[[Record, Result], str | None]
+CACHES_EMPTY, CACHES_WARM = "first call,\ncaches empty", "first call,\ncaches warm"
+RATE = "rate"  # the header is the problem's unit
+NAMES = ("pass", "input", "framework", "variant", "compiled")  # of a case
+ALL = (
+    *NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape", "median", "95% interval", "samples",
+    "rounds", "workers", "warm-up calls", "outliers", "drift", "device time", RATE, "of the limit", "memory",
+    "input bytes", "output bytes", "kernel build", "error, of allowed", "status",
+)  # fmt: skip
+# what one compares, for the console
+BRIEF = (*NAMES, CACHES_EMPTY, CACHES_WARM, "new shape", "median", "95% interval", "device time", RATE, "memory")
+FIRST_CALLS = (*NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape")
+MEMORY = (*NAMES, "memory", "input bytes", "output bytes")
 
-# shorter builds only looked up a compiled kernel
-_LEAST_BUILD = 0.1
-_MARKS = {"wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
+_MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
+_LEAST_BUILD = 0.1  # shorter builds only looked up a compiled kernel
 
 
-class _Column(NamedTuple):
-    header: str
-    value: Value
-    brief: bool = False  # shown on the console too
-    align: str = "right"
+def case_table(record: Record, columns: Sequence[str] = ALL, title: str = "All cases") -> Table:
+    """Every case, with these columns; empty ones are left out."""
+    cells = [case_cells(record, result) for result in record.results]
+    kept = [name for name in columns if any(row.get(name) for row in cells)]
+    if "input" in kept and len(record.inputs) == 1:
+        kept.remove("input")
+    unit = PROBLEMS[record.settings.problem].rate.unit if record.settings else RATE
+    return Table(
+        title,
+        tuple(unit if name == RATE else name for name in kept),
+        [tuple(row.get(name) or NOTHING for name in kept) for row in cells],
+        tuple("left" if name in (*NAMES, "status") else "right" for name in kept),
+    )
 
 
-def variant_name(record: Record, result: Result) -> str:
-    """The variant, whether "auto" picks it, and the label."""
-    case = result.case
+def case_cells(record: Record, result: Result) -> dict[str, str | None]:
+    """The cells of a case by column. A case that is wrong, failed or over the limit has no times."""
+    case, mark = result.case, _MARKS[result.status] or ("ok" if result.blocks else "not timed")
     auto = " (auto)" if record.auto.get(case.framework) == case.variant else ""
-    return f"{case.variant}{auto}{f', {case.label}' if case.label else ''}"
-
-
-def mark(result: Result) -> str:
-    """The word that stands in place of a time; empty if there is one."""
+    cells = {
+        "pass": case.pass_name,
+        "input": case.input,
+        "framework": FRAMEWORKS[case.framework],
+        "variant": f"{case.variant}{auto}{f', {case.label}' if case.label else ''}",
+        "compiled": "yes" if case.compiled else "no",
+        "memory": _size(result.peak_bytes),
+        "input bytes": _size(result.input_bytes),
+        "output bytes": _size(result.output_bytes),
+        "status": f"{mark}: {result.reason}" if result.reason else mark,
+    }
+    if result.gate:
+        error = result.gate.error_of_allowed
+        cells["error, of allowed"] = "not finite" if error is None else f"{error:.1%}"
     if result.status == "ok":
-        return "" if result.blocks else "not timed"
-    return _MARKS[result.status]
+        return cells | _first_call_cells(result) | (_time_cells(record, result) if result.blocks else {})
+    return cells | {CACHES_EMPTY: result.reason if result.status == "limit" else mark}
 
 
-def status(_: Record, result: Result) -> str:
-    """The outcome of a case, with the reason where it has no time."""
-    words = mark(result) or "ok"
-    return f"{words}: {result.reason}" if result.reason else words
+def _first_call_cells(result: Result) -> dict[str, str | None]:
+    cold = result.cold
+    return {
+        CACHES_EMPTY: _duration(cold.seconds if cold else None),
+        "tracing": _duration(cold.tracing if cold else None),
+        "compiling": _duration(cold.compiling if cold else None),
+        CACHES_WARM: _duration(result.warm_seconds),
+        "new shape": _duration(result.retrace.seconds if result.retrace else None),
+        "kernel build": _duration(result.build_seconds if result.build_seconds >= _LEAST_BUILD else None),
+    }
 
 
-def _first(of: Callable[[Result], Compilation | None], part: str) -> Value:
-    """A part of a first call. A wrong result has no times."""
-
-    def value(_: Record, result: Result) -> str | None:
-        start = of(result) if result.status != "wrong" else None
-        seconds = getattr(start, part) if start else None
-        return duration(seconds) if seconds else None
-
-    return value
-
-
-def _timed(value: Callable[[Result], str | None]) -> Value:
-    return lambda _, result: value(result) if result.measured else None
-
-
-def _bytes(name: str) -> Value:
-    return lambda _, result: None if getattr(result, name) is None else size(getattr(result, name))
-
-
-def _drift(result: Result) -> str | None:
-    found = drift(result.blocks)
-    return None if found is None else f"{found:+.1%}"
-
-
-def _warm_up(result: Result) -> str | None:
+def _time_cells(record: Record, result: Result) -> dict[str, str | None]:
+    rate, share = result.rate, share_of_limit(record, result)
+    cells = {
+        "median": duration(result.time.value),
+        "95% interval": time_interval(result.time),
+        "device time": _duration(result.device_seconds),
+        RATE: PROBLEMS[result.case.problem].rate.text(rate) if rate else None,
+        "of the limit": f"{share:.2%}" if share else None,
+    }
+    if len(result.blocks) == 1:  # the second call only, as in a ladder
+        return cells
+    change = drift(result.blocks)
     calls = [entry.calls for entry in result.warm_up]
     settled = all(entry.stable is not False for entry in result.warm_up)
-    return f"{min(calls)} … {max(calls)}{'' if settled else ', not settled'}" if calls else None
+    return cells | {
+        "samples": str(len(result.seconds)),
+        "rounds": str(len(result.blocks)),
+        "workers": str(len({block.worker for block in result.blocks})),
+        "warm-up calls": f"{min(calls)} … {max(calls)}{'' if settled else ', not settled'}" if calls else None,
+        "outliers": str(outliers(result.blocks)),
+        "drift": None if change is None else f"{change:+.1%}",
+    }
 
 
-def _of_limit(record: Record, result: Result) -> str | None:
-    share = share_of_limit(record, result)
-    return f"{share:.2%}" if share else None
+def _duration(seconds: float | None) -> str | None:
+    return duration(seconds) if seconds else None
 
 
-def _error(_: Record, result: Result) -> str | None:
-    if result.gate is None:
-        return None
-    return "not finite" if result.gate.error_of_allowed is None else f"{result.gate.error_of_allowed:.1%}"
-
-
-_RATE = "rate"  # its header is the problem's unit
-_COLUMNS = (
-    _Column("pass", lambda _, result: result.case.pass_name, True, "left"),
-    _Column("input", lambda _, result: result.case.input, True, "left"),
-    _Column("framework", lambda _, result: FRAMEWORKS[result.case.framework], True, "left"),
-    _Column("variant", variant_name, True, "left"),
-    _Column("compiled", lambda _, result: "yes" if result.case.compiled else "no", True, "left"),
-    _Column("first call", _first(lambda result: result.cold, "seconds"), True),
-    _Column("tracing", _first(lambda result: result.cold, "tracing")),
-    _Column("compiling", _first(lambda result: result.cold, "compiling")),
-    _Column("new process", lambda _, r: duration(r.warm_seconds) if r.warm_seconds and r.measured else None, True),
-    _Column("new shape", _first(lambda result: result.retrace, "seconds"), True),
-    _Column("median", _timed(lambda result: duration(result.time.value)), True),
-    _Column("95% interval", _timed(lambda result: time_interval(result.time).strip(NOTHING) or None), True),
-    _Column("samples", _timed(lambda result: str(len(result.seconds)))),
-    _Column("rounds", _timed(lambda result: str(len(result.blocks)))),
-    _Column("workers", _timed(lambda result: str(len({block.worker for block in result.blocks})))),
-    _Column("warm-up calls", _timed(_warm_up)),
-    _Column("outliers", _timed(lambda result: str(outliers(result.blocks)))),
-    _Column("drift", _timed(_drift)),
-    _Column("device time", _timed(lambda r: None if r.device_seconds is None else duration(r.device_seconds)), True),
-    _Column(_RATE, lambda _, r: None if r.rate is None else PROBLEMS[r.case.problem].rate.text(r.rate), True),
-    _Column("of the limit", _of_limit),
-    _Column("memory", _bytes("peak_bytes"), True),
-    _Column("input bytes", _bytes("input_bytes")),
-    _Column("output bytes", _bytes("output_bytes")),
-    _Column("kernel build", lambda _, r: duration(r.build_seconds) if r.build_seconds >= _LEAST_BUILD else None),
-    _Column("error, of allowed", _error),
-    _Column("status", status, align="left"),
-)
-# without rounds, what comes of them says nothing
-_OF_ROUNDS = ("new process", "95% interval", "samples", "rounds", "workers", "warm-up calls", "outliers", "drift")
-
-
-def case_table(record: Record, brief: bool = False) -> Table:
-    """Every case with all its numbers, or on the console those that one compares; empty columns are left out."""
-    assert record.settings is not None
-    rounds = QUESTIONS[record.settings.question].times_rounds
-    columns = [
-        column
-        for column in _COLUMNS
-        if (column.brief or not brief)
-        and (rounds or column.header not in _OF_ROUNDS)
-        and (column.header != "input" or len(record.inputs) > 1)
-    ]
-    rows = [[column.value(record, result) for column in columns] for result in record.results]
-    if brief:  # where a case has no time, the reason stands in the column of its first call
-        at = next(index for index, column in enumerate(columns) if column.header == "first call")
-        for row, result in zip(rows, record.results, strict=True):
-            if result.status != "ok":
-                row[at] = result.reason if result.status == "limit" else mark(result)
-    kept = [at for at, _ in enumerate(columns) if any(row[at] for row in rows)]
-    unit = PROBLEMS[record.settings.problem].rate.unit
-    return Table(
-        "All cases",
-        tuple(unit if columns[at].header is _RATE else columns[at].header for at in kept),
-        [tuple(row[at] or NOTHING for at in kept) for row in rows],
-        tuple(columns[at].align for at in kept),
-    )
+def _size(count: int | None) -> str | None:
+    return None if count is None else size(count)

@@ -1,39 +1,39 @@
-"""The report of a run on the console: warnings, the answer, the cases, then diagnostics."""
+"""The report on the console: warnings, the answer, the cases, then diagnostics."""
 
 from tabulate import tabulate
 
-from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
-from shared.bench.report.case_table import case_table
-from shared.bench.report.conditions import head
+from shared.bench.report.case_table import BRIEF
+from shared.bench.report.report import Report, report_of
 from shared.bench.report.tables import Table
 
 
 def console_report(record: Record) -> str:
     """Everything that a run prints at its end."""
-    if record.settings is None:
-        return "nothing was measured"
-    answer = QUESTIONS[record.settings.question].answer(record)
-    parts = ["\n".join(head(record))]
-    parts += [f"WARNING: {line}" for line in warnings(record)]
-    parts += map(console_table, answer.tables)
-    for statement in answer.statements:
+    return console_text(report_of(record, BRIEF))
+
+
+def console_text(report: Report) -> str:
+    """A report without its conditions."""
+    parts = ["\n".join(report.head), *(f"WARNING: {line}" for line in report.warnings)]
+    parts += map(console_table, report.answer.tables)
+    for statement in report.answer.statements:
         parts.append("\n  ".join([f"{statement.about}: {statement.text}", *statement.details]))
-    parts += [console_table(case_table(record, brief=True)), "\n".join(diagnostics(record))]
-    return "\n\n".join(part for part in parts if part)
+    if report.cases:
+        parts.append(console_table(report.cases))
+    parts.append("\n".join(report.diagnostics))
+    return "\n\n".join(filter(None, parts))
 
 
 def console_table(table: Table) -> str:
     """A table under its title, with its footnotes."""
-    if not table.rows:
-        return ""
     shown = tabulate(table.rows, headers=table.headers, disable_numparse=True, colalign=table.aligns)
     return "\n".join([f"{table.title}\n\n{shown}", *table.below])
 
 
 def first_table(record: Record) -> str | None:
-    """The tables of the answer as far as it is known; before the first rounds the provisional one."""
+    """The table of the answer as far as it is known; before the first rounds the provisional one."""
     if record.settings is None:
         return None
     question = QUESTIONS[record.settings.question]

@@ -3,7 +3,7 @@
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from shared.bench.record import Record, write_atomically
@@ -55,35 +55,21 @@ def write_reports(
     records: Sequence[Record], page: Path | None, markdown: Path | None, picture: Path | None
 ) -> list[str]:
     """Write the files that were asked for; returns the errors."""
-    problems = []
-    for path, render in ((page, _html), (markdown, _markdown), (picture, _picture)):
-        if path is not None:
-            try:
-                write_atomically(path, render()(records))
-            except OSError as error:
-                problems.append(f"cannot write {path}: {error.strerror}")
-            except Exception as error:  # one report that fails must not cost the others
-                traceback.print_exc()
-                problems.append(f"cannot make {path}: {error!r}")
-    return problems
-
-
-# imported when needed: matplotlib takes a second
-
-
-def _html() -> Callable[[Sequence[Record]], str]:
-    from shared.bench.report.html import html_report
-
-    return html_report
-
-
-def _markdown() -> Callable[[Sequence[Record]], str]:
+    if not (page or markdown or picture):
+        return []
+    from shared.bench.report.html import html_report  # here: matplotlib takes a second to import
     from shared.bench.report.markdown import markdown_report
+    from shared.bench.report.plots import picture_file
 
-    return markdown_report
-
-
-def _picture() -> Callable[[Sequence[Record]], str]:
-    from shared.bench.report.picture import picture_file
-
-    return picture_file
+    problems = []
+    for path, render in ((page, html_report), (markdown, markdown_report), (picture, picture_file)):
+        if path is None:
+            continue
+        try:
+            write_atomically(path, render(records))
+        except OSError as error:
+            problems.append(f"cannot write {path}: {error.strerror}")
+        except Exception as error:  # one report that fails must not cost the others
+            traceback.print_exc()
+            problems.append(f"cannot make {path}: {error!r}")
+    return problems

@@ -1,16 +1,13 @@
-"""Tables as plain strings, and the answer to a question: what every output format renders."""
+"""Tables, plots and sentences: what every output format renders."""
 
-import unicodedata
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 NOTHING = "–"
-# characters that change the direction of text: a name with one could pose as another
-_DIRECTIONS = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))}
 
 
 class Table(NamedTuple):
-    """Strings in columns. A cell may have two lines."""
+    """Strings in columns. A cell may have several lines."""
 
     title: str
     headers: tuple[str, ...]
@@ -20,7 +17,7 @@ class Table(NamedTuple):
 
 
 class Plot(NamedTuple):
-    """An inline SVG and the words around it."""
+    """An SVG document and the words around it."""
 
     title: str
     svg: str
@@ -46,14 +43,3 @@ class Answer:
 def left_then_right(left: int, right: int) -> tuple[str, ...]:
     """Alignments of so many columns."""
     return ("left",) * left + ("right",) * right
-
-
-def printable(text: str) -> str:
-    """The text without characters that a format cannot hold or that show as something else; line breaks stay."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return "".join(
-        "\N{REPLACEMENT CHARACTER}"
-        if character in _DIRECTIONS or (unicodedata.category(character) in ("Cc", "Cs") and character not in "\n\t")
-        else character
-        for character in text
-    )
