@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shared.bench.report.tables import NOTHING
+from shared.bench.units import NOTHING
 from shared.problems import PROBLEMS
 
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from shared.bench.analysis.estimates import Estimate
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table, first_call_table
 from shared.bench.record import Record
-from shared.bench.report.case_table import BRIEF, MEMORY, case_table
+from shared.bench.report.case_table import BRIEF, NAMES, case_table
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import report_of
 from shared.bench.report.tables import Answer, Table
@@ -77,9 +77,7 @@ def _summary(record: Record) -> str:
 
 
 def _sentences(record: Record) -> str:
-    return "\n".join(
-        f"- **{escaped(s.about)}**: {escaped(' '.join([s.text, *s.details]))}" for s in _answer(record).statements
-    )
+    return "\n".join(f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(record).statements)
 
 
 def _table(make: Callable[[Record], Table | None]) -> Callable[[Path], str]:
@@ -124,7 +122,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "decision": _table(_decision),
     "first-calls": _table(first_call_table),
     "cases": _table(lambda record: case_table(record, BRIEF)),
-    "memory": _table(lambda record: case_table(record, MEMORY)),
+    "memory": _table(lambda record: case_table(record, (*NAMES, "memory", "input bytes", "output bytes"))),
     "validation": _validation,
 }
 

@@ -1,8 +1,10 @@
-"""Numbers as text: durations, sizes, ratios, intervals."""
+"""Numbers as text: durations, sizes, ratios, intervals; a dash for what is not known."""
 
 import math
 
 from shared.bench.analysis.estimates import Estimate
+
+NOTHING = "–"
 
 
 def figures(value: float) -> str:
@@ -13,8 +15,10 @@ def figures(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """Seconds, with three significant figures and a fitting unit."""
+    if seconds is None:
+        return NOTHING
     for factor, unit in ((1e6, "µs"), (1e3, "ms")):
         value = float(f"{seconds * factor:.3g}")  # rounded first: 999.9 µs are 1.00 ms
         if value < 1000:
@@ -22,26 +26,23 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 999.5 else f"{figures(seconds)} s"
 
 
-def size(count: int) -> str:
+def size(count: int | None) -> str:
     """Bytes."""
+    if count is None:
+        return NOTHING
     if count < 2**20:
         return f"{count / 2**10:.0f} KiB" if count >= 2**10 else f"{count} B"
     return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
 
 
 def ratio_text(value: float) -> str:
-    """A ratio; near 1 with as many decimals as show on which side of 1 it lies."""
-    if not 0.9 < value < 1.1:
-        return figures(value)
-    decimals = 3
-    while float(f"{value:.{decimals}f}") == 1.0 != value and decimals < 16:
-        decimals += 1
-    return f"{value:.{decimals}f}"
+    """A ratio with three significant figures; near 1, on either side, with three decimals."""
+    return f"{value:.3f}" if 0.9 < value < 1.1 else figures(value)
 
 
-def time_interval(time: Estimate) -> str | None:
-    """The interval of a time; None if it has none."""
-    return None if math.isnan(time.low) else f"{duration(time.low)} … {duration(time.high)}"
+def time_interval(time: Estimate) -> str:
+    """The interval of a time."""
+    return NOTHING if math.isnan(time.low) else f"{duration(time.low)} … {duration(time.high)}"
 
 
 def ratio_interval(estimate: Estimate) -> str:

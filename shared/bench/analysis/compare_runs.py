@@ -11,34 +11,27 @@ from shared.bench.measure.machine import different_environments
 from shared.bench.record import Record
 from shared.bench.report.case_table import CACHES_EMPTY, NAMES, case_cells
 from shared.bench.report.report import Report
-from shared.bench.report.tables import NOTHING, Answer, Table, left_then_right
-from shared.bench.units import ratio_interval, ratio_text
+from shared.bench.report.tables import Answer, Table, left_then_right
+from shared.bench.units import NOTHING, ratio_interval, ratio_text
 
 
 def compare_runs(old: Record, new: Record) -> Report:
     """A table of the cases that both runs have, a summary, and how the runs differ otherwise."""
-    cases = [
-        result.case
-        for result in new.results
-        if result.case in {other.case for other in old.results}
-        and old.inputs.get(result.case.input) == new.inputs.get(result.case.input)
-    ]
-    rows = [_row(old, new, case) for case in cases]
+    same = [name for name, facts in old.inputs.items() if facts == new.inputs.get(name)]
+    before = {result.case for result in old.results if result.case.input in same}
+    rows = [_row(old, new, result.case) for result in new.results if result.case in before]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")
     below = ("First calls and memory are single samples.",)
     table = Table("Cases in both runs", headers, rows, left_then_right(len(NAMES), 6), below)
     outcomes = [row[headers.index("outcome")] for row in rows]
     counts = ", ".join(f"{outcomes.count(name)} {name}" for name in ("slower", "faster", "same", "not decided"))
+    extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(rows)} in both"
     return Report(
         heading="Two runs compared",
         head=[f"old: {_described(old)}", f"new: {_described(new)}"],
         warnings=list(_warnings(old, new)),
         answer=Answer([table] if rows else []),
-        diagnostics=[
-            f"{len(rows)} cases in both runs: {counts}",
-            *_only_in("old", old, new),
-            *_only_in("new", new, old),
-        ],
+        diagnostics=[f"{extents}: {counts}"],
     )
 
 
@@ -51,21 +44,15 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
     """A case: its names, both times, and what changed."""
     results = old.result(case), new.result(case)
     before, after = (case_cells(record, result) for record, result in zip((old, new), results, strict=True))
-    names = [after[name] or NOTHING for name in NAMES]
-    times = [cells.get("median") or cells["status"] or NOTHING for cells in (before, after)]
+    names = [after[name] for name in NAMES]
+    times = [cells.get("median", cells["status"]) for cells in (before, after)]
     if not all(result.measured for result in results):
         return *names, *times, NOTHING, NOTHING, NOTHING, NOTHING
     ratio = time_quotient(results[1].blocks, results[0].blocks)
     interval = "" if math.isnan(ratio.low) else f" ({ratio_interval(ratio)})"
     outcome = ("slower" if ratio.value > 1 else "faster") if ratio.outcome == "different" else ratio.outcome
-    samples = [f"{before[name] or NOTHING} → {after[name] or NOTHING}" for name in (CACHES_EMPTY, "memory")]
+    samples = [f"{before[name]} → {after[name]}" for name in (CACHES_EMPTY, "memory")]
     return *names, *times, f"{ratio_text(ratio.value)}{interval}", outcome, *samples
-
-
-def _only_in(name: str, one: Record, other: Record) -> list[str]:
-    theirs = {result.case for result in other.results}
-    alone = [result.case.title for result in one.results if result.case not in theirs]
-    return [f"only in the {name} run: {'; '.join(alone)}"] if alone else []
 
 
 def _warnings(old: Record, new: Record) -> Iterator[str]:

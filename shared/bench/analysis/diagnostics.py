@@ -42,12 +42,9 @@ def diagnostics(record: Record) -> Iterator[str]:
     yield from _gates(record)
     yield from _accelerator(record)
     yield from _steadiness(record)
-    new_shapes: dict[str, list[str]] = {}
-    for result in record.results:
-        if result.retrace_note:
-            new_shapes.setdefault(result.retrace_note, []).append(result.case.title)
-    for reason, titles in new_shapes.items():
-        yield f"new shape not measured: {'; '.join(titles)}: {reason}"
+    for reason in dict.fromkeys(result.retrace_note for result in record.results if result.retrace_note):
+        titles = "; ".join(result.case.title for result in record.results if result.retrace_note == reason)
+        yield f"new shape not measured: {titles}: {reason}"
     yield from record.notes
     for absence in record.absent:
         yield f"absent: {absence.case}: {absence.reason}"

@@ -121,11 +121,11 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
     """The geometric mean of the workers' medians, with its interval."""
     from scipy.stats import bootstrap, sem, t  # imported here: it takes a third of a second
 
-    if len(workers) > 1:
+    rounds, *others = workers
+    if others:
         logs = np.log([_median(rounds) for rounds in workers])
         margin = sem(logs) * t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)
         return Estimate(*(math.exp(logs.mean() + side) for side in (0.0, -margin, margin)))
-    (rounds,) = workers
     if len(rounds) == 1:
         return Estimate(rounds[0], math.nan, math.nan)
     found = bootstrap(

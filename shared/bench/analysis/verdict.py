@@ -7,7 +7,7 @@ from typing import NamedTuple
 from shared.bench.analysis.estimates import SAME, Estimate, break_even, time_ratio
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
-from shared.bench.units import duration, ratio_interval, ratio_text
+from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.variants import SAME_CODE
 
 
@@ -18,21 +18,16 @@ class Comparison(NamedTuple):
     ratio: Estimate | None  # time of the second over the first, from paired rounds; None where there are not two
 
     @property
-    def outcome(self) -> str | None:
-        """One of "same", "different" and "not decided"; None where there are not two."""
-        return self.ratio.outcome if self.ratio else None
-
-    @property
     def text(self) -> str:
         """Short, for a table cell. A second line has the interval, or the time where there is nothing to compare."""
         if not self.results:
-            return "–"
+            return NOTHING
         name = FRAMEWORKS[self.results[0].case.framework]
         if self.ratio is None:
             return f"{name} only,\n{duration(self.results[0].time.value)}"
         if math.isnan(self.ratio.low):
             return f"not decided,\n{name} {ratio_text(self.ratio.value)}× in one process"
-        first = f"{name} {ratio_text(self.ratio.value)}×" if self.outcome == "different" else self.outcome
+        first = f"{name} {ratio_text(self.ratio.value)}×" if self.ratio.outcome == "different" else self.ratio.outcome
         return f"{first}\n({ratio_interval(self.ratio)})"
 
     @property
@@ -106,11 +101,11 @@ def break_even_text(comparison: Comparison, first_seconds: list[float | None]) -
     """Which of two cases takes the least total time from which call on. first_seconds: of their first calls."""
     fast, slow = first_seconds
     if fast is None or slow is None:
-        return "–"
-    if comparison.ratio is None or comparison.outcome == "not decided":
+        return NOTHING
+    if comparison.ratio is None or comparison.ratio.outcome == "not decided":
         return "not decided"
     faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
-    if comparison.outcome == "same":
+    if comparison.ratio.outcome == "same":
         return f"{faster if fast <= slow else slower} from call 1"
     call = comparison.results[0].time.value
     calls = break_even(fast, call, slow, call * comparison.ratio.value)

@@ -13,7 +13,8 @@ from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.question import Question
 from shared.bench.questions.speed import statements
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
+from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
+from shared.bench.units import NOTHING
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.argument_types import size_text
 from shared.variants import Abilities
@@ -109,7 +110,7 @@ def in_words(record: Record) -> list[Statement]:
         about = f"{scaling.case.pass_name}, {FRAMEWORKS[scaling.case.framework]}"
         mode = "" if scaling.case.compiled else " (not compiled)"
         told.setdefault(about, []).append(f"{scaling.case.variant}{mode}: {', '.join(parts)}")
-    return [Statement(about, f"{'; '.join(parts)}.", []) for about, parts in told.items()]
+    return [Statement(about, f"{'; '.join(parts)}.") for about, parts in told.items()]
 
 
 def scalings(record: Record) -> list[Scaling]:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import NOTHING, Answer, Statement, Table, left_then_right
-from shared.bench.units import duration
+from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+from shared.bench.units import NOTHING, duration
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.problem import Problem
 from shared.variants import Abilities
@@ -61,7 +61,7 @@ def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
     if not parts:
         return None
     about = f"{pass_name}, {record.inputs[name].text}" if len(record.inputs) > 1 else pass_name
-    return Statement(about, f"{'; '.join(parts)}.", [])
+    return Statement(about, f"{'; '.join(parts)}.")
 
 
 def _table(record: Record, pass_name: str, name: str) -> Table:
@@ -94,6 +94,5 @@ def _cells(result: Result | None) -> tuple[str, str]:
     if result is None:
         return NOTHING, NOTHING
     if result.status == "ok":
-        second = duration(result.time.value) if result.measured else NOTHING
-        return duration(result.cold.seconds) if result.cold else NOTHING, second
+        return duration(result.cold and result.cold.seconds), duration(result.time.value if result.measured else None)
     return {"wrong": "WRONG", "failed": "FAILED", "limit": result.reason or ""}[result.status], NOTHING

@@ -13,8 +13,8 @@ from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, case_table
-from shared.bench.report.tables import NOTHING, Answer, Statement, Table, left_then_right
-from shared.bench.units import duration, ratio_text
+from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+from shared.bench.units import NOTHING, duration, ratio_text
 from shared.variants import SAME_CODE, VARIANTS
 
 # how a variant is written, for those that a user would choose between; others go by their name
@@ -40,7 +40,7 @@ class Speed(Question):
             for name in record.inputs
             for own in _comparisons(record, name).values()
             for comparison in own.values()
-            if comparison.outcome == "not decided"
+            if comparison.ratio and comparison.ratio.outcome == "not decided"
             for result in comparison.results
         }
         return super().contenders(record) | undecided
@@ -83,7 +83,7 @@ def _variants_in_words(record: Record, input_name: str) -> Iterator[Statement]:
         cold = [(FRAMEWORKS[r.case.framework], r.cold.seconds) for r in last.results if r.cold]
         first = " and ".join(f"{duration(seconds)} in {name}" for name, seconds in sorted(cold))
         about = f"{input_name}, {variant}" if len(record.inputs) > 1 else variant
-        yield Statement(about, f"{'; '.join(parts)}; the first call, caches empty, takes {first}.", [])
+        yield Statement(about, f"{'; '.join(parts)}; the first call, caches empty, takes {first}.")
 
 
 def statements(record: Record) -> list[Statement]:
@@ -95,7 +95,7 @@ def statements(record: Record) -> list[Statement]:
         if comparison.same_code:
             details.append(comparison.same_code)
         about = f"{input_name}, {pass_name}" if len(record.inputs) > 1 else pass_name
-        found.append(Statement(about, comparison.sentence, details))
+        found.append(Statement(about, " ".join([comparison.sentence, *details])))
     return found
 
 

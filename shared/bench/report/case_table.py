@@ -6,8 +6,8 @@ from shared.bench.analysis.estimates import drift, outliers
 from shared.bench.analysis.roofline import share_of_limit
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import NOTHING, Table
-from shared.bench.units import duration, size, time_interval
+from shared.bench.report.tables import Table
+from shared.bench.units import NOTHING, duration, size, time_interval
 from shared.problems import PROBLEMS
 
 CACHES_EMPTY, CACHES_WARM = "first call,\ncaches empty", "first call,\ncaches warm"
@@ -21,7 +21,6 @@ ALL = (
 # what one compares, for the console
 BRIEF = (*NAMES, CACHES_EMPTY, CACHES_WARM, "new shape", "median", "95% interval", "device time", RATE, "memory")
 FIRST_CALLS = (*NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape")
-MEMORY = (*NAMES, "memory", "input bytes", "output bytes")
 
 _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
 _LEAST_BUILD = 0.1  # shorter builds only looked up a compiled kernel
@@ -30,19 +29,19 @@ _LEAST_BUILD = 0.1  # shorter builds only looked up a compiled kernel
 def case_table(record: Record, columns: Sequence[str] = ALL, title: str = "All cases") -> Table:
     """Every case, with these columns; empty ones are left out."""
     cells = [case_cells(record, result) for result in record.results]
-    kept = [name for name in columns if any(row.get(name) for row in cells)]
+    kept = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in cells)]
     if "input" in kept and len(record.inputs) == 1:
         kept.remove("input")
     unit = PROBLEMS[record.settings.problem].rate.unit if record.settings else RATE
     return Table(
         title,
         tuple(unit if name == RATE else name for name in kept),
-        [tuple(row.get(name) or NOTHING for name in kept) for row in cells],
+        [tuple(row.get(name, NOTHING) for name in kept) for row in cells],
         tuple("left" if name in (*NAMES, "status") else "right" for name in kept),
     )
 
 
-def case_cells(record: Record, result: Result) -> dict[str, str | None]:
+def case_cells(record: Record, result: Result) -> dict[str, str]:
     """The cells of a case by column. A case that is wrong, failed or over the limit has no times."""
     case, mark = result.case, _MARKS[result.status] or ("ok" if result.blocks else "not timed")
     auto = " (auto)" if record.auto.get(case.framework) == case.variant else ""
@@ -52,9 +51,9 @@ def case_cells(record: Record, result: Result) -> dict[str, str | None]:
         "framework": FRAMEWORKS[case.framework],
         "variant": f"{case.variant}{auto}{f', {case.label}' if case.label else ''}",
         "compiled": "yes" if case.compiled else "no",
-        "memory": _size(result.peak_bytes),
-        "input bytes": _size(result.input_bytes),
-        "output bytes": _size(result.output_bytes),
+        "memory": size(result.peak_bytes),
+        "input bytes": size(result.input_bytes),
+        "output bytes": size(result.output_bytes),
         "status": f"{mark}: {result.reason}" if result.reason else mark,
     }
     if result.gate:
@@ -62,29 +61,29 @@ def case_cells(record: Record, result: Result) -> dict[str, str | None]:
         cells["error, of allowed"] = "not finite" if error is None else f"{error:.1%}"
     if result.status == "ok":
         return cells | _first_call_cells(result) | (_time_cells(record, result) if result.blocks else {})
-    return cells | {CACHES_EMPTY: result.reason if result.status == "limit" else mark}
+    return cells | {CACHES_EMPTY: result.reason if result.status == "limit" and result.reason else mark}
 
 
-def _first_call_cells(result: Result) -> dict[str, str | None]:
-    cold = result.cold
+def _first_call_cells(result: Result) -> dict[str, str]:
+    cold, new_shape = result.cold, result.retrace
     return {
-        CACHES_EMPTY: _duration(cold.seconds if cold else None),
-        "tracing": _duration(cold.tracing if cold else None),
-        "compiling": _duration(cold.compiling if cold else None),
-        CACHES_WARM: _duration(result.warm_seconds),
-        "new shape": _duration(result.retrace.seconds if result.retrace else None),
-        "kernel build": _duration(result.build_seconds if result.build_seconds >= _LEAST_BUILD else None),
+        CACHES_EMPTY: duration(cold.seconds if cold else None),
+        "tracing": duration(cold.tracing if cold else None),
+        "compiling": duration(cold.compiling if cold else None),
+        CACHES_WARM: duration(result.warm_seconds),
+        "new shape": duration(new_shape.seconds if new_shape else None),
+        "kernel build": duration(result.build_seconds if result.build_seconds >= _LEAST_BUILD else None),
     }
 
 
-def _time_cells(record: Record, result: Result) -> dict[str, str | None]:
+def _time_cells(record: Record, result: Result) -> dict[str, str]:
     rate, share = result.rate, share_of_limit(record, result)
     cells = {
         "median": duration(result.time.value),
         "95% interval": time_interval(result.time),
-        "device time": _duration(result.device_seconds),
-        RATE: PROBLEMS[result.case.problem].rate.text(rate) if rate else None,
-        "of the limit": f"{share:.2%}" if share else None,
+        "device time": duration(result.device_seconds),
+        RATE: PROBLEMS[result.case.problem].rate.text(rate) if rate else NOTHING,
+        "of the limit": f"{share:.2%}" if share else NOTHING,
     }
     if len(result.blocks) == 1:  # the second call only, as in a ladder
         return cells
@@ -95,15 +94,7 @@ def _time_cells(record: Record, result: Result) -> dict[str, str | None]:
         "samples": str(len(result.seconds)),
         "rounds": str(len(result.blocks)),
         "workers": str(len({block.worker for block in result.blocks})),
-        "warm-up calls": f"{min(calls)} … {max(calls)}{'' if settled else ', not settled'}" if calls else None,
+        "warm-up calls": f"{min(calls)} … {max(calls)}{'' if settled else ', not settled'}" if calls else NOTHING,
         "outliers": str(outliers(result.blocks)),
-        "drift": None if change is None else f"{change:+.1%}",
+        "drift": NOTHING if change is None else f"{change:+.1%}",
     }
-
-
-def _duration(seconds: float | None) -> str | None:
-    return duration(seconds) if seconds else None
-
-
-def _size(count: int | None) -> str | None:
-    return None if count is None else size(count)

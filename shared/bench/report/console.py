@@ -18,8 +18,7 @@ def console_text(report: Report) -> str:
     """A report without its conditions."""
     parts = ["\n".join(report.head), *(f"WARNING: {line}" for line in report.warnings)]
     parts += map(console_table, report.answer.tables)
-    for statement in report.answer.statements:
-        parts.append("\n  ".join([f"{statement.about}: {statement.text}", *statement.details]))
+    parts += [f"{about}: {text}" for about, text in report.answer.statements]
     if report.cases:
         parts.append(console_table(report.cases))
     parts.append("\n".join(report.diagnostics))

@@ -26,15 +26,13 @@ def _parts(report: Report) -> Iterator[str]:
     for line in report.warnings:
         yield f"**{escaped(line)}**"
     yield from map(markdown_table, report.answer.tables)
-    for about, text, details in report.answer.statements:
-        yield f"- **{escaped(about)}**: {escaped(' '.join([text, *details]))}"
+    yield "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
     if report.cases:
         yield markdown_table(report.cases)
     yield "### Diagnostics"
     yield markdown_items(report.diagnostics)
     yield "### Conditions"
-    yield f"```\n{report.commands}\n\n{report.conditions}\n```"
-    yield escaped(report.when)
+    yield f"```\n{report.conditions}\n```"
 
 
 def markdown_table(table: Table) -> str:

@@ -1,8 +1,8 @@
 """One model of a report: what the console, Markdown and the page show of a record, in this order."""
 
-import json
+import pprint
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
@@ -26,8 +26,6 @@ class Report:
     cases: Table | None = None
     diagnostics: list[str] = field(default_factory=list)
     conditions: str = ""
-    commands: str = ""  # a line each
-    when: str = ""
 
 
 def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
@@ -41,8 +39,6 @@ def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
         cases=case_table(record, columns) if record.results else None,
         diagnostics=list(diagnostics(record)),
         conditions=_conditions(record),
-        commands="\n".join([record.command, *record.resumed_by]),
-        when=f"Started: {record.started}; finished: {record.finished}; it took {duration(record.seconds)}.",
     )
 
 
@@ -82,16 +78,9 @@ def _range(counts: Sequence[int]) -> str:
 
 
 def _conditions(record: Record) -> str:
-    """Everything that the numbers depend on, as JSON."""
-    parts = {
-        "inputs": {name: asdict(facts) for name, facts in record.inputs.items()},
-        "seconds of the NumPy reference": {
-            f"{each.input}, {each.pass_name}": each.seconds for each in record.references
-        },
-        "environment": record.environment,
-        "settings": asdict(record.settings) if record.settings else None,
-    }
-    return json.dumps(parts, indent=2, ensure_ascii=False)
+    """Everything of the record but what was measured."""
+    rest = asdict(replace(record, results=[], speed=[], pictures={}))
+    return pprint.pformat({name: value for name, value in rest.items() if value}, width=110, sort_dicts=False)
 
 
 def _text(value: Any) -> str:

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-NOTHING = "–"
-
 
 class Table(NamedTuple):
     """Strings in columns. A cell may have several lines."""
@@ -25,11 +23,10 @@ class Plot(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """A sentence, what it is about, and further sentences that belong to it."""
+    """Sentences, and what they are about."""
 
     about: str
     text: str
-    details: list[str]
 
 
 @dataclass
