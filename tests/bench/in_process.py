@@ -64,8 +64,8 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[...
     """What the command makes of its arguments; nothing is measured, and reports are short."""
     asked: list[Settings] = []
     monkeypatch.setattr(compare, "measure", lambda question, settings, *_: asked.append(settings))
-    monkeypatch.setattr(output_files, "_html", lambda: lambda records: f"{len(records)} records")
-    monkeypatch.setattr(output_files, "_markdown", lambda: lambda records: f"{len(records)} records")
+    for name in ("_html", "markdown_report"):
+        monkeypatch.setattr(output_files, name, lambda records: f"{len(records)} records")
     monkeypatch.chdir(tmp_path)
 
     def parse(*arguments: str) -> Settings:

@@ -31,8 +31,8 @@ def end_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> End:
     written."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    for name in ("_html", "_markdown"):
-        monkeypatch.setattr(output_files, name, lambda: lambda records: f"{len(records[0].results)} results")
+    for name in ("_html", "markdown_report"):
+        monkeypatch.setattr(output_files, name, lambda records: f"{len(records[0].results)} results")
 
     def end(
         *results: Result,
@@ -114,7 +114,7 @@ def test_an_error_in_the_middle_of_a_run_is_told_and_costs_no_result(
 def test_a_report_that_cannot_be_made_costs_neither_the_others_nor_the_table(
     end_with: End, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    def without_matplotlib() -> None:
+    def without_matplotlib(_: object) -> None:
         raise ImportError("no matplotlib")
 
     monkeypatch.setattr(output_files, "_html", without_matplotlib)

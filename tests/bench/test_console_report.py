@@ -11,7 +11,7 @@ from hand_made import WORK, blocks, case, ended, record, right
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
 from shared.bench.record import Compilation, Generation, Record, Result
-from shared.bench.report.case_table import case_table
+from shared.bench.report.case_table import BRIEF, CACHES_EMPTY, CACHES_WARM, case_table
 from shared.bench.report.console import console_report, first_table
 
 TIME = re.compile(r"\d (µs|ms|s)\b")
@@ -22,7 +22,7 @@ TIMES: dict[str, Any] = {"cold": Compilation(0.001), "blocks": blocks([0.001] * 
 
 def row_of(result: Result) -> dict[str, str]:
     """The row of a case, by column."""
-    table = case_table(record(result, settings=ONE_PASS), brief=True)
+    table = case_table(record(result, settings=ONE_PASS), BRIEF)
     return dict(zip(table.headers, table.rows[0], strict=True))
 
 
@@ -55,14 +55,14 @@ def test_a_row_has_first_calls_median_interval_rate_and_memory():
     )
     assert row == {
         "pass": "score", "framework": "PyTorch", "variant": "diagonal_loop, A", "compiled": "no",
-        "first call": "750 ms", "new process": "375 ms", "new shape": "125 ms", "median": "2.00 ms",
+        CACHES_EMPTY: "750 ms", CACHES_WARM: "375 ms", "new shape": "125 ms", "median": "2.00 ms",
         "95% interval": "1.98 ms … 2.02 ms", "GCUPS": f"{WORK / 0.002 / 1e9:.3g}", "memory": "3.0 MiB",
     }  # fmt: skip
 
 
 def test_a_column_that_no_case_fills_is_left_out():
     assert set(row_of(replace(right(case("jax", "vmap")), peak_bytes=None))) == {
-        "pass", "framework", "variant", "compiled", "first call"
+        "pass", "framework", "variant", "compiled", CACHES_EMPTY
     }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_a_column_that_no_case_fills_is_left_out():
 )
 def test_a_bad_case_shows_its_mark_and_no_time_anywhere(status: str, reason: str, mark: str):
     bad = ended(case("jax", "vmap"), status, reason, **TIMES)
-    assert row_of(bad)["first call"] == mark
+    assert row_of(bad)[CACHES_EMPTY] == mark
     below_head = console_report(record(bad, settings=ONE_PASS)).split("\n\n", 1)[1]
     assert "score: no case was measured." in below_head
     assert not TIME.search(below_head.replace("> 120 s", ""))
@@ -84,7 +84,7 @@ def test_every_kind_of_record_prints(name: str):
 
 
 def test_a_run_that_was_stopped_early_says_so():
-    assert console_report(Record("python compare.py")) == "nothing was measured"
+    assert console_report(Record("python compare.py")).startswith("Nothing was measured.\n\nWARNING: This run was not")
     assert "marginals: no case was measured." in console_report(recorded.begun())
 
 

@@ -33,7 +33,7 @@ def test_why_a_case_was_wrong_or_failed_is_told_and_it_counts_nowhere_else():
     limit = ended(case("jax", "fused"), "limit", "> 120 s")
     assert lines_of(WRONG, FAILED, limit, STEADY) == [
         f"WRONG: JAX wavefront score: {WRONG.reason}",
-        "FAILED: PyTorch vmap score: ValueError: no such thing (6 samples taken before are kept in the record)",
+        "FAILED: PyTorch vmap score: ValueError: no such thing",
         *QUIET,
     ]
 
@@ -46,41 +46,35 @@ def test_gates_tell_their_source_the_pairs_they_covered_and_the_worst_error():
     assert lines_of(*results, inputs=inputs)[:3] == [
         f"pairs too large for the NumPy reference were gated by {source}",
         "JAX vmap score, 6x7: it found 9 of 10 letters",
-        "every time passed the parity gate on 2 of 3 and 2 of 16 pairs; worst error 31% of what is allowed",
+        "every time passed the parity gate on 2 of 3, 2 of 16 pairs; worst error 31% of what is allowed",
     ]
 
 
 @pytest.mark.parametrize(("last", "change"), [(1.1, "+10%"), (0.5, "-50%"), (1.04, None)])
 def test_a_drift_is_told_in_either_direction(last: float, change: str | None):
     found = [line for line in lines_of(right(case("jax", "vmap"), *[1.0] * 3, *[last] * 3)) if "drift" in line]
-    line = f"drift: JAX vmap score: {change}, the last third of its rounds against the first"
+    line = f"drift, the last third of the rounds against the first: JAX vmap score {change}"
     assert found == ([line] if change else [])
 
 
-def test_warm_ups_that_did_not_settle_or_were_too_short_to_tell_are_told():
+def test_warm_ups_that_did_not_settle_are_told():
     results = [
-        right(case("jax", "vmap"), 0.25, warm_up=[WarmUp(6, True), WarmUp(60, False)]),
-        right(case("torch", "vmap"), 0.25, warm_up=[WarmUp(6, True)]),
-        right(case("torch", "fused"), 9.0, warm_up=[WarmUp(1, None)]),
+        right(case("jax", "vmap"), 0.25, 0.25, warm_up=[WarmUp(6, True), WarmUp(60, False)]),
+        right(case("torch", "vmap"), 0.25, 0.25, warm_up=[WarmUp(6, True), WarmUp(1, None)]),
     ]
-    assert lines_of(*results)[-2:] == [
-        "times had not settled when the warm-up ended, in at least one worker: JAX vmap score",
-        "too slow for a warm-up of several calls: PyTorch fused score",
-    ]
+    line = "times had not settled when the warm-up ended, in at least one worker: JAX vmap score"
+    assert lines_of(*results)[-1] == line
 
 
-def test_the_speed_of_the_machine_itself_is_told_if_it_was_measured_more_than_once():
+def test_the_speed_of_the_machine_itself_is_told():
     assert lines_of(speed=blocks([0.004, 0.004, 0.006, 0.004, 0.01])) == [
-        "calibration loop: 4.00 ms in the median round, quartiles 4.00 ms … 6.00 ms, 2.50 times the median in the "
-        "slowest"
+        "calibration loop: median 4.00 ms, quartiles 4.00 ms … 6.00 ms, slowest 10.0 ms"
     ]
-    assert lines_of(speed=blocks([0.004])) == []
 
 
 def test_a_ladder_of_single_calls_has_no_lines_on_steadiness():
-    result = right(case("jax", "vmap"), *[1.0] * 3, *[2.0] * 3, warm_up=[WarmUp(1, False)])
-    settings = Settings("ladder", passes=("score",))
-    assert lines_of(result, settings=settings, speed=blocks([0.004, 0.005])) == [GATE]
+    result = right(case("jax", "vmap"), 1.0, warm_up=[WarmUp(1, False)])
+    assert lines_of(result, settings=Settings("ladder", passes=("score",))) == [GATE]
 
 
 def test_a_new_shape_that_was_not_measured_is_told_once_for_each_reason():
@@ -92,18 +86,17 @@ def test_a_new_shape_that_was_not_measured_is_told_once_for_each_reason():
         )
     ]  # fmt: skip
     assert [line for line in lines_of(*results) if "new shape" in line] == [
-        f"new shape not measured: JAX vmap score, JAX vmap hvp: {budget}",
+        f"new shape not measured: JAX vmap score; JAX vmap hvp: {budget}",
         f"new shape not measured: PyTorch vmap score: {native}",
     ]
 
 
-def test_notes_an_early_end_and_what_is_absent_are_told_at_the_end():
+def test_notes_and_what_is_absent_are_told_at_the_end():
     absent = [Absence("jax", "JAX scan_cond score", "it cannot")]
     missing = {"torch": "PyTorch is not installed (No module named 'torch')"}
-    assert lines_of(STEADY, notes=["the budget was spent"], finished=None, absent=absent, missing=missing) == [
+    assert lines_of(STEADY, notes=["the budget was spent"], absent=absent, missing=missing) == [
         *QUIET,
         "the budget was spent",
-        "this run was not finished",
         "absent: JAX scan_cond score: it cannot",
         "PyTorch was not measured: PyTorch is not installed (No module named 'torch')",
     ]
@@ -120,6 +113,6 @@ def test_other_programs_are_told_and_a_warning_if_they_took_much(busy: float, co
 def test_an_unfinished_run_and_bad_cases_are_warned_of():
     assert list(warnings(record(WRONG, WRONG, FAILED, finished=None))) == [
         "This run was not finished. It shows what was measured until it ended.",
-        "2 cases gave a wrong result. The reason is in the table of all cases.",
-        "1 case failed. The reason is in the table of all cases.",
+        "2 cases gave a wrong result. The diagnostics have the reason.",
+        "1 case failed. The diagnostics have the reason.",
     ]

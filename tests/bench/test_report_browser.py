@@ -34,24 +34,12 @@ FAULTS = """() => {
   for (const element of document.querySelectorAll("body *")) {
     if (!own(element) || !element.getClientRects().length) continue;
     const style = getComputedStyle(element);
-    const ink = element.closest("svg") ? style.fill : style.color;
-    const [high, low] = [luminance(rgb(ink)), luminance(ground(element))].sort((a, b) => b - a);
+    const [high, low] = [luminance(rgb(style.color)), luminance(ground(element))].sort((a, b) => b - a);
     const contrast = (high + 0.05) / (low + 0.05);
     if (contrast < 4.5) faults.push(`contrast ${contrast.toFixed(2)}: ${element.textContent.trim().slice(0, 40)}`);
   }
-  for (const svg of document.querySelectorAll("svg")) {
-    const frame = svg.getBoundingClientRect();
-    const boxes = [...svg.querySelectorAll("text")].map(text => [text.textContent, text.getBoundingClientRect()]);
-    boxes.forEach(([text, box], i) => {
-      if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1)
-        faults.push(`text outside its plot: ${text}`);
-      for (const [other, next] of boxes.slice(0, i)) {
-        const across = Math.min(box.right, next.right) - Math.max(box.left, next.left);
-        const down = Math.min(box.bottom, next.bottom) - Math.max(box.top, next.top);
-        if (across > 1 && down > 4) faults.push(`texts overlap: ${other} and ${text}`);
-      }
-    });
-  }
+  for (const image of document.images)
+    if (!image.complete || !image.naturalWidth) faults.push(`not drawn: ${image.alt}`);
   return faults;
 }"""
 
@@ -112,7 +100,6 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[str], Opened]
 @pytest.mark.parametrize("name", ["plain", "ladder", "growth", "hostile", "begun"])
 def test_the_page_has_no_fault_on_a_phone_or_a_wide_screen(opened: Callable[[str], Opened], name: str):
     found = opened(html_report([recorded.EVERY_KIND[name]()]))
-    found.page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true; })")
     assert found.faults() == [] and found.faults(DESKTOP) == []
 
 
@@ -123,12 +110,11 @@ def test_the_page_has_no_fault_on_a_phone_or_a_wide_screen(opened: Callable[[str
         ('<p style="color:#999;background:#fff">pale</p>', "contrast 2.85: pale"),
         ("<script>alert(1)</script>", "console: "),
         ('<img src="https://example.invalid/x.png">', "console: "),
-        ('<svg viewBox="0 0 344 99" width="344"><text x="340" y="20">long</text></svg>', "text outside its plot"),
-        ('<svg viewBox="0 0 344 99"><text y="20">ab</text><text y="21">cd</text></svg>', "texts overlap: ab and cd"),
+        ('<img src="data:image/svg+xml;base64,AAAA" alt="a plot">', "not drawn: a plot"),
     ],
 )  # fmt: skip
 def test_a_fault_is_noticed(opened: Callable[[str], Opened], plant: str, fault: str):
-    found = opened(html_report([recorded.begun()]).replace("</main>", f"{plant}</main>"))
+    found = opened(html_report([recorded.begun()]).replace("</body>", f"{plant}</body>"))
     assert any(text.startswith(fault) for text in found.faults())
 
 
@@ -144,8 +130,7 @@ def test_a_wide_table_scrolls_in_its_own_frame_and_keeps_the_variants_in_sight(o
 
 def test_a_screen_reader_finds_the_parts_of_the_page(opened: Callable[[str], Opened]):
     page = opened(html_report([recorded.plain()])).page
-    for name in ("Which framework is faster", "Plots", "All cases", "Conditions"):
+    for name in ("Which framework is faster", "All cases", "Conditions"):
         assert page.get_by_role("heading", name=name, exact=True).count() == 1
-    for name in ("Which framework is faster", "All cases", "Settings"):
-        assert page.get_by_role("region", name=name, exact=True).get_by_role("table").count() == 1
+        assert page.get_by_role("region", name=name, exact=True).count() == 1
     assert page.get_by_role("img", name="score: time of a call").count() == 1

