@@ -84,13 +84,16 @@ def without(folder: Path, *frameworks: str) -> Path:
 def rows(output: str) -> dict[tuple[str, str, str], dict[str, str]]:
     """(pass, framework, variant) -> column -> cell, of every row of the table of all cases; without empty cells."""
     lines = output[output.rindex("All cases\n") :].splitlines()[2:]
-    split = [re.split(r"\s{2,}", line.strip()) for line in lines[: [*lines, ""].index("")]]
-    cells = [dict(zip(split[0], row, strict=True)) for row in split[2:]]
+    ruler = next(number for number, line in enumerate(lines) if line.startswith("---"))
+    columns = [match.span() for match in re.finditer("-+", lines[ruler])]
+    cells = [[line[start:end].strip() for start, end in columns] for line in lines[: [*lines, ""].index("")]]
+    headers = [" ".join(filter(None, parts)) for parts in zip(*cells[:ruler], strict=True)]
+    table = [dict(zip(headers, row, strict=True)) for row in cells[ruler + 1 :]]
     return {
         (row.pop("pass"), row.pop("framework"), row.pop("variant")): {
             column: cell for column, cell in row.items() if cell != NOTHING
         }
-        for row in cells
+        for row in table
     }
 
 

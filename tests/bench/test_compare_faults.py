@@ -78,7 +78,7 @@ def test_the_case_without_a_fault_is_measured(faulty: Faulty):
 def test_a_case_that_raises_or_whose_worker_dies_or_hangs_fails_with_the_reason(faulty: Faulty, variant: str):
     result, reason = faulty.results[variant], FAILED[variant]
     row = rows(faulty.ended.out)["score", "JAX", variant]
-    assert row["first call"] == "FAILED" and "median" not in row
+    assert row["first call, caches empty"] == "FAILED" and "median" not in row
     assert result.status == "failed" and (result.reason or "").startswith(reason)
     (line,) = (line for line in faulty.ended.out.splitlines() if line.startswith(f"FAILED: JAX {variant} score"))
     assert reason in line
@@ -90,7 +90,7 @@ def test_a_case_that_raises_or_whose_worker_dies_or_hangs_fails_with_the_reason(
 def test_a_wrong_result_is_seen_and_gets_no_time(faulty: Faulty):
     result = faulty.results[WRONG]
     assert result.status == "wrong" and not (result.cold or result.warm or result.blocks)
-    assert rows(faulty.ended.out)["score", "JAX", WRONG] == {"compiled": "yes", "first call": "WRONG"}
+    assert rows(faulty.ended.out)["score", "JAX", WRONG] == {"compiled": "yes", "first call, caches empty": "WRONG"}
     assert f"\nWRONG: JAX {WRONG} score: score off by 1.0e+00" in faulty.ended.out
     assert "\nWARNING: 1 case gave a wrong result." in faulty.ended.out
 
@@ -98,7 +98,10 @@ def test_a_wrong_result_is_seen_and_gets_no_time(faulty: Faulty):
 def test_a_first_call_that_passes_the_limit_is_no_failure(faulty: Faulty):
     result = faulty.results["scan_select"]
     assert (result.status, result.reason) == ("limit", "> 2 s")
-    assert rows(faulty.ended.out)["score", "JAX", "scan_select"] == {"compiled": "yes", "first call": "> 2 s"}
+    assert rows(faulty.ended.out)["score", "JAX", "scan_select"] == {
+        "compiled": "yes",
+        "first call, caches empty": "> 2 s",
+    }
 
 
 def test_a_resumed_run_tries_again_what_failed_and_nothing_else(faulty: Faulty):

@@ -86,7 +86,7 @@ def test_ctrl_c_and_a_polite_kill_print_and_write_what_is_finished(tmp_path: Pat
     assert run.code == 130 and not run.survivors and not list(temporary.iterdir())
     assert "interrupted; this is what was finished:" in run.err and "Traceback" not in run.err
     assert list(rows(run.out)) == [("score", "JAX", "vmap"), ("marginals", "JAX", "vmap")]
-    assert "this run was not finished" in run.out.splitlines()
+    assert "WARNING: This run was not finished." in run.out
     assert [len(result.blocks) for result in Record.read(path).results] == [1, 1]
 
 

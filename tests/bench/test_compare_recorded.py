@@ -65,7 +65,10 @@ def test_a_run_that_ended_before_it_began_cannot_be_resumed(tmp_path: Path):
     [
         (None, "No such file or directory"),
         ("{", "not a record that this version reads: "),
-        ('{"schema_version": 2}', f"not a record that this version reads: expected schema_version {SCHEMA_VERSION}, got 2"),
+        (
+            '{"schema_version": 2}',
+            f"not a record that this version reads: expected schema_version {SCHEMA_VERSION}, got 2",
+        ),
     ],
 )
 def test_a_file_that_is_no_record_is_told(

@@ -97,7 +97,7 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[str], Opened]
         entry.page.close()
 
 
-@pytest.mark.parametrize("name", ["plain", "ladder", "growth", "hostile", "begun"])
+@pytest.mark.parametrize("name", ["plain", "growth", "hostile"])
 def test_the_page_has_no_fault_on_a_phone_or_a_wide_screen(opened: Callable[[str], Opened], name: str):
     found = opened(html_report([recorded.EVERY_KIND[name]()]))
     assert found.faults() == [] and found.faults(DESKTOP) == []

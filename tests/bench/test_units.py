@@ -45,7 +45,13 @@ def test_an_interval_is_two_times_or_a_dash():
 
 
 def test_a_ratio_near_1_shows_on_which_side_it_lies():
-    assert [ratio_text(value) for value in (0.25, 0.996, 1.0, 1.004, 11.11)] == ["0.25", "0.996", "1.000", "1.004", "11.1"]
+    assert [ratio_text(value) for value in (0.25, 0.996, 1.0, 1.004, 11.11)] == [
+        "0.25",
+        "0.996",
+        "1.000",
+        "1.004",
+        "11.1",
+    ]
     assert ratio_interval(Estimate(1.0, 0.996, 1.25)) == "0.996 … 1.25"
 
 

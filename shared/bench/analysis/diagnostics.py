@@ -19,7 +19,7 @@ _MUCH = 0.1
 
 def warnings(record: Record) -> Iterator[str]:
     """What a reader must know before the answer."""
-    if not record.finished:
+    if record.settings is not None and not record.finished:
         yield "This run was not finished. It shows what was measured until it ended."
     for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
         count = sum(result.status == status for result in record.results)
@@ -38,7 +38,8 @@ def diagnostics(record: Record) -> Iterator[str]:
     """What a reader may want to know after the numbers."""
     for result in record.results:
         if result.status in ("wrong", "failed"):
-            yield f"{result.status.upper()}: {result.case.title}: {result.reason}"
+            kept = f" ({len(result.seconds)} samples taken before are kept in the record)" if result.blocks else ""
+            yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
     yield from _gates(record)
     yield from _accelerator(record)
     yield from _steadiness(record)
@@ -63,7 +64,7 @@ def _gates(record: Record) -> Iterator[str]:
     if passed:
         pairs = {r.case.input: r.gate.pairs for r in passed if r.gate and r.gate.pairs is not None}
         covered = dict.fromkeys(f"{count} of {record.inputs[name].pairs}" for name, count in pairs.items())
-        on = f" on {', '.join(covered)} pairs" if covered else ""
+        on = f" on {' and '.join(covered)} pairs" if covered else ""
         worst = max(result.gate.error_of_allowed or 0.0 for result in passed if result.gate)
         yield f"every time passed the parity gate{on}; worst error {worst:.0%} of what is allowed"
 

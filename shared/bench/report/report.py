@@ -46,7 +46,7 @@ def _head(record: Record) -> Iterator[str]:
     """The problem, the inputs, the machine, the versions and the extent of the run, a line each."""
     settings, where = record.settings, record.environment
     if settings is None:
-        yield "Nothing was measured."
+        yield "nothing was measured"
         return
     problem = PROBLEMS[settings.problem]
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
