@@ -40,7 +40,7 @@ def test_the_head_says_what_was_measured_and_where():
         "on Abacus X, Abacus 9, 1 core, Python 3.11, NumPy 2.4",
         "JAX 1.2.3, XLA_FLAGS --fast",
     ]
-    assert "\nand 1 more size\n" in console_report(recorded.growth())
+    assert "\ninput: 16 pairs of 256 x 256; 1,048,576 cells\n" in console_report(recorded.growth())
 
 
 def test_a_row_has_first_calls_median_interval_rate_and_memory():

@@ -107,9 +107,6 @@ def _steadiness(record: Record) -> Iterator[str]:
     restless = [r.case.title for r in timed if any(entry.stable is False for entry in r.warm_up)]
     if restless:
         yield f"times had not settled when the warm-up ended, in at least one worker: {'; '.join(restless)}"
-    others = record.cores_busy_with_others
-    if others is not None and record.settings is not None:
-        yield f"other programs kept {others:.2f} of {record.settings.threads} cores busy while calls were timed"
     speeds = all_seconds(record.speed)
     if speeds:
         low, median, high, slowest = (duration(float(np.percentile(speeds, part))) for part in (25, 50, 75, 100))

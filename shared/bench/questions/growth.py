@@ -198,19 +198,22 @@ def _lines(
     value: Callable[[Result], float | None],
     unit: Any,
 ) -> str:
-    from shared.bench.report.plots import COLOURS, new_axes, svg_of
+    from shared.bench.report.plots import COLOURS, drawn
 
     assert record.settings is not None
-    (axes,) = new_axes(7.2, 5)
+    axis = PROBLEMS[record.settings.problem].sizes.axis
     variants = list(dict.fromkeys(key[2] for key in lines))
-    for (_, framework, variant, mode, label), results in lines.items():
-        points = sorted((extent(record, result.case.input), value(result) or math.nan) for result in results)
-        names = " ".join(filter(None, (FRAMEWORKS[framework], variant, mode, label)))
-        marker, colour = _MARKERS[variants.index(variant) % len(_MARKERS)], COLOURS[framework]
-        face = colour if framework == "jax" else "white"
-        style = "-" if framework == "jax" else "--"
-        axes.loglog(*zip(*points, strict=True), style, marker=marker, color=colour, markerfacecolor=face, label=names)
-    axes.set_xlabel(PROBLEMS[record.settings.problem].sizes.axis)
-    axes.yaxis.set_major_formatter(unit)
-    axes.legend(fontsize=8)
-    return svg_of(axes)
+
+    def draw(axes: Any) -> None:
+        for (_, framework, variant, mode, label), results in lines.items():
+            points = sorted((extent(record, result.case.input), value(result) or math.nan) for result in results)
+            names = " ".join(filter(None, (FRAMEWORKS[framework], variant, mode, label)))
+            marker, colour = _MARKERS[variants.index(variant) % len(_MARKERS)], COLOURS[framework]
+            face, style = (colour, "-") if framework == "jax" else ("white", "--")
+            look = {"marker": marker, "color": colour, "markerfacecolor": face}
+            axes.loglog(*zip(*points, strict=True), style, label=names, **look)
+        axes.set_xlabel(axis)
+        axes.yaxis.set_major_formatter(unit)
+        axes.legend(fontsize=8)
+
+    return drawn(draw, 7.2, 5)

@@ -16,14 +16,13 @@ NAMES = ("pass", "input", "framework", "variant", "compiled")  # of a case
 ALL = (
     *NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape", "median", "95% interval", "samples",
     "rounds", "workers", "warm-up calls", "outliers", "drift", "device time", RATE, "of the limit", "memory",
-    "input bytes", "output bytes", "kernel build", "error, of allowed", "status",
+    "input bytes", "output bytes", "error, of allowed", "status",
 )  # fmt: skip
 # what one compares, for the console
 BRIEF = (*NAMES, CACHES_EMPTY, CACHES_WARM, "new shape", "median", "95% interval", "device time", RATE, "memory")
 FIRST_CALLS = (*NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape")
 
 _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
-_LEAST_BUILD = 0.1  # shorter builds only looked up a compiled kernel
 
 
 def case_table(record: Record, columns: Sequence[str] = ALL, title: str = "All cases") -> Table:
@@ -72,7 +71,6 @@ def _first_call_cells(result: Result) -> dict[str, str]:
         "compiling": duration(cold.compiling if cold else None),
         CACHES_WARM: duration(result.warm_seconds),
         "new shape": duration(new_shape.seconds if new_shape else None),
-        "kernel build": duration(result.build_seconds if result.build_seconds >= _LEAST_BUILD else None),
     }
 
 

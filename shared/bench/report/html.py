@@ -1,14 +1,14 @@
 """The report of records as one HTML page: no network, no script, no other file."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
-from shared.bench.report.plots import own_style, pictures
+from shared.bench.report.plots import pictures
 from shared.bench.report.report import report_of
 from shared.bench.report.tables import Plot
 
@@ -23,12 +23,11 @@ def html_report(records: Sequence[Record]) -> str:
         lstrip_blocks=True,
     )
     environment.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
-    parts = list(zip(map(report_of, records), map(_plots, records), strict=True))
+    parts = [(report_of(record), list(_plots(record))) for record in records]
     return environment.get_template("page.html.j2").render(parts=parts)
 
 
-def _plots(record: Record) -> list[Plot]:
-    if record.settings is None:
-        return []
-    with own_style():
-        return [*QUESTIONS[record.settings.question].plots(record), *pictures(record)]
+def _plots(record: Record) -> Iterator[Plot]:
+    if record.settings is not None:
+        yield from QUESTIONS[record.settings.question].plots(record)
+        yield from pictures(record)

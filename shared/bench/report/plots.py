@@ -1,7 +1,7 @@
 """Plots as SVG documents, drawn by matplotlib: the time of every case as bars, and pictures of what was learned."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import matplotlib.style
@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Plot
 from shared.bench.units import duration
@@ -31,23 +30,13 @@ _STYLE: dict[str, Any] = {
 _LEAST_PROBABLE = 0.02  # lower probabilities are not drawn
 
 
-def own_style() -> Any:
-    """A context in which matplotlib draws in the page's style, whatever the user's settings are."""
-    return matplotlib.style.context(["default", _STYLE])
-
-
-def new_axes(width: float, height: float, columns: int = 1) -> Sequence[Axes]:
-    """Axes side by side in a new figure. Inches."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure.subplots(1, columns, squeeze=False)[0]
-
-
-def svg_of(axes: Axes) -> str:
-    """The figure of these axes as an SVG document."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    written = io.StringIO()
-    figure.savefig(written, format="svg", metadata={"Date": None})
+def drawn(draw: Callable[..., None], width: float, height: float, columns: int = 1) -> str:
+    """An SVG document of what `draw` does to its arguments: axes, side by side. In inches."""
+    with matplotlib.style.context(["default", _STYLE]):  # whatever the user's settings are
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(*figure.subplots(1, columns, squeeze=False)[0])
+        written = io.StringIO()
+        figure.savefig(written, format="svg", metadata={"Date": None})
     return written.getvalue()
 
 
@@ -68,22 +57,23 @@ def plots_of_cases(record: Record) -> Iterator[Plot]:
 
 
 def _bars(results: Sequence[Result]) -> str:
-    (axes,) = new_axes(7.2, 0.7 + 0.28 * len(results))
-    for row, result in enumerate(results):
-        value, low, high = result.time
-        colour = COLOURS[result.case.framework]
-        axes.barh(row, value, height=0.75, color=colour if result.case.compiled else "none", edgecolor=colour)
-        if low < high:
-            axes.plot([low, high], [row, row], color=_INK, linewidth=1.2, marker="|", markersize=5)
-        end = (high if low < high else value, row)
-        axes.annotate(duration(value), end, (6, 0), textcoords="offset points", verticalalignment="center")
-    axes.set_yticks(range(len(results)), [f"{FRAMEWORKS[r.case.framework]} {r.case.variant}" for r in results])
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlim(right=max(result.time.value for result in results) * 6)
-    axes.xaxis.set_major_formatter(SECONDS)
-    axes.grid(visible=False, axis="y")
-    return svg_of(axes)
+    def draw(axes: Axes) -> None:
+        for row, result in enumerate(results):
+            value, low, high = result.time
+            colour = COLOURS[result.case.framework]
+            axes.barh(row, value, height=0.75, color=colour if result.case.compiled else "none", edgecolor=colour)
+            if low < high:
+                axes.plot([low, high], [row, row], color=_INK, linewidth=1.2, marker="|", markersize=5)
+            end = (high if low < high else value, row)
+            axes.annotate(duration(value), end, (6, 0), textcoords="offset points", verticalalignment="center")
+        axes.set_yticks(range(len(results)), [result.case.name for result in results])
+        axes.invert_yaxis()
+        axes.set_xscale("log")
+        axes.set_xlim(right=max(result.time.value for result in results) * 6)
+        axes.xaxis.set_major_formatter(SECONDS)
+        axes.grid(visible=False, axis="y")
+
+    return drawn(draw, 7.2, 0.7 + 0.28 * len(results))
 
 
 def pictures(record: Record) -> Iterator[Plot]:
@@ -103,21 +93,23 @@ def picture_file(records: Sequence[Record]) -> str:
     shown = next((picture for record in records for picture in record.pictures.values()), None)
     if shown is None:
         raise ValueError("no case with a picture passed its gate")
-    with own_style():
-        return picture_svg(shown)
+    return picture_svg(shown)
 
 
 def picture_svg(picture: dict[str, Any]) -> str:
     """Squares for probabilities, rings for the truth; the first sequence downwards."""
     rows, cols = np.shape(picture["after"])
-    both = new_axes(9, 0.7 + 4.2 * rows / cols, columns=2)
     truth = np.reshape(np.array(picture["truth"], dtype=int), (-1, 2))
-    for axes, when in zip(both, ("before", "after"), strict=True):
-        probable = np.array(picture[when], dtype=float)
-        for i, j in np.argwhere(probable >= _LEAST_PROBABLE):
-            x, y = [j - 0.5, j + 0.5, j + 0.5, j - 0.5], [i - 0.5, i - 0.5, i + 0.5, i + 0.5]
-            axes.fill(x, y, color=COLOURS["jax"], alpha=min(1.0, float(probable[i, j])), linewidth=0)
-        axes.plot(truth[:, 1], truth[:, 0], "o", color=_INK, markerfacecolor="none", markersize=4, markeredgewidth=0.9)
-        axes.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal", title=f"{when} learning")
-        axes.set(xlabel="letter of the second sequence", ylabel="letter of the first")
-    return svg_of(both[0])
+    ring = {"color": _INK, "markerfacecolor": "none", "markersize": 4, "markeredgewidth": 0.9}
+
+    def draw(*both: Axes) -> None:
+        for axes, when in zip(both, ("before", "after"), strict=True):
+            probable = np.array(picture[when], dtype=float)
+            for i, j in np.argwhere(probable >= _LEAST_PROBABLE):
+                x, y = [j - 0.5, j + 0.5, j + 0.5, j - 0.5], [i - 0.5, i - 0.5, i + 0.5, i + 0.5]
+                axes.fill(x, y, color=COLOURS["jax"], alpha=min(1.0, float(probable[i, j])), linewidth=0)
+            axes.plot(truth[:, 1], truth[:, 0], "o", **ring)
+            axes.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal", title=f"{when} learning")
+            axes.set(xlabel="letter of the second sequence", ylabel="letter of the first")
+
+    return drawn(draw, 9, 0.7 + 4.2 * rows / cols, columns=2)

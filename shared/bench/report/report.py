@@ -52,10 +52,8 @@ def _head(record: Record) -> Iterator[str]:
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
     given = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
     yield f"{problem.name}: {problem.text}; {settings.dtype}{given}"
-    for facts in list(record.inputs.values())[:2]:
+    for facts in record.inputs.values():
         yield f"input: {facts.text}; {facts.work:,} {problem.rate.work}"
-    if len(record.inputs) > 2:
-        yield f"and {len(record.inputs) - 2} more size{'s' if len(record.inputs) > 3 else ''}"
     frameworks: Mapping[str, Mapping[str, Any]] = where.get("frameworks", {})
     gpus = dict.fromkeys(str(facts["gpu"]) for facts in frameworks.values() if facts.get("gpu"))
     cores = f"{settings.threads} core{'s' if settings.threads > 1 else ''}"
