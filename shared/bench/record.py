@@ -42,8 +42,8 @@ class Facts:
         digest = hashlib.sha256()
         for array in inputs.hashed:
             digest.update(array.tobytes())
-        described = (inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
-        return cls(*described, digest.hexdigest())
+        parameters, options, sha256 = inputs.parameters, inputs.options, digest.hexdigest()
+        return cls(inputs.title, inputs.shape, inputs.pairs, inputs.work, parameters, options, sha256)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def test_speed_has_a_row_for_each_variant_that_was_measured_and_the_time_of_one_
     ]
     found = rows(decision(*results))
     assert list(found) == ["vmap", "wavefront", "fused"]  # in the order of the ladder
-    assert found["wavefront"][SCORE:] == ["JAX only,\n100 ms", "–", "–", "–"]
+    assert found["wavefront"][SCORE:] == ["JAX only\n(100 ms)", "–", "–", "–"]
     assert answer(record(results[0], settings=ONE_PASS)).tables == []
 
 
@@ -132,7 +132,7 @@ def test_the_provisional_table_of_speed_has_the_time_of_one_that_only_one_framew
     for result in results:
         result.early_seconds = result.time.value
     table = QUESTIONS["speed"].provisional(record(*results, settings=ONE_PASS))
-    assert table is not None and rows(table) == {"vmap": ["JAX 2.00×"], "fused": ["JAX only,\n100 ms"]}
+    assert table is not None and rows(table) == {"vmap": ["JAX 2.00×"], "fused": ["JAX only\n(100 ms)"]}
 
 
 # ladder

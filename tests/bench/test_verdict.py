@@ -46,7 +46,7 @@ def test_an_interval_that_contains_1_decides_nothing():
 
 def test_one_process_decides_nothing():
     found = compare([of("jax", [[0.001] * 20]), of("torch", [[0.004] * 20])])
-    assert found.text == "not decided,\nJAX 4.00× in one process"
+    assert found.text == "not decided\n(JAX 4.00× in one process)"
     assert found.sentence == (
         "not decided: JAX (vmap, 1.00 ms per call) was 4.00 times as fast as PyTorch (vmap, 4.00 ms per call) in one "
         "process; other processes may differ."
@@ -55,7 +55,7 @@ def test_one_process_decides_nothing():
 
 def test_without_a_second_framework_there_is_its_time_or_nothing():
     found = compare(pair(0.1, 0.2)[1:])
-    assert (found.ratio, found.text) == (None, "PyTorch only,\n200 ms")
+    assert (found.ratio, found.text) == (None, "PyTorch only\n(200 ms)")
     assert found.sentence == "only PyTorch (vmap, 200 ms per call) was measured, so there is nothing to compare."
     assert (compare([]).text, compare([]).sentence) == ("–", "no case was measured.")
 

@@ -28,16 +28,14 @@ def compare_runs(old: Record, new: Record) -> Report:
     extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(rows)} in both"
     return Report(
         heading="Two runs compared",
-        head=[f"old: {_described(old)}", f"new: {_described(new)}"],
+        head=[
+            f"{name}: {run.started} to {run.finished}, commit {run.environment.get('git_commit')}: {run.command}"
+            for name, run in (("old", old), ("new", new))
+        ],
         warnings=list(_warnings(old, new)),
         answer=Answer([table] if rows else []),
         diagnostics=[f"{extents}: {counts}"],
     )
-
-
-def _described(record: Record) -> str:
-    finished = "" if record.finished else ", not finished"
-    return f"{record.started}, commit {record.environment.get('git_commit')}: {record.command}{finished}"
 
 
 def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from shared.bench.analysis.estimates import FENCE, all_seconds, drift, outliers
-from shared.bench.analysis.roofline import limits_text
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE
 from shared.bench.record import Record
 from shared.bench.units import duration
@@ -19,7 +18,7 @@ _MUCH = 0.1
 
 def warnings(record: Record) -> Iterator[str]:
     """What a reader must know before the answer."""
-    if record.settings is not None and not record.finished:
+    if not record.finished:
         yield "This run was not finished. It shows what was measured until it ended."
     for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
         count = sum(result.status == status for result in record.results)
@@ -70,13 +69,10 @@ def _gates(record: Record) -> Iterator[str]:
 
 
 def _accelerator(record: Record) -> Iterator[str]:
-    """Its measured limits, and a framework's share of its memory."""
+    """What the two frameworks share of it."""
     settings = record.settings
     if settings is None or settings.device == "cpu":
         return
-    limits = limits_text(record)
-    if limits:
-        yield limits
     for framework, own in record.environment.get("frameworks", {}).items():
         if own.get("threads_elsewhere"):
             yield f"{FRAMEWORKS[framework]}: some of its threads do not keep to the cores of the run"

@@ -1,7 +1,6 @@
 """The roofline: the machine's measured rates, and the work per second that they allow a case."""
 
 from shared.bench.record import Record, Result
-from shared.bench.units import figures
 from shared.problems import PROBLEMS
 
 # names in a record's environment; None or absent where it was not measured
@@ -30,15 +29,3 @@ def share_of_limit(record: Record, result: Result) -> float | None:
     if not limit or not result.rate or not result.work:
         return None
     return result.work / (result.device_seconds or result.time.value) / limit
-
-
-def limits_text(record: Record) -> str | None:
-    """The measured limits of an accelerator in words; None where they are not known."""
-    bandwidth, exponentials = record.environment.get(BANDWIDTH), record.environment.get(EXPONENTIALS)
-    if not bandwidth or not exponentials:
-        return None
-    return (
-        f"measured limits: copying {figures(bandwidth / 1e9)} GB/s, {figures(exponentials / 1e9)} billion "
-        "exponentials per second; the limit is the lower of what both allow, if a call reads its input and writes its "
-        "output once and takes as many exponentials as the GPU kernels"
-    )

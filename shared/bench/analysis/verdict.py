@@ -24,9 +24,9 @@ class Comparison(NamedTuple):
             return NOTHING
         name = FRAMEWORKS[self.results[0].case.framework]
         if self.ratio is None:
-            return f"{name} only,\n{duration(self.results[0].time.value)}"
+            return f"{name} only\n({duration(self.results[0].time.value)})"
         if math.isnan(self.ratio.low):
-            return f"not decided,\n{name} {ratio_text(self.ratio.value)}× in one process"
+            return f"not decided\n({name} {ratio_text(self.ratio.value)}× in one process)"
         first = f"{name} {ratio_text(self.ratio.value)}×" if self.ratio.outcome == "different" else self.ratio.outcome
         return f"{first}\n({ratio_interval(self.ratio)})"
 
@@ -38,8 +38,8 @@ class Comparison(NamedTuple):
         names = [_described(result) for result in self.results]
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
-        outcome = {"same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}.get(
-            self.ratio.outcome, ""
+        outcome = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(
+            self.ratio.outcome, "not decided: "
         )
         faster = f"{outcome}{names[0]} was {ratio_text(self.ratio.value)} times as fast as {names[1]}"
         if math.isnan(self.ratio.low):

@@ -204,5 +204,5 @@ def _faster(seconds: dict[str, float]) -> str:
     """The framework that takes less, by what factor; or the time of the only one. Without an interval."""
     names = sorted(seconds, key=seconds.__getitem__)
     if len(names) < 2:
-        return f"{names[0]} only,\n{duration(seconds[names[0]])}" if names else NOTHING
+        return f"{names[0]} only\n({duration(seconds[names[0]])})" if names else NOTHING
     return f"{names[0]} {ratio_text(seconds[names[1]] / seconds[names[0]])}×"

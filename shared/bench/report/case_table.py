@@ -58,20 +58,17 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
     if result.gate:
         error = result.gate.error_of_allowed
         cells["error, of allowed"] = "not finite" if error is None else f"{error:.1%}"
-    if result.status == "ok":
-        return cells | _first_call_cells(result) | (_time_cells(record, result) if result.blocks else {})
-    return cells | {CACHES_EMPTY: result.reason if result.status == "limit" and result.reason else mark}
-
-
-def _first_call_cells(result: Result) -> dict[str, str]:
+    if result.status != "ok":
+        return cells | {CACHES_EMPTY: result.reason if result.status == "limit" and result.reason else mark}
     cold, new_shape = result.cold, result.retrace
-    return {
+    cells |= {
         CACHES_EMPTY: duration(cold.seconds if cold else None),
         "tracing": duration(cold.tracing if cold else None),
         "compiling": duration(cold.compiling if cold else None),
         CACHES_WARM: duration(result.warm_seconds),
         "new shape": duration(new_shape.seconds if new_shape else None),
     }
+    return cells | _time_cells(record, result) if result.blocks else cells
 
 
 def _time_cells(record: Record, result: Result) -> dict[str, str]:

@@ -36,7 +36,5 @@ def first_table(record: Record) -> str | None:
     if record.settings is None:
         return None
     question = QUESTIONS[record.settings.question]
-    if not record.generations:
-        table = question.provisional(record)
-        return console_table(table) if table else None
-    return "\n\n".join(map(console_table, question.answer(record).tables[:1])) or None
+    tables = question.answer(record).tables[:1] if record.generations else [question.provisional(record)]
+    return "\n\n".join(console_table(table) for table in tables if table) or None

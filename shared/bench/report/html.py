@@ -19,8 +19,6 @@ def html_report(records: Sequence[Record]) -> str:
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
     )
     environment.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
     parts = [(report_of(record), list(_plots(record))) for record in records]

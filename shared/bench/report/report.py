@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
-from shared.bench.cases import FRAMEWORKS
+from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
 from shared.bench.report.case_table import ALL, case_table
@@ -31,24 +31,22 @@ class Report:
 def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
     """The report of a record. columns: of the table of cases."""
     settings = record.settings
+    if settings is None:
+        return Report("", ["nothing was measured"])
     return Report(
-        heading=f"{settings.question}: {settings.problem} on {settings.device}, {record.started}" if settings else "",
-        head=list(_head(record)),
+        heading=f"{settings.question}: {settings.problem} on {settings.device}, {record.started}",
+        head=list(_head(record, settings)),
         warnings=list(warnings(record)),
-        answer=QUESTIONS[settings.question].answer(record) if settings else Answer(),
+        answer=QUESTIONS[settings.question].answer(record),
         cases=case_table(record, columns) if record.results else None,
         diagnostics=list(diagnostics(record)),
         conditions=_conditions(record),
     )
 
 
-def _head(record: Record) -> Iterator[str]:
+def _head(record: Record, settings: Settings) -> Iterator[str]:
     """The problem, the inputs, the machine, the versions and the extent of the run, a line each."""
-    settings, where = record.settings, record.environment
-    if settings is None:
-        yield "nothing was measured"
-        return
-    problem = PROBLEMS[settings.problem]
+    problem, where = PROBLEMS[settings.problem], record.environment
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
     given = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
     yield f"{problem.name}: {problem.text}; {settings.dtype}{given}"
