@@ -41,7 +41,8 @@ def markdown_table(table: Table) -> str:
         ["<br>".join(map(escaped, cell.split("\n"))) for cell in row] for row in (table.headers, *table.rows)
     )
     shown = tabulate(rows, headers, tablefmt="github", disable_numparse=True, colalign=table.aligns)
-    return "\n\n".join([f"### {escaped(table.title)}", shown, *map(escaped, table.below)])
+    below = "\n".join(map(escaped, table.below))
+    return "\n\n".join(filter(None, [f"### {escaped(table.title)}", shown, below]))
 
 
 def markdown_items(lines: Sequence[str]) -> str:
