@@ -101,7 +101,7 @@ def _decision(record: Record) -> Table | None:
 def _validation(path: Path) -> str:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     a_a, power = ([Estimate(row["ratio"], row["low"], row["high"]) for row in found[name]] for name in ("a_a", "power"))
-    positives = sum(not ratio.holds(1.0) for ratio in a_a)
+    positives = sum(not ratio.low <= 1 <= ratio.high for ratio in a_a)
     detected = sum(ratio.low > 1 for ratio in power)
     return "\n".join([
         f"- A/A test: {positives} false positives in {len(a_a)} comparisons; half-widths {_widths(a_a)}.",

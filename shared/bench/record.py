@@ -39,11 +39,9 @@ class Facts:
     @classmethod
     def of(cls, inputs: Inputs) -> "Facts":
         """Describe an input."""
-        digest = hashlib.sha256()
-        for array in inputs.hashed:
-            digest.update(array.tobytes())
-        parameters, options, sha256 = inputs.parameters, inputs.options, digest.hexdigest()
-        return cls(inputs.title, inputs.shape, inputs.pairs, inputs.work, parameters, options, sha256)
+        sha256 = hashlib.sha256(b"".join(array.tobytes() for array in inputs.hashed)).hexdigest()
+        described = (inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
+        return cls(*described, sha256)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ def compare_runs(old: Record, new: Record) -> Report:
     counts = ", ".join(f"{outcomes.count(name)} {name}" for name in ("slower", "faster", "same", "not decided"))
     extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(rows)} in both"
     return Report(
-        heading="Two runs compared",
         head=[
             f"{name}: {run.started} to {run.finished}, commit {run.environment.get('git_commit')}: {run.command}"
             for name, run in (("old", old), ("new", new))

@@ -97,13 +97,11 @@ def _steadiness(record: Record) -> Iterator[str]:
             f"{samples:,} samples, {far:,} of them more than {FENCE:g} interquartile ranges outside the quartiles of "
             "their case; none is dropped"
         )
-    drifted = drifts(record)
-    if drifted:
+    if drifted := drifts(record):
         yield f"drift, the last third of the rounds against the first: {'; '.join(drifted)}"
     restless = [r.case.title for r in timed if any(entry.stable is False for entry in r.warm_up)]
     if restless:
         yield f"times had not settled when the warm-up ended, in at least one worker: {'; '.join(restless)}"
-    speeds = all_seconds(record.speed)
-    if speeds:
+    if speeds := all_seconds(record.speed):
         low, median, high, slowest = (duration(float(np.percentile(speeds, part))) for part in (25, 50, 75, 100))
         yield f"calibration loop: median {median}, quartiles {low} … {high}, slowest {slowest}"

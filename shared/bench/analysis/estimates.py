@@ -47,10 +47,6 @@ class Estimate(NamedTuple):
         """Half of the interval as a fraction of the value."""
         return (self.high - self.low) / 2 / self.value
 
-    def holds(self, value: float) -> bool:
-        """Whether a value is inside the interval."""
-        return self.low <= value <= self.high
-
     @property
     def outcome(self) -> str:
         """Of a ratio: "same", "different", or "not decided" where the interval holds 1 or there is none."""

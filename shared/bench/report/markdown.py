@@ -1,12 +1,12 @@
 """The report as Markdown: the words and tables of the page, without its plots."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tabulate import tabulate
 
 from shared.bench.record import Record
-from shared.bench.report.report import Report, report_of
+from shared.bench.report.report import report_of
 from shared.bench.report.tables import Table
 
 _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
@@ -15,24 +15,16 @@ _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
 def markdown_report(records: Sequence[Record]) -> str:
     """The report, complete."""
     parts = ["# JAX and PyTorch compared"]
-    for record in records:
-        parts += filter(None, _parts(report_of(record)))
-    return "\n\n".join(parts) + "\n"
-
-
-def _parts(report: Report) -> Iterator[str]:
-    yield f"## {escaped(report.heading)}"
-    yield markdown_items(report.head)
-    for line in report.warnings:
-        yield f"**{escaped(line)}**"
-    yield from map(markdown_table, report.answer.tables)
-    yield "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
-    if report.cases:
-        yield markdown_table(report.cases)
-    yield "### Diagnostics"
-    yield markdown_items(report.diagnostics)
-    yield "### Conditions"
-    yield f"```\n{report.conditions}\n```"
+    for report in map(report_of, records):
+        parts += [f"## {escaped(report.heading)}", markdown_items(report.head)]
+        parts += [f"**{escaped(line)}**" for line in report.warnings]
+        parts += map(markdown_table, report.answer.tables)
+        parts.append("\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements))
+        if report.cases:
+            parts.append(markdown_table(report.cases))
+        parts += ["### Diagnostics", markdown_items(report.diagnostics)]
+        parts += ["### Conditions", f"```\n{report.conditions}\n```"]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def markdown_table(table: Table) -> str:

@@ -19,8 +19,8 @@ from shared.problems import PROBLEMS
 class Report:
     """Lines, tables and sentences; what is empty is not shown."""
 
-    heading: str
     head: list[str]
+    heading: str = ""
     warnings: list[str] = field(default_factory=list)
     answer: Answer = field(default_factory=Answer)
     cases: Table | None = None
@@ -32,7 +32,7 @@ def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
     """The report of a record. columns: of the table of cases."""
     settings = record.settings
     if settings is None:
-        return Report("", ["nothing was measured"])
+        return Report(["nothing was measured"])
     return Report(
         heading=f"{settings.question}: {settings.problem} on {settings.device}, {record.started}",
         head=list(_head(record, settings)),
@@ -76,7 +76,7 @@ def _range(counts: Sequence[int]) -> str:
 def _conditions(record: Record) -> str:
     """Everything of the record but what was measured."""
     rest = asdict(replace(record, results=[], speed=[], pictures={}))
-    return pprint.pformat({name: value for name, value in rest.items() if value}, width=110, sort_dicts=False)
+    return pprint.pformat({name: value for name, value in rest.items() if value}, width=200, sort_dicts=False)
 
 
 def _text(value: Any) -> str:
