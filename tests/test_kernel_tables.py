@@ -157,7 +157,7 @@ def test_triton_hands_derivatives_on_to_where_the_choices_come_from(problem, opt
     states, costs = choices_of_triton(cells, problem, options), names_of_costs(problem, options)
     parts = tuple(tuple(Symbols([(k, c)]) for c in range(len(choices))) for k, choices in enumerate(states))
     call = cpp.call_of(problem, options)
-    *neighbours, matched, to_costs = cells.hand_on.fn(call.kind, options.get("restrict_turns", False), parts)
+    *neighbours, matched, to_costs = cells.to_neighbours.fn(call.kind, options.get("restrict_turns", False), parts)
     rows = {(k, c): row for k, choices in enumerate(states) for c, row in enumerate(choices)}
     for name, handed in zip(("diagonal", "left", "up"), neighbours, strict=True):
         for state in range(len(states)):

@@ -1,7 +1,7 @@
-"""Inputs that all alignment problems share: bundled globins, a FASTA file, or the random matrices of a known benchmark.
+"""Inputs that all alignment problems share: bundled globins, a FASTA file, or random matrices.
 
-The random input draws in a fixed order: np.random.seed, one single matrix, then the batch, then both lengths of each
-pair. With its default size and seed 0 it is a published benchmark's input: 100 pairs of 100 x 150, 959,500 cells.
+The random input draws in a fixed order, so that others can draw the same: np.random.seed, one single matrix, then the
+batch, then both lengths of each pair. With its default size and seed 0: 100 pairs of 100 x 150, 959,500 cells.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substit
 RANDOM_SIZE = (100, 150)
 RANDOM_BATCH = 100
 GROWTH_BATCH = 16
-# What a GPU is given by default: a batch of that benchmark's size, and one that gives every part of it work for long.
+# What a GPU is given by default: a batch of that size, and one that gives every part of it work for long.
 # Of the larger only so many pairs differ, so that neither the host nor the gate is busy with it.
 GPU_SIZE, GPU_BATCH = RANDOM_SIZE, 64
 CHIP_SIZE, CHIP_BATCH, CHIP_DISTINCT = (512, 512), 4096, 64

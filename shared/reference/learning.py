@@ -20,7 +20,7 @@ _STEP = 1e-30  # of the complex numbers: nothing is subtracted, so it can be as 
 
 
 class Learned(NamedTuple):
-    """What training gives."""
+    """The result of training."""
 
     losses: np.ndarray  # (steps,), each before its update
     matrix: np.ndarray  # (20, 20)

@@ -23,7 +23,7 @@ OUTSIDE = -np.inf
 
 
 class _Costs(NamedTuple):
-    """What is added for each gap position, by what comes before it."""
+    """The cost of a gap position, by what comes before it."""
 
     open: float  # a match
     extend: float  # a gap in the same direction
@@ -167,7 +167,7 @@ def _fill(similarity: np.ndarray, costs: _Costs, temperature: float) -> tuple[li
 
 
 def _endings(similarity: np.ndarray, states: tuple[list, list, list]) -> dict[tuple[int, int], list[float]]:
-    """What alignments that end with the match at a cell are worth, by the state before it."""
+    """The scores of the alignments that end with the match at a cell, by the state before it."""
     rows, cols = similarity.shape
     s = similarity.tolist()
     cells = [(i, j) for i in range(1, rows) for j in range(1, cols)]

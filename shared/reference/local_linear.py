@@ -87,7 +87,7 @@ def _fill(similarity: np.ndarray, gap: float, temperature: float) -> list:
 
 
 def _endings(similarity: np.ndarray, h: list, end: str) -> dict[tuple[int, int], float]:
-    """What an alignment that ends at a cell is worth, for the cells where it may end."""
+    """The score of the alignments that end at a cell, for the cells where one may end."""
     rows, cols = similarity.shape
     s = similarity.tolist()
     if end == "any":

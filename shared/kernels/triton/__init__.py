@@ -5,7 +5,7 @@
     tiles           loads and stores of columns
     forward         the forward kernel
     backward        the backward kernel
-    ceiling         a kernel that measures the GPU
+    exponentials    a kernel that measures the rate of exponentials
     kernels         all of them, and their common scheme
     programs        a call as a list of launches with their buffers; imports no Triton
     machine_code    compiles for any GPU on any machine

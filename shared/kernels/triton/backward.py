@@ -12,8 +12,8 @@ from shared.kernels.triton.cells import (
     all_choices,
     dot,
     entropy,
-    hand_on,
     shares,
+    to_neighbours,
 )
 from shared.kernels.triton.forward import INPUTS, NUMBERS
 from shared.kernels.triton.pairs import FORBIDDEN, LN_2, constants, ends_of, match_of, outside, size_of
@@ -310,9 +310,9 @@ def backward_kernel(
                 parts, t_parts, of_entropy = parts_of_choices(
                     kind, tangents, with_values, states, m, e, x, v, end_parts, t_end_parts, of_entropy
                 )
-                to_diagonal, to_left, to_up, matched, to_costs = hand_on(kind, restrict_turns, parts)
+                to_diagonal, to_left, to_up, matched, to_costs = to_neighbours(kind, restrict_turns, parts)
                 if tangents:
-                    t_diagonal, t_left, t_up, matched, to_costs = hand_on(kind, restrict_turns, t_parts)
+                    t_diagonal, t_left, t_up, matched, to_costs = to_neighbours(kind, restrict_turns, t_parts)
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
                     # a forbidden match has no share, but may be infinite
                     of_entropy += matched * tl.maximum(s_columns[k], FORBIDDEN)

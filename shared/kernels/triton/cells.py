@@ -51,8 +51,8 @@ def choices(kind: tl.constexpr, restrict_turns: tl.constexpr, product: tl.conste
 
 
 @triton.jit
-def hand_on(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
-    """The gradients with respect to the states of three neighbours, the match and the costs, from those of the choices.
+def to_neighbours(kind: tl.constexpr, restrict_turns: tl.constexpr, parts):
+    """Gradients with respect to the states of three neighbours, the match and the costs, from those of the choices.
 
     parts: for each state, for each of its choices, d score / d choice.
     """

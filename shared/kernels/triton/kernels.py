@@ -16,7 +16,7 @@ not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity
 from typing import Any
 
 from shared.kernels.triton.backward import backward_kernel
-from shared.kernels.triton.ceiling import exponentials_kernel
+from shared.kernels.triton.exponentials import exponentials_kernel
 from shared.kernels.triton.forward import forward_kernel
 
 KERNELS: dict[str, Any] = {
