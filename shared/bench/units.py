@@ -17,7 +17,7 @@ def figures(value: float) -> str:
 
 def duration(seconds: float | None) -> str:
     """Seconds, with three significant figures and a fitting unit."""
-    if seconds is None:
+    if not seconds:
         return NOTHING
     for factor, unit in ((1e6, "µs"), (1e3, "ms")):
         value = float(f"{seconds * factor:.3g}")  # rounded first: 999.9 µs are 1.00 ms

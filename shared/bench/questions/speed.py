@@ -145,6 +145,8 @@ def decision_table(record: Record, input_name: str) -> Table | None:
 def _code_lines(record: Record, variant: str) -> str:
     """Lines of code that the variant takes in each framework."""
     counts = [record.code_lines.get(framework, {}).get(variant) for framework in FRAMEWORKS]
+    if not any(counts):
+        return NOTHING
     shared = f"\n+ {record.kernel_lines:,} of C++" if variant in SAME_CODE and record.kernel_lines else ""
     return " / ".join(NOTHING if count is None else f"{count:,}" for count in counts) + shared
 

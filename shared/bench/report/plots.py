@@ -57,6 +57,8 @@ def plots_of_cases(record: Record) -> Iterator[Plot]:
 
 
 def _bars(results: Sequence[Result]) -> str:
+    ends = [max(result.time.value, result.time.high) for result in results]  # the value where the other one is NaN
+
     def draw(axes: Axes) -> None:
         for row, result in enumerate(results):
             value, low, high = result.time
@@ -64,12 +66,12 @@ def _bars(results: Sequence[Result]) -> str:
             axes.barh(row, value, height=0.75, color=colour if result.case.compiled else "none", edgecolor=colour)
             if low < high:
                 axes.plot([low, high], [row, row], color=_INK, linewidth=1.2, marker="|", markersize=5)
-            end = (high if low < high else value, row)
-            axes.annotate(duration(value), end, (6, 0), textcoords="offset points", verticalalignment="center")
+            place = (ends[row], row)
+            axes.annotate(duration(value), place, (6, 0), textcoords="offset points", verticalalignment="center")
         axes.set_yticks(range(len(results)), [result.case.name for result in results])
         axes.invert_yaxis()
         axes.set_xscale("log")
-        axes.set_xlim(right=max(result.time.value for result in results) * 6)
+        axes.set_xlim(right=4 * max(ends))  # room for the labels
         axes.xaxis.set_major_formatter(SECONDS)
         axes.grid(visible=False, axis="y")
 
