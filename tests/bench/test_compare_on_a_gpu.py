@@ -95,10 +95,9 @@ def test_times_on_the_device_are_of_two_processes_and_stand_in_the_table(run: Ru
     assert re.search(r"95% interval +device time +GCUPS", run.out)
 
 
-def test_ceilings_are_measured_and_told(run: Run):
+def test_the_hardware_limits_are_measured_and_the_accelerator_is_named(run: Run):
     environment = run.record.environment
     assert environment["bandwidth_bytes_per_second"] > 0 and environment["exponentials_per_second"] > 0
-    assert re.search(r"copying \S+ GB/s, \S+ billion exponentials per second", run.out)
     assert "Pretended 9000" in run.out
 
 
