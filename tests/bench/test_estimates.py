@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 from shared.bench.analysis.estimates import (
     Block,
     Estimate,
-    all_seconds,
     break_even,
     drift,
     median_time,
-    outliers,
     time_quotient,
     time_ratio,
 )
@@ -106,14 +104,7 @@ def test_a_ratio_is_different_same_or_not_decided(low: float, high: float, outco
     assert Estimate((low + high) / 2, low, high).outcome == outcome
 
 
-# outliers and drift
-
-
-def test_outliers_are_counted_on_both_sides_and_kept():
-    made = [Block(0, 0, (1.0, 1.1, 1.2, 1.3, 1.4)), Block(0, 1, (1.0, 1.1, 1.2, 1.3, 9.0, 0.01))]
-    assert outliers(made) == 2
-    assert len(all_seconds(made)) == 11 and max(all_seconds(made)) == 9.0
-    assert outliers([Block(0, 0, tuple(1 + 0.01 * n for n in range(50)))]) == 0
+# drift
 
 
 def test_drift_is_the_last_third_over_the_first():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shared.bench.analysis.estimates import FENCE, all_seconds, drift, outliers
+from shared.bench.analysis.estimates import all_seconds, drift
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE
 from shared.bench.record import Record
 from shared.bench.units import duration
@@ -73,9 +73,6 @@ def _accelerator(record: Record) -> Iterator[str]:
     settings = record.settings
     if settings is None or settings.device == "cpu":
         return
-    for framework, own in record.environment.get("frameworks", {}).items():
-        if own.get("threads_elsewhere"):
-            yield f"{FRAMEWORKS[framework]}: some of its threads do not keep to the cores of the run"
     yield f"each framework might take {MEMORY_SHARE / len(settings.frameworks):.0%} of the accelerator's memory"
 
 
@@ -86,17 +83,13 @@ def drifts(record: Record) -> list[str]:
 
 
 def _steadiness(record: Record) -> Iterator[str]:
-    """Outliers, drift, warm-ups that did not settle, and the machine itself; nothing of single calls."""
+    """Samples, drift, warm-ups that did not settle, and the machine itself; nothing of single calls."""
     timed = [result for result in record.results if result.measured and len(result.blocks) > 1]
     built = max((result.build_seconds for result in record.results if result.measured), default=0.0)
     if built > 1:
         yield f"fused: its kernels were compiled first: {duration(built)}, not counted above"
     if timed:
-        far, samples = sum(outliers(r.blocks) for r in timed), sum(len(r.seconds) for r in timed)
-        yield (
-            f"{samples:,} samples, {far:,} of them more than {FENCE:g} interquartile ranges outside the quartiles of "
-            "their case; none is dropped"
-        )
+        yield f"{sum(len(result.seconds) for result in timed):,} samples, of which none is dropped"
     if drifted := drifts(record):
         yield f"drift, the last third of the rounds against the first: {'; '.join(drifted)}"
     restless = [r.case.title for r in timed if any(entry.stable is False for entry in r.warm_up)]

@@ -1,4 +1,4 @@
-"""Estimates from samples: medians and ratios with 95 % confidence intervals, drift, outliers, break-even points.
+"""Estimates from samples: medians and ratios with 95 % confidence intervals, drift, break-even points.
 
 A sample is the wall time of one call. Samples come in blocks: one case, one round of one worker process. Calls of a
 block share the state of the machine, and rounds of a worker share its memory layout, which makes a process a percent
@@ -20,8 +20,6 @@ import numpy as np
 
 RESAMPLES = 4000  # of the rounds of a single worker
 CONFIDENCE = 0.95
-# Tukey's far-out fence: this many interquartile ranges beyond the quartiles
-FENCE = 3.0
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
 
@@ -129,14 +127,6 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
         method="percentile", rng=np.random.default_rng(0),  # the same samples give the same interval
     ).confidence_interval  # fmt: skip
     return Estimate(_median(rounds), float(found.low), float(found.high))
-
-
-def outliers(blocks: Sequence[Block]) -> int:
-    """Number of samples beyond Tukey's outer fences. They are counted, never dropped."""
-    seconds = np.array(all_seconds(blocks))
-    low, high = np.percentile(seconds, [25, 75])
-    margin = FENCE * (high - low)
-    return int(((seconds < low - margin) | (seconds > high + margin)).sum())
 
 
 def drift(blocks: Sequence[Block]) -> float | None:
