@@ -1,4 +1,4 @@
-"""What a run prints: the head, the answer, every case (without a time where it is wrong), and what it has so far."""
+"""What a run prints: the answer, what was run, every case (without a time where it is wrong), and what it has so far."""
 
 import re
 from dataclasses import replace
@@ -12,7 +12,8 @@ from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
 from shared.bench.record import Compilation, Generation, Record, Result
 from shared.bench.report.case_table import BRIEF, CACHES_EMPTY, CACHES_WARM, case_table
-from shared.bench.report.console import console_report, first_table
+from shared.bench.report.console import console_report, console_text, first_table
+from shared.bench.report.report import report_of
 
 TIME = re.compile(r"\d (µs|ms|s)\b")
 ONE_PASS = Settings(input="random", passes=("score",))
@@ -28,7 +29,7 @@ def row_of(result: Result) -> dict[str, str]:
 
 def test_the_head_says_what_was_measured_and_where():
     made = record(right(case("jax", "vmap"), 0.25, 0.5, workers=4), settings=ONE_PASS)
-    assert console_report(made).splitlines()[:5] == [
+    assert report_of(made).head[:5] == [
         "smith_waterman: smooth local alignment with a linear gap; float32, gap -1, end any",
         "input: three pairs; 126 cells",
         "on Abacus 9, 1 core, Python 3.11, NumPy 2.4",
@@ -36,7 +37,7 @@ def test_the_head_says_what_was_measured_and_where():
         "PyTorch 1.2.3; starting its compiler took 50.0 ms, once, not counted below",
     ]
     made.environment["frameworks"] = {"jax": {"jax": "1.2.3", "gpu": "Abacus X", "XLA_FLAGS": "--fast"}}
-    assert console_report(made).splitlines()[2:4] == [
+    assert report_of(made).head[2:4] == [
         "on Abacus X, Abacus 9, 1 core, Python 3.11, NumPy 2.4",
         "JAX 1.2.3, XLA_FLAGS --fast",
     ]
@@ -73,9 +74,16 @@ def test_a_column_that_no_case_fills_is_left_out():
 def test_a_bad_case_shows_its_mark_and_no_time_anywhere(status: str, reason: str, mark: str):
     bad = ended(case("jax", "vmap"), status, reason, **TIMES)
     assert row_of(bad)[CACHES_EMPTY] == mark
-    below_head = console_report(record(bad, settings=ONE_PASS)).split("\n\n", 1)[1]
-    assert "score: no case was measured." in below_head
-    assert not TIME.search(below_head.replace("> 120 s", ""))
+    shown = report_of(record(bad, settings=ONE_PASS), BRIEF)
+    text = console_text(replace(shown, head=[]))
+    assert "score: no case was measured." in text
+    assert not TIME.search(text.replace("> 120 s", ""))
+
+
+def test_the_answer_comes_before_what_was_run():
+    shown = console_report(record(right(case("jax", "vmap"), 0.25, 0.5, workers=4), settings=ONE_PASS))
+    assert shown.startswith("Which framework is faster\n")
+    assert shown.index("score: only JAX") < shown.index("smith_waterman: smooth") < shown.index("All cases")
 
 
 @pytest.mark.parametrize("name", recorded.EVERY_KIND)

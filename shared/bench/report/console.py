@@ -1,4 +1,4 @@
-"""The report on the console: warnings, the answer, the cases, then diagnostics."""
+"""The report on the console: warnings, the answer, what was run, the cases, then diagnostics."""
 
 from tabulate import tabulate
 
@@ -16,9 +16,10 @@ def console_report(record: Record) -> str:
 
 def console_text(report: Report) -> str:
     """A report without its conditions."""
-    parts = ["\n".join(report.head), *(f"WARNING: {line}" for line in report.warnings)]
+    parts = [f"WARNING: {line}" for line in report.warnings]
     parts += map(console_table, report.answer.tables)
     parts += [f"{about}: {text}" for about, text in report.answer.statements]
+    parts.append("\n".join(report.head))
     if report.cases:
         parts.append(console_table(report.cases))
     parts.append("\n".join(report.diagnostics))

@@ -16,10 +16,10 @@ def markdown_report(records: Sequence[Record]) -> str:
     """The report, complete."""
     parts = ["# JAX and PyTorch compared"]
     for report in map(report_of, records):
-        parts += [f"## {escaped(report.heading)}", markdown_items(report.head)]
-        parts += [f"**{escaped(line)}**" for line in report.warnings]
+        parts += [f"## {escaped(report.heading)}", *(f"**{escaped(line)}**" for line in report.warnings)]
         parts += map(markdown_table, report.answer.tables)
         parts.append("\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements))
+        parts.append(markdown_items(report.head))
         if report.cases:
             parts.append(markdown_table(report.cases))
         parts += ["### Diagnostics", markdown_items(report.diagnostics)]
