@@ -1,6 +1,6 @@
 """A worker whose timed calls are slowed down: the injected slowdown of the protocol's power test.
 
-python -m tools.slowed_worker FRACTION FRAMEWORK DEVICE THREADS MEMORY FOLDER
+python -m tools.slowed_worker FRACTION FRAMEWORK DEVICE THREADS MEMORY FOLDER CONNECTION
 """
 
 import sys

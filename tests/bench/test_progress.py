@@ -89,7 +89,7 @@ def test_without_a_terminal_steps_are_lines_on_standard_error_and_the_first_answ
         assert isinstance(here, Lines)
         here.say("starting JAX")
         here.begin("first calls", 2)
-        here.left(100.0, "at most")
+        here.ends_within(100.0)
         here.step("JAX vmap score")
         here.tick()
         here.step("[red]PyTorch[/red] {braces}")
@@ -124,7 +124,7 @@ def test_a_run_does_not_depend_on_its_reader(monkeypatch: pytest.MonkeyPatch, tm
 # the display
 
 
-def test_the_display_shows_the_phase_the_step_and_how_many_are_done(terminal: Terminal):
+def test_the_display_shows_the_phase_and_which_of_its_steps_goes_on(terminal: Terminal):
     with terminal, progress_for_here(answer) as display:
         assert isinstance(display, Display)
         display.begin("first calls", 3)
@@ -134,8 +134,8 @@ def test_the_display_shows_the_phase_the_step_and_how_many_are_done(terminal: Te
         second = terminal.lines()[-1]
         display.begin("worker 1, timing", 5)
         third = terminal.lines()[-1]
-    assert first.startswith("first calls") and first.endswith("JAX vmap score") and "0/3" in first
-    assert "1/3" in second and second.endswith("PyTorch vmap score") and "JAX" not in second
+    assert first.startswith("first calls") and first.endswith("JAX vmap score") and "1/3" in first
+    assert "2/3" in second and second.endswith("PyTorch vmap score") and "JAX" not in second
     assert third.startswith("worker 1, timing") and "0/5" in third and "PyTorch" not in third
 
 
@@ -144,7 +144,7 @@ def test_the_display_shows_the_time_that_has_passed_and_what_is_left(terminal: T
         display.begin("first calls", 2)
         assert "left" not in terminal.lines()[-1]
         clock.now += 61
-        display.left(90.0, "at most")
+        display.ends_within(90.0)
         display.step("JAX vmap score")
         assert "1:01, at most 1:30 left" in terminal.lines()[-1]
         clock.now += 120
@@ -209,11 +209,11 @@ def test_the_display_fits_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", str(width))
     with terminal, Display(lambda _: "a row of the table " * 20) as display:
         display.begin("worker 1, preparing", 10)
-        display.left(100.0, "about")
+        display.ends_within(100.0)
         display.results(RECORD)
         terminal.raw()
         display.step("PyTorch scan_select marginals, 512x512, not compiled")
         drawn = terminal.lines()
     assert max(map(len, drawn)) <= width and drawn[-1].startswith("worker 1, preparing")
     # the name of the step gives way to the rest
-    assert not whole or ("0/10" in drawn[-1] and "0:00, about 1:40 left" in drawn[-1] and "PyTorch s" in drawn[-1])
+    assert not whole or ("1/10" in drawn[-1] and "0:00, at most 1:40 left" in drawn[-1] and "PyTorch s" in drawn[-1])

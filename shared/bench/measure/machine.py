@@ -58,18 +58,20 @@ def git_commit() -> str | None:
 
 
 def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What differs between two environments, a line for each; measured rates are not compared."""
-    names = [name for name in {**before, **after} if name != "frameworks" and not name.endswith("_per_second")]
-    pairs = [(name, before.get(name), after.get(name)) for name in names]
-    ours, theirs = before.get("frameworks", {}), after.get("frameworks", {})
-    for framework in {**ours, **theirs}:
-        first, second = ours.get(framework, {}), theirs.get(framework, {})
-        pairs += [
-            (f"{framework} {name}" if name != framework else name, first.get(name), second.get(name))
-            for name in {**first, **second}
-            if name != "compiler_start_seconds"
-        ]
-    return [f"{name} was {first}, is {second}" for name, first, second in pairs if first != second]
+    """What differs between two environments, a line for each; measured rates and times are not compared."""
+    first, second = _facts(before), _facts(after)
+    names = [name for name in first | second if not name.endswith(("_per_second", "_seconds"))]
+    return [
+        f"{name} was {first.get(name)}, is {second.get(name)}" for name in names if first.get(name) != second.get(name)
+    ]
+
+
+def _facts(environment: dict[str, Any]) -> dict[str, Any]:
+    """An environment without the level of the frameworks; a framework's version has its name."""
+    facts = {name: value for name, value in environment.items() if name != "frameworks"}
+    for framework, own in environment.get("frameworks", {}).items():
+        facts |= {name if name == framework else f"{framework} {name}": value for name, value in own.items()}
+    return facts
 
 
 def usable_cores() -> list[int]:
@@ -79,30 +81,14 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def every_thread_is_on(cores: list[int]) -> bool:
-    """Whether every thread of this process is pinned to exactly these cores; True where the system does not tell."""
-    if not hasattr(os, "sched_getaffinity"):
-        return True
-    pinned = True
-    for thread in psutil.Process().threads():
-        try:
-            pinned &= sorted(os.sched_getaffinity(thread.id)) == cores
-        except ProcessLookupError:  # it has ended meanwhile
-            continue
-    return pinned
-
-
 def busy_seconds(cores: list[int]) -> float | None:
     """Seconds that these cores have worked, for any program, since the system started; None where it does not tell."""
     per_core = psutil.cpu_times(percpu=True)
     if max(cores) >= len(per_core):
         return None
-    # guest time is part of user time; idle and iowait are the cores' rest
-    return sum(sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in _NOT_WORK)
-               for times in (per_core[core] for core in cores))  # fmt: skip
-
-
-_NOT_WORK = ("iowait", "guest", "guest_nice")
+    # guest time is part of user time; stolen time went to other virtual machines on the same core
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    return sum(getattr(per_core[core], name, 0.0) for core in cores for name in names)
 
 
 def process_seconds(number: int) -> float:

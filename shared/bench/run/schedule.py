@@ -15,10 +15,10 @@ from shared.bench.cases import Case, Settings
 BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 # shorter calls follow an untimed one; for longer ones page faults matter little
 REHEARSED_SECONDS = 0.1
+# a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
+SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # fresh workers that time all cases; and the fewest and most fresh workers without a number from the user
 ALL_CASES_WORKERS = 3
-# a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
-DEAR_SECONDS, HOPELESS = 2.0, 10.0
 LEAST_WORKERS, MOST_WORKERS = 5, 40
 
 
@@ -64,20 +64,16 @@ def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: 
 
     costs: seconds of one round of each group. No group gets fewer than `least`, even if that takes longer.
     """
-    low, high = 0.0, rounds * max(costs, default=0.0)
-
-    def rounds_of(share: float) -> list[int]:
-        return [max(least, min(rounds, int(share / cost))) if cost else rounds for cost in costs]
-
-    if sum(cost * rounds for cost in costs) <= seconds:
-        return [rounds] * len(costs)
-    for _ in range(40):  # the largest share of time for a group that still fits
-        middle = (low + high) / 2
-        if sum(cost * count for cost, count in zip(costs, rounds_of(middle), strict=True)) <= seconds:
-            low = middle
-        else:
-            high = middle
-    return rounds_of(low)
+    counts = [least] * len(costs)
+    left, more = seconds - least * sum(costs), rounds - least
+    cheapest_first = sorted(range(len(costs)), key=costs.__getitem__)
+    for done, index in enumerate(cheapest_first):
+        fair_share = max(0.0, left) / (len(costs) - done)
+        if costs[index]:
+            more = min(more, int(fair_share / costs[index]))
+        counts[index] += more
+        left -= more * costs[index]
+    return counts
 
 
 def is_precise(estimates: Sequence[Estimate], settings: Settings) -> bool:

@@ -1,29 +1,25 @@
-"""The commands of a worker: it reports what it is, then executes what standard input asks until that is closed."""
+"""The commands of a worker: it reports what it is, then executes what its parent asks.
+
+A command is its name, the case that it is about, and arguments. Answers are events: "hello" or "unavailable" at the
+start; then for each command "done" with a status, which is "ok", "wrong", "failed", or "limit" for what is too large.
+Before that may come "compiler_starts" and "compiler_started", once, and "first_call" when the first call is done.
+"""
 
 import contextlib
 import importlib
-import json
-import os
-import queue
-import sys
-import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from shared.bench.cases import FRAMEWORKS
+from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.measure.clock import timed
-from shared.bench.measure.machine import (
-    best_rate,
-    calibration_seconds,
-    every_thread_is_on,
-    stream_bandwidth,
-    usable_cores,
-)
-from shared.bench.worker.case_runner import CaseRunner, Wrong
+from shared.bench.measure.machine import best_rate, calibration_seconds, stream_bandwidth, usable_cores
+from shared.bench.worker.case_runner import CaseRunner
+from shared.bench.worker.parity_gate import Wrong
 from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import PROBLEMS
 
@@ -33,108 +29,113 @@ _DEVICE_STREAM_BYTES = 2**29
 _EXPONENTIALS_OF, _EXPONENTIAL_ROUNDS = 2**25, 8
 
 
-def serve(channel: TextIO, framework: str, device: str, threads: int, memory: float, folder: str) -> None:
-    """Execute JSON commands from the parent, and send events.
+def serve(connection: Connection, framework: str, device: str, threads: int, memory: float, folder: Path) -> None:
+    """Execute commands until the parent closes the connection.
 
     memory: the share of an accelerator's memory that the framework may take.
     """
 
-    def send(**event: Any) -> None:
-        channel.write(json.dumps(event) + "\n")
-        channel.flush()
+    def send(event: str, **details: Any) -> None:
+        connection.send({"event": event, **details})
 
+    title, cores = FRAMEWORKS[framework], usable_cores()
     try:
         backend = importlib.import_module(f"{framework}_impl.backend")
     except ImportError as error:
-        send(event="unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
+        send("unavailable", device_problem=False, reason=f"{title} is not installed ({error})")
         return
     backend.limit_memory(device, memory)
     problem = backend.device_problem(device)
     if problem:
-        send(event="unavailable", device_problem=True, reason=problem)
+        send("unavailable", device_problem=True, reason=problem)
         return
-    used = backend.set_threads(threads)
+    placement = (backend.set_threads(threads), usable_cores())
+    if placement != (threads, cores):
+        reason = f"{title} has (threads, cores) {placement}, expected {(threads, cores)}"
+        send("unavailable", device_problem=False, reason=reason)
+        return
     abilities = {name: backend.abilities(name, device) for name in PROBLEMS}
-    cores = usable_cores()
-    # some work, so that the framework starts its threads before their affinity is checked
-    backend.wait(backend.to_device(np.zeros(2**16, np.float32), device) + 1)
-    elsewhere = {} if every_thread_is_on(cores) else {"threads_elsewhere": True}
     send(
-        event="hello",
+        "hello",
         abilities={name: able.as_json() for name, able in abilities.items()},
-        environment=backend.environment(device) | {"threads": used, "cores": cores} | elsewhere,
+        environment=backend.environment(device) | {"threads": threads, "cores": cores},
     )
     autos = {name: able.auto for name, able in abilities.items()}
-    runner = CaseRunner(backend, autos, device, Path(folder), send)
-
-    def start_compiler() -> dict[str, Any]:
-        with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):
-            return {"seconds": timed(lambda: backend.start_compiler(device))[0]}
-
-    def seconds_of(launch: Callable[[], Any]) -> Callable[[], float]:
-        """By the accelerator's clock, or wall time where the framework cannot read it."""
-        backend.wait(launch())  # compiled
-
-        def once() -> float:
-            seconds = None
-            with contextlib.suppress(Exception):
-                seconds = backend.device_seconds(launch, device)
-            return seconds or timed(lambda: backend.wait(launch()))[0]
-
-        return once
-
-    def bandwidth() -> dict[str, Any]:
-        if device == "cpu":
-            return {"per_second": stream_bandwidth(threads)}
-        array = backend.to_device(np.zeros(_DEVICE_STREAM_BYTES, np.uint8), device)
-        return {"per_second": best_rate(seconds_of(lambda: backend.copy(array)), 2 * _DEVICE_STREAM_BYTES)}
-
-    def exponentials() -> dict[str, Any]:
-        array = backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), device)
-        with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):
-            once = seconds_of(lambda: backend.exponentials(array, _EXPONENTIAL_ROUNDS))
-            return {"per_second": best_rate(once, _EXPONENTIALS_OF * EXPONENTIALS_IN_A_ROUND * _EXPONENTIAL_ROUNDS)}
-
-    commands = {
-        "start_compiler": start_compiler,
-        "bandwidth": bandwidth,
-        "exponentials": exponentials,
+    runner = CaseRunner(backend, autos, device, folder, send)
+    cache = folder / "compiled" / f"start-{framework}"
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "bandwidth": lambda case: {"per_second": _bandwidth(backend, device, threads)},
+        "exponentials": lambda case: {"per_second": _exponentials(backend, device, cache)},
+        "calibration": lambda case: {"seconds": calibration_seconds()},
         "fits": runner.fits,
-        "calibration": lambda: {"seconds": calibration_seconds()},
         "cold": runner.cold,
         "new_shape": runner.new_shape,
         "prepare": runner.prepare,
         "sample": runner.sample,
         "device_time": runner.device_time,
     }
-    for line in _lines():
-        command = json.loads(line)
-        try:
-            send(event="done", status="ok", **commands[command.pop("do")](**command))
-        except Wrong as error:
-            send(event="done", status="wrong", reason=str(error), gate=error.gate)
-        except Exception as error:  # a case that fails costs only itself
-            print(traceback.format_exc(), file=sys.stderr)
-            if backend.is_out_of_memory(error):
-                send(event="done", status="limit", reason="out of memory")
-            else:
-                send(event="done", status="failed", reason=_one_line(error))
+    has_started_compiler = False
+    for do, case, arguments in iter(connection.recv, None):
+        if not has_started_compiler and _compiles(do, case):
+            has_started_compiler = True
+            send("compiler_starts")
+            send("compiler_started", seconds=_compiler_start_seconds(backend, device, cache))
+        send("done", **_outcome(backend, lambda: commands[do](case, **arguments)))  # noqa: B023 - called at once
 
 
-def _lines() -> Any:
-    """Lines of standard input; the process ends when the parent is gone, even in the middle of a case."""
-    lines: queue.Queue[str] = queue.Queue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        os._exit(0)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        yield lines.get()
+def _compiles(do: str, case: Case) -> bool:
+    """Whether a command needs the framework's compiler, so that its start must not be part of what is measured."""
+    return case.compiled or (do in ("bandwidth", "exponentials") and case.device != "cpu")
 
 
-def _one_line(error: BaseException) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"[:300]
+def _compiler_start_seconds(backend: Any, device: str, cache: Path) -> float | None:
+    """Start the framework's compiler, and return the seconds; None where that fails, which the cases will show."""
+    try:
+        with backend.compiler_cache(cache):
+            return timed(lambda: backend.start_compiler(device))[0]
+    except Exception:
+        traceback.print_exc()
+        return None
+
+
+def _outcome(backend: Any, command: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Status, reason and details of a command. A case that fails costs only itself."""
+    try:
+        return {"status": "ok", **command()}
+    except Wrong as error:
+        return {"status": "wrong", "reason": str(error), "gate": error.gate}
+    except Exception as error:
+        traceback.print_exc()
+        if backend.is_out_of_memory(error):
+            return {"status": "limit", "reason": "out of memory"}
+        first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        return {"status": "failed", "reason": f"{type(error).__name__}: {first_line}"[:300]}
+
+
+def _bandwidth(backend: Any, device: str, threads: int) -> float:
+    """Bytes per second that a copy of a large array moves."""
+    if device == "cpu":
+        return stream_bandwidth(threads)
+    array = backend.to_device(np.zeros(_DEVICE_STREAM_BYTES, np.uint8), device)
+    return _best_rate_on_device(backend, device, lambda: backend.copy(array), 2 * _DEVICE_STREAM_BYTES)
+
+
+def _exponentials(backend: Any, device: str, cache: Path) -> float:
+    """Exponentials per second of an accelerator."""
+    array = backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), device)
+    count = _EXPONENTIALS_OF * EXPONENTIALS_IN_A_ROUND * _EXPONENTIAL_ROUNDS
+    with backend.compiler_cache(cache):
+        return _best_rate_on_device(backend, device, lambda: backend.exponentials(array, _EXPONENTIAL_ROUNDS), count)
+
+
+def _best_rate_on_device(backend: Any, device: str, launch: Callable[[], Any], count: int) -> float:
+    """By the accelerator's clock, or wall time where the framework cannot read it."""
+    backend.wait(launch())  # compiled
+
+    def once() -> float:
+        seconds = None
+        with contextlib.suppress(Exception):
+            seconds = backend.device_seconds(launch, device)
+        return seconds or timed(lambda: backend.wait(launch()))[0]
+
+    return best_rate(once, count)
