@@ -3,14 +3,15 @@
 import os
 import platform
 import subprocess
-import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+
+from shared.bench.measure.clock import timed
 
 # larger than the caches of any current CPU, over all threads together
 _STREAM_BYTES = 2**28
@@ -102,37 +103,21 @@ def process_seconds(number: int) -> float:
 
 def calibration_seconds() -> float:
     """Seconds that a fixed loop in plain Python takes now: shows when the machine itself becomes slower or faster."""
-    start = time.perf_counter()
-    total = 0
-    for number in range(_CALIBRATION_COUNT):
-        total += number
-    return time.perf_counter() - start
+
+    def loop() -> None:
+        total = 0
+        for number in range(_CALIBRATION_COUNT):
+            total += number
+
+    return timed(loop)[0]
 
 
 def stream_bandwidth(threads: int) -> float:
     """Bytes per second that copying a large array moves, read plus written, on this many threads; the best of a few."""
     size = _STREAM_BYTES // threads // 8
-    pairs = [(np.ones(size), np.zeros(size)) for _ in range(threads)]
-
-    def copy(ready: threading.Barrier, source: np.ndarray, target: np.ndarray) -> None:
-        ready.wait()
-        np.copyto(target, source)
-        ready.wait()
-
-    def once() -> float:
-        ready = threading.Barrier(threads + 1)
-        copiers = [threading.Thread(target=copy, args=(ready, *pair), daemon=True) for pair in pairs]
-        for copier in copiers:
-            copier.start()
-        ready.wait()
-        start = time.perf_counter()
-        ready.wait()
-        seconds = time.perf_counter() - start
-        for copier in copiers:
-            copier.join()
-        return seconds
-
-    return best_rate(once, 2 * 8 * size * threads)
+    sources, targets = ([np.full(size, value) for _ in range(threads)] for value in (1.0, 0.0))
+    with ThreadPoolExecutor(threads) as pool:
+        return best_rate(lambda: timed(lambda: list(pool.map(np.copyto, targets, sources)))[0], 2 * 8 * size * threads)
 
 
 def best_rate(once: Callable[[], float], count: float) -> float:

@@ -11,12 +11,9 @@ from typing import Any
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.measure.machine import process_seconds
 from shared.bench.questions.question import Question
-from shared.bench.record import Gate, Record
+from shared.bench.record import Record
 from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
-
-# longest time for anything but compiling, beside the expected time of its calls
-PATIENCE_SECONDS = 60.0
 
 
 class CannotMeasure(Exception):
@@ -95,29 +92,26 @@ class Run:
         worker = self.running(case)
         return worker is not None and case in worker.prepared
 
-    def ask(self, do: str, case: Case, limit: float, first_call_limit: float | None = None, **arguments: Any) -> Reply:
+    def ask(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
         """Send the case's worker a command. There is a new worker if there was none, or if it has ended.
 
-        Limits: as for `Worker.ask`.
+        expected: as for `Worker.ask`.
         """
         try:
             worker = self.running(case) or self._start(case.worker_key)
         except Unavailable as error:
             return Reply("failed", f"the worker could not be started again: {error}")
-        reply = worker.ask(do, case, limit, first_call_limit, **arguments)
+        reply = worker.ask(do, case, expected, **arguments)
         environment = self.record.environment.get("frameworks", {}).get(case.framework)
         if environment is not None and worker.compiler_start_seconds is not None:
             environment.setdefault("compiler_start_seconds", worker.compiler_start_seconds)
         return reply
 
-    def ask_for_result(
-        self, do: str, case: Case, limit: float, first_call_limit: float | None = None, **arguments: Any
-    ) -> Reply:
+    def ask_for_result(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
         """The same for a command that judges or times the case: gate, status and reason go into its result."""
         result = self.record.result(case)
-        reply = self.ask(do, case, limit, first_call_limit, **arguments)
-        if "gate" in reply.details:
-            result.gate = Gate(**reply.details["gate"])
+        reply = self.ask(do, case, expected, **arguments)
+        result.gate = reply.details.get("gate", result.gate)
         result.status, result.reason = reply.status, reply.reason
         return reply
 

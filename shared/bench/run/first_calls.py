@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
-from shared.bench.record import Compilation, Record, Result
-from shared.bench.run.context import PATIENCE_SECONDS, Run
+from shared.bench.record import Record, Result
+from shared.bench.run.context import Run
 from shared.problems import PROBLEMS
 from shared.variants import variant_names
 
@@ -25,14 +25,10 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     rungs = variant_names(run.settings.problem)
     results = sorted(map(run.record.result, cases), key=lambda result: -rungs.index(result.case.variant))
     run.progress.begin("first calls", sum(_is_pending(run, result) for result in results))
-    may_compile_kernels = True
     for result in results:
         if not _is_pending(run, result):
             continue
-        compiles_kernels = may_compile_kernels and result.case.variant == "fused"
-        may_compile_kernels = may_compile_kernels and not compiles_kernels
-        note = ", after compiling its kernels unless they are in the cache" if compiles_kernels else ""
-        run.progress.step(f"{result.case.title}{note}")
+        run.progress.step(result.case.title)
         _first_call(run, result)
         run.keep()
         run.progress.results(run.record)
@@ -58,27 +54,27 @@ def _first_call(run: Run, result: Result) -> None:
         result.status, result.reason = "limit", reason
         return
     options = {"measure_memory": question.measures_memory, "early_calls": question.times_rounds}
-    reply = run.ask_for_result("cold", case, PATIENCE_SECONDS, run.settings.compile_limit, **options)
+    reply = run.ask_for_result("cold", case, **options)
     if reply.status != "ok":
         return
-    found = reply.details
     run.cached.add(case)
-    result.cold = Compilation(**found["cold"])
-    for name in ("build_seconds", "early_seconds", "input_bytes", "output_bytes", "peak_bytes", "work"):
-        setattr(result, name, found[name])
-    if found["picture"] is not None:
-        run.record.pictures.setdefault(case.input, found["picture"] | {"by": case.title})
+    found = dict(reply.details)
+    picture = found.pop("picture")
+    if picture is not None:
+        run.record.pictures.setdefault(case.input, picture | {"by": case.title})
+    for name, value in found.items():  # the rest are fields of the result
+        setattr(result, name, value)
     if run.settings.device != "cpu" and question.times_rounds:
         measure_device_time(run, case)
     if not question.times_rounds:  # the second call is the only sample
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
     if question.tries_new_shape:
-        _new_shape(run, result, result.cold.seconds)
+        _new_shape(run, result, found["cold"].seconds)
 
 
 def measure_device_time(run: Run, case: Case) -> None:
     """Record how long the case keeps the accelerator busy, or why that is not known."""
-    reply = run.ask("device_time", case, PATIENCE_SECONDS)
+    reply = run.ask("device_time", case, expected=0.0)
     run.record.result(case).on_device += reply.details.get("on_device", [])
     problem = reply.reason or reply.details.get("problem")
     note = f"no device time: {case.title}: {problem}"
@@ -92,10 +88,8 @@ def _new_shape(run: Run, result: Result, expected: float) -> None:
         result.retrace_note = _NO_ROOM
         return
     result.retrace_note = _INTERRUPTED
-    reply = run.ask("new_shape", result.case, run.settings.compile_limit + PATIENCE_SECONDS)
-    result.retrace_note = reply.reason
-    if reply.status == "ok":
-        result.retrace = Compilation(**reply.details["new_shape"])
+    reply = run.ask("new_shape", result.case)
+    result.retrace, result.retrace_note = reply.details.get("retrace"), reply.reason
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shared.bench.cases import FRAMEWORKS, Case
-from shared.bench.run.context import PATIENCE_SECONDS, Run
+from shared.bench.run.context import Run
 from shared.problems import Inputs
 from shared.variants import Abilities
 
@@ -42,7 +42,7 @@ def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
     while repeats > 1:
         pairs = replace(given, repeats=repeats).pairs
         run.progress.say(f"do {pairs:,} pairs of {case.input} fit? {FRAMEWORKS[case.framework]} tries")
-        reply = run.ask("fits", case, PATIENCE_SECONDS + run.settings.compile_limit, repeats=repeats)
+        reply = run.ask("fits", case, repeats=repeats)
         # other errors are for the case to report; a dead worker may have run out of host memory
         if reply.details.get("fits", run.running(case) is not None):
             break

@@ -19,7 +19,7 @@ from shared.bench.measure.machine import different_environments, git_commit, mac
 from shared.bench.measure.memory import ONE_ARENA
 from shared.bench.questions.question import Question
 from shared.bench.record import Facts, Record, ReferenceTime, now
-from shared.bench.run.context import PATIENCE_SECONDS, Run
+from shared.bench.run.context import Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.progress import Lines
@@ -140,7 +140,7 @@ def _measure_limits(run: Run, cases: list[Case]) -> None:
     asked = list(by_framework.values()) if is_accelerator else cases[:1]
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (is_accelerator or rate == BANDWIDTH):
-            replies = [run.ask(command, case, PATIENCE_SECONDS) for case in asked]
+            replies = [run.ask(command, case, expected=0.0) for case in asked]
             # the highest rate is the machine's
             environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
 

@@ -11,20 +11,17 @@ from dataclasses import replace
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
 from shared.bench.measure.machine import busy_seconds, usable_cores
-from shared.bench.record import Compilation, Generation, Record, WarmUp
-from shared.bench.run.context import PATIENCE_SECONDS, Run
+from shared.bench.record import Generation, Record
+from shared.bench.run.context import Run
 from shared.bench.run.first_calls import measure_device_time
 from shared.bench.run.schedule import (
     ALL_CASES_WORKERS,
     DOMINATED_FACTOR,
     LEAST_WORKERS,
-    MOST_WORKERS,
     SLOW_SECONDS,
-    block_seconds,
-    calls_in_block,
+    BlockPlan,
+    block_of,
     is_precise,
-    is_rehearsed,
-    lead_calls,
     order,
     rounds_that_fit,
 )
@@ -43,7 +40,6 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
             longest, before = 0.0, timed
         # cases that an interrupted run left without times are always timed
         if all(record.result(case).blocks for case in timed) and _is_enough(run, longest):
-            _note_imprecision(run)
             break
         began = time.monotonic()
         _one_generation(run, timed, number)
@@ -51,6 +47,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         run.progress.results(record)
         longest = max(longest, time.monotonic() - began)
         number += 1
+    _note_precision(run)
 
 
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
@@ -86,27 +83,20 @@ def _is_enough(run: Run, longest: float) -> bool:
         return number >= run.settings.workers
     if number >= LEAST_WORKERS and is_precise(run.question.deciding(run.record), run.settings):
         return True
-    return number >= MOST_WORKERS or longest > run.seconds_left
+    return longest > run.seconds_left
 
 
-def _note_imprecision(run: Run) -> None:
-    """Note how wide the intervals are after fewer workers than are usual, or where they are wider than asked for."""
-    settings, record = run.settings, run.record
-    number, estimates = len(record.generations), run.question.deciding(record)
-    if settings.workers is None:
-        if number >= LEAST_WORKERS and is_precise(estimates, settings):
-            return
-        why = f"more did not fit into the budget of {settings.budget:g} s" if number < MOST_WORKERS else "the maximum"
-    elif number == 1:
-        why = "as asked for"
-    else:
-        return
-    if number == 1:
-        what = "the intervals do not cover the variation between processes"
-    else:
-        widest = max((estimate.relative_half_width for estimate in estimates), default=0.0)
-        what = f"the widest interval of a verdict is ±{widest:.1%}, ±{settings.precision:.1%} was asked for"
-    record.notes.append(f"fresh processes of each framework: {number} ({why}); {what}")
+def _note_precision(run: Run) -> None:
+    """Note what the intervals lack."""
+    settings, notes, estimates = run.settings, run.record.notes, run.question.deciding(run.record)
+    spent = f"the budget of {settings.budget:g} s was spent: " if settings.workers is None else ""
+    if len(run.record.generations) == 1:
+        notes.append(f"{spent}the intervals of a single process do not cover the variation between processes")
+    elif settings.workers is None and not is_precise(estimates, settings):
+        widest = max(estimate.relative_half_width for estimate in estimates)
+        notes.append(
+            f"{spent}the widest interval of a verdict is ±{widest:.1%}, asked for was ±{settings.precision:.1%}"
+        )
 
 
 def _one_generation(run: Run, cases: list[Case], number: int) -> None:
@@ -114,29 +104,29 @@ def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     planned = max(run.settings.workers or LEAST_WORKERS, number + 1)
     end = time.monotonic() + run.seconds_left / (planned - number)
     run.progress.begin(f"worker {number + 1}, preparing", len(cases))
-    expected: dict[Case, float] = {}  # seconds of a call
+    plans: dict[Case, BlockPlan] = {}
     for case in itertools.chain.from_iterable(order(cases, run.settings, number, 0)):
         run.progress.step(case.title)
-        seconds = _prepare(run, case)
-        if seconds is not None:
-            expected[case] = seconds
+        call_seconds = _prepare(run, case)
+        if call_seconds is not None:
+            plans[case] = block_of(call_seconds)
     run.keep()
     began, busy = time.monotonic(), _busy_with_others(run)
-    _time_rounds(run, expected, number, end)
+    _time_rounds(run, plans, number, end)
     seconds, after = time.monotonic() - began, _busy_with_others(run)
     if run.settings.device != "cpu":
-        _measure_device_times(run, list(expected))
+        _measure_device_times(run, list(plans))
     others = None if busy is None or after is None else max(0.0, after - busy)
     run.record.generations.append(Generation(number, seconds, others))
     run.keep()
 
 
-def _time_rounds(run: Run, expected: dict[Case, float], number: int, end: float) -> None:
+def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
     """As many rounds of blocks as fit until `end`."""
     settings = run.settings
     least = min(1 if number else 2, settings.rounds)  # one round alone has no interval
-    groups = order(list(expected), settings, number, 0)
-    costs = [sum(block_seconds(expected[case]) for case in group) for group in groups]
+    groups = order(list(plans), settings, number, 0)
+    costs = [sum(plans[case].seconds for case in group) for group in groups]
     rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic(), least)
     allowed = {group[0].group: count for group, count in zip(groups, rounds, strict=True)}
     run.progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
@@ -144,10 +134,10 @@ def _time_rounds(run: Run, expected: dict[Case, float], number: int, end: float)
         if round_number >= least and time.monotonic() > end:  # a round takes more than its calls
             break
         run.progress.step(f"round {round_number + 1}")
-        _calibrate(run, next(iter(expected)), number, round_number)
-        for group in order(list(expected), settings, number, round_number):
+        _calibrate(run, next(iter(plans)), number, round_number)
+        for group in order(list(plans), settings, number, round_number):
             for case in group if round_number < allowed[group[0].group] else ():
-                _sample(run, case, number, round_number, expected[case])
+                _sample(run, case, number, round_number, plans[case])
         run.keep()
 
 
@@ -159,22 +149,35 @@ def _busy_with_others(run: Run) -> float | None:
 
 def _calibrate(run: Run, case: Case, number: int, round_number: int) -> None:
     """Time the calibration loop, in the worker of any case."""
-    reply = run.ask("calibration", case, PATIENCE_SECONDS)
+    reply = run.ask("calibration", case, expected=0.0)
     if reply.status == "ok":
         run.record.speed.append(Block(number, round_number, (reply.details["seconds"],)))
 
 
 def _prepare(run: Run, case: Case) -> float | None:
     """The case's first call in a fresh worker. Returns the seconds of a call after it; None if the case failed."""
-    reply = run.ask_for_result("prepare", case, PATIENCE_SECONDS, run.settings.compile_limit)
+    reply = run.ask_for_result("prepare", case)
     if reply.status != "ok":
         return None
     result, found = run.record.result(case), reply.details
     if case in run.cached:  # in a resumed run the caches on disk are empty at first
-        result.warm.append(Compilation(**found["warm"]))
+        result.warm.append(found["warm"])
     run.cached.add(case)
-    result.warm_up.append(WarmUp(**found["warm_up"]))
+    result.warm_up.append(found["warm_up"])
     return found["call_seconds"]
+
+
+def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPlan) -> None:
+    """One block of a case. If another case has ended the worker meanwhile, a new one prepares this case again."""
+    result = run.record.result(case)
+    if result.status != "ok":
+        return
+    if not run.is_prepared(case) and _prepare(run, case) is None:
+        return
+    untimed = {"lead": plan.lead, "rehearse": plan.rehearse}
+    reply = run.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)
+    if reply.status == "ok":
+        result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))
 
 
 def _measure_device_times(run: Run, cases: list[Case]) -> None:
@@ -184,18 +187,3 @@ def _measure_device_times(run: Run, cases: list[Case]) -> None:
         result = run.record.result(case)
         if result.status == "ok" and len(result.on_device) < _ENOUGH_ON_DEVICE and run.is_prepared(case):
             measure_device_time(run, case)
-
-
-def _sample(run: Run, case: Case, number: int, round_number: int, expected: float) -> None:
-    """One block of a case. If another case has ended the worker meanwhile, a new one prepares this case again."""
-    result = run.record.result(case)
-    if result.status != "ok":
-        return
-    if not run.is_prepared(case) and _prepare(run, case) is None:
-        return
-    calls = calls_in_block(expected)
-    limit = PATIENCE_SECONDS + 10 * calls * expected
-    untimed = {"lead": lead_calls(expected), "rehearse": is_rehearsed(expected)}
-    reply = run.ask_for_result("sample", case, limit, calls=calls, **untimed)
-    if reply.status == "ok":
-        result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))

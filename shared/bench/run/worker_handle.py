@@ -19,6 +19,8 @@ _ROOT = Path(__file__).resolve().parents[3]
 WORKER_COMMAND = (sys.executable, "-W", "ignore", "-m", "shared.bench.worker.main")
 # longest time for a worker to import its framework and find its device; and to start its compiler
 START_SECONDS = 300.0
+# longest time for anything else but compiling, beside the expected time of its calls
+PATIENCE_SECONDS = 60.0
 # how often the display is updated while a worker is waited for
 _TICK_SECONDS = 0.5
 
@@ -58,6 +60,7 @@ class Worker:
         environment: Mapping[str, str],
     ) -> None:
         self._title, self._tick, self._stopped = FRAMEWORKS[framework], tick, False
+        self._compile_limit = settings.compile_limit
         self.prepared: set[Case] = set()  # those that it is ready to time
         self._log = folder / f"{framework}-{time.monotonic_ns()}.log"
         self._connection, child = multiprocessing.Pipe()
@@ -86,33 +89,35 @@ class Worker:
         self.abilities = {problem: Abilities(**able) for problem, able in hello["abilities"].items()}
         self.environment = hello["environment"]
 
-    def ask(self, do: str, case: Case, limit: float, first_call_limit: float | None = None, **arguments: Any) -> Reply:
-        """Send a command and wait for its outcome; a worker that takes longer than `limit` seconds is stopped.
+    def ask(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
+        """Send a command and wait for its outcome; a worker that takes far too long is stopped.
 
-        first_call_limit: for a command that compiles: seconds until its first call must be done; past that, the worker
-        is stopped and the status is "limit". The limit counts from there. The start of the compiler counts for neither.
+        expected: seconds of the command's calls. None: it compiles, so it has the compile limit until its first call is
+        done; past that the status is "limit". The start of the compiler does not count.
         """
-        in_first_call = first_call_limit is not None
-        seconds = limit if first_call_limit is None else first_call_limit
+        in_first_call = expected is None
+        limit = self._compile_limit if expected is None else PATIENCE_SECONDS + 10 * expected
         try:
             self._connection.send((do, case, arguments))
-            event = self._next(seconds)
+            event = self._next(limit)
             if event["event"] == "compiler_starts":
                 self.compiler_start_seconds = self._next(START_SECONDS)["seconds"]
-                event = self._next(seconds)
+                event = self._next(limit)
             if event["event"] == "first_call":
                 in_first_call = False
-                event = self._next(limit + 10 * event["seconds"])
+                limit = PATIENCE_SECONDS + 10 * event["seconds"]
+                event = self._next(limit)
         except TimeoutError:
             self.stop()
             if in_first_call:
-                return Reply("limit", f"> {first_call_limit:g} s")
-            return Reply("failed", f"the worker did not answer within {limit:g} s and was stopped")
+                return Reply("limit", f"> {limit:g} s")
+            return Reply("failed", f"the worker did not answer within {limit:.3g} s and was stopped")
         except (EOFError, OSError):
             return Reply("failed", self._how_it_ended())
-        if do == "prepare" and event["status"] == "ok":
+        reply = Reply(event["status"], event["reason"], event["details"])
+        if do == "prepare" and reply.status == "ok":
             self.prepared.add(case)
-        return Reply(event["status"], event.get("reason"), event)
+        return reply
 
     @property
     def process_id(self) -> int:

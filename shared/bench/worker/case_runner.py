@@ -4,7 +4,7 @@ of timed calls."""
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from shared.bench.cases import Case
 from shared.bench.measure.clock import timed, upper_median, warm_up
 from shared.bench.measure.memory import peak_bytes
+from shared.bench.record import Compilation, Gate, WarmUp
 from shared.bench.worker.parity_gate import ParityGate
 from shared.problems import PROBLEMS, Inputs
 
@@ -130,7 +131,7 @@ class CaseRunner:
             call = _Call(self.backend, self._cold[0], case, self.gate.inputs(case.input).resized)
             with self.backend.compile_times() as split:
                 seconds, _ = timed(call)
-        return {"new_shape": {"seconds": seconds, **asdict(split)}}
+        return {"retrace": Compilation(seconds, split.tracing, split.compiling)}
 
     def prepare(self, case: Case) -> dict[str, Any]:
         """The first call of this process, with the caches on disk that an earlier one filled; then warm-up calls. Keeps
@@ -143,7 +144,7 @@ class CaseRunner:
             settled = warm_up(call)
         call.release()
         self._prepared[case] = call
-        warm_up_calls = {"calls": settled.calls, "stable": settled.stable}
+        warm_up_calls = WarmUp(settled.calls, settled.stable)
         return {"warm": first, "gate": gate, "warm_up": warm_up_calls, "call_seconds": settled.seconds}
 
     def fits(self, case: Case, repeats: int) -> dict[str, Any]:
@@ -218,10 +219,10 @@ class CaseRunner:
         """What the case calls, not yet compiled."""
         return self.backend.call_of(case.problem, case.variant, case.pass_name, inputs.options, compiled=case.compiled)
 
-    def _first_call(self, case: Case, call: _Call) -> tuple[dict[str, Any], dict[str, Any], np.ndarray]:
+    def _first_call(self, case: Case, call: _Call) -> tuple[Compilation, Gate, np.ndarray]:
         """Time the call, report it to the parent at once, and check the result: times, gate, result. Raises Wrong."""
         with self.backend.compile_times() as split:
             seconds, result = timed(call)
         self.send("first_call", seconds=seconds)
         on_host, gate = self.gate.check(case, result)
-        return {"seconds": seconds, **asdict(split)}, gate, on_host
+        return Compilation(seconds, split.tracing, split.compiling), gate, on_host

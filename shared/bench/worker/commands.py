@@ -101,15 +101,15 @@ def _compiler_start_seconds(backend: Any, device: str, cache: Path) -> float | N
 def _outcome(backend: Any, command: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Status, reason and details of a command. A case that fails costs only itself."""
     try:
-        return {"status": "ok", **command()}
+        return {"status": "ok", "reason": None, "details": command()}
     except Wrong as error:
-        return {"status": "wrong", "reason": str(error), "gate": error.gate}
+        return {"status": "wrong", "reason": str(error), "details": {"gate": error.gate}}
     except Exception as error:
         traceback.print_exc()
         if backend.is_out_of_memory(error):
-            return {"status": "limit", "reason": "out of memory"}
+            return {"status": "limit", "reason": "out of memory", "details": {}}
         first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        return {"status": "failed", "reason": f"{type(error).__name__}: {first_line}"[:300]}
+        return {"status": "failed", "reason": f"{type(error).__name__}: {first_line}"[:300], "details": {}}
 
 
 def _bandwidth(backend: Any, device: str, threads: int) -> float:

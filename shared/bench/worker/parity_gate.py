@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from shared.bench.cases import Case
-from shared.problems import PROBLEMS, Inputs, Verdict
+from shared.bench.record import Gate
+from shared.problems import PROBLEMS, Inputs
 
 
 class Wrong(Exception):
     """A result that did not pass the parity gate. The text is the gate's; `gate` is what the record keeps."""
 
-    def __init__(self, text: str, gate: dict[str, Any]) -> None:
+    def __init__(self, text: str, gate: Gate) -> None:
         super().__init__(text)
         self.gate = gate
 
@@ -36,7 +37,7 @@ class ParityGate:
     def _stored(self, name: str) -> Any:
         return pickle.loads((self.folder / name).read_bytes())
 
-    def check(self, case: Case, result: Any) -> tuple[np.ndarray, dict[str, Any]]:
+    def check(self, case: Case, result: Any) -> tuple[np.ndarray, Gate]:
         """A right result on the host, and what the record keeps of the check. Raises Wrong.
 
         Of a repeated input the smallest and the largest of the repeated numbers are judged, each as one repeat.
@@ -46,26 +47,15 @@ class ParityGate:
         answer, source = self._expected(case.problem, case.input)
         problem = PROBLEMS[case.problem]
 
-        def judged(part: Any) -> tuple[np.ndarray, Verdict]:
-            on_host = backend.to_numpy(part)
-            return on_host, problem.judge(case.pass_name, on_host, answer, inputs, case.dtype)
-
-        def badness(judged: tuple[np.ndarray, Verdict]) -> tuple[bool, bool, float | None]:
-            verdict = judged[1]
-            return not verdict.passed, verdict.error is None, verdict.error
-
-        on_host, verdict = max(map(judged, parts), key=badness)
+        on_host = [backend.to_numpy(part) for part in parts]
+        verdicts = [problem.judge(case.pass_name, part, answer, inputs, case.dtype) for part in on_host]
+        verdict = max(verdicts, key=lambda one: (not one.passed, one.error is None, one.error))
         covered = problem.covered(answer)
-        gate = {
-            "text": verdict.text,
-            "error_of_allowed": verdict.error,
-            "source": source,
-            "pairs": None if covered is None else covered * inputs.repeats,
-            "told": verdict.told,
-        }
+        pairs = None if covered is None else covered * inputs.repeats
+        gate = Gate(verdict.text, verdict.error, source, pairs, verdict.told)
         if not verdict.passed:
             raise Wrong(verdict.text, gate)
-        return on_host, gate
+        return on_host[0], gate
 
     def _expected(self, name: str, input_name: str) -> tuple[Any, str]:
         """The expected result, and its source in words."""
