@@ -42,7 +42,7 @@ class FakeRun:
     def write(self, name: str, value: Any) -> None:
         assert name == "5x4.inputs"
 
-    def ask(self, do: str, of: Any, limit: float, repeats: int) -> Reply:
+    def ask(self, do: str, of: Any, repeats: int) -> Reply:
         assert do == "fits"
         self.asked.append((of.framework, of.variant, of.pass_name, of.compiled, repeats))
         room = self.room[of.framework]

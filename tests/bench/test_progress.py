@@ -116,7 +116,7 @@ def test_a_run_does_not_depend_on_its_reader(monkeypatch: pytest.MonkeyPatch, tm
     for gone in (closed, None):
         monkeypatch.setattr(sys, "stderr", gone)
         monkeypatch.setattr(sys, "stdout", gone)
-        here = progress_for_here(answer) if gone is None else Lines(answer)
+        here = Lines(answer)
         here.say("starting JAX")
         here.results(RECORD, is_first_answer=True)
 
@@ -140,7 +140,7 @@ def test_the_display_shows_the_phase_and_which_of_its_steps_goes_on(terminal: Te
 
 
 def test_the_display_shows_the_time_that_has_passed_and_what_is_left(terminal: Terminal, clock: SimpleNamespace):
-    with terminal, Display(answer) as display:
+    with terminal, progress_for_here(answer) as display:
         display.begin("first calls", 2)
         assert "left" not in terminal.lines()[-1]
         clock.now += 61
@@ -153,7 +153,7 @@ def test_the_display_shows_the_time_that_has_passed_and_what_is_left(terminal: T
 
 
 def test_the_answer_stays_above_the_bar_and_what_is_said_above_both(terminal: Terminal):
-    with terminal, Display(answer) as display:
+    with terminal, progress_for_here(answer) as display:
         display.begin("first calls", 1)
         display.results(RECORD)
         display.step("JAX vmap score")
@@ -168,7 +168,7 @@ def test_the_answer_stays_above_the_bar_and_what_is_said_above_both(terminal: Te
 
 def test_the_display_is_drawn_by_calls_alone_and_starts_no_thread(terminal: Terminal):
     before = threading.enumerate()
-    with terminal, Display(answer) as display:
+    with terminal, progress_for_here(answer) as display:
         display.begin("first calls", 1)
         assert threading.enumerate() == before and terminal.raw()
         # nothing is drawn by itself
@@ -180,7 +180,7 @@ def test_the_display_is_drawn_by_calls_alone_and_starts_no_thread(terminal: Term
 
 @pytest.mark.parametrize("text", ["[red]mine[/red].fasta", "[bold {task.id} :bomb: 100 %s"])
 def test_the_display_shows_text_as_it_is(terminal: Terminal, text: str):
-    with terminal, Display(lambda _: text) as display:
+    with terminal, progress_for_here(lambda _: text) as display:
         display.begin("first calls", 1)
         display.step(text)
         assert terminal.lines()[-1].endswith(text)
@@ -192,7 +192,7 @@ def test_the_display_shows_text_as_it_is(terminal: Terminal, text: str):
 
 def test_the_display_leaves_nothing_behind_even_after_an_error(terminal: Terminal):
     hide, show, clear = "\x1b[?25l", "\x1b[?25h", "\x1b[2K"
-    with terminal, contextlib.suppress(KeyboardInterrupt), Display(answer) as display:
+    with terminal, contextlib.suppress(KeyboardInterrupt), progress_for_here(answer) as display:
         display.begin("first calls", 1)
         display.step("JAX vmap score")
         assert hide in terminal.raw()
@@ -207,7 +207,7 @@ def test_the_display_fits_a_narrow_terminal(
     terminal: Terminal, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, width: int, whole: bool
 ):
     monkeypatch.setenv("COLUMNS", str(width))
-    with terminal, Display(lambda _: "a row of the table " * 20) as display:
+    with terminal, progress_for_here(lambda _: "a row of the table " * 20) as display:
         display.begin("worker 1, preparing", 10)
         display.ends_within(100.0)
         display.results(RECORD)

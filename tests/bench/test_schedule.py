@@ -18,8 +18,7 @@ from shared.bench.run.first_calls import limit_exceeded_with_less_work
 from shared.bench.run.schedule import (
     BLOCK_SECONDS,
     MOST_CALLS,
-    block_seconds,
-    calls_in_block,
+    block_of,
     is_precise,
     order,
     rounds_that_fit,
@@ -73,12 +72,13 @@ def test_seed_worker_and_every_second_round_shuffle_anew():
 @EXAMPLES
 @given(seconds=SECONDS)
 def test_a_block_has_as_many_calls_as_there_is_time_for(seconds: float):
-    calls = calls_in_block(seconds)
-    assert 1 <= calls <= MOST_CALLS == calls_in_block(0.0)
+    block = block_of(seconds)
+    calls = block.calls
+    assert 1 <= calls <= MOST_CALLS == block_of(0.0).calls
     assert calls == 1 or calls * seconds <= BLOCK_SECONDS * (1 + 1e-9)
     assert calls == MOST_CALLS or (calls + 1) * seconds > BLOCK_SECONDS * (1 - 1e-9)
     # slow calls have no untimed ones before them
-    assert block_seconds(seconds) == seconds or seconds < 0.1
+    assert block.seconds == seconds or seconds < 0.1
 
 
 # how many rounds

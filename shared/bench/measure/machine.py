@@ -1,5 +1,6 @@
 """What a run runs on: the computer, its cores and their load, the state of the code, and how fast memory streams."""
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -82,23 +83,21 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def busy_seconds(cores: list[int]) -> float | None:
-    """Seconds that these cores have worked, for any program, since the system started; None where it does not tell."""
+def seconds_of_others(cores: list[int]) -> float | None:
+    """CPU seconds that these cores have worked for other programs than this one and those that it has started.
+
+    Counted from a fixed time on; None where the system does not tell.
+    """
     per_core = psutil.cpu_times(percpu=True)
     if max(cores) >= len(per_core):
         return None
     # guest time is part of user time; stolen time went to other virtual machines on the same core
     names = ("user", "nice", "system", "irq", "softirq", "steal")
-    return sum(getattr(per_core[core], name, 0.0) for core in cores for name in names)
-
-
-def process_seconds(number: int) -> float:
-    """CPU seconds that a process has used, its ended children included; 0 if it no longer exists."""
-    try:
-        times = psutil.Process(number).cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return times.user + times.system + times.children_user + times.children_system
+    seconds = sum(getattr(per_core[core], name, 0.0) for core in cores for name in names)
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seconds -= sum(process.cpu_times()[:4])  # user and system, its own and of its ended children
+    return seconds
 
 
 def calibration_seconds() -> float:

@@ -1,6 +1,5 @@
 """The context of a run: its settings, its record, and its workers, one process for each framework and label."""
 
-import os
 import pickle
 import time
 from collections.abc import Callable, Mapping
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
-from shared.bench.measure.machine import process_seconds
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.run.progress import Lines
@@ -114,12 +112,6 @@ class Run:
         result.gate = reply.details.get("gate", result.gate)
         result.status, result.reason = reply.status, reply.reason
         return reply
-
-    @property
-    def cpu_seconds(self) -> float:
-        """Used by this process and the workers that are alive."""
-        numbers = [os.getpid(), *(worker.process_id for worker in self._workers.values() if worker.alive)]
-        return sum(map(process_seconds, numbers))
 
     def stop(self, case: Case | None = None) -> None:
         """Stop the case's worker, or all of them."""

@@ -3,11 +3,14 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from shared.bench.record import Record
 from shared.bench.units import clock
+
+if TYPE_CHECKING:
+    from rich.live import Live
 
 # the answer so far as text; None if there is nothing to show yet
 Answer = Callable[[Record], str | None]
@@ -19,12 +22,6 @@ class Lines:
     def __init__(self, answer: Answer) -> None:
         self._answer, self._start = answer, time.monotonic()
         self._phase, self._steps, self._done = "starting", 0, 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
 
     def say(self, line: str) -> None:
         """Print it; a run does not depend on its reader."""
@@ -65,21 +62,10 @@ class Display(Lines):
     It is drawn by this process's own calls, never by a thread, which would take a core from what is being timed.
     """
 
-    def __init__(self, answer: Answer) -> None:
-        from rich.console import Console  # here: a run without a terminal does not need it
-        from rich.live import Live
-
+    def __init__(self, answer: Answer, live: "Live") -> None:
         super().__init__(answer)
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
-        self._text, self._step = "", ""
+        self._live, self._text, self._step = live, "", ""
         self._end: float | None = None
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.stop()
 
     def say(self, line: str) -> None:
         self._live.console.print(line, markup=False, highlight=False, emoji=False)
@@ -106,6 +92,14 @@ class Display(Lines):
         self._live.update(Text(self._text + line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
-def progress_for_here(answer: Answer) -> Lines:
+@contextlib.contextmanager
+def progress_for_here(answer: Answer) -> Iterator[Lines]:
     """A display if standard error is a terminal. answer: the text of what a record says so far."""
-    return (Display if sys.stderr is not None and sys.stderr.isatty() else Lines)(answer)
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield Lines(answer)
+        return
+    from rich.console import Console  # here: a run without a terminal does not need it
+    from rich.live import Live
+
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        yield Display(answer, live)

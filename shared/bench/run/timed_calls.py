@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
-from shared.bench.measure.machine import busy_seconds, usable_cores
+from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record
 from shared.bench.run.context import Run
 from shared.bench.run.first_calls import measure_device_time
@@ -111,12 +111,13 @@ def _one_generation(run: Run, cases: list[Case], number: int) -> None:
         if call_seconds is not None:
             plans[case] = block_of(call_seconds)
     run.keep()
-    began, busy = time.monotonic(), _busy_with_others(run)
+    cores = usable_cores()[: run.settings.threads]
+    began, before = time.monotonic(), seconds_of_others(cores)
     _time_rounds(run, plans, number, end)
-    seconds, after = time.monotonic() - began, _busy_with_others(run)
+    seconds, after = time.monotonic() - began, seconds_of_others(cores)
     if run.settings.device != "cpu":
         _measure_device_times(run, list(plans))
-    others = None if busy is None or after is None else max(0.0, after - busy)
+    others = None if before is None or after is None else max(0.0, after - before)
     run.record.generations.append(Generation(number, seconds, others))
     run.keep()
 
@@ -139,12 +140,6 @@ def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float
             for case in group if round_number < allowed[group[0].group] else ():
                 _sample(run, case, number, round_number, plans[case])
         run.keep()
-
-
-def _busy_with_others(run: Run) -> float | None:
-    """CPU seconds of the run's cores that this process and its workers did not use."""
-    busy = busy_seconds(usable_cores()[: run.settings.threads])
-    return None if busy is None else busy - run.cpu_seconds
 
 
 def _calibrate(run: Run, case: Case, number: int, round_number: int) -> None:

@@ -120,10 +120,6 @@ class Worker:
         return reply
 
     @property
-    def process_id(self) -> int:
-        return self._process.pid
-
-    @property
     def alive(self) -> bool:
         """Whether it can take another command."""
         return self._process.poll() is None
@@ -165,17 +161,12 @@ class Worker:
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:
-    """The user's environment, but for thread counts, reduced precision, compiler caches and temporary files."""
-    environment = dict(os.environ)
-    for name in ("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE"):
-        environment.pop(name, None)
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        environment[name] = str(settings.threads)
-    temporary = folder / "temporary"
-    temporary.mkdir(exist_ok=True)
-    environment |= {
+    """The user's environment, but for thread counts, precision, compiler caches and temporary files."""
+    environment = os.environ | {
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(settings.threads)),
+        "JAX_ENABLE_X64": "0",
         "NVIDIA_TF32_OVERRIDE": "0",
-        "TMPDIR": str(temporary),
+        "TMPDIR": str(folder),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }

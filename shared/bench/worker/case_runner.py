@@ -80,12 +80,9 @@ class _Call:
 class CaseRunner:
     """Runs cases on one framework, and holds those that are ready to be timed."""
 
-    def __init__(
-        self, backend: Any, autos: dict[str, str | None], device: str, folder: Path, send: Callable[..., None]
-    ) -> None:
-        """autos: the variant that "auto" picks, by problem."""
-        self.backend, self.device, self.folder, self.send = backend, device, folder, send
-        self.gate = ParityGate(backend, autos, device, folder)
+    def __init__(self, backend: Any, folder: Path, send: Callable[..., None]) -> None:
+        self.backend, self.folder, self.send = backend, folder, send
+        self.gate = ParityGate(backend, folder)
         self._prepared: dict[Case, _Call] = {}
         self._cold: tuple[Callable[..., Any], _Call] | None = None  # function and call of the last cold case
         self._random = np.random.default_rng()
@@ -97,7 +94,7 @@ class CaseRunner:
         backend.forget_compiled()
         with self._context(case):
             # once per machine, not per process or shape, so it is shown separately
-            built, _ = timed(lambda: backend.build(case.variant, case.dtype, self.device))
+            built, _ = timed(lambda: backend.build(case.variant, case.dtype, case.device))
             function = self._function(case, inputs)
             call = _Call(backend, function, case, inputs)
             first, gate, on_host = self._first_call(case, call)
@@ -138,7 +135,7 @@ class CaseRunner:
         the case for `sample`. Raises Wrong."""
         backend, inputs = self.backend, self.gate.inputs(case.input)
         with self._context(case):
-            backend.build(case.variant, case.dtype, self.device)
+            backend.build(case.variant, case.dtype, case.device)
             call = _Call(backend, self._function(case, inputs), case, inputs)
             first, gate, _ = self._first_call(case, call)
             settled = warm_up(call)
@@ -152,7 +149,7 @@ class CaseRunner:
         backend, inputs = self.backend, replace(self.gate.inputs(case.input), repeats=repeats)
         try:
             with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case.dtype):
-                backend.build(case.variant, case.dtype, self.device)
+                backend.build(case.variant, case.dtype, case.device)
                 _Call(backend, self._function(case, inputs), case, inputs)()
         except Exception as error:
             if not backend.is_out_of_memory(error):
@@ -174,8 +171,8 @@ class CaseRunner:
             try:
                 call()
                 for _ in range(_DEVICE_CALLS):
-                    self.backend.flush(self.device)
-                    seconds = self.backend.device_seconds(call.launch, self.device)
+                    self.backend.flush(case.device)
+                    seconds = self.backend.device_seconds(call.launch, case.device)
                     known += [] if seconds is None else [seconds]
             except Exception as error:
                 traceback.print_exc()
@@ -194,17 +191,15 @@ class CaseRunner:
         with self.backend.precision(case.dtype):
             call.place()
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
-            if rehearse or self.device != "cpu":  # where `release` freed more than arguments
+            if rehearse or case.device != "cpu":  # where `release` freed more than arguments
                 call()
-            seconds = [self._timed(call) for _ in range(calls)]
+            seconds = []
+            for _ in range(calls):
+                self.backend.flush(case.device)  # a model would not leave arguments in an accelerator's caches either
+                seconds.append(timed(call)[0])
             del kept
             call.release()
         return {"seconds": seconds}
-
-    def _timed(self, call: Callable[[], Any]) -> float:
-        """Wall time of a call with an accelerator's caches flushed: a model would not leave arguments there either."""
-        self.backend.flush(self.device)
-        return timed(call)[0]
 
     @contextlib.contextmanager
     def _context(self, case: Case) -> Iterator[None]:

@@ -54,14 +54,12 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
         reason = f"{title} has (threads, cores) {placement}, expected {(threads, cores)}"
         send("unavailable", device_problem=False, reason=reason)
         return
-    abilities = {name: backend.abilities(name, device) for name in PROBLEMS}
     send(
         "hello",
-        abilities={name: able.as_json() for name, able in abilities.items()},
+        abilities={name: backend.abilities(name, device).as_json() for name in PROBLEMS},
         environment=backend.environment(device) | {"threads": threads, "cores": cores},
     )
-    autos = {name: able.auto for name, able in abilities.items()}
-    runner = CaseRunner(backend, autos, device, folder, send)
+    runner = CaseRunner(backend, folder, send)
     cache = folder / "compiled" / f"start-{framework}"
     commands: dict[str, Callable[..., dict[str, Any]]] = {
         "bandwidth": lambda case: {"per_second": _bandwidth(backend, device, threads)},
