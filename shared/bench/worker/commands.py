@@ -59,81 +59,73 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
         abilities={name: backend.abilities(name, device).as_json() for name in PROBLEMS},
         environment=backend.environment(device) | {"threads": threads, "cores": cores},
     )
-    runner = CaseRunner(backend, folder, send)
-    cache = folder / "compiled" / f"start-{framework}"
-    commands: dict[str, Callable[..., dict[str, Any]]] = {
-        "bandwidth": lambda case: {"per_second": _bandwidth(backend, device, threads)},
-        "exponentials": lambda case: {"per_second": _exponentials(backend, device, cache)},
-        "calibration": lambda case: {"seconds": calibration_seconds()},
-        "fits": runner.fits,
-        "cold": runner.cold,
-        "new_shape": runner.new_shape,
-        "prepare": runner.prepare,
-        "sample": runner.sample,
-        "device_time": runner.device_time,
-    }
-    has_started_compiler = False
+    commands = _Commands(backend, folder, send)
     for do, case, arguments in iter(connection.recv, None):
-        if not has_started_compiler and _compiles(do, case):
-            has_started_compiler = True
-            send("compiler_starts")
-            send("compiler_started", seconds=_compiler_start_seconds(backend, device, cache))
-        send("done", **_outcome(backend, lambda: commands[do](case, **arguments)))  # noqa: B023 - called at once
+        send("done", **_outcome(commands, do, case, arguments))
 
 
-def _compiles(do: str, case: Case) -> bool:
-    """Whether a command needs the framework's compiler, so that its start must not be part of what is measured."""
-    return case.compiled or (do in ("bandwidth", "exponentials") and case.device != "cpu")
-
-
-def _compiler_start_seconds(backend: Any, device: str, cache: Path) -> float | None:
-    """Start the framework's compiler, and return the seconds; None where that fails, which the cases will show."""
+def _outcome(commands: "_Commands", do: str, case: Case, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Execute a command; returns status, reason and details. A case that fails costs only itself."""
     try:
-        with backend.compiler_cache(cache):
-            return timed(lambda: backend.start_compiler(device))[0]
-    except Exception:
-        traceback.print_exc()
-        return None
-
-
-def _outcome(backend: Any, command: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Status, reason and details of a command. A case that fails costs only itself."""
-    try:
-        return {"status": "ok", "reason": None, "details": command()}
+        commands.start_compiler_before(do, case)
+        return {"status": "ok", "reason": None, "details": getattr(commands, do)(case, **arguments)}
     except Wrong as error:
         return {"status": "wrong", "reason": str(error), "details": {"gate": error.gate}}
     except Exception as error:
         traceback.print_exc()
-        if backend.is_out_of_memory(error):
+        if commands.backend.is_out_of_memory(error):
             return {"status": "limit", "reason": "out of memory", "details": {}}
         first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         return {"status": "failed", "reason": f"{type(error).__name__}: {first_line}"[:300], "details": {}}
 
 
-def _bandwidth(backend: Any, device: str, threads: int) -> float:
-    """Bytes per second that a copy of a large array moves."""
-    if device == "cpu":
-        return stream_bandwidth(threads)
-    array = backend.to_device(np.zeros(_DEVICE_STREAM_BYTES, np.uint8), device)
-    return _best_rate_on_device(backend, device, lambda: backend.copy(array), 2 * _DEVICE_STREAM_BYTES)
+class _Commands(CaseRunner):
+    """A method for each command: those that run a case, and those that measure the machine for it."""
 
+    _has_started_compiler = False
 
-def _exponentials(backend: Any, device: str, cache: Path) -> float:
-    """Exponentials per second of an accelerator."""
-    array = backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), device)
-    count = _EXPONENTIALS_OF * EXPONENTIALS_IN_A_ROUND * _EXPONENTIAL_ROUNDS
-    with backend.compiler_cache(cache):
-        return _best_rate_on_device(backend, device, lambda: backend.exponentials(array, _EXPONENTIAL_ROUNDS), count)
-
-
-def _best_rate_on_device(backend: Any, device: str, launch: Callable[[], Any], count: int) -> float:
-    """By the accelerator's clock, or wall time where the framework cannot read it."""
-    backend.wait(launch())  # compiled
-
-    def once() -> float:
+    def start_compiler_before(self, do: str, case: Case) -> None:
+        """Start the framework's compiler if a command is the first that needs it: no measured call includes that."""
+        needs_compiler = case.compiled or (do in ("bandwidth", "exponentials") and case.device != "cpu")
+        if self._has_started_compiler or not needs_compiler:
+            return
+        self._has_started_compiler = True
+        self.send("compiler_starts")
         seconds = None
-        with contextlib.suppress(Exception):
-            seconds = backend.device_seconds(launch, device)
-        return seconds or timed(lambda: backend.wait(launch()))[0]
+        with contextlib.suppress(Exception), self._start_cache(case):  # the cases will show what is wrong
+            seconds, _ = timed(lambda: self.backend.start_compiler(case.device))
+        self.send("compiler_started", seconds=seconds)
 
-    return best_rate(once, count)
+    def _start_cache(self, case: Case) -> contextlib.AbstractContextManager[None]:
+        """The compiler's cache for what belongs to no case."""
+        return self.backend.compiler_cache(self.folder / "compiled" / f"start-{case.framework}")
+
+    def calibration(self, case: Case) -> dict[str, Any]:
+        """Seconds of the calibration loop."""
+        return {"seconds": calibration_seconds()}
+
+    def bandwidth(self, case: Case) -> dict[str, Any]:
+        """Bytes per second that a copy of a large array moves."""
+        if case.device == "cpu":
+            return {"per_second": stream_bandwidth(len(usable_cores()))}
+        array = self.backend.to_device(np.zeros(_DEVICE_STREAM_BYTES, np.uint8), case.device)
+        return self._best_rate(case.device, lambda: self.backend.copy(array), 2 * _DEVICE_STREAM_BYTES)
+
+    def exponentials(self, case: Case) -> dict[str, Any]:
+        """Exponentials per second of an accelerator."""
+        array = self.backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), case.device)
+        count = _EXPONENTIALS_OF * EXPONENTIALS_IN_A_ROUND * _EXPONENTIAL_ROUNDS
+        with self._start_cache(case):
+            return self._best_rate(case.device, lambda: self.backend.exponentials(array, _EXPONENTIAL_ROUNDS), count)
+
+    def _best_rate(self, device: str, launch: Callable[[], Any], count: int) -> dict[str, Any]:
+        """By the accelerator's clock, or wall time where the framework cannot read it."""
+        self.backend.wait(launch())  # compiled
+
+        def once() -> float:
+            seconds = None
+            with contextlib.suppress(Exception):
+                seconds = self.backend.device_seconds(launch, device)
+            return seconds or timed(lambda: self.backend.wait(launch()))[0]
+
+        return {"per_second": best_rate(once, count)}
