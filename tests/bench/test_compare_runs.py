@@ -74,7 +74,7 @@ def test_progress_goes_to_standard_error(both: Run):
     assert lines[:2] == ["starting PyTorch", "starting JAX"] and lines[2].startswith("NumPy reference on 3 of 3")
     assert lines[3:8] == [
         "first calls",
-        "[1/4] PyTorch fused score, not compiled, after compiling its kernels unless they are in the cache",
+        "[1/4] PyTorch fused score, not compiled",
         "[2/4] JAX fused score",
         "[3/4] PyTorch vmap score",
         "[4/4] JAX vmap score",
