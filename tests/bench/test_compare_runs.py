@@ -136,6 +136,12 @@ def test_a_fasta_file_is_measured_in_every_pass_with_all_options_and_the_parent_
     assert done.stdout.splitlines()[-1] == "loaded: numpy"
 
 
+def test_what_workers_of_both_frameworks_say_has_no_types_of_theirs():
+    done = run_compare("--list", python=("-c", _AS_A_FUNCTION.format(root=str(ROOT))))
+    assert done.returncode == 0, done.stderr
+    assert "PyTorch" in done.stdout and done.stdout.splitlines()[-1] == "loaded: numpy"
+
+
 def test_growth_measures_every_size_and_fits_exponents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     path, sizes = tmp_path / "run.json", ("4x1", "4x2", "4x4")
     use_numpy_workers(monkeypatch)

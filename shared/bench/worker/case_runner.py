@@ -137,7 +137,7 @@ class CaseRunner:
         with self._context(case):
             backend.build(case.variant, case.dtype, case.device)
             call = _Call(backend, self._function(case, inputs), case, inputs)
-            first, gate, _ = self._first_call(case, call)
+            first, gate = self._first_call(case, call)[:2]  # without the result: it may share memory
             settled = warm_up(call)
         call.release()
         self._prepared[case] = call

@@ -54,10 +54,12 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
         reason = f"{title} has (threads, cores) {placement}, expected {(threads, cores)}"
         send("unavailable", device_problem=False, reason=reason)
         return
+    # plain strings: the parent would have to import the framework to read another type
+    versions = {name: str(value) for name, value in backend.environment(device).items()}
     send(
         "hello",
         abilities={name: backend.abilities(name, device).as_json() for name in PROBLEMS},
-        environment=backend.environment(device) | {"threads": threads, "cores": cores},
+        environment=versions | {"threads": threads, "cores": cores},
     )
     commands = _Commands(backend, folder, send)
     for do, case, arguments in iter(connection.recv, None):
