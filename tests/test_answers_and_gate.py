@@ -2,7 +2,6 @@
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
-from shared.bench.run import exchange
 from shared.problems import PROBLEMS, Verdict, alignment_answers
 from shared.problems.alignment_answers import CELLS, Answer, answer
 from shared.problems.alignment_gate import judge
@@ -71,18 +69,6 @@ def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, 
     assert found.lengths.tolist() == [list(corner)]
     assert found.score[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
     assert found.marginals.shape == (1, *corner)
-
-
-@pytest.mark.parametrize("passes", [PASSES, ("score",)])
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_an_answer_survives_its_file(tmp_path: Path, is_cut: bool, passes: tuple[str, ...]):
-    found = answer("smith_waterman", forty_pairs(), passes, cells=1000 if not is_cut else 50, whole=0)
-    exchange.save_reference(found, tmp_path, "mine")
-    again = exchange.load_reference("smith_waterman", tmp_path, "mine")
-    assert again.is_cut is is_cut
-    assert (again.hvp is None) == ("hvp" not in passes)
-    for before, after in zip(found, again, strict=True):
-        np.testing.assert_array_equal(before, after)  # pyright: ignore[reportArgumentType]
 
 
 # the gate

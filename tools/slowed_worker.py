@@ -1,6 +1,6 @@
 """A worker whose timed calls are slowed down: the injected slowdown of the protocol's power test.
 
-python -m tools.slowed_worker FRACTION FRAMEWORK DEVICE THREADS MEMORY FOLDER
+python -m tools.slowed_worker FRACTION FRAMEWORK DEVICE THREADS MEMORY FOLDER CONNECTION
 """
 
 import sys
@@ -28,8 +28,8 @@ def slowed(call: Callable[[], Any], fraction: float) -> Callable[[], Any]:
 def _slow_down(fraction: float) -> None:
     from shared.bench.worker import case_runner  # only when cores are set: NumPy starts threads on import
 
-    timed = case_runner.CaseRunner._timed
-    case_runner.CaseRunner._timed = lambda self, call: timed(self, slowed(call, fraction))
+    timed = case_runner.timed
+    case_runner.timed = lambda call: timed(slowed(call, fraction))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 x dtype."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shared.problems import PROBLEMS
@@ -78,10 +78,6 @@ class Case:
     def group(self) -> tuple[str, str, str, str]:
         """Cases that differ only in framework or label share it; they are timed next to each other."""
         return (self.problem, self.input, self.pass_name, self.variant)
-
-    def as_json(self) -> dict[str, Any]:
-        """The case as it is sent to a worker and stored in a record."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)

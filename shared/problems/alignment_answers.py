@@ -5,7 +5,7 @@ by seed. A pair of more than WHOLE cells is cut to a corner of CELLS. The answer
 run of a variant on the corners, and gates the full pairs against that run.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -78,9 +78,3 @@ def _choose(inputs: AlignmentInputs, cells: int, whole: int) -> tuple[np.ndarray
             spent += cost
     pairs = np.array(chosen)
     return pairs, cut[pairs], bool((cut[pairs] != full[pairs]).any())
-
-
-def answer_of(arrays: Mapping[str, np.ndarray]) -> Answer:
-    """An answer from those of its fields that are not None."""
-    known = {name: arrays[name] for name in ("pairs", "lengths", "largest", "score", "marginals")}
-    return Answer(**known, is_cut=bool(arrays["is_cut"]), hvp=arrays.get("hvp"))

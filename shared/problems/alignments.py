@@ -14,7 +14,7 @@ from shared.problems.alignment_answers import Answer, batched
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs, inputs_of_size, ladder_inputs
 from shared.problems.argument_types import one_of, real
-from shared.problems.problem import BATCH, Argument, Arrays, Problem, Rate, RunFloat64, Sizes, Verdict
+from shared.problems.problem import BATCH, Argument, Problem, Rate, RunFloat64, Sizes, Verdict
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 from shared.variants import FOR_GPUS, Abilities
 
@@ -76,9 +76,6 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
         values = self.argument_values(settings)
         return {key: values[key] for key in self._parameters}, {key: values[key] for key in self._options}
 
-    def load(self, arrays: Arrays, rest: dict[str, Any]) -> AlignmentInputs:
-        return AlignmentInputs(similarity=arrays["similarity"], lengths=arrays.get("lengths"), **rest)
-
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant not in (*_RUN_UNCOMPILED, *abilities.uncompiled_variants)]
 
@@ -94,9 +91,6 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
 
     def answer(self, inputs: AlignmentInputs, passes: Sequence[str]) -> Answer:
         return alignment_answers.answer(self.name, inputs, passes)
-
-    def load_answer(self, arrays: Arrays) -> Answer:
-        return alignment_answers.answer_of(arrays)
 
     def proved(self, answer: Answer, inputs: AlignmentInputs, run: RunFloat64) -> tuple[Answer, str]:
         """Pairs that are too large for NumPy: a float64 run, which must be right on the corners that NumPy did."""

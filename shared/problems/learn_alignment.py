@@ -17,7 +17,6 @@ from shared.problems.families import LETTERS, families
 from shared.problems.problem import (
     DATA,
     Argument,
-    Arrays,
     Inputs,
     Problem,
     Rate,
@@ -132,9 +131,6 @@ class LearnAlignment(Problem[Pairs, Trained]):
             options={"steps": values["steps"]}, seed=settings.seed,
         )  # fmt: skip
 
-    def load(self, arrays: Arrays, rest: dict[str, Any]) -> Pairs:
-        return Pairs(**arrays, **rest)
-
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         return int(np.prod(shape))
 
@@ -158,9 +154,6 @@ class LearnAlignment(Problem[Pairs, Trained]):
                 "temperature"
             )
         return Trained(found.losses, found.matrix, np.array(found.gap))
-
-    def load_answer(self, arrays: Arrays) -> Trained:
-        return Trained(**arrays)
 
     def judge(self, pass_name: str, result: np.ndarray, answer: Trained, inputs: Pairs, dtype: str) -> Verdict:
         wanted = packed(*answer)

@@ -13,7 +13,6 @@ from shared.problems.argument_types import real, whole
 from shared.problems.problem import (
     DATA,
     Argument,
-    Arrays,
     Inputs,
     Problem,
     Rate,
@@ -102,9 +101,6 @@ class LinearRegression(Problem[Points, Fitted]):
         named = {"parameters": {"learning_rate": learning_rate}, "options": {"epochs": epochs}}
         return Points(text, *given, **named, seed=settings.seed)
 
-    def load(self, arrays: Arrays, rest: dict[str, Any]) -> Points:
-        return Points(x=arrays["x"], y=arrays["y"], **rest)
-
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant in _COMPILED]
 
@@ -119,9 +115,6 @@ class LinearRegression(Problem[Points, Fitted]):
             rate = inputs.parameters["learning_rate"]
             raise UnusableInput(f"gradient descent runs away with a learning rate of {rate:g}: take a smaller one")
         return Fitted(descent, best)
-
-    def load_answer(self, arrays: Arrays) -> Fitted:
-        return Fitted(**arrays)
 
     def judge(self, pass_name: str, result: np.ndarray, answer: Fitted, inputs: Points, dtype: str) -> Verdict:
         fault = check_form(pass_name, result, (2,), dtype)

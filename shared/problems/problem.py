@@ -1,7 +1,7 @@
 """What the benchmark asks of a problem, and of the inputs of one run. It knows nothing else of what is computed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -119,8 +119,6 @@ class UnusableInput(Exception):
 GivenInputs = TypeVar("GivenInputs", bound=Inputs)
 GivenAnswer = TypeVar("GivenAnswer")
 
-# an array by its name, as a file keeps it
-Arrays = Mapping[str, np.ndarray]
 # a pass, inputs in float64, a call's arguments by position -> its result by the framework's own choice of a variant
 RunFloat64 = Callable[[str, Inputs, Sequence[np.ndarray | None]], np.ndarray]
 
@@ -159,10 +157,6 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
         """How large an input is, as the axis of `sizes` says. shape, work: as the input has them."""
         return work
 
-    @abstractmethod
-    def load(self, arrays: Arrays, rest: dict[str, Any]) -> GivenInputs:
-        """The inputs again, from their arrays and other fields."""
-
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         """Whether a variant runs compiled, not compiled, both, or neither."""
         return [variant not in abilities.uncompiled_variants]
@@ -189,10 +183,6 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
 
         Raises UnusableInput.
         """
-
-    @abstractmethod
-    def load_answer(self, arrays: Arrays) -> GivenAnswer:
-        """The answer again, from those of its fields that are not None."""
 
     def proved(self, answer: GivenAnswer, inputs: GivenInputs, run: RunFloat64) -> tuple[GivenAnswer, str]:
         """What to gate against, and its name for people, where {auto} is the framework's own choice of a variant.

@@ -12,7 +12,6 @@ import numpy as np
 
 from shared.problems.problem import (
     DATA,
-    Arrays,
     Inputs,
     Problem,
     Rate,
@@ -97,9 +96,6 @@ class Stencil(Problem[Weights, Known]):
             f"weights of {height} x {width}, seed {settings.seed}", w.astype(settings.dtype), seed=settings.seed
         )
 
-    def load(self, arrays: Arrays, rest: dict[str, Any]) -> Weights:
-        return Weights(w=arrays["w"], **rest)
-
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant not in _WRITTEN_OUT]
 
@@ -111,9 +107,6 @@ class Stencil(Problem[Weights, Known]):
 
     def answer(self, inputs: Weights, passes: Sequence[str]) -> Known:
         return Known(stencil(inputs.w), gradient(inputs.w, inputs.cotangent))
-
-    def load_answer(self, arrays: Arrays) -> Known:
-        return Known(**arrays)
 
     def judge(self, pass_name: str, result: np.ndarray, answer: Known, inputs: Weights, dtype: str) -> Verdict:
         wanted: np.ndarray = getattr(answer, pass_name)

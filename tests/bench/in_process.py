@@ -54,7 +54,11 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
     """Have runs in this process find workers of this ability, which are there at once and cannot run a case."""
     environment = {"jax": "1.2.3", "torch": "1.2.3"}
     worker = SimpleNamespace(
-        abilities=dict.fromkeys(PROBLEMS, able), environment=environment, alive=True, stop=lambda: None
+        abilities=dict.fromkeys(PROBLEMS, able),
+        environment=environment,
+        alive=True,
+        wait_until_ready=lambda: None,
+        stop=lambda: None,
     )
     monkeypatch.setattr(context, "Worker", lambda *_, **__: worker)
 

@@ -1,6 +1,6 @@
 """A worker whose framework is the NumPy reference: it starts at once, compiles nothing, and fails as it is told.
 
-    python numpy_worker.py OPTIONS FRAMEWORK DEVICE THREADS MEMORY FOLDER
+    python numpy_worker.py OPTIONS FRAMEWORK DEVICE THREADS MEMORY FOLDER CONNECTION
 
 OPTIONS is JSON. faults: dictionaries; where `do` is a command's name (or "start") and the other fields are those of its
 case, `then` happens, every time or only the `nth` time in the run. wrong: the variant whose results are. repeats: the
@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import numpy as np
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.backends import CompileTimes
+from shared.bench.cases import Case
 from shared.bench.worker import commands, main
 from shared.bench.worker.case_runner import CaseRunner
 from shared.variants import Abilities
@@ -142,8 +144,8 @@ def _plant(faults: list[dict[str, Any]], folder: Path) -> None:
     def failing(do: str) -> Callable[..., Any]:
         real = getattr(CaseRunner, do)
 
-        def command(self: CaseRunner, case: dict[str, Any], **more: Any) -> Any:
-            fail({**case, "do": do})
+        def command(self: CaseRunner, case: Case, **more: Any) -> Any:
+            fail({**asdict(case), "do": do})
             return real(self, case, **more)
 
         return command
@@ -155,7 +157,7 @@ def _plant(faults: list[dict[str, Any]], folder: Path) -> None:
 
 if __name__ == "__main__":
     options = json.loads(sys.argv.pop(1))
-    _plant(options.pop("faults", []), Path(sys.argv[-1]))
+    _plant(options.pop("faults", []), Path(sys.argv[-2]))
     commands._DEVICE_STREAM_BYTES, commands._EXPONENTIALS_OF = 2**16, 2**10
     sys.modules[f"{sys.argv[1]}_impl.backend"] = Backend(sys.argv[1], **options)  # pyright: ignore[reportArgumentType]
     main.main()

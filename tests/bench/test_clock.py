@@ -10,7 +10,7 @@ import pytest
 from shared.bench.measure import clock as clock_module
 from shared.bench.measure import memory
 from shared.bench.measure.clock import MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS, WINDOW, timed, warm_up
-from shared.bench.measure.memory import ProcessMemory
+from shared.bench.measure.memory import peak_bytes
 
 MEBIBYTE = 2**20
 
@@ -79,23 +79,17 @@ def test_a_very_slow_call_is_warmed_up_once(clock: Clock):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from /proc")
 def test_the_peak_memory_of_a_call_is_what_it_allocates_above_what_was_in_use():
-    meter = ProcessMemory()
-    meter.start()
-    if meter.stop() is None:
+    quiet = peak_bytes(lambda: None)
+    if quiet is None:
         pytest.skip("this system does not report the peak of a process")
     np.ones(64 * MEBIBYTE, np.uint8).sum()  # an earlier peak
     kept = np.ones(64 * MEBIBYTE, np.uint8)  # and memory in use
-    meter.start()
-    quiet = meter.stop()
+    quiet = peak_bytes(lambda: None)
     assert quiet is not None and quiet < 8 * MEBIBYTE and kept.all()
-    meter.start()
-    np.ones(64 * MEBIBYTE, np.uint8).sum()  # freed before the end
-    peak = meter.stop()
+    peak = peak_bytes(lambda: np.ones(64 * MEBIBYTE, np.uint8).sum())  # freed before the end
     assert peak is not None and 60 * MEBIBYTE < peak < 100 * MEBIBYTE
 
 
 def test_without_the_kernels_peak_counter_there_is_no_peak_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path / "missing" / "file")
-    meter = ProcessMemory()
-    meter.start()
-    assert meter.stop() is None
+    assert peak_bytes(lambda: None) is None

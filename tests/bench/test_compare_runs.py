@@ -75,7 +75,7 @@ def test_progress_goes_to_standard_error(both: Run):
     assert lines[:2] == ["starting PyTorch", "starting JAX"] and lines[2].startswith("NumPy reference on 3 of 3")
     assert lines[3:8] == [
         "first calls",
-        "[1/4] PyTorch fused score, not compiled, after compiling its kernels unless they are in the cache",
+        "[1/4] PyTorch fused score, not compiled",
         "[2/4] JAX fused score",
         "[3/4] PyTorch vmap score",
         "[4/4] JAX vmap score",
@@ -135,6 +135,12 @@ def test_a_fasta_file_is_measured_in_every_pass_with_all_options_and_the_parent_
     assert "\ninput: mine.fasta, PAM250, 3 pairs of 3 proteins, up to 7 x 6; " in done.stdout
     assert [(name, where) for name, where, _ in rows(done.stdout)] == [(name, "JAX") for name in PASSES]
     assert done.stdout.splitlines()[-1] == "loaded: numpy"
+
+
+def test_what_workers_of_both_frameworks_say_has_no_types_of_theirs():
+    done = run_compare("--list", python=("-c", _AS_A_FUNCTION.format(root=str(ROOT))))
+    assert done.returncode == 0, done.stderr
+    assert "PyTorch" in done.stdout and done.stdout.splitlines()[-1] == "loaded: numpy"
 
 
 def test_growth_measures_every_size_and_fits_exponents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -1,7 +1,6 @@
 """The largest batch that fits: what is tried, by whom, and what an answer, a failure and a death mean."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,22 +30,25 @@ CASES = [
 class FakeRun:
     """Its workers have room for so many repeats; one that has no number dies."""
 
-    def __init__(self, folder: Path, jax: int | None, torch: int | None, status: str = "ok") -> None:
+    def __init__(self, jax: int | None, torch: int | None, status: str = "ok") -> None:
         self.settings = Settings(device="cuda", passes=("score", "marginals"))
         self.record = record()
         self.record.inputs = {}
         self.progress = SimpleNamespace(say=lambda text: None)
-        self.folder, self.room, self.status = folder, {"jax": jax, "torch": torch}, status
+        self.room, self.status = {"jax": jax, "torch": torch}, status
         self.asked: list[tuple[str, str, str, bool, int]] = []
         self.stopped: list[str | None] = []
 
-    def ask_worker(self, of: Any, do: str, limit: float, /, **more: Any) -> Reply:
-        assert do == "fits" and more["case"] == of.as_json()
-        self.asked.append((of.framework, of.variant, of.pass_name, of.compiled, more["repeats"]))
+    def write(self, name: str, value: Any) -> None:
+        assert name == "5x4.inputs"
+
+    def ask(self, do: str, of: Any, repeats: int) -> Reply:
+        assert do == "fits"
+        self.asked.append((of.framework, of.variant, of.pass_name, of.compiled, repeats))
         room = self.room[of.framework]
         if self.status == "failed" or room is None:
-            return Reply("failed", "it broke", {})
-        return Reply("ok", None, {"fits": more["repeats"] <= room})
+            return Reply("failed", "it broke")
+        return Reply("ok", None, {"fits": repeats <= room})
 
     def running(self, case: Any) -> object | None:
         return None if self.room[case.framework] is None else object()
@@ -66,12 +68,12 @@ def largest(run: FakeRun) -> int:
 @pytest.mark.parametrize(
     ("jax", "torch", "repeats"), [(8, 8, 8), (4, 8, 4), (4, 1, 1), (3, 100, 2), (0, 0, 1), (8, None, 1)]
 )
-def test_it_fits_in_the_memory_of_both_frameworks(jax: int, torch: int | None, repeats: int, tmp_path: Path):
-    assert largest(FakeRun(tmp_path, jax, torch)) == repeats  # a worker that dies has too little
+def test_it_fits_in_the_memory_of_both_frameworks(jax: int, torch: int | None, repeats: int):
+    assert largest(FakeRun(jax, torch)) == repeats  # a worker that dies has too little
 
 
-def test_each_framework_tries_its_own_choice_with_the_last_pass_from_where_the_other_ended(tmp_path: Path):
-    run = FakeRun(tmp_path, jax=4, torch=2)
+def test_each_framework_tries_its_own_choice_with_the_last_pass_from_where_the_other_ended():
+    run = FakeRun(jax=4, torch=2)
     largest(run)
     jax, torch = ("jax", "fused", "marginals", True), ("torch", "fused", "marginals", False)
     assert run.asked == [(*jax, 8), (*jax, 4), (*torch, 4), (*torch, 2)]
@@ -79,14 +81,14 @@ def test_each_framework_tries_its_own_choice_with_the_last_pass_from_where_the_o
     assert run.stopped == ["jax", "torch", None]
 
 
-def test_any_other_error_is_left_for_the_case_to_report(tmp_path: Path):
-    run = FakeRun(tmp_path, jax=8, torch=8, status="failed")
+def test_any_other_error_is_left_for_the_case_to_report():
+    run = FakeRun(jax=8, torch=8, status="failed")
     assert largest(run) == 8
     assert len(run.asked) == 2
 
 
-def test_a_resumed_run_keeps_its_batch(tmp_path: Path):
-    run = FakeRun(tmp_path, jax=8, torch=8)
+def test_a_resumed_run_keeps_its_batch():
+    run = FakeRun(jax=8, torch=8)
     run.record.inputs = {"5x4": facts(shape=(6, 5, 4))}  # three times the two pairs
     assert largest(run) == 3
     assert not run.asked

@@ -1,4 +1,4 @@
-"""Workers of a run: which are started, when, with how much memory; and when they start their compilers."""
+"""Workers of a run: which are started, when, and with how much memory."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from shared.bench.run.context import Run
 from shared.bench.run.worker_handle import Reply, Unavailable
 from tools.validate_protocol import Validation
 
-COMPILED, PLAIN = case("torch", "vmap"), case("torch", "fused", compiled=False)
+CASE = case("torch", "vmap")
 
 
 @dataclass
@@ -23,14 +23,22 @@ class FakeWorker:
     """Does at once what it is asked."""
 
     framework: str
-    options: dict[str, Any]
-    has_started_compiler: bool = False
+    command: tuple[str, ...]
+    memory_share: float
     alive: bool = True
     asked: list[str] = field(default_factory=list)
+    compiler_start_seconds: float = 0.5
+
+    def wait_until_ready(self) -> None:
+        if self.memory_share == 1.0:
+            raise Unavailable("no memory")
 
     def ask(self, do: str, *_: Any, **__: Any) -> Reply:
         self.asked.append(do)
-        return Reply("ok", None, {"seconds": 0.5})
+        return Reply("ok")
+
+    def stop(self) -> None:
+        self.alive = False
 
 
 @pytest.fixture
@@ -38,8 +46,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[FakeWorker]:
     """The workers that were started, in order."""
     made: list[FakeWorker] = []
 
-    def start(framework: str, *_: Any, **options: Any) -> FakeWorker:
-        made.append(FakeWorker(framework, options))
+    def start(framework: str, command: tuple[str, ...], *_: Any, memory_share: float, **__: Any) -> FakeWorker:
+        made.append(FakeWorker(framework, command, memory_share))
         return made[-1]
 
     monkeypatch.setattr(context, "Worker", start)
@@ -51,34 +59,30 @@ def run_of(settings: Settings | None = None, question: Any = QUESTIONS["speed"])
     return Run(question, settings, record(settings=settings), progress, lambda: None, Path())  # pyright: ignore[reportArgumentType]
 
 
-def test_each_new_worker_starts_its_compiler_once_before_its_first_compiled_case(started: list[FakeWorker]):
+def test_a_worker_that_has_ended_is_replaced(started: list[FakeWorker]):
     run = run_of()
-    for asked in (PLAIN, COMPILED, COMPILED):
-        run.ask_worker(asked, "cold", 1.0)
+    for _ in range(2):
+        run.ask("cold", CASE, 1.0)
     started[0].alive = False
-    run.ask_worker(COMPILED, "cold", 1.0)
-    assert [worker.asked for worker in started] == [
-        ["cold", "start_compiler", "cold", "cold"],
-        ["start_compiler", "cold"],
-    ]
+    assert run.running(CASE) is None
+    run.ask("cold", CASE, 1.0)
+    assert [worker.asked for worker in started] == [["cold", "cold"], ["cold"]]
 
 
-def test_compilers_that_were_started_up_front_are_not_started_again(started: list[FakeWorker]):
+def test_the_first_start_of_a_compiler_is_recorded(started: list[FakeWorker]):
     run = run_of()
-    assert run.start_compilers([COMPILED, PLAIN]) == {"torch": 0.5}
-    run.ask_worker(COMPILED, "cold", 1.0)
-    assert [worker.asked for worker in started] == [["start_compiler", "cold"]]
+    run.record.environment = {"frameworks": {"torch": {}}}
+    run.ask("cold", CASE, 1.0)
+    started[0].compiler_start_seconds = 0.25
+    run.ask("cold", CASE, 1.0)
+    assert run.record.environment == {"frameworks": {"torch": {"compiler_start_seconds": 0.5}}}
 
 
-def test_a_worker_that_cannot_start_fails_only_the_case(monkeypatch: pytest.MonkeyPatch):
-    def refuse(*_: Any, **__: Any) -> None:
-        raise Unavailable("no memory")
-
-    monkeypatch.setattr(context, "Worker", refuse)
-    run = run_of()
-    assert run.start_compilers([COMPILED]) == {}
-    reply = run.ask_worker(COMPILED, "cold", 1.0)
+def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(context, "MEMORY_SHARE", 2.0)
+    reply = run_of().ask("cold", CASE, 1.0)
     assert (reply.status, reply.reason) == ("failed", "the worker could not be started again: no memory")
+    assert not started[0].alive
 
 
 @pytest.mark.parametrize(
@@ -91,8 +95,8 @@ def test_workers_of_all_frameworks_and_labels_share_an_accelerators_memory(
     run = run_of(Settings(frameworks=frameworks), question)
     for framework in frameworks:
         for label in question.labels:
-            run.worker(case(framework, "vmap", label=label))
+            run.ask("cold", case(framework, "vmap", label=label), 1.0)
     assert [worker.framework for worker in started] == [name for name in frameworks for _ in range(labels)]
-    assert all(worker.options["memory_share"] == pytest.approx(share) for worker in started)
-    slowed = ["tools.slowed_worker" in worker.options["command"] for worker in started]
+    assert all(worker.memory_share == pytest.approx(share) for worker in started)
+    slowed = ["tools.slowed_worker" in worker.command for worker in started]
     assert slowed == ([False, True] if labels == 2 else [False] * len(started))

@@ -14,8 +14,8 @@ from hand_made import case, ended, steady
 from shared.bench.cases import Settings
 from shared.bench.measure import clock
 from shared.bench.record import Record
+from shared.bench.worker import case_runner
 from shared.bench.worker import main as worker
-from shared.bench.worker.case_runner import CaseRunner
 from tools import slowed_worker, validate_protocol
 from tools.validate_protocol import Validation
 
@@ -110,12 +110,11 @@ def test_a_slowed_call_takes_its_fraction_more_and_gives_the_same_result(monkeyp
 
 def test_a_slowed_worker_starts_like_any_other_and_slows_its_timed_calls(monkeypatch):
     started: list[Any] = []
-    monkeypatch.setattr(CaseRunner, "_timed", CaseRunner._timed)  # so that it is put back
+    monkeypatch.setattr(case_runner, "timed", clock.timed)  # so that it is put back
     monkeypatch.setattr(worker, "limit_cores", started.append)
     monkeypatch.setattr(worker, "main", lambda: started.append(sys.argv[1:]))
-    monkeypatch.setattr(sys, "argv", ["slowed_worker", "1.0", "jax", "cpu", "2", "0.450", "folder"])
+    monkeypatch.setattr(sys, "argv", ["slowed_worker", "1.0", "jax", "cpu", "2", "0.450", "folder", "9"])
     monkeypatch.delitem(sys.modules, "tools.slowed_worker")  # or runpy warns
     runpy.run_module("tools.slowed_worker", run_name="__main__")
-    assert started == [2, ["jax", "cpu", "2", "0.450", "folder"]]
-    runner: Any = SimpleNamespace(backend=SimpleNamespace(flush=lambda device: None), device="cpu")
-    assert CaseRunner._timed(runner, lambda: time.sleep(0.02)) >= 0.04
+    assert started == [2, ["jax", "cpu", "2", "0.450", "folder", "9"]]
+    assert case_runner.timed(lambda: time.sleep(0.02))[0] >= 0.04

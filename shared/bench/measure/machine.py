@@ -1,16 +1,18 @@
 """What a run runs on: the computer, its cores and their load, the state of the code, and how fast memory streams."""
 
+import contextlib
 import os
 import platform
 import subprocess
-import threading
-import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+
+from shared.bench.measure.clock import timed
 
 # larger than the caches of any current CPU, over all threads together
 _STREAM_BYTES = 2**28
@@ -58,18 +60,20 @@ def git_commit() -> str | None:
 
 
 def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What differs between two environments, a line for each; measured rates are not compared."""
-    names = [name for name in {**before, **after} if name != "frameworks" and not name.endswith("_per_second")]
-    pairs = [(name, before.get(name), after.get(name)) for name in names]
-    ours, theirs = before.get("frameworks", {}), after.get("frameworks", {})
-    for framework in {**ours, **theirs}:
-        first, second = ours.get(framework, {}), theirs.get(framework, {})
-        pairs += [
-            (f"{framework} {name}" if name != framework else name, first.get(name), second.get(name))
-            for name in {**first, **second}
-            if name != "compiler_start_seconds"
-        ]
-    return [f"{name} was {first}, is {second}" for name, first, second in pairs if first != second]
+    """What differs between two environments, a line for each; measured rates and times are not compared."""
+    first, second = _facts(before), _facts(after)
+    names = [name for name in first | second if not name.endswith(("_per_second", "_seconds"))]
+    return [
+        f"{name} was {first.get(name)}, is {second.get(name)}" for name in names if first.get(name) != second.get(name)
+    ]
+
+
+def _facts(environment: dict[str, Any]) -> dict[str, Any]:
+    """An environment without the level of the frameworks; a framework's version has its name."""
+    facts = {name: value for name, value in environment.items() if name != "frameworks"}
+    for framework, own in environment.get("frameworks", {}).items():
+        facts |= {name if name == framework else f"{framework} {name}": value for name, value in own.items()}
+    return facts
 
 
 def usable_cores() -> list[int]:
@@ -79,74 +83,40 @@ def usable_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def every_thread_is_on(cores: list[int]) -> bool:
-    """Whether every thread of this process is pinned to exactly these cores; True where the system does not tell."""
-    if not hasattr(os, "sched_getaffinity"):
-        return True
-    pinned = True
-    for thread in psutil.Process().threads():
-        try:
-            pinned &= sorted(os.sched_getaffinity(thread.id)) == cores
-        except ProcessLookupError:  # it has ended meanwhile
-            continue
-    return pinned
+def seconds_of_others(cores: list[int]) -> float | None:
+    """CPU seconds that these cores have worked for other programs than this one and those that it has started.
 
-
-def busy_seconds(cores: list[int]) -> float | None:
-    """Seconds that these cores have worked, for any program, since the system started; None where it does not tell."""
+    Counted from a fixed time on; None where the system does not tell.
+    """
     per_core = psutil.cpu_times(percpu=True)
     if max(cores) >= len(per_core):
         return None
-    # guest time is part of user time; idle and iowait are the cores' rest
-    return sum(sum(times) - times.idle - sum(getattr(times, name, 0.0) for name in _NOT_WORK)
-               for times in (per_core[core] for core in cores))  # fmt: skip
-
-
-_NOT_WORK = ("iowait", "guest", "guest_nice")
-
-
-def process_seconds(number: int) -> float:
-    """CPU seconds that a process has used, its ended children included; 0 if it no longer exists."""
-    try:
-        times = psutil.Process(number).cpu_times()
-    except psutil.NoSuchProcess:
-        return 0.0
-    return times.user + times.system + times.children_user + times.children_system
+    # guest time is part of user time; stolen time went to other virtual machines on the same core
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    seconds = sum(getattr(per_core[core], name, 0.0) for core in cores for name in names)
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            seconds -= sum(process.cpu_times()[:4])  # user and system, its own and of its ended children
+    return seconds
 
 
 def calibration_seconds() -> float:
     """Seconds that a fixed loop in plain Python takes now: shows when the machine itself becomes slower or faster."""
-    start = time.perf_counter()
-    total = 0
-    for number in range(_CALIBRATION_COUNT):
-        total += number
-    return time.perf_counter() - start
+
+    def loop() -> None:
+        total = 0
+        for number in range(_CALIBRATION_COUNT):
+            total += number
+
+    return timed(loop)[0]
 
 
 def stream_bandwidth(threads: int) -> float:
     """Bytes per second that copying a large array moves, read plus written, on this many threads; the best of a few."""
     size = _STREAM_BYTES // threads // 8
-    pairs = [(np.ones(size), np.zeros(size)) for _ in range(threads)]
-
-    def copy(ready: threading.Barrier, source: np.ndarray, target: np.ndarray) -> None:
-        ready.wait()
-        np.copyto(target, source)
-        ready.wait()
-
-    def once() -> float:
-        ready = threading.Barrier(threads + 1)
-        copiers = [threading.Thread(target=copy, args=(ready, *pair), daemon=True) for pair in pairs]
-        for copier in copiers:
-            copier.start()
-        ready.wait()
-        start = time.perf_counter()
-        ready.wait()
-        seconds = time.perf_counter() - start
-        for copier in copiers:
-            copier.join()
-        return seconds
-
-    return best_rate(once, 2 * 8 * size * threads)
+    sources, targets = ([np.full(size, value) for _ in range(threads)] for value in (1.0, 0.0))
+    with ThreadPoolExecutor(threads) as pool:
+        return best_rate(lambda: timed(lambda: list(pool.map(np.copyto, targets, sources)))[0], 2 * 8 * size * threads)
 
 
 def best_rate(once: Callable[[], float], count: float) -> float:

@@ -2,7 +2,9 @@
 
 import contextlib
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -11,29 +13,20 @@ _STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 
-class ProcessMemory:
-    """Peak resident memory of this process above what was in use at the start, in bytes; None outside Linux.
+def peak_bytes(call: Callable[[], Any]) -> int | None:
+    """Peak resident memory of this process during a call, above what was in use before; None outside Linux.
 
     Memory that the C library kept from earlier calls is released first, which is complete only where all threads share
     one arena (ONE_ARENA in the environment). Memory that a framework keeps for reuse counts as in use.
     """
-
-    def __init__(self) -> None:
-        self._before: int | None = None
-
-    def start(self) -> None:
-        """Take the baseline, and reset the kernel's peak counter (clear_refs, value 5)."""
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)  # glibc
-        self._before = None
-        with contextlib.suppress(OSError):
-            _CLEAR_REFS.write_text("5")
-            self._before = psutil.Process().memory_info().rss
-
-    def stop(self) -> int | None:
-        """Peak above the baseline."""
-        if self._before is None:
-            return None
-        lines = _STATUS.read_text().splitlines()
-        peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), self._before)
-        return max(0, peak - self._before)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)  # glibc
+    try:
+        _CLEAR_REFS.write_text("5")  # resets the kernel's peak counter
+    except OSError:
+        return None
+    before = psutil.Process().memory_info().rss
+    call()
+    lines = _STATUS.read_text().splitlines()
+    peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), before)
+    return max(0, peak - before)

@@ -1,22 +1,17 @@
 """The context of a run: its settings, its record, and its workers, one process for each framework and label."""
 
-import contextlib
-import os
+import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
-from shared.bench.measure.machine import process_seconds
 from shared.bench.questions.question import Question
-from shared.bench.record import Gate, Record
+from shared.bench.record import Record
 from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
-
-# longest time for anything but compiling, beside the expected time of its calls
-PATIENCE_SECONDS = 60.0
 
 
 class CannotMeasure(Exception):
@@ -43,10 +38,9 @@ class Run:
         """Of the budget."""
         return self.settings.budget - (time.monotonic() - self.start)
 
-    @property
-    def memory_share(self) -> float:
-        """Of an accelerator's memory, for each worker."""
-        return MEMORY_SHARE / (len(self.settings.frameworks) * len(self.question.labels))
+    def write(self, name: str, value: Any) -> None:
+        """Pickle a value into the folder, for the workers."""
+        (self.folder / name).write_bytes(pickle.dumps(value))
 
     def start_frameworks(self) -> tuple[dict[str, Worker], dict[str, str]]:
         """A worker of each framework, and why others do not start. Raises CannotMeasure."""
@@ -66,87 +60,61 @@ class Run:
             raise CannotMeasure("\n".join([*unfit, *missing.values()]))
         return workers, missing
 
-    def worker(self, case: Case) -> Worker:
-        """The case's worker; a new one if there is none, or if it has ended. Raises Unavailable."""
-        return self.running(case) or self._start(case.worker_key)
-
     def _start(self, key: tuple[str, str]) -> Worker:
         framework, label = key
-        self._workers[key] = Worker(
+        workers_at_a_time = len(self.settings.frameworks) * len(self.question.labels)
+        worker = Worker(
             framework,
+            self.question.worker_command(label),
             self.settings,
             self.folder,
             self.progress.tick,
-            memory_share=self.memory_share,
+            memory_share=MEMORY_SHARE / workers_at_a_time,
             environment=self.environment,
-            command=self.question.worker_command(label),
         )
-        return self._workers[key]
+        self._workers[key] = worker  # before it is waited for, so that `stop` ends it after Ctrl-C, too
+        try:
+            worker.wait_until_ready()
+        except Unavailable:
+            worker.stop()
+            raise
+        return worker
 
     def running(self, case: Case) -> Worker | None:
         """The case's worker if it is alive."""
         worker = self._workers.get(case.worker_key)
         return worker if worker is not None and worker.alive else None
 
-    def any_worker(self) -> Worker | None:
-        """A worker for what belongs to no case."""
-        return next((worker for worker in self._workers.values() if worker.alive), None)
+    def is_prepared(self, case: Case) -> bool:
+        """Whether the case's worker is alive and ready to time it."""
+        worker = self.running(case)
+        return worker is not None and case in worker.prepared
 
-    @property
-    def cpu_seconds(self) -> float:
-        """Used by this process and the workers that are alive."""
-        numbers = [os.getpid(), *(worker.process_id for worker in self._workers.values() if worker.alive)]
-        return sum(map(process_seconds, numbers))
+    def ask(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
+        """Send the case's worker a command. There is a new worker if there was none, or if it has ended.
+
+        expected: as for `Worker.ask`.
+        """
+        try:
+            worker = self.running(case) or self._start(case.worker_key)
+        except Unavailable as error:
+            return Reply("failed", f"the worker could not be started again: {error}")
+        reply = worker.ask(do, case, expected, **arguments)
+        environment = self.record.environment.get("frameworks", {}).get(case.framework)
+        if environment is not None and worker.compiler_start_seconds is not None:
+            environment.setdefault("compiler_start_seconds", worker.compiler_start_seconds)
+        return reply
+
+    def ask_for_result(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
+        """The same for a command that judges or times the case: gate, status and reason go into its result."""
+        result = self.record.result(case)
+        reply = self.ask(do, case, expected, **arguments)
+        result.gate = reply.details.get("gate", result.gate)
+        result.status, result.reason = reply.status, reply.reason
+        return reply
 
     def stop(self, case: Case | None = None) -> None:
         """Stop the case's worker, or all of them."""
         for key in list(self._workers) if case is None else [case.worker_key]:
             if key in self._workers:
                 self._workers.pop(key).stop()
-
-    def start_compilers(self, cases: Sequence[Case]) -> dict[str, float | None]:
-        """Have every worker that will compile start its framework's compiler, so that no case pays for that.
-
-        Returns the seconds by framework; None where it failed, which the cases will show.
-        """
-        taken: dict[str, float | None] = {}
-        for case in {case.worker_key: case for case in cases if case.compiled}.values():
-            with contextlib.suppress(Unavailable):
-                taken[case.framework] = self._start_compiler(self.worker(case)).details.get("seconds")
-        return taken
-
-    def _start_compiler(self, worker: Worker) -> Reply:
-        worker.has_started_compiler = True
-        return worker.ask("start_compiler", self.settings.compile_limit + PATIENCE_SECONDS)
-
-    def ask_worker(self, case: Case, do: str, limit: float, first: float | None = None, /, **more: Any) -> Reply:
-        """Send the case's worker a command that says nothing about the case; a worker that has ended is replaced.
-
-        limit, first: as for `Worker.ask`.
-        """
-        try:
-            worker = self.worker(case)
-            if case.compiled and not worker.has_started_compiler:
-                self._start_compiler(worker)
-            return self.worker(case).ask(do, limit, first, **more)
-        except Unavailable as error:
-            return Reply("failed", f"the worker could not be started again: {error}", {})
-
-    def ask(self, case: Case, do: str, limit: float, first: float | None = None, **more: Any) -> Reply:
-        """Send the case's worker a command; its gate, status and reason go into the case's result."""
-        result = self.record.result(case)
-        reply = self.ask_worker(case, do, limit, first, case=case.as_json(), **more)
-        if "gate" in reply.details:
-            result.gate = Gate(**reply.details["gate"])
-        result.status, result.reason = reply.status, reply.reason
-        return reply
-
-    def measure_device_time(self, case: Case) -> None:
-        """Record how long the case keeps the accelerator busy, or why that is not known."""
-        result = self.record.result(case)
-        reply = self.ask_worker(case, "device_time", PATIENCE_SECONDS, case=case.as_json())
-        result.on_device += reply.details.get("on_device", [])
-        problem = reply.reason or reply.details.get("no_device_time")
-        note = f"no device time: {case.title}: {problem}"
-        if problem and note not in self.record.notes:
-            self.record.notes.append(note)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
-from shared.bench.record import Compilation, Record, Result
-from shared.bench.run.context import PATIENCE_SECONDS, Run
+from shared.bench.record import Record, Result
+from shared.bench.run.context import Run
 from shared.problems import PROBLEMS
 from shared.variants import variant_names
 
@@ -13,6 +13,7 @@ from shared.variants import variant_names
 _SHARE = 0.4
 # why a new shape is missing that a resumed run may still measure
 _NO_ROOM, _INTERRUPTED = "the budget had no room for it", "interrupted"
+_WITH_LESS_WORK = " with less work"
 
 
 def measure_first_calls(run: Run, cases: list[Case]) -> None:
@@ -23,16 +24,11 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most
     rungs = variant_names(run.settings.problem)
     results = sorted(map(run.record.result, cases), key=lambda result: -rungs.index(result.case.variant))
-    pending = [result for result in results if _is_pending(run, result)]
-    run.progress.begin("first calls", len(pending))
-    if run.question.times_rounds and run.settings.workers is None:
-        run.progress.left(run.seconds_left, "at most")
-    first_fused = next((result for result in pending if result.case.variant == "fused"), None)
-    for result in pending:
-        if not _is_pending(run, result):  # the budget's share for new shapes may be spent by now
+    run.progress.begin("first calls", sum(_is_pending(run, result) for result in results))
+    for result in results:
+        if not _is_pending(run, result):
             continue
-        note = ", after compiling its kernels unless they are in the cache" if result is first_fused else ""
-        run.progress.step(f"{result.case.title}{note}")
+        run.progress.step(result.case.title)
         _first_call(run, result)
         run.keep()
         run.progress.results(run.record)
@@ -52,30 +48,38 @@ def _has_room(run: Run, expected: float) -> bool:
 
 
 def _first_call(run: Run, result: Result) -> None:
-    case, settings, question = result.case, run.settings, run.question
-    reason = hopeless(run.record, case)
+    case, question = result.case, run.question
+    reason = limit_exceeded_with_less_work(run.record, case)
     if reason is not None:  # waiting for the limit again would show nothing new
         result.status, result.reason = "limit", reason
         return
     options = {"measure_memory": question.measures_memory, "early_calls": question.times_rounds}
-    reply = run.ask(case, "cold", PATIENCE_SECONDS, settings.compile_limit, **options)
+    reply = run.ask_for_result("cold", case, **options)
     if reply.status != "ok":
         return
-    found = reply.details
     run.cached.add(case)
-    result.cold = Compilation(**found["cold"])
-    result.build_seconds = found["build_seconds"]
-    result.input_bytes, result.output_bytes = found["input_bytes"], found["output_bytes"]
-    result.work, result.peak_bytes = found["work"], found.get("peak_bytes")
-    result.early_seconds = found["early_seconds"]
-    if found["picture"] is not None:
-        run.record.pictures.setdefault(case.input, found["picture"] | {"by": case.title})
-    if settings.device != "cpu" and question.times_rounds:
-        run.measure_device_time(case)
+    found = dict(reply.details)
+    picture = found.pop("picture")
+    if picture is not None:
+        run.record.pictures.setdefault(case.input, picture | {"by": case.title})
+    for name, value in found.items():  # the rest are fields of the result
+        setattr(result, name, value)
+    if run.settings.device != "cpu" and question.times_rounds:
+        measure_device_time(run, case)
     if not question.times_rounds:  # the second call is the only sample
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
     if question.tries_new_shape:
-        _new_shape(run, result, result.cold.seconds)
+        _new_shape(run, result, found["cold"].seconds)
+
+
+def measure_device_time(run: Run, case: Case) -> None:
+    """Record how long the case keeps the accelerator busy, or why that is not known."""
+    reply = run.ask("device_time", case, expected=0.0)
+    run.record.result(case).on_device += reply.details.get("on_device", [])
+    problem = reply.reason or reply.details.get("problem")
+    note = f"no device time: {case.title}: {problem}"
+    if problem and note not in run.record.notes:
+        run.record.notes.append(note)
 
 
 def _new_shape(run: Run, result: Result, expected: float) -> None:
@@ -83,35 +87,23 @@ def _new_shape(run: Run, result: Result, expected: float) -> None:
     if not _has_room(run, expected):
         result.retrace_note = _NO_ROOM
         return
-    limit = run.settings.compile_limit + PATIENCE_SECONDS
     result.retrace_note = _INTERRUPTED
-    reply = run.ask_worker(result.case, "new_shape", limit, case=result.case.as_json())
-    if reply.status == "ok":
-        result.retrace, result.retrace_note = Compilation(**reply.details["new_shape"]), None
-    else:
-        result.retrace_note = reply.reason
+    reply = run.ask("new_shape", result.case)
+    result.retrace, result.retrace_note = reply.details.get("retrace"), reply.reason
 
 
-def hopeless(record: Record, case: Case) -> str | None:
-    """The limit that this variant exceeded with less work, such as "> 120 s for score at 64x8"; None if it did not.
-
-    Less work is a smaller input, or on the same input a pass that comes before.
-    """
+def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
+    """Such as "> 120 s with less work", if this variant exceeded a limit on a smaller input or with an earlier pass."""
     problem = PROBLEMS[case.problem]
 
-    def amount(of: Case) -> tuple[int, int]:
+    def amounts(of: Case) -> tuple[int, int]:
         facts = record.inputs[of.input]
         return problem.extent(facts.shape, facts.work), problem.passes.index(of.pass_name)
 
     for result in record.results:
         other = result.case
-        is_same = replace(other, input=case.input, pass_name=case.pass_name) == case
-        if not (is_same and result.status == "limit" and other != case):
+        if result.status != "limit" or replace(other, input=case.input, pass_name=case.pass_name) != case:
             continue
-        if all(own >= least for own, least in zip(amount(case), amount(other), strict=True)):
-            if any(word in (result.reason or "") for word in (" for ", " at ")):
-                return result.reason
-            by_pass = f" for {other.pass_name}" if other.pass_name != case.pass_name else ""
-            by_input = f" at {other.input}" if other.input != case.input else ""
-            return f"{result.reason}{by_pass}{by_input}"
+        if other != case and all(less <= own for less, own in zip(amounts(other), amounts(case), strict=True)):
+            return (result.reason or "").removesuffix(_WITH_LESS_WORK) + _WITH_LESS_WORK
     return None

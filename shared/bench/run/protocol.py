@@ -4,12 +4,12 @@ First every case is called with empty caches and checked by the parity gate (`fi
 fresh workers time all cases in turn (`timed_calls`), until the question is answered precisely or the budget is spent.
 """
 
-import dataclasses
 import functools
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case, Settings, plan
@@ -19,8 +19,7 @@ from shared.bench.measure.machine import different_environments, git_commit, mac
 from shared.bench.measure.memory import ONE_ARENA
 from shared.bench.questions.question import Question
 from shared.bench.record import Facts, Record, ReferenceTime, now
-from shared.bench.run import exchange
-from shared.bench.run.context import PATIENCE_SECONDS, Run
+from shared.bench.run.context import Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.progress import Lines
@@ -49,70 +48,71 @@ def measure(question: Question, settings: Settings, record: Record, progress: Li
         record.seconds = before + time.monotonic() - start
         keep()
 
-    inputs = question.inputs(settings)
+    requested = question.inputs(settings)
+    environment = ONE_ARENA if question.measures_memory else {}
     with tempfile.TemporaryDirectory(prefix="compare-", ignore_cleanup_errors=True) as name:
-        run = Run(question, settings, record, progress, keep_with_time, Path(name), start)
+        run = Run(question, settings, record, progress, keep_with_time, Path(name), start, environment)
         try:
-            _measure(run, inputs)
+            cases, inputs = _begin(run, requested)
+            _save_inputs(run, inputs)
+            _measure_limits(run, cases)
+            if question.times_reference:
+                _time_reference(run, inputs)
+            if question.times_rounds and settings.workers is None:
+                progress.ends_within(run.seconds_left)
+            measure_first_calls(run, cases)
+            run.stop()
+            run.environment = {}
+            if question.times_rounds:
+                measure_timed_calls(run, cases)
+            _end(run)
         finally:
             run.stop()
 
 
-def _measure(run: Run, inputs: dict[str, Inputs]) -> None:
-    settings, record, question = run.settings, run.record, run.question
-    run.environment = ONE_ARENA if question.measures_memory else {}
+def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str, Inputs]]:
+    """The cases and their inputs. Records what the run is and where it runs; a resumed record must be of the same."""
+    settings, record = run.settings, run.record
     workers, missing = run.start_frameworks()
     abilities = {framework: worker.abilities[settings.problem] for framework, worker in workers.items()}
-    cases, absent = plan(question, settings, abilities, list(inputs))
+    cases, absent = plan(run.question, settings, abilities, list(requested))
     if not cases:
         raise NothingToMeasure("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
-    used = {case.input for case in cases}
-    requested = {key: given for key, given in inputs.items() if key in used}
-    inputs = largest_batches(run, requested, cases, abilities)
+    used = {case.input: requested[case.input] for case in cases}
+    inputs = largest_batches(run, used, cases, abilities)
     environment = machine() | {
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
     }
-    _begin(record, settings, {key: Facts.of(given) for key, given in inputs.items()}, environment)
+    facts = {name: Facts.of(given) for name, given in inputs.items()}
+    if record.settings is None:
+        record.started = now()
+        record.settings, record.inputs, record.environment = settings, facts, environment
+    else:
+        _resume(record, settings, facts, environment)
     record.missing, record.absent = missing, absent
     record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
     record.uncompiled = {framework: dict(able.uncompiled_variants) for framework, able in abilities.items()}
     record.code_lines = {framework: code_lines(framework, settings.problem) for framework in abilities}
     record.kernel_lines = kernel_lines()
-    for key, given in inputs.items():
-        if given.repeats < requested[key].repeats:
-            wanted = f"{requested[key].pairs:,} were asked for"
-            record.notes.append(f"{key}: {given.pairs:,} pairs are the largest batch that fits; {wanted}")
+    for name, given in inputs.items():
+        if given.repeats < used[name].repeats:
+            fitting = f"{given.pairs:,} pairs are the largest batch that fits"
+            record.notes.append(f"{name}: {fitting}; {used[name].pairs:,} were asked for")
     if any(case.variant == "fused" for case in cases) and not cpp.keeps():
         where = cpp.cache_folder()
         record.notes.append(f"fused: its kernels were compiled for this run only: {where} cannot be written")
     run.keep()
-    _save_inputs(run, inputs)
-    _measure_machine(run, cases)
-    if question.times_reference:
-        _time_reference(run, inputs)
-    measure_first_calls(run, cases)
-    run.stop()
-    run.environment = {}
-    if question.times_rounds:
-        measure_timed_calls(run, cases)
-    if git_commit() != environment["git_commit"]:
-        record.notes.append("the files of this checkout changed during the run: later processes used the changed ones")
-    record.finished = now()
-    run.keep()
+    return cases, inputs
 
 
-def _begin(record: Record, settings: Settings, inputs: dict[str, Facts], environment: dict) -> None:
-    """Record what the run is and where it runs; a resumed record must be of the same."""
-    if record.settings is None:
-        record.started = now()
-        record.settings, record.inputs, record.environment = settings, inputs, environment
-        return
+def _resume(record: Record, settings: Settings, inputs: dict[str, Facts], environment: dict[str, Any]) -> None:
+    """Prepare a record for going on. Raises DoesNotFit."""
     differences = different_environments(record.environment, environment)
     differences += [f"the input {name} differs" for name in inputs if record.inputs.get(name) != inputs[name]]
     if differences:
         raise DoesNotFit("; ".join(differences))
-    record.settings = dataclasses.replace(record.settings, budget=settings.budget)
+    record.settings = settings
     record.finished = None
     record.notes.clear()
     for result in record.results:  # what failed may not fail again; what was wrong stays wrong
@@ -124,28 +124,24 @@ def _save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
     """Write inputs and reference results for the workers."""
     problem = PROBLEMS[run.settings.problem]
     for name, given in inputs.items():
-        exchange.save_inputs(run.settings.problem, given, run.folder, name)
         seconds, answer = timed(lambda given=given: problem.answer(given, run.settings.passes))
         covered = problem.covered(answer)
         on = "" if covered is None else f" on {covered * given.repeats} of {given.pairs} pairs"
         of = f" of {name}" if len(inputs) > 1 else ""
         run.progress.say(f"NumPy reference{on}{of}: {seconds:.1f} s")
-        exchange.save_reference(answer, run.folder, name)
+        run.write(f"{name}.inputs", given)
+        run.write(f"{name}.reference", answer)
 
 
-def _measure_machine(run: Run, cases: list[Case]) -> None:
-    """The start time of each compiler, and the machine's limits."""
-    environment = run.record.environment
-    first_label = [case for case in cases if case.label == run.question.labels[0]]
-    # first, because any other command would start the compiler too
-    for framework, seconds in run.start_compilers(first_label).items():
-        environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)
-    by_worker = list({case.worker_key: case for case in first_label}.values())
+def _measure_limits(run: Run, cases: list[Case]) -> None:
+    """The machine's memory bandwidth; of an accelerator also its rate of exponentials, each by all frameworks."""
+    environment, is_accelerator = run.record.environment, run.settings.device != "cpu"
+    by_framework = {case.framework: case for case in cases if case.label == run.question.labels[0]}
+    asked = list(by_framework.values()) if is_accelerator else cases[:1]
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
-        if environment.get(rate) is None and (run.settings.device != "cpu" or rate == BANDWIDTH):
-            # an accelerator's by each framework: the highest rate is the machine's
-            asked = by_worker if run.settings.device != "cpu" else by_worker[:1]
-            replies = [run.ask_worker(case, command, PATIENCE_SECONDS) for case in asked]
+        if environment.get(rate) is None and (is_accelerator or rate == BANDWIDTH):
+            replies = [run.ask(command, case, expected=0.0) for case in asked]
+            # the highest rate is the machine's
             environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
 
 
@@ -160,3 +156,12 @@ def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:
                 call = functools.partial(problem.reference, pass_name, given)
                 run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))
                 run.keep()
+
+
+def _end(run: Run) -> None:
+    """Record that the run is finished."""
+    record = run.record
+    if git_commit() != record.environment["git_commit"]:
+        record.notes.append("the files of this checkout changed during the run: later processes used the changed ones")
+    record.finished = now()
+    run.keep()

@@ -6,6 +6,7 @@ neither has the better position. The order of such groups is shuffled by the see
 
 import random
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from shared.bench.analysis.estimates import Estimate
 from shared.bench.cases import Case, Settings
@@ -15,11 +16,10 @@ from shared.bench.cases import Case, Settings
 BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 # shorter calls follow an untimed one; for longer ones page faults matter little
 REHEARSED_SECONDS = 0.1
-# fresh workers that time all cases; and the fewest and most fresh workers without a number from the user
-ALL_CASES_WORKERS = 3
 # a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
-DEAR_SECONDS, HOPELESS = 2.0, 10.0
-LEAST_WORKERS, MOST_WORKERS = 5, 40
+SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
+# fresh workers that time all cases; and the fewest without a number from the user
+ALL_CASES_WORKERS, LEAST_WORKERS = 3, 5
 
 
 def order(cases: Sequence[Case], settings: Settings, worker: int, round_number: int) -> list[list[Case]]:
@@ -36,27 +36,21 @@ def order(cases: Sequence[Case], settings: Settings, worker: int, round_number: 
     return [group[::-1] for group in shuffled[::-1]] if round_number % 2 else shuffled
 
 
-def calls_in_block(call_seconds: float) -> int:
-    """How many calls of a case are timed one after the other."""
-    return max(1, min(MOST_CALLS, int(BLOCK_SECONDS / max(call_seconds, 1e-9))))
+class BlockPlan(NamedTuple):
+    """The calls of one block of a case."""
+
+    calls: int  # that are timed, one after the other
+    lead: int  # most untimed calls before them whose results are kept, so that results of timed calls use other memory
+    rehearse: bool  # whether an untimed call precedes them: the first timed call can reuse its memory, as later ones do
+    seconds: float  # expected
 
 
-def lead_calls(call_seconds: float) -> int:
-    """Most untimed calls before a block whose results are kept, so that results of timed calls use other memory."""
-    if call_seconds >= BLOCK_SECONDS:
-        return 0
-    return max(1, min(MOST_LEAD_CALLS, calls_in_block(call_seconds) // 4))
-
-
-def is_rehearsed(call_seconds: float) -> bool:
-    """Whether an untimed call precedes the block: the first timed call can reuse its memory, as later ones do."""
-    return call_seconds < REHEARSED_SECONDS
-
-
-def block_seconds(call_seconds: float) -> float:
-    """Approximate duration of a block."""
-    calls = calls_in_block(call_seconds) + lead_calls(call_seconds) + is_rehearsed(call_seconds)
-    return calls * call_seconds
+def block_of(call_seconds: float) -> BlockPlan:
+    """The block of a case whose call takes so long."""
+    calls = max(1, min(MOST_CALLS, int(BLOCK_SECONDS / max(call_seconds, 1e-9))))
+    lead = max(1, min(MOST_LEAD_CALLS, calls // 4)) if call_seconds < BLOCK_SECONDS else 0
+    rehearse = call_seconds < REHEARSED_SECONDS
+    return BlockPlan(calls, lead, rehearse, (calls + lead + rehearse) * call_seconds)
 
 
 def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: int) -> list[int]:
@@ -64,20 +58,16 @@ def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: 
 
     costs: seconds of one round of each group. No group gets fewer than `least`, even if that takes longer.
     """
-    low, high = 0.0, rounds * max(costs, default=0.0)
-
-    def rounds_of(share: float) -> list[int]:
-        return [max(least, min(rounds, int(share / cost))) if cost else rounds for cost in costs]
-
-    if sum(cost * rounds for cost in costs) <= seconds:
-        return [rounds] * len(costs)
-    for _ in range(40):  # the largest share of time for a group that still fits
-        middle = (low + high) / 2
-        if sum(cost * count for cost, count in zip(costs, rounds_of(middle), strict=True)) <= seconds:
-            low = middle
-        else:
-            high = middle
-    return rounds_of(low)
+    counts = [least] * len(costs)
+    left, more = seconds - least * sum(costs), rounds - least
+    cheapest_first = sorted(range(len(costs)), key=costs.__getitem__)
+    for done, index in enumerate(cheapest_first):
+        fair_share = max(0.0, left) / (len(costs) - done)
+        if costs[index]:
+            more = min(more, int(fair_share / costs[index]))
+        counts[index] += more
+        left -= more * costs[index]
+    return counts
 
 
 def is_precise(estimates: Sequence[Estimate], settings: Settings) -> bool:

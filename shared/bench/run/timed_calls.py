@@ -4,24 +4,24 @@ The first workers time all cases, later ones only those that the question still 
 is the first call of a new process that finds the caches on disk.
 """
 
+import itertools
 import time
+from dataclasses import replace
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
-from shared.bench.measure.machine import busy_seconds, usable_cores
-from shared.bench.record import Compilation, Generation, Record, WarmUp
-from shared.bench.run.context import PATIENCE_SECONDS, Run
+from shared.bench.measure.machine import seconds_of_others, usable_cores
+from shared.bench.record import Generation, Record
+from shared.bench.run.context import Run
+from shared.bench.run.first_calls import measure_device_time
 from shared.bench.run.schedule import (
     ALL_CASES_WORKERS,
-    DEAR_SECONDS,
-    HOPELESS,
+    DOMINATED_FACTOR,
     LEAST_WORKERS,
-    MOST_WORKERS,
-    block_seconds,
-    calls_in_block,
+    SLOW_SECONDS,
+    BlockPlan,
+    block_of,
     is_precise,
-    is_rehearsed,
-    lead_calls,
     order,
     rounds_that_fit,
 )
@@ -42,174 +42,143 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         if all(record.result(case).blocks for case in timed) and _is_enough(run, longest):
             break
         began = time.monotonic()
-        _show_time_left(run, number, longest)
         _one_generation(run, timed, number)
         run.stop()
         run.progress.results(record)
         longest = max(longest, time.monotonic() - began)
         number += 1
+    _note_precision(run)
 
 
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
     """The cases that worker `number` times: at first all that did not fail, then those that the question needs.
 
-    A case that takes seconds is left out from the second worker on if its framework has a far faster variant.
+    A dominated case is left out from the second worker on.
     """
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is not None:
         return well
     if number < ALL_CASES_WORKERS:
-        return [case for case in well if not _is_hopeless(run.record, case)]
+        return [case for case in well if not _is_dominated(run.record, case)]
     needed = run.question.contenders(run.record)
     return [case for case in well if case in needed or not run.record.result(case).blocks]
 
 
-def _is_hopeless(record: Record, case: Case) -> bool:
-    """Whether timing it further takes minutes and decides nothing: its framework has a far faster variant."""
+def _is_dominated(record: Record, case: Case) -> bool:
+    """Whether a call takes seconds and its framework has a far faster variant: timing it further decides nothing."""
     own = record.result(case)
-    if not own.measured or own.time.value < DEAR_SECONDS:
+    if not own.measured or own.time.value < SLOW_SECONDS:
         return False
-    rivals = [
-        other
+    return any(
+        other.measured and DOMINATED_FACTOR * other.time.value < own.time.value
         for other in record.results
-        if other.measured
-        and other.case.worker_key == case.worker_key
-        and (other.case.input, other.case.pass_name) == (case.input, case.pass_name)
-    ]
-    return any(HOPELESS * rival.time.value < own.time.value for rival in rivals)
+        if replace(other.case, variant=case.variant, compiled=case.compiled) == case
+    )
 
 
 def _is_enough(run: Run, longest: float) -> bool:
     """Whether there were enough fresh workers; an interrupted one does not count. longest: seconds of one."""
-    settings, record = run.settings, run.record
-    number = len(record.generations)
-    if settings.workers is not None:
-        if number >= settings.workers == 1:
-            record.notes.append(
-                "1 fresh process of each framework: the intervals do not cover the variation between processes"
-            )
-        return number >= settings.workers
-    estimates = run.question.deciding(record)
-    precise = is_precise(estimates, settings)
-    if number >= LEAST_WORKERS and precise:
+    number = len(run.record.generations)
+    if run.settings.workers is not None:
+        return number >= run.settings.workers
+    if number >= LEAST_WORKERS and is_precise(run.question.deciding(run.record), run.settings):
         return True
-    if number < MOST_WORKERS and longest <= run.seconds_left:
-        return False
-    count = f"{number} fresh process{'es' if number > 1 else ''} of each framework"
-    why = (
-        f"one more did not fit into the budget of {settings.budget:g} s"
-        if number < MOST_WORKERS
-        else "that is the maximum"
-    )
-    if number == 1:
-        record.notes.append(f"{count}: {why}; the intervals do not cover the variation between processes")
-    elif not precise:
-        reached = max(estimate.relative_half_width for estimate in estimates)
-        asked = f"±{settings.precision:.1%} was asked for"
-        record.notes.append(f"{count}: {why}; the widest interval of a verdict is ±{reached:.1%}, {asked}")
-    else:
-        record.notes.append(f"{count} instead of {LEAST_WORKERS}: {why}")
-    return True
+    return longest > run.seconds_left
 
 
-def _show_time_left(run: Run, number: int, longest: float) -> None:
-    """By the budget, or with a fixed number of workers by how long they took so far."""
-    settings = run.settings
-    if settings.workers is None:
-        run.progress.left(max(0.0, run.seconds_left), "at most")
-    elif longest:
-        run.progress.left((settings.workers - number) * longest, "about")
+def _note_precision(run: Run) -> None:
+    """Note what the intervals lack."""
+    settings, notes, estimates = run.settings, run.record.notes, run.question.deciding(run.record)
+    spent = f"the budget of {settings.budget:g} s was spent: " if settings.workers is None else ""
+    if len(run.record.generations) == 1:
+        notes.append(f"{spent}the intervals of a single process do not cover the variation between processes")
+    elif settings.workers is None and not is_precise(estimates, settings):
+        widest = max(estimate.relative_half_width for estimate in estimates)
+        notes.append(
+            f"{spent}the widest interval of a verdict is ±{widest:.1%}, asked for was ±{settings.precision:.1%}"
+        )
 
 
 def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     """Fresh workers: each case's first call in them, then rounds."""
-    settings, progress = run.settings, run.progress
-    planned = max(settings.workers or LEAST_WORKERS, number + 1)
+    planned = max(run.settings.workers or LEAST_WORKERS, number + 1)
     end = time.monotonic() + run.seconds_left / (planned - number)
-    progress.begin(f"worker {number + 1}, preparing", len(cases))
-    run.start_compilers(cases)
-    expected: dict[Case, float] = {}
-    for case in (case for group in order(cases, settings, number, 0) for case in group):
-        progress.step(case.title)
-        seconds = _prepare(run, case)
-        if seconds is not None:
-            expected[case] = seconds
+    run.progress.begin(f"worker {number + 1}, preparing", len(cases))
+    plans: dict[Case, BlockPlan] = {}
+    for case in itertools.chain.from_iterable(order(cases, run.settings, number, 0)):
+        run.progress.step(case.title)
+        call_seconds = _prepare(run, case)
+        if call_seconds is not None:
+            plans[case] = block_of(call_seconds)
     run.keep()
-    groups = order(list(expected), settings, number, 0)
-    costs = [sum(block_seconds(expected[case]) for case in group) for group in groups]
-    least = 1 if number else 2  # one round alone has no interval
-    rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic(), min(least, settings.rounds))
+    cores = usable_cores()[: run.settings.threads]
+    began, before = time.monotonic(), seconds_of_others(cores)
+    _time_rounds(run, plans, number, end)
+    seconds, after = time.monotonic() - began, seconds_of_others(cores)
+    if run.settings.device != "cpu":
+        _measure_device_times(run, list(plans))
+    others = None if before is None or after is None else max(0.0, after - before)
+    run.record.generations.append(Generation(number, seconds, others))
+    run.keep()
+
+
+def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
+    """As many rounds of blocks as fit until `end`."""
+    settings = run.settings
+    least = min(1 if number else 2, settings.rounds)  # one round alone has no interval
+    groups = order(list(plans), settings, number, 0)
+    costs = [sum(plans[case].seconds for case in group) for group in groups]
+    rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic(), least)
     allowed = {group[0].group: count for group, count in zip(groups, rounds, strict=True)}
-    progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
-    began, busy = time.monotonic(), _busy_with_others(run)
+    run.progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
     for round_number in range(max(rounds, default=0)):
         if round_number >= least and time.monotonic() > end:  # a round takes more than its calls
             break
-        progress.step(f"round {round_number + 1}")
-        _calibrate(run, number, round_number)
-        for group in order(list(expected), settings, number, round_number):
+        run.progress.step(f"round {round_number + 1}")
+        _calibrate(run, next(iter(plans)), number, round_number)
+        for group in order(list(plans), settings, number, round_number):
             for case in group if round_number < allowed[group[0].group] else ():
-                _sample(run, case, number, round_number, expected[case])
+                _sample(run, case, number, round_number, plans[case])
         run.keep()
-    after = _busy_with_others(run)
-    for case in expected if run.settings.device != "cpu" else ():
-        _measure_device_time(run, case)
-    others = None if busy is None or after is None else max(0.0, after - busy)
-    run.record.generations.append(Generation(number, time.monotonic() - began, others))
-    run.keep()
 
 
-def _busy_with_others(run: Run) -> float | None:
-    """CPU seconds of the run's cores that this process and its workers did not use."""
-    busy = busy_seconds(usable_cores()[: run.settings.threads])
-    return None if busy is None else busy - run.cpu_seconds
-
-
-def _calibrate(run: Run, number: int, round_number: int) -> None:
-    """Time the calibration loop."""
-    worker = run.any_worker()
-    reply = worker.ask("calibration", PATIENCE_SECONDS) if worker else None
-    if reply is not None and reply.status == "ok":
+def _calibrate(run: Run, case: Case, number: int, round_number: int) -> None:
+    """Time the calibration loop, in the worker of any case."""
+    reply = run.ask("calibration", case, expected=0.0)
+    if reply.status == "ok":
         run.record.speed.append(Block(number, round_number, (reply.details["seconds"],)))
 
 
 def _prepare(run: Run, case: Case) -> float | None:
     """The case's first call in a fresh worker. Returns the seconds of a call after it; None if the case failed."""
-    reply = run.ask(case, "prepare", PATIENCE_SECONDS, run.settings.compile_limit)
+    reply = run.ask_for_result("prepare", case)
     if reply.status != "ok":
         return None
     result, found = run.record.result(case), reply.details
     if case in run.cached:  # in a resumed run the caches on disk are empty at first
-        result.warm.append(Compilation(**found["warm"]))
+        result.warm.append(found["warm"])
     run.cached.add(case)
-    result.warm_up.append(WarmUp(**found["warm_up"]))
-    running = run.running(case)
-    if running is not None:
-        running.prepared.add(case)
+    result.warm_up.append(found["warm_up"])
     return found["call_seconds"]
 
 
-def _measure_device_time(run: Run, case: Case) -> None:
-    """The case's time on the accelerator, in another process than the first. After the rounds: profiling may slow
-    what follows."""
-    result, running = run.record.result(case), run.running(case)
-    if len(result.on_device) >= _ENOUGH_ON_DEVICE or result.status != "ok":
-        return
-    if running is not None and case in running.prepared:
-        run.measure_device_time(case)
-
-
-def _sample(run: Run, case: Case, number: int, round_number: int, expected: float) -> None:
+def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPlan) -> None:
     """One block of a case. If another case has ended the worker meanwhile, a new one prepares this case again."""
     result = run.record.result(case)
     if result.status != "ok":
         return
-    running = run.running(case)
-    if (running is None or case not in running.prepared) and _prepare(run, case) is None:
+    if not run.is_prepared(case) and _prepare(run, case) is None:
         return
-    calls = calls_in_block(expected)
-    limit = PATIENCE_SECONDS + 10 * calls * expected
-    untimed = {"lead": lead_calls(expected), "rehearse": is_rehearsed(expected)}
-    reply = run.ask(case, "sample", limit, calls=calls, **untimed)
+    untimed = {"lead": plan.lead, "rehearse": plan.rehearse}
+    reply = run.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)
     if reply.status == "ok":
         result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))
+
+
+def _measure_device_times(run: Run, cases: list[Case]) -> None:
+    """The cases' times on the accelerator, in another process than the first. After the rounds: profiling may slow
+    what follows."""
+    for case in cases:
+        result = run.record.result(case)
+        if result.status == "ok" and len(result.on_device) < _ENOUGH_ON_DEVICE and run.is_prepared(case):
+            measure_device_time(run, case)

@@ -1,28 +1,26 @@
 """The parent's handle of a worker process: start it, send it commands, stop it with everything it started."""
 
 import contextlib
-import json
+import multiprocessing
 import os
-import queue
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.measure.machine import usable_cores
-from shared.bench.worker.main import THREAD_VARIABLES
 from shared.kernels import cpp
 from shared.variants import Abilities
 
 _ROOT = Path(__file__).resolve().parents[3]
 WORKER_COMMAND = (sys.executable, "-W", "ignore", "-m", "shared.bench.worker.main")
-# longest time for a worker to import its framework, find its device and start its compiler
+# longest time for a worker to import its framework and find its device; and to start its compiler
 START_SECONDS = 300.0
+# longest time for anything else but compiling, beside the expected time of its calls
+PATIENCE_SECONDS = 60.0
 # how often the display is updated while a worker is waited for
 _TICK_SECONDS = 0.5
 
@@ -39,96 +37,87 @@ class Reply(NamedTuple):
     """Outcome of a command."""
 
     status: str  # "ok", "wrong", "failed" or "limit"
-    reason: str | None
-    details: dict[str, Any]
+    reason: str | None = None
+    details: Mapping[str, Any] = {}
 
 
 class Worker:
-    """One framework's process."""
+    """One framework's process. What it can do is known after `wait_until_ready`."""
+
+    abilities: dict[str, Abilities]  # by problem
+    environment: dict[str, Any]  # for the record
+    compiler_start_seconds: float | None = None  # known after the first command that compiles
 
     def __init__(
         self,
         framework: str,
+        command: Sequence[str],
         settings: Settings,
         folder: Path,
         tick: Callable[[], None],
         *,
         memory_share: float,
         environment: Mapping[str, str],
-        command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
-        self._tick, self._stopped = tick, False
-        self._log = (folder / f"{framework}-{os.urandom(3).hex()}.log").open("w+b")
-        arguments = [framework, settings.device, str(settings.threads), f"{memory_share:.3f}", str(folder)]
-        self._process = subprocess.Popen(
-            [*command, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={**_environment(settings, folder), **environment},
-            text=True,
-            encoding="utf-8",
-            start_new_session=True,  # Ctrl-C goes to the parent alone; and the worker's compilers stop with it
-        )
-        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._title, self._tick, self._stopped = FRAMEWORKS[framework], tick, False
+        self._compile_limit = settings.compile_limit
+        self.prepared: set[Case] = set()  # those that it is ready to time
+        self._log = folder / f"{framework}-{time.monotonic_ns()}.log"
+        self._connection, child = multiprocessing.Pipe()
+        arguments = [framework, settings.device, settings.threads, f"{memory_share:.3f}", folder, child.fileno()]
+        with child, self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, *map(str, arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**_environment(settings, folder), **environment},
+                pass_fds=[child.fileno()],
+                start_new_session=True,  # Ctrl-C goes to the parent alone; and the worker's compilers stop with it
+            )
+
+    def wait_until_ready(self) -> None:
+        """Until it has found its framework and device. Raises Unavailable."""
         try:
             hello = self._next(START_SECONDS)
-        except BaseException as error:  # Ctrl-C included: no worker outlives the attempt to start it
-            self.stop()
-            if isinstance(error, queue.Empty):
-                raise Unavailable(f"{FRAMEWORKS[framework]} did not start within {START_SECONDS:g} s") from None
-            raise
-        if hello is None or hello["event"] != "hello":
-            with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed its output, so it is about to end
-                self._process.wait(1.0)
-            code = self._process.returncode
-            self.stop()
-            if hello is None:
-                how = f"it was killed by {signal.Signals(-code).name}" if code and code < 0 else self._last_line()
-                raise Unavailable(f"{FRAMEWORKS[framework]} did not start: {how}")
+        except TimeoutError:
+            raise Unavailable(f"{self._title} did not start within {START_SECONDS:g} s") from None
+        except (EOFError, OSError):
+            raise Unavailable(f"{self._title} did not start: {self._how_it_ended()}") from None
+        if hello["event"] == "unavailable":
             raise Unavailable(hello["reason"], hello["device_problem"])
         self.abilities = {problem: Abilities(**able) for problem, able in hello["abilities"].items()}
-        self.environment: dict[str, Any] = hello["environment"]
-        self.prepared: set[Case] = set()
-        self.has_started_compiler = False
-        problem = _placement_problem(hello, settings)
-        if problem:
-            self.stop()
-            raise Unavailable(f"{FRAMEWORKS[framework]} {problem}")
+        self.environment = hello["environment"]
 
-    def ask(self, do: str, limit: float, first_call_limit: float | None = None, **arguments: Any) -> Reply:
-        """Send a command and wait for its outcome; a worker that takes longer than `limit` seconds is stopped.
+    def ask(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
+        """Send a command and wait for its outcome; a worker that takes far too long is stopped.
 
-        first_call_limit: for a command that compiles: seconds until its first call must be done; past that, the worker
-        is stopped and the status is "limit". The limit counts from there.
+        expected: seconds of the command's calls. None: it compiles, so it has the compile limit until its first call is
+        done; past that the status is "limit". The start of the compiler does not count.
         """
+        in_first_call = expected is None
+        limit = self._compile_limit if expected is None else PATIENCE_SECONDS + 10 * expected
         try:
-            assert self._process.stdin is not None
-            self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
-            self._process.stdin.flush()
-        except OSError:
-            return self._died()
-        kills = _out_of_memory_kills()
-        in_first_call = first_call_limit is not None
-        try:
-            event = self._next(first_call_limit if first_call_limit is not None else limit)
-            if event is not None and event["event"] == "first_call":
+            self._connection.send((do, case, arguments))
+            event = self._next(limit)
+            if event["event"] == "compiler_starts":
+                self.compiler_start_seconds = self._next(START_SECONDS)["seconds"]
+                event = self._next(limit)
+            if event["event"] == "first_call":
                 in_first_call = False
-                event = self._next(limit + 10 * event["seconds"])
-        except queue.Empty:
+                limit = PATIENCE_SECONDS + 10 * event["seconds"]
+                event = self._next(limit)
+        except TimeoutError:
             self.stop()
             if in_first_call:
-                return Reply("limit", f"> {first_call_limit:g} s", {})
-            return Reply("failed", f"the worker did not answer within {limit:g} s and was stopped", {})
-        if event is None:
-            return self._died(kills)
-        details = {key: value for key, value in event.items() if key not in ("event", "status", "reason")}
-        return Reply(event["status"], event.get("reason"), details)
-
-    @property
-    def process_id(self) -> int:
-        return self._process.pid
+                return Reply("limit", f"> {limit:g} s")
+            return Reply("failed", f"the worker did not answer within {limit:.3g} s and was stopped")
+        except (EOFError, OSError):
+            return Reply("failed", self._how_it_ended())
+        reply = Reply(event["status"], event["reason"], event["details"])
+        if do == "prepare" and reply.status == "ok":
+            self.prepared.add(case)
+        return reply
 
     @property
     def alive(self) -> bool:
@@ -144,75 +133,40 @@ class Worker:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
-    def _died(self, kills_before: int | None = None) -> Reply:
+    def _next(self, seconds: float) -> dict[str, Any]:
+        """The next event. Raises TimeoutError; and EOFError or OSError if the worker has ended."""
+        end = time.monotonic() + seconds
+        while not self._connection.poll(max(0.0, min(end - time.monotonic(), _TICK_SECONDS))):
+            if time.monotonic() >= end:
+                raise TimeoutError
+            self._tick()
+        return self._connection.recv()
+
+    def _how_it_ended(self) -> str:
+        """Of a worker that has closed its connection; stops what is left of it."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
         self.stop()
         code = self._process.returncode
-        if code >= 0:
-            return Reply("failed", f"the worker ended with exit code {code}: {self._last_line()}", {})
-        text = f"the worker was killed by {signal.Signals(-code).name}"
-        kills = _out_of_memory_kills()
-        if -code == signal.SIGKILL and kills is not None and kills_before is not None and kills > kills_before:
-            text += ": the system ran out of memory"
-        return Reply("failed", text, {})
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        try:
-            for line in self._process.stdout:
-                self._events.put(json.loads(line))
-        finally:  # also after half a line
-            self._events.put(None)
-
-    def _next(self, seconds: float) -> dict[str, Any] | None:
-        """The next event; None if the worker has ended. Raises queue.Empty."""
-        end = time.monotonic() + seconds
-        while True:
-            left = end - time.monotonic()
-            try:
-                return self._events.get(timeout=max(0.0, min(left, _TICK_SECONDS)))
-            except queue.Empty:
-                if left <= _TICK_SECONDS:
-                    raise
-                self._tick()
+        if code == -signal.SIGKILL:
+            return "the worker was killed by SIGKILL (out of memory?)"
+        if code < 0:
+            return f"the worker was killed by {signal.Signals(-code).name}"
+        return f"the worker ended with exit code {code}: {self._last_line()}"
 
     def _last_line(self) -> str:
-        """Of what the worker wrote to standard error."""
-        self._log.seek(0)
-        lines = [line.strip() for line in self._log.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it wrote nothing to standard error"
-
-
-def _placement_problem(hello: dict[str, Any], settings: Settings) -> str | None:
-    """What is wrong with the worker's cores and threads, as it reports them after importing the framework."""
-    own, wanted = hello["environment"], usable_cores()[: settings.threads]
-    cores, used = own["cores"], own["threads"]
-    # for a GPU a framework may bind idle host threads to all cores
-    stray = own.get("threads_elsewhere") and settings.device == "cpu"
-    if hasattr(os, "sched_setaffinity") and (cores != wanted or stray):
-        return f"does not keep to the cores {wanted}: its process has {cores}, or some of its threads have others"
-    return None if used == settings.threads else f"was given {settings.threads} threads and uses {used}"
-
-
-def _out_of_memory_kills() -> int | None:
-    """Processes that the system has killed for memory so far; None where it does not tell."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+        """Of what the worker printed."""
+        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1][:300] if lines else "it printed nothing"
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:
-    """The user's environment, but for thread counts, reduced precision, compiler caches and temporary files."""
-    environment = dict(os.environ)
-    for name in ("JAX_ENABLE_X64", "JAX_COMPILATION_CACHE_DIR", "TORCH_LOGS", "TORCH_TRACE"):
-        environment.pop(name, None)
-    environment |= {name: str(settings.threads) for name in THREAD_VARIABLES}
-    environment["NVIDIA_TF32_OVERRIDE"] = "0"
-    temporary = folder / "temporary"
-    temporary.mkdir(exist_ok=True)
-    environment |= {
-        "TMPDIR": str(temporary),
+    """The user's environment, but for thread counts, precision, compiler caches and temporary files."""
+    environment = os.environ | {
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(settings.threads)),
+        "JAX_ENABLE_X64": "0",
+        "NVIDIA_TF32_OVERRIDE": "0",
+        "TMPDIR": str(folder),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }

@@ -1,19 +1,21 @@
 """Runs one case in a worker: its first call with empty caches, a new shape, the first call of a new process, and blocks
 of timed calls."""
 
-import sys
+import contextlib
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from shared.bench.cases import Case
 from shared.bench.measure.clock import timed, upper_median, warm_up
-from shared.bench.measure.memory import ProcessMemory
+from shared.bench.measure.memory import peak_bytes
+from shared.bench.record import Compilation, Gate, WarmUp
 from shared.bench.worker.parity_gate import ParityGate
-from shared.problems import PROBLEMS, Inputs, Verdict
+from shared.problems import PROBLEMS, Inputs
 
 # Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
@@ -24,29 +26,21 @@ _DEVICE_CALLS = 3
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
 
 
-class Wrong(Exception):
-    """A result that did not pass the parity gate. The text is the gate's; `gate` is what the record keeps."""
-
-    def __init__(self, text: str, gate: dict[str, Any]) -> None:
-        super().__init__(text)
-        self.gate = gate
-
-
 class _Call:
     """A case's function with its arguments on the device; calling it waits for the result."""
 
-    def __init__(self, backend: Any, function: Callable[..., Any], case: dict[str, Any], inputs: Inputs) -> None:
-        self._backend, self._function, self._device = backend, function, case["device"]
-        given = inputs.arguments(case["pass_name"])
-        self._given, self._parameters = given, dict[str, Any](inputs.parameters)
+    def __init__(self, backend: Any, function: Callable[..., Any], case: Case, inputs: Inputs) -> None:
+        self._backend, self._function, self._device = backend, function, case.device
+        self._given = inputs.arguments(case.pass_name)
+        self._parameters: dict[str, Any] = dict(inputs.parameters)
         if self._device != "cpu":  # or every call would transfer them
-            values = {name: np.asarray(value, case["dtype"]) for name, value in inputs.parameters.items()}
-            self._parameters = {name: backend.to_device(value, self._device) for name, value in values.items()}
+            for name, value in inputs.parameters.items():
+                self._parameters[name] = backend.to_device(np.asarray(value, case.dtype), self._device)
         self._random = np.random.default_rng()
         self._arguments: list[Any] = []
         self._between: list[Any] = []
         self._repeats = inputs.repeats
-        self.input_bytes = sum(array.nbytes for array in given if array is not None) * inputs.repeats
+        self.input_bytes = sum(array.nbytes for array in self._given if array is not None) * inputs.repeats
         self.place()
 
     def place(self) -> None:
@@ -70,12 +64,10 @@ class _Call:
 
     def peak_bytes(self) -> int | None:
         """Peak memory of a call beside its arguments; None where the system does not report it."""
-        if self._device != "cpu":
-            return self._backend.peak_bytes(self._function, self._arguments, self._parameters, self._device)
-        memory = ProcessMemory()
-        memory.start()
-        self()
-        return memory.stop()
+        self._backend.release(self._device)  # so that memory kept for the next call counts too
+        if self._device == "cpu":
+            return peak_bytes(self)
+        return self._backend.peak_bytes(self._function, self._arguments, self._parameters, self._device)
 
     def launch(self) -> Any:
         """Call it; on an accelerator the result may not be there yet."""
@@ -88,163 +80,144 @@ class _Call:
 class CaseRunner:
     """Runs cases on one framework, and holds those that are ready to be timed."""
 
-    def __init__(
-        self, backend: Any, autos: dict[str, str | None], device: str, folder: Path, send: Callable[..., None]
-    ) -> None:
-        """autos: the variant that "auto" picks, by problem."""
-        self.backend, self.device, self.folder, self.send = backend, device, folder, send
-        self.gate = ParityGate(backend, autos, device, folder)
-        self._held: dict[str, _Call] = {}
-        self._function: Callable[..., Any] | None = None  # of the last cold case
-        self._first: _Call | None = None  # its call, for `device_time`
+    def __init__(self, backend: Any, folder: Path, send: Callable[..., None]) -> None:
+        self.backend, self.folder, self.send = backend, folder, send
+        self.gate = ParityGate(backend, folder)
+        self._prepared: dict[Case, _Call] = {}
+        self._cold: tuple[Callable[..., Any], _Call] | None = None  # function and call of the last cold case
         self._random = np.random.default_rng()
 
-    def cold(self, case: dict[str, Any], measure_memory: bool, early_calls: bool) -> dict[str, Any]:
+    def cold(self, case: Case, measure_memory: bool, early_calls: bool) -> dict[str, Any]:
         """The first call with caches empty in memory and on disk. Raises Wrong."""
-        backend, inputs = self.backend, self.gate.inputs(case["input"])
-        self._function = self._first = None
+        backend, inputs = self.backend, self.gate.inputs(case.input)
+        self._cold = None
         backend.forget_compiled()
-        with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
+        with self._context(case):
             # once per machine, not per process or shape, so it is shown separately
-            built, _ = timed(lambda: backend.build(case["variant"], case["dtype"], self.device))
-            self._function = self._made(case, inputs)
-            call = _Call(backend, self._function, case, inputs)
-            facts = self._first_call(case, call, draw=True)
-            facts["cold"] = facts.pop("first")
+            built, _ = timed(lambda: backend.build(case.variant, case.dtype, case.device))
+            function = self._function(case, inputs)
+            call = _Call(backend, function, case, inputs)
+            first, gate, on_host = self._first_call(case, call)
+            picture = PROBLEMS[case.problem].picture(on_host, inputs)
+            del on_host  # it may share the result's memory
             second, result = timed(call)
-            facts["output_bytes"] = result.nbytes
+            output_bytes = result.nbytes
             del result
             early = [second]
             while early_calls and len(early) < _EARLY_CALLS and sum(early) < _EARLY_SECONDS:
                 early.append(timed(call)[0])
-            if measure_memory:
-                backend.release(self.device)  # so that memory kept for the next call counts too
-                facts["peak_bytes"] = call.peak_bytes()
-        if self.device != "cpu":
-            call.release()
-            self._first = call
-        return facts | {
-            "build_seconds": built, "early_seconds": upper_median(early), "input_bytes": call.input_bytes,
-            "work": inputs.work,
-        }  # fmt: skip
-
-    def new_shape(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Call the function of the last cold case on a shape that it has not seen."""
-        assert self._function is not None, "a cold case goes before"
-        backend = self.backend
-        with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
-            call = _Call(backend, self._function, case, self.gate.inputs(case["input"]).resized)
-            with backend.compile_times() as split:
-                seconds, _ = timed(call)
-        return {"new_shape": {"seconds": seconds, **asdict(split)}}
-
-    def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        """The first call of this process, with the caches on disk that an earlier one filled; then warm-up calls. Keeps
-        the case for `sample`. Raises Wrong."""
-        backend, inputs = self.backend, self.gate.inputs(case["input"])
-        with backend.compiler_cache(self._cache(case)), backend.precision(case["dtype"]):
-            backend.build(case["variant"], case["dtype"], self.device)
-            call = _Call(backend, self._made(case, inputs), case, inputs)
-            facts = self._first_call(case, call)
-            settled = warm_up(call)
+            peak = call.peak_bytes() if measure_memory else None
         call.release()
-        self._held[_key(case)] = call
+        self._cold = function, call
         return {
-            "warm": facts["first"],
-            "warm_up": {"calls": settled.calls, "stable": settled.stable},
-            "call_seconds": settled.seconds,
+            "cold": first,
+            "gate": gate,
+            "picture": picture,
+            "build_seconds": built,
+            "early_seconds": upper_median(early),
+            "input_bytes": call.input_bytes,
+            "output_bytes": output_bytes,
+            "peak_bytes": peak,
+            "work": inputs.work,
         }
 
-    def fits(self, case: dict[str, Any], repeats: int) -> dict[str, Any]:
+    def new_shape(self, case: Case) -> dict[str, Any]:
+        """Call the function of the last cold case on a shape that it has not seen."""
+        assert self._cold is not None, "a cold case goes before"
+        with self._context(case):
+            call = _Call(self.backend, self._cold[0], case, self.gate.inputs(case.input).resized)
+            with self.backend.compile_times() as split:
+                seconds, _ = timed(call)
+        return {"retrace": Compilation(seconds, split.tracing, split.compiling)}
+
+    def prepare(self, case: Case) -> dict[str, Any]:
+        """The first call of this process, with the caches on disk that an earlier one filled; then warm-up calls. Keeps
+        the case for `sample`. Raises Wrong."""
+        backend, inputs = self.backend, self.gate.inputs(case.input)
+        with self._context(case):
+            backend.build(case.variant, case.dtype, case.device)
+            call = _Call(backend, self._function(case, inputs), case, inputs)
+            first, gate = self._first_call(case, call)[:2]  # without the result: it may share memory
+            settled = warm_up(call)
+        call.release()
+        self._prepared[case] = call
+        warm_up_calls = WarmUp(settled.calls, settled.stable)
+        return {"warm": first, "gate": gate, "warm_up": warm_up_calls, "call_seconds": settled.seconds}
+
+    def fits(self, case: Case, repeats: int) -> dict[str, Any]:
         """Whether an accelerator has memory for a case with so many repeats of its input."""
-        backend, inputs = self.backend, replace(self.gate.inputs(case["input"]), repeats=repeats)
+        backend, inputs = self.backend, replace(self.gate.inputs(case.input), repeats=repeats)
         try:
-            with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case["dtype"]):
-                backend.build(case["variant"], case["dtype"], self.device)
-                _Call(backend, self._made(case, inputs), case, inputs)()
+            with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case.dtype):
+                backend.build(case.variant, case.dtype, case.device)
+                _Call(backend, self._function(case, inputs), case, inputs)()
         except Exception as error:
             if not backend.is_out_of_memory(error):
                 raise
             return {"fits": False}
         return {"fits": True}
 
-    def device_time(self, case: dict[str, Any]) -> dict[str, Any]:
-        """Seconds on an accelerator, caches flushed, of some calls of a case that is held or was the last cold one.
+    def device_time(self, case: Case) -> dict[str, Any]:
+        """Seconds on an accelerator, caches flushed, of some calls of a case that is prepared or was the last cold one.
 
         Where the framework's profiler does not work, the reason. Profiling may slow what follows.
         """
-        call = self._held.get(_key(case), self._first)
-        assert call is not None, "a cold case goes before"
-        known, problem = [], "the profiler saw nothing"
-        with self.backend.precision(case["dtype"]):
+        call = self._prepared.get(case) or (self._cold and self._cold[1])
+        assert call, "the case is called or prepared before"
+        known: list[float] = []
+        problem = "the profiler saw nothing"
+        with self.backend.precision(case.dtype):
             call.place()
             try:
                 call()
                 for _ in range(_DEVICE_CALLS):
-                    self.backend.flush(self.device)
-                    seconds = self.backend.device_seconds(call.launch, self.device)
+                    self.backend.flush(case.device)
+                    seconds = self.backend.device_seconds(call.launch, case.device)
                     known += [] if seconds is None else [seconds]
             except Exception as error:
-                print(traceback.format_exc(), file=sys.stderr)
+                traceback.print_exc()
                 problem = f"{type(error).__name__}: {error}"
             call.release()
-        return {"on_device": known} | ({} if known else {"no_device_time": problem})
+        return {"on_device": known, "problem": None if known else problem}
 
-    def sample(self, case: dict[str, Any], calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
+    def sample(self, case: Case, calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after untimed ones that bring the case back into the caches of the CPU.
 
         The results of up to `lead` untimed calls are kept during the block, so that its own results use other memory
         than those of the block before. The result of one more, if `rehearse`, is freed, so that the timed calls can
         reuse its memory.
         """
-        call = self._held[_key(case)]
-        with self.backend.precision(case["dtype"]):
+        call = self._prepared[case]
+        with self.backend.precision(case.dtype):
             call.place()
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
-            if rehearse or self.device != "cpu":  # where `release` freed more than arguments
+            if rehearse or case.device != "cpu":  # where `release` freed more than arguments
                 call()
-            seconds = [self._timed(call) for _ in range(calls)]
+            seconds = []
+            for _ in range(calls):
+                self.backend.flush(case.device)  # a model would not leave arguments in an accelerator's caches either
+                seconds.append(timed(call)[0])
             del kept
             call.release()
         return {"seconds": seconds}
 
-    def _timed(self, call: Callable[[], Any]) -> float:
-        """Wall time of a call with an accelerator's caches flushed: a model would not leave arguments there either."""
-        self.backend.flush(self.device)
-        return timed(call)[0]
+    @contextlib.contextmanager
+    def _context(self, case: Case) -> Iterator[None]:
+        """Of everything that may compile: the case's precision, and its compilers' cache, which all processes of the
+        run share."""
+        parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label)
+        cache = self.folder / "compiled" / "-".join(map(str, parts))
+        with self.backend.compiler_cache(cache), self.backend.precision(case.dtype):
+            yield
 
-    def _made(self, case: dict[str, Any], inputs: Inputs) -> Callable[..., Any]:
-        chosen = [case[name] for name in ("problem", "variant", "pass_name")]
-        return self.backend.call_of(*chosen, inputs.options, compiled=case["compiled"])
+    def _function(self, case: Case, inputs: Inputs) -> Callable[..., Any]:
+        """What the case calls, not yet compiled."""
+        return self.backend.call_of(case.problem, case.variant, case.pass_name, inputs.options, compiled=case.compiled)
 
-    def _first_call(self, case: dict[str, Any], call: _Call, draw: bool = False) -> dict[str, Any]:
-        """Time the call, report it to the parent at once, and judge the result."""
+    def _first_call(self, case: Case, call: _Call) -> tuple[Compilation, Gate, np.ndarray]:
+        """Time the call, report it to the parent at once, and check the result: times, gate, result. Raises Wrong."""
         with self.backend.compile_times() as split:
             seconds, result = timed(call)
-        found: dict[str, Any] = {}
-        self.send(event="first_call", seconds=seconds)
-        on_host, verdict, gate = self._judged(case, result)
-        if not verdict.passed:
-            raise Wrong(verdict.text, gate)
-        if draw:
-            found["picture"] = PROBLEMS[case["problem"]].picture(on_host, self.gate.inputs(case["input"]))
-        return {"first": {"seconds": seconds, **asdict(split)}, "gate": gate, **found}
-
-    def _judged(self, case: dict[str, Any], result: Any) -> tuple[np.ndarray, Verdict, dict[str, Any]]:
-        """The result on the host, the verdict, and what the record keeps of it.
-
-        Where pairs are repeated, the smallest and the largest of the repeated numbers are judged.
-        """
-        backend, repeats = self.backend, self.gate.inputs(case["input"]).repeats
-        parts = (result,) if repeats == 1 else backend.extremes(result, repeats)
-        judged = [(on_host := backend.to_numpy(part), *self.gate.judge(case, on_host)) for part in parts]
-        return max(judged, key=lambda one: (not one[1].passed, one[1].error is None, one[1].error))
-
-    def _cache(self, case: dict[str, Any]) -> Path:
-        """The compilers' cache for this case, shared by all processes of the run."""
-        return self.folder / "compiled" / _key(case)
-
-
-def _key(case: dict[str, Any]) -> str:
-    fields = ("framework", "variant", "pass_name", "compiled", "input", "label")
-    return "-".join(str(case[name]) for name in fields)
+        self.send("first_call", seconds=seconds)
+        on_host, gate = self.gate.check(case, result)
+        return Compilation(seconds, split.tracing, split.compiling), gate, on_host

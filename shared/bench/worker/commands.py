@@ -1,29 +1,25 @@
-"""The commands of a worker: it reports what it is, then executes what standard input asks until that is closed."""
+"""The commands of a worker: it reports what it is, then executes what its parent asks.
+
+A command is its name, the case that it is about, and arguments. Answers are events: "hello" or "unavailable" at the
+start; then for each command "done" with a status, which is "ok", "wrong", "failed", or "limit" for what is too large.
+Before that may come "compiler_starts" and "compiler_started", once, and "first_call" when the first call is done.
+"""
 
 import contextlib
 import importlib
-import json
-import os
-import queue
-import sys
-import threading
 import traceback
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from shared.bench.cases import FRAMEWORKS
+from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.measure.clock import timed
-from shared.bench.measure.machine import (
-    best_rate,
-    calibration_seconds,
-    every_thread_is_on,
-    stream_bandwidth,
-    usable_cores,
-)
-from shared.bench.worker.case_runner import CaseRunner, Wrong
+from shared.bench.measure.machine import best_rate, calibration_seconds, stream_bandwidth, usable_cores
+from shared.bench.worker.case_runner import CaseRunner
+from shared.bench.worker.parity_gate import Wrong
 from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import PROBLEMS
 
@@ -33,108 +29,105 @@ _DEVICE_STREAM_BYTES = 2**29
 _EXPONENTIALS_OF, _EXPONENTIAL_ROUNDS = 2**25, 8
 
 
-def serve(channel: TextIO, framework: str, device: str, threads: int, memory: float, folder: str) -> None:
-    """Execute JSON commands from the parent, and send events.
+def serve(connection: Connection, framework: str, device: str, threads: int, memory: float, folder: Path) -> None:
+    """Execute commands until the parent closes the connection.
 
     memory: the share of an accelerator's memory that the framework may take.
     """
 
-    def send(**event: Any) -> None:
-        channel.write(json.dumps(event) + "\n")
-        channel.flush()
+    def send(event: str, **details: Any) -> None:
+        connection.send({"event": event, **details})
 
+    title, cores = FRAMEWORKS[framework], usable_cores()
     try:
         backend = importlib.import_module(f"{framework}_impl.backend")
     except ImportError as error:
-        send(event="unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
+        send("unavailable", device_problem=False, reason=f"{title} is not installed ({error})")
         return
     backend.limit_memory(device, memory)
     problem = backend.device_problem(device)
     if problem:
-        send(event="unavailable", device_problem=True, reason=problem)
+        send("unavailable", device_problem=True, reason=problem)
         return
-    used = backend.set_threads(threads)
-    abilities = {name: backend.abilities(name, device) for name in PROBLEMS}
-    cores = usable_cores()
-    # some work, so that the framework starts its threads before their affinity is checked
-    backend.wait(backend.to_device(np.zeros(2**16, np.float32), device) + 1)
-    elsewhere = {} if every_thread_is_on(cores) else {"threads_elsewhere": True}
+    placement = (backend.set_threads(threads), usable_cores())
+    if placement != (threads, cores):
+        reason = f"{title} has (threads, cores) {placement}, expected {(threads, cores)}"
+        send("unavailable", device_problem=False, reason=reason)
+        return
+    # plain strings: the parent would have to import the framework to read another type
+    versions = {name: str(value) for name, value in backend.environment(device).items()}
     send(
-        event="hello",
-        abilities={name: able.as_json() for name, able in abilities.items()},
-        environment=backend.environment(device) | {"threads": used, "cores": cores} | elsewhere,
+        "hello",
+        abilities={name: backend.abilities(name, device).as_json() for name in PROBLEMS},
+        environment=versions | {"threads": threads, "cores": cores},
     )
-    autos = {name: able.auto for name, able in abilities.items()}
-    runner = CaseRunner(backend, autos, device, Path(folder), send)
+    commands = _Commands(backend, folder, send)
+    for do, case, arguments in iter(connection.recv, None):
+        send("done", **_outcome(commands, do, case, arguments))
 
-    def start_compiler() -> dict[str, Any]:
-        with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):
-            return {"seconds": timed(lambda: backend.start_compiler(device))[0]}
 
-    def seconds_of(launch: Callable[[], Any]) -> Callable[[], float]:
+def _outcome(commands: "_Commands", do: str, case: Case, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Execute a command; returns status, reason and details. A case that fails costs only itself."""
+    try:
+        commands.start_compiler_before(do, case)
+        return {"status": "ok", "reason": None, "details": getattr(commands, do)(case, **arguments)}
+    except Wrong as error:
+        return {"status": "wrong", "reason": str(error), "details": {"gate": error.gate}}
+    except Exception as error:
+        traceback.print_exc()
+        if commands.backend.is_out_of_memory(error):
+            return {"status": "limit", "reason": "out of memory", "details": {}}
+        first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        return {"status": "failed", "reason": f"{type(error).__name__}: {first_line}"[:300], "details": {}}
+
+
+class _Commands(CaseRunner):
+    """A method for each command: those that run a case, and those that measure the machine for it."""
+
+    _has_started_compiler = False
+
+    def start_compiler_before(self, do: str, case: Case) -> None:
+        """Start the framework's compiler if a command is the first that needs it: no measured call includes that."""
+        needs_compiler = case.compiled or (do in ("bandwidth", "exponentials") and case.device != "cpu")
+        if self._has_started_compiler or not needs_compiler:
+            return
+        self._has_started_compiler = True
+        self.send("compiler_starts")
+        seconds = None
+        with contextlib.suppress(Exception), self._start_cache(case):  # the cases will show what is wrong
+            seconds, _ = timed(lambda: self.backend.start_compiler(case.device))
+        self.send("compiler_started", seconds=seconds)
+
+    def _start_cache(self, case: Case) -> contextlib.AbstractContextManager[None]:
+        """The compiler's cache for what belongs to no case."""
+        return self.backend.compiler_cache(self.folder / "compiled" / f"start-{case.framework}")
+
+    def calibration(self, case: Case) -> dict[str, Any]:
+        """Seconds of the calibration loop."""
+        return {"seconds": calibration_seconds()}
+
+    def bandwidth(self, case: Case) -> dict[str, Any]:
+        """Bytes per second that a copy of a large array moves."""
+        if case.device == "cpu":
+            return {"per_second": stream_bandwidth(len(usable_cores()))}
+        array = self.backend.to_device(np.zeros(_DEVICE_STREAM_BYTES, np.uint8), case.device)
+        return self._best_rate(case.device, lambda: self.backend.copy(array), 2 * _DEVICE_STREAM_BYTES)
+
+    def exponentials(self, case: Case) -> dict[str, Any]:
+        """Exponentials per second of an accelerator."""
+        array = self.backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), case.device)
+        count = _EXPONENTIALS_OF * EXPONENTIALS_IN_A_ROUND * _EXPONENTIAL_ROUNDS
+        with self._start_cache(case):
+            return self._best_rate(case.device, lambda: self.backend.exponentials(array, _EXPONENTIAL_ROUNDS), count)
+
+    def _best_rate(self, device: str, launch: Callable[[], Any], count: int) -> dict[str, Any]:
         """By the accelerator's clock, or wall time where the framework cannot read it."""
-        backend.wait(launch())  # compiled
+        self.backend.wait(launch())  # compiled
 
         def once() -> float:
             seconds = None
             with contextlib.suppress(Exception):
-                seconds = backend.device_seconds(launch, device)
-            return seconds or timed(lambda: backend.wait(launch()))[0]
+                seconds = self.backend.device_seconds(launch, device)
+            return seconds or timed(lambda: self.backend.wait(launch()))[0]
 
-        return once
-
-    def bandwidth() -> dict[str, Any]:
-        if device == "cpu":
-            return {"per_second": stream_bandwidth(threads)}
-        array = backend.to_device(np.zeros(_DEVICE_STREAM_BYTES, np.uint8), device)
-        return {"per_second": best_rate(seconds_of(lambda: backend.copy(array)), 2 * _DEVICE_STREAM_BYTES)}
-
-    def exponentials() -> dict[str, Any]:
-        array = backend.to_device(np.zeros(_EXPONENTIALS_OF, np.float32), device)
-        with backend.compiler_cache(Path(folder) / "compiled" / f"start-{framework}"):
-            once = seconds_of(lambda: backend.exponentials(array, _EXPONENTIAL_ROUNDS))
-            return {"per_second": best_rate(once, _EXPONENTIALS_OF * EXPONENTIALS_IN_A_ROUND * _EXPONENTIAL_ROUNDS)}
-
-    commands = {
-        "start_compiler": start_compiler,
-        "bandwidth": bandwidth,
-        "exponentials": exponentials,
-        "fits": runner.fits,
-        "calibration": lambda: {"seconds": calibration_seconds()},
-        "cold": runner.cold,
-        "new_shape": runner.new_shape,
-        "prepare": runner.prepare,
-        "sample": runner.sample,
-        "device_time": runner.device_time,
-    }
-    for line in _lines():
-        command = json.loads(line)
-        try:
-            send(event="done", status="ok", **commands[command.pop("do")](**command))
-        except Wrong as error:
-            send(event="done", status="wrong", reason=str(error), gate=error.gate)
-        except Exception as error:  # a case that fails costs only itself
-            print(traceback.format_exc(), file=sys.stderr)
-            if backend.is_out_of_memory(error):
-                send(event="done", status="limit", reason="out of memory")
-            else:
-                send(event="done", status="failed", reason=_one_line(error))
-
-
-def _lines() -> Any:
-    """Lines of standard input; the process ends when the parent is gone, even in the middle of a case."""
-    lines: queue.Queue[str] = queue.Queue()
-
-    def read() -> None:
-        for line in sys.stdin:
-            lines.put(line)
-        os._exit(0)
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        yield lines.get()
-
-
-def _one_line(error: BaseException) -> str:
-    first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"[:300]
+        return {"per_second": best_rate(once, count)}

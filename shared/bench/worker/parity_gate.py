@@ -1,58 +1,76 @@
 """The parity gate: a result is compared with the NumPy reference, or with a float64 run that agreed with it."""
 
 import functools
+import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from shared.bench.run import exchange
-from shared.problems import PROBLEMS, Inputs, Verdict
+from shared.bench.cases import Case
+from shared.bench.record import Gate
+from shared.problems import PROBLEMS, Inputs
+
+
+class Wrong(Exception):
+    """A result that did not pass the parity gate."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__(gate.text)
+        self.gate = gate
 
 
 class ParityGate:
     """Keeps the inputs and expected results of a run, each read or computed once."""
 
-    def __init__(self, backend: Any, autos: dict[str, str | None], device: str, folder: Path) -> None:
-        """autos: the variant that "auto" picks, by problem."""
-        self.backend, self.autos, self.device, self.folder = backend, autos, device, folder
+    def __init__(self, backend: Any, folder: Path) -> None:
+        self.backend, self.folder = backend, folder
         self._expected_results: dict[str, tuple[Any, str]] = {}
 
     @functools.cache  # noqa: B019 - the gate lives as long as its process
     def inputs(self, name: str) -> Inputs:
         """An input of the run."""
-        return exchange.load_inputs(self.folder, name)
+        return self._stored(f"{name}.inputs")
 
-    def judge(self, case: dict[str, Any], result: np.ndarray) -> tuple[Verdict, dict[str, Any]]:
-        """The verdict on a case's result, and what the record keeps of it. A repeated input is judged on one repeat."""
-        problem, inputs = PROBLEMS[case["problem"]], self.inputs(case["input"])
-        answer, source = self._expected(case["problem"], case["input"])
+    def _stored(self, name: str) -> Any:
+        return pickle.loads((self.folder / name).read_bytes())
+
+    def check(self, case: Case, result: Any) -> tuple[np.ndarray, Gate]:
+        """A right result on the host, and what the record keeps of the check. Raises Wrong.
+
+        Of a repeated input the smallest and the largest of the repeated numbers are judged, each as one repeat.
+        """
+        backend, inputs = self.backend, self.inputs(case.input)
+        parts = (result,) if inputs.repeats == 1 else backend.extremes(result, inputs.repeats)
+        answer, source = self._expected(case)
+        problem = PROBLEMS[case.problem]
+
+        on_host = [backend.to_numpy(part) for part in parts]
+        verdicts = [problem.judge(case.pass_name, part, answer, inputs, case.dtype) for part in on_host]
+        verdict = max(verdicts, key=lambda one: (not one.passed, one.error is None, one.error))
         covered = problem.covered(answer)
-        verdict = problem.judge(case["pass_name"], result, answer, inputs, case["dtype"])
-        kept = {
-            "text": verdict.text,
-            "error_of_allowed": verdict.error,
-            "source": source,
-            "pairs": None if covered is None else covered * inputs.repeats,
-            "told": verdict.told,
-        }
-        return verdict, kept
+        pairs = None if covered is None else covered * inputs.repeats
+        gate = Gate(verdict.text, verdict.error, source, pairs, verdict.told)
+        if not verdict.passed:
+            raise Wrong(gate)
+        return on_host[0], gate
 
-    def _expected(self, name: str, input_name: str) -> tuple[Any, str]:
+    def _expected(self, case: Case) -> tuple[Any, str]:
         """The expected result, and its source in words."""
-        if input_name not in self._expected_results:
-            reference = exchange.load_reference(name, self.folder, input_name)
-            run = functools.partial(self._float64, name)
-            self._expected_results[input_name] = PROBLEMS[name].proved(reference, self.inputs(input_name), run)
-        answer, source = self._expected_results[input_name]
-        return answer, source.format(auto=self.autos[name])
+        auto = self.backend.abilities(case.problem, case.device).auto
+        if case.input not in self._expected_results:
+            problem, reference = PROBLEMS[case.problem], self._stored(f"{case.input}.reference")
+            run = functools.partial(self._float64, replace(case, variant=auto))
+            self._expected_results[case.input] = problem.proved(reference, self.inputs(case.input), run)
+        answer, source = self._expected_results[case.input]
+        return answer, source.format(auto=auto)
 
-    def _float64(self, problem: str, pass_name: str, inputs: Inputs, given: Sequence[np.ndarray | None]) -> np.ndarray:
-        """A float64 result by the variant that "auto" picks. given: a call's arguments by position."""
+    def _float64(self, case: Case, pass_name: str, inputs: Inputs, given: Sequence[np.ndarray | None]) -> np.ndarray:
+        """A float64 result by the case's variant. given: a call's arguments by position."""
         backend = self.backend
-        variant = self.autos[problem]
         with backend.precision("float64"):
-            function = backend.call_of(problem, variant, pass_name, inputs.options, compiled=False)
-            arguments = (None if array is None else backend.to_device(array, self.device) for array in given)
+            function = backend.call_of(case.problem, case.variant, pass_name, inputs.options, compiled=False)
+            arguments = (None if array is None else backend.to_device(array, case.device) for array in given)
             return backend.to_numpy(backend.wait(function(*arguments, **inputs.parameters)))
