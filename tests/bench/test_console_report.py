@@ -1,5 +1,4 @@
-"""What a run prints: the answer, what was run, every case (without a time where it is wrong), and what it has so far.
-"""
+"""The console's report: the answer, what was run, every case (without a time where it is wrong), and what is known so far."""
 
 import re
 from dataclasses import replace
