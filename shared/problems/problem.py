@@ -136,8 +136,7 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
     rate: Rate
     sizes: Sizes
     has_auto = False  # whether a framework picks a variant by itself
-    takes_sequences = False  # --input, --matrix and --batch
-    has_picture = False  # --picture
+    takes: tuple[str, ...] = ()  # of the options of the command line that only some problems take, beside its arguments
 
     def argument_values(self, settings: Any) -> dict[str, Any]:
         """All arguments, those that were given and the others' defaults."""

@@ -3,12 +3,12 @@
 Every variant is called twice, with `jax.jit` or `torch.compile` and without, on the inputs that the rungs are made for.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import NOTHING, Answer, Plot, Statement, Table, left_then_right
+from shared.bench.report.tables import NOTHING, Answer, Statement, Table, left_then_right
 from shared.bench.units import duration
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.problem import Problem
@@ -23,7 +23,6 @@ class Ladder(Question):
     default_input = "random"
     times_rounds = False
     times_reference = True
-    measures_memory = False  # a call for memory's sake may take as long as the two that are timed
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return problem.default_passes[:1]
@@ -42,11 +41,6 @@ class Ladder(Question):
         keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
         gains = [_gain(record, *key) for key in keys]
         return Answer([_table(record, *key) for key in keys], [gain for gain in gains if gain is not None])
-
-    def plots(self, record: Record, key: str) -> Iterator[Plot]:
-        from shared.bench.report.bars import plots_of_cases  # here: matplotlib takes a second to import
-
-        return plots_of_cases(record, key)
 
 
 def _gain(record: Record, pass_name: str, name: str) -> Statement | None:

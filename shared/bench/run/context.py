@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.measure.machine import process_seconds
 from shared.bench.questions.question import Question
 from shared.bench.record import Gate, Record
+from shared.bench.run import worker_handle
 from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
@@ -56,7 +57,7 @@ class Run:
         for framework in self.settings.frameworks:
             self.progress.say(f"starting {FRAMEWORKS[framework]}")
             try:
-                workers[framework] = self._start((framework, self.question.labels[0]))
+                workers[framework] = self._start((framework, next(iter(self.question.labels))))
             except Unavailable as error:
                 if error.device_problem:
                     unfit.append(str(error))
@@ -72,14 +73,15 @@ class Run:
 
     def _start(self, key: tuple[str, str]) -> Worker:
         framework, label = key
+        start = self.question.labels[label]
         self._workers[key] = Worker(
             framework,
-            self.settings,
+            replace(self.settings, threads=start.threads or self.settings.threads),
             self.folder,
             self.progress.tick,
             memory_share=self.memory_share,
             environment=self.environment,
-            command=self.question.worker_command(label),
+            command=start.command or worker_handle.WORKER_COMMAND,
         )
         return self._workers[key]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
-from shared.bench.cases import Case, Settings, plan
+from shared.bench.cases import Case, Settings
 from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
@@ -60,10 +60,10 @@ def measure(question: Question, settings: Settings, record: Record, progress: Li
 
 def _measure(run: Run, inputs: dict[str, Inputs]) -> None:
     settings, record, question = run.settings, run.record, run.question
-    run.environment = ONE_ARENA if question.measures_memory else {}
+    run.environment = ONE_ARENA if question.times_rounds else {}
     workers, missing = run.start_frameworks()
     abilities = {framework: worker.abilities[settings.problem] for framework, worker in workers.items()}
-    cases, absent = plan(question, settings, abilities, list(inputs))
+    cases, absent = question.plan(settings, abilities, list(inputs))
     if not cases:
         raise NothingToMeasure("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
     used = {case.input for case in cases}
@@ -136,7 +136,7 @@ def _save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
 def _measure_machine(run: Run, cases: list[Case]) -> None:
     """The start time of each compiler, and the machine's limits."""
     environment = run.record.environment
-    first_label = [case for case in cases if case.label == run.question.labels[0]]
+    first_label = [case for case in cases if case.label == next(iter(run.question.labels))]
     # first, because any other command would start the compiler too
     for framework, seconds in run.start_compilers(first_label).items():
         environment["frameworks"][framework].setdefault("compiler_start_seconds", seconds)
