@@ -90,7 +90,7 @@ def _run(settings: Settings, record: Record, keep: Keeper) -> int:
     except (CannotMeasure, *_BAD_INPUT):
         raise
     except KeyboardInterrupt:
-        print("interrupted; this is what was finished:", file=sys.stderr)
+        print("interrupted; this is what was finished:" if record.results else "interrupted", file=sys.stderr)
         return 130
     except (MemoryError, OSError) as error:
         return _fail(str(error) or "the input does not fit into memory")
