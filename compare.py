@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     request, settings = parse(given)
     command = shlex.join(["python", "compare.py", *given])
     try:
-        for option in ("json", "report", "markdown", "picture", "resume"):
+        for option in ("json" if request.json else "resume", "report", "markdown", "picture"):
             if getattr(request, option):
                 check_writable(f"--{option}", getattr(request, option))
         if request.list:
@@ -73,7 +73,9 @@ def _measure(runs: Sequence[tuple[Settings, Record]], request: Request) -> int:
             codes.append(_run(settings, record, keep))
             if record.settings is not None:  # it has begun
                 found.append(record)
-                codes += map(_fail, filter(None, [keep.write()]))
+                problem = keep.write()
+                if problem:
+                    codes.append(_fail(problem))
             if codes[-1] > 1:
                 break
     finally:  # also if a later run cannot begin
@@ -135,26 +137,24 @@ def _list(settings: Settings) -> int:
             run.stop()
     for name, worker in workers.items():
         auto = next(able.auto for able in worker.abilities.values() if able.auto)
-        print(
-            f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {auto}", *_lacking(worker.abilities), sep="\n"
-        )
+        print(f"{FRAMEWORKS[name]} {worker.environment[name]}: auto picks {auto}")
+        for line, problems in _lacking(worker.abilities).items():
+            print(f"  {', '.join(problems)}: {line}")
     for reason in missing.values():
         print(reason)
     return 0
 
 
-def _lacking(abilities: dict[str, Abilities]) -> Iterator[str]:
-    """What a framework cannot run, and why: a line for each reason, with the problems and variants that it concerns."""
-    problems: dict[str, list[str]] = {}
+def _lacking(abilities: dict[str, Abilities]) -> dict[str, list[str]]:
+    """What a framework cannot run, and why; with the problems of which that is so."""
+    found: dict[str, list[str]] = {}
     for problem, able in abilities.items():
         rungs = [variant.name for variant in VARIANTS[problem]]
         for what, reasons in (("no ", able.absent), ("no hvp of ", able.first_order)):
-            for reason in dict.fromkeys(reasons.values()):
-                names = [name for name in rungs if reasons.get(name) == reason]
-                if names:
-                    problems.setdefault(f"{what}{', '.join(names)}: {reason}", []).append(problem)
-    for line, names in problems.items():
-        yield f"  {', '.join(names)}: {line}"
+            for reason in dict.fromkeys(reasons[name] for name in rungs if name in reasons):
+                names = ", ".join(name for name in rungs if reasons.get(name) == reason)
+                found.setdefault(f"{what}{names}: {reason}", []).append(problem)
+    return found
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def _arguments() -> dict[str, Argument]:
 
 def flag(name: str, argument: Argument) -> str:
     """The option of a problem's argument; one that is true by default can be switched off."""
-    return ("--no-" if argument.is_switch else "--") + name.replace("_", "-")
+    return ("--no-" if argument.parse is None else "--") + name.replace("_", "-")
 
 
 def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: str) -> None:

@@ -87,11 +87,6 @@ class Argument(NamedTuple):
     help: str
     metavar: str | None = None
 
-    @property
-    def is_switch(self) -> bool:
-        """Whether the command line can only switch it off."""
-        return self.parse is None
-
 
 class Sizes(NamedTuple):
     """How a size is written, and which there are without a word from the user."""
