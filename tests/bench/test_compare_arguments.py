@@ -95,6 +95,18 @@ def test_what_no_framework_can_run_is_told_before_measuring(monkeypatch: pytest.
     assert ended.err[-1] == "compare.py: error: nothing to measure: PyTorch vmap hvp: wrong second derivatives"
 
 
+def test_the_list_says_once_why_a_framework_lacks_something(monkeypatch: pytest.MonkeyPatch):
+    first_order = dict.fromkeys(("scan_cond", "vmap"), "wrong second derivatives")
+    start_at_once(monkeypatch, Abilities("fused", absent={"cuda_graph": "no GPU"}, first_order=first_order))
+    alignments = "smith_waterman, smith_waterman_affine, free_gap, needleman_wunsch"
+    assert run_here("--list", "--framework", "jax").out.splitlines()[-4:] == [
+        "JAX 1.2.3: auto picks fused",
+        f"  {alignments}: no cuda_graph: no GPU",
+        f"  {alignments}: no hvp of scan_cond, vmap: wrong second derivatives",
+        "  learn_alignment: no hvp of vmap: wrong second derivatives",
+    ]
+
+
 # settings that come out
 
 
