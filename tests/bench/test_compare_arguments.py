@@ -96,7 +96,7 @@ def test_what_no_framework_can_run_is_told_before_measuring(monkeypatch: pytest.
 
 
 def test_the_list_says_once_why_a_framework_lacks_something(monkeypatch: pytest.MonkeyPatch):
-    first_order = dict.fromkeys(("scan_cond", "vmap"), "wrong second derivatives")
+    first_order: dict[str, str] = dict.fromkeys(("scan_cond", "vmap"), "wrong second derivatives")
     start_at_once(monkeypatch, Abilities("fused", absent={"cuda_graph": "no GPU"}, first_order=first_order))
     alignments = "smith_waterman, smith_waterman_affine, free_gap, needleman_wunsch"
     assert run_here("--list", "--framework", "jax").out.splitlines()[-4:] == [

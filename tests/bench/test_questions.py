@@ -221,12 +221,11 @@ def test_a_question_is_added_by_a_file_and_a_line(monkeypatch: pytest.MonkeyPatc
 
     threads: list[int] = []  # of the workers that are started
 
-    class SeenWorker(Worker):
-        def __init__(self, framework: str, settings: Settings, *rest: Any, **options: Any) -> None:
-            threads.append(settings.threads)
-            super().__init__(framework, settings, *rest, **options)
+    def start(*given: Any, **options: Any) -> Worker:
+        threads.extend(each.threads for each in given if isinstance(each, Settings))
+        return Worker(*given, **options)
 
-    monkeypatch.setattr(context, "Worker", SeenWorker)
+    monkeypatch.setattr(context, "Worker", start)
     use_numpy_workers(monkeypatch)
     asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3")
     files = ("--json", str(tmp_path / "run.json"), "--markdown", str(tmp_path / "run.md"))
