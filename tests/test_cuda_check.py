@@ -38,7 +38,7 @@ def test_compare_py_accepts_every_comparison_and_the_main_one_comes_first(tmp_pa
         assert request.json == tmp_path / f"GPU{suffix}.json"
     (tmp_path / f"GPU{SUFFIXES[1]}.json").touch()  # the other one was never begun
     request, _ = parse(page("GPU", tmp_path).command[1:])
-    assert request.recorded == (tmp_path / f"GPU{SUFFIXES[1]}.json",) and request.report == tmp_path / "GPU.html"
+    assert request.recorded == [tmp_path / f"GPU{SUFFIXES[1]}.json"] and request.report == tmp_path / "GPU.html"
 
 
 def test_all_files_with_tests_for_gpus_are_run():

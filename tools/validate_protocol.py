@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from shared.bench.analysis.estimates import Estimate, time_ratio
 from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import machine, usable_cores
-from shared.bench.questions.question import Question
+from shared.bench.questions.question import Question, WorkerStart
 from shared.bench.record import Record, Result, now, write_atomically
 from shared.bench.report.tables import Answer
 from shared.bench.run.progress import progress_for_here
@@ -38,16 +38,10 @@ class Validation(Question):
 
     name = "validation"
     asks = "does the protocol find the differences that exist, and no others"
-    labels = ("A", "B")
-    measures_memory = False
 
     def __init__(self, slowdown: float) -> None:
-        self._slowdown = slowdown
-
-    def worker_command(self, label: str) -> Sequence[str]:
-        if label == "B" and self._slowdown:
-            return (sys.executable, "-W", "ignore", "-m", "tools.slowed_worker", str(self._slowdown))
-        return super().worker_command(label)
+        slowed = (sys.executable, "-W", "ignore", "-m", "tools.slowed_worker", str(slowdown))
+        self.labels = {"A": WorkerStart(), "B": WorkerStart(command=slowed if slowdown else None)}
 
     def deciding(self, record: Record) -> list[Estimate]:
         return [time_ratio(second.blocks, first.blocks) for first, second in sides(record)]

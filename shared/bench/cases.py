@@ -1,16 +1,11 @@
-"""What a run is asked for (Settings), and the cases that follow: problem x size x pass x variant x framework x device
-x dtype."""
+"""What a run is asked for (Settings), and what it times (Case): problem x size x pass x variant x framework x device x
+dtype."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.problems import PROBLEMS
 from shared.problems.problem import BATCH, DATA, SINGLE
-from shared.variants import Abilities, variant_names
-
-if TYPE_CHECKING:
-    from shared.bench.questions.question import Question
 
 FRAMEWORKS = {"jax": "JAX", "torch": "PyTorch"}
 # of an accelerator's memory, for all workers together: the rest is for drivers and kernels
@@ -87,42 +82,3 @@ class Absence:
     framework: str
     case: str  # its title
     reason: str
-
-
-def plan(
-    question: "Question", settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-) -> tuple[list[Case], list[Absence]]:
-    """The cases of a run, frameworks side by side; and those that a framework cannot run, each once.
-
-    abilities: of each usable framework. inputs: the names of the run's inputs.
-    """
-    cases, absent = [], []
-    for case in _requested(question, settings, abilities, inputs):
-        reason = abilities[case.framework].why_not(case.variant, case.pass_name, case.compiled)
-        if reason is None:
-            cases.append(case)
-        else:
-            absent.append(Absence(case.framework, case.title, reason))
-    return cases, list(dict.fromkeys(absent))
-
-
-def _requested(
-    question: "Question", settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-) -> list[Case]:
-    """All cases asked for, possible or not."""
-    return [
-        Case(framework, variant, pass_name, compiled, name, settings.problem, settings.device, settings.dtype, label)
-        for name in inputs
-        for pass_name in settings.passes
-        for variant in variant_names(settings.problem)
-        for framework, able in abilities.items()
-        if _is_asked_for(question, settings, variant, able)
-        for compiled in question.modes(settings, variant, name, able)
-        for label in question.labels
-    ]
-
-
-def _is_asked_for(question: "Question", settings: Settings, variant: str, able: Abilities) -> bool:
-    if settings.variants is None:
-        return question.is_default(settings, variant, able)
-    return variant in settings.variants or (variant == able.auto and "auto" in settings.variants)

@@ -87,11 +87,6 @@ class Argument(NamedTuple):
     help: str
     metavar: str | None = None
 
-    @property
-    def is_switch(self) -> bool:
-        """Whether the command line can only switch it off."""
-        return self.parse is None
-
 
 class Sizes(NamedTuple):
     """How a size is written, and which there are without a word from the user."""
@@ -134,8 +129,7 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
     rate: Rate
     sizes: Sizes
     has_auto = False  # whether a framework picks a variant by itself
-    takes_sequences = False  # --input, --matrix and --batch
-    has_picture = False  # --picture
+    takes: tuple[str, ...] = ()  # of the options of the command line that only some problems take, beside its arguments
 
     def argument_values(self, settings: Any) -> dict[str, Any]:
         """All arguments, those that were given and the others' defaults."""

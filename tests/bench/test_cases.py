@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shared.bench.cases import Absence, Case, Settings, plan
+from shared.bench.cases import Absence, Case, Settings
 from shared.bench.questions import QUESTIONS
 from shared.problems.alignments import PASSES
 from shared.problems.problem import BATCH, SINGLE
@@ -23,7 +23,7 @@ def planned(
 ) -> tuple[list[Case], list[Absence]]:
     """JAX can do everything; lacks: what PyTorch cannot do."""
     abilities = {name: Abilities(auto, **((lacks or {}) if name == "torch" else {})) for name, auto in AUTO.items()}
-    return plan(question, Settings(**asked), abilities, inputs)
+    return question.plan(Settings(**asked), abilities, inputs)
 
 
 def ladder(lacks: dict[str, Any] | None = None, **asked: Any) -> tuple[list[Case], list[Absence]]:

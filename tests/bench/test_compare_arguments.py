@@ -5,7 +5,6 @@ from pathlib import Path
 
 import in_process
 import pytest
-from command_line import run_compare
 from in_process import assert_refused, run_here, start_at_once
 
 from shared.bench.cases import Settings
@@ -45,23 +44,23 @@ REFUSED = {
     "growth --sizes=32": "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '32'",
     "--input random --size 9999999999x9999999999": "",
     # what does not go together
-    "--sizes 5x5": "--sizes goes with the question growth",
-    "growth --size 5x5": "growth takes --sizes, not --size",
+    "growth --size 5x5": "--size goes with the question speed or ladder, not with growth",
+    "speed growth --size 5x5": "--size goes with the question speed or ladder, not with growth",
+    "speed growth --sizes 5x5": "--sizes goes with the question growth, not with speed",
     "growth --input globins": "growth goes with --input random",
-    "growth --matrix PAM250": "--matrix goes with sequences, not with random matrices; the default input ",
-    "--size=5x5": "--size goes with --input random",
+    "growth --matrix PAM250": "growth goes with --input random",
+    "--size=5x5 --input globins": "--size goes with --input random",
+    "--input random --matrix PAM250": "--matrix goes with sequences, not with --input random",
     "--problem stencil --gap -1": "--gap goes with --problem smith_waterman or needleman_wunsch, not with stencil",
     "--gap-open=-2": "--gap-open goes with --problem smith_waterman_affine, not with smith_waterman",
     "--problem free_gap --no-penalize-turns": "--no-penalize-turns goes with --problem smith_waterman_affine, not with",
     "--problem stencil --picture a.svg": "--picture goes with --problem learn_alignment, not with stencil",
-    "--resume a.json --from b.json": "--resume does not go with --from",
-    "--against a.json b.json --list": "--against does not go with --list",
-    "--from a.json --json b.json": "--json does not go with --from: nothing is measured",
-    "ladder --resume a.json": "a question does not go with --resume: the record has the settings",
-    "--resume a.json --gap=-2": "--gap does not go with --resume: the record has the settings",
+    "--resume a.json --from b.json": "--from does not go with --resume",
+    "--against a.json b.json --list": "--list does not go with --against",
+    "--from a.json --json b.json": "--json does not go with --from",
+    "ladder --resume a.json": "a question does not go with --resume",
+    "--resume a.json --dtype float32": "--dtype does not go with --resume",
     "--against old.json": "argument --against: expected 2 arguments",
-    "--report a --markdown ./a": "--report and --markdown must be different files",
-    "--from a.json --report ./a.json": "--report a.json would overwrite the record that it is made from",
     "speed growth --json a": "--json takes one question, got speed, growth",
     # files
     "--json .": "cannot write . (--json): it is a directory",
@@ -83,11 +82,10 @@ def test_bad_arguments_and_bad_input_are_refused_in_one_line(
 
 
 def test_an_unknown_question_ends_the_process_with_2_and_the_questions_on_standard_error():
-    done = run_compare("fastest")
-    first, *listed = done.stderr.splitlines()
-    assert (done.returncode, done.stdout) == (2, "")
-    assert first == "compare.py: error: unknown question 'fastest'; known:"
-    assert [line.split(":")[0].strip() for line in listed] == list(QUESTIONS) == ["speed", "ladder", "growth"]
+    ended = run_here("fastest")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err[0] == "compare.py: error: argument QUESTION: unknown question 'fastest'; known:"
+    assert [line.split(":")[0].strip() for line in ended.err[1:]] == list(QUESTIONS) == ["speed", "ladder", "growth"]
 
 
 def test_what_no_framework_can_run_is_told_before_measuring(monkeypatch: pytest.MonkeyPatch):
@@ -95,6 +93,18 @@ def test_what_no_framework_can_run_is_told_before_measuring(monkeypatch: pytest.
     ended = run_here("--framework", "torch", "--pass", "hvp", "--variant", "vmap")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err[-1] == "compare.py: error: nothing to measure: PyTorch vmap hvp: wrong second derivatives"
+
+
+def test_the_list_says_once_why_a_framework_lacks_something(monkeypatch: pytest.MonkeyPatch):
+    first_order: dict[str, str] = dict.fromkeys(("scan_cond", "vmap"), "wrong second derivatives")
+    start_at_once(monkeypatch, Abilities("fused", absent={"cuda_graph": "no GPU"}, first_order=first_order))
+    alignments = "smith_waterman, smith_waterman_affine, free_gap, needleman_wunsch"
+    assert run_here("--list", "--framework", "jax").out.splitlines()[-4:] == [
+        "JAX 1.2.3: auto picks fused",
+        f"  {alignments}: no cuda_graph: no GPU",
+        f"  {alignments}: no hvp of scan_cond, vmap: wrong second derivatives",
+        "  learn_alignment: no hvp of vmap: wrong second derivatives",
+    ]
 
 
 # settings that come out
@@ -111,6 +121,12 @@ def test_the_other_questions_have_defaults_of_their_own(settings_of: Callable[..
     asked = settings_of("ladder", "--input", "globins", "--pass", "marginals")
     assert (asked.input, asked.passes) == ("globins", ("marginals",))
     assert settings_of("growth", "--sizes", "6x7, 8X9,6x7").sizes == ((6, 7), (8, 9))
+
+
+def test_the_input_follows_from_the_options_that_need_one(settings_of: Callable[..., Settings]):
+    assert settings_of("--size", "5x6").input == settings_of("--device", "cuda").input == "random"
+    asked = settings_of("ladder", "--matrix", "PAM250")
+    assert (asked.input, asked.matrix) == ("globins", "PAM250")
 
 
 def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settings]):

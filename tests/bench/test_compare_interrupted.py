@@ -122,4 +122,4 @@ def test_ctrl_c_while_a_worker_starts_leaves_no_worker(tmp_path: Path):
         "starting JAX", *ARGUMENTS, folder=tmp_path, by=signal.SIGINT, fault={"do": "start", "then": "hangs"}
     )
     assert run.code == 130 and "Traceback" not in run.err and not run.survivors
-    assert run.out == "nothing was measured\n"
+    assert not run.out

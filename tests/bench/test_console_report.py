@@ -1,4 +1,4 @@
-"""The console's report: the answer, what was run, every case (without a time where it is wrong), and what is known so far."""
+"""The console's report: the answer, what was run, every case (without a time where it is wrong)."""
 
 import re
 from dataclasses import replace

@@ -3,21 +3,22 @@
 import importlib.util
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hand_made import blocks, case, ended, facts, record, right, steady
+from in_process import run_here, use_numpy_workers
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Absence, Settings
-from shared.bench.command_line import parse
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation, Record, ReferenceTime, Result
 from shared.bench.report.console import console_report
 from shared.bench.report.html import html_report
 from shared.bench.report.markdown import markdown_report
 from shared.bench.report.tables import Answer, Table
-from shared.bench.run.progress import Lines
-from shared.bench.run.protocol import measure
+from shared.bench.run import context
+from shared.bench.run.worker_handle import Worker
 
 ROOT = Path(__file__).parents[2]
 RECORDED = [
@@ -186,48 +187,75 @@ def test_growth_finds_the_exponents_of_power_laws():
 
 # another question
 
-TOY = '''
-"""How often was each case called?"""
+THREADS = '''
+"""How much faster is each case with two threads than with one?"""
 
-from shared.bench.questions.question import Question
-from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+from dataclasses import replace
+
+from shared.bench.analysis.estimates import time_ratio
+from shared.bench.questions.question import Question, WorkerStart
+from shared.bench.report.tables import Answer, Table, left_then_right
+from shared.bench.units import ratio_interval
 
 
-class Toy(Question):
-    name = "toy"
-    asks = "how often was each case called"
+class Threads(Question):
+    name = "threads"
+    asks = "how much faster is each case with two threads than with one"
+    labels = {"1 thread": WorkerStart(threads=1), "2 threads": WorkerStart(threads=2)}
+
+    def deciding(self, record):
+        return list(speed_ups(record).values())
+
+    def contenders(self, record):
+        return {result.case for result in record.results}
 
     def answer(self, record):
-        rows = [(result.case.name, str(len(result.seconds))) for result in record.results]
-        table = Table("How often", ("case", "calls"), rows, left_then_right(1, 1))
-        return Answer([table], [Statement("calls", "counted")])
+        rows = [
+            (case.name, case.pass_name, f"{ratio.value:.2f}", ratio_interval(ratio))
+            for case, ratio in speed_ups(record).items()
+        ]
+        headers = ("case", "pass", "speed-up", "95% interval")
+        return Answer([Table("Two threads against one", headers, rows, left_then_right(2, 2))])
+
+
+def speed_ups(record):
+    """The time with one thread over that with two, for each case that both have measured in the same rounds."""
+    blocks = {result.case: result.blocks for result in record.results if result.measured}
+    pairs = {case: (blocks[case], blocks.get(replace(case, label="2 threads"), [])) for case in blocks}
+    ratios = {case: time_ratio(*pair) for case, pair in pairs.items() if case.label == "1 thread"}
+    return {case: ratio for case, ratio in ratios.items() if ratio is not None}
 '''
 
 
-def test_a_question_is_added_by_a_class_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    path = tmp_path / "toy.py"
-    path.write_text(TOY)
-    spec = importlib.util.spec_from_file_location("toy", path)
+def test_a_question_is_added_by_a_file_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path = tmp_path / "threads.py"
+    path.write_text(THREADS)
+    spec = importlib.util.spec_from_file_location("threads", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    monkeypatch.setitem(QUESTIONS, "toy", module.Toy())
+    monkeypatch.setitem(QUESTIONS, "threads", module.Threads())
 
-    assert [settings.question for settings in parse(["toy"])[1]] == ["toy"]
-    made = Record("python compare.py toy")
-    settings = Settings(
-        "toy", frameworks=("jax",), variants=("vmap",), passes=("score",), input="random", size=(6, 7), batch=3,
-        workers=1, rounds=2,
-    )  # fmt: skip
-    measure(QUESTIONS["toy"], settings, made, Lines(console_report), lambda: made.write(tmp_path / "run.json"))
-    assert made.finished and [result.status for result in made.results] == ["ok"]
-    again = Record.read(tmp_path / "run.json")
-    assert again == made
-    calls = str(len(made.results[0].seconds))
-    assert f"How often\n\ncase        calls\n--------  -------\nJAX vmap  {calls:>7}\n" in console_report(again)
-    assert "### How often" in markdown_report([again])
-    page = html_report([again])
-    assert f'<td class="right">{calls}</td>' in page and 'alt="score: time of a call"' in page
+    threads: list[int] = []  # of the workers that are started
+
+    def start(*given: Any, **options: Any) -> Worker:
+        threads.extend(each.threads for each in given if isinstance(each, Settings))
+        return Worker(*given, **options)
+
+    monkeypatch.setattr(context, "Worker", start)
+    use_numpy_workers(monkeypatch)
+    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3")
+    files = ("--json", str(tmp_path / "run.json"), "--markdown", str(tmp_path / "run.md"))
+    ended = run_here("threads", *asked, "--workers", "2", "--rounds", "2", *files)
+    assert ended.code == 0, ended.err
+    made = Record.read(tmp_path / "run.json")
+    assert [result.case.label for result in made.results if result.measured] == ["1 thread", "2 threads"]
+    assert threads.count(1) == threads.count(2) == 3  # for the first calls, and twice for the rounds
+    (row,) = module.Threads().answer(made).tables[0].rows
+    assert row[:2] == ("JAX vmap", "score") and float(row[2]) > 0
+    assert "Two threads against one\n\ncase      pass      speed-up" in ended.out
+    assert "### Two threads against one" in (tmp_path / "run.md").read_text()
+    assert f'<td class="right">{row[2]}</td>' in html_report([made])
 
 
 # what is kept small, and what is kept readable

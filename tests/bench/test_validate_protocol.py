@@ -30,8 +30,8 @@ class FakeProtocol:
     asked: list[tuple[bool, Settings]] = field(default_factory=list)
 
     def measure(self, question: Validation, settings: Settings, record: Record, *_: Any) -> None:
-        commands = [question.worker_command(label) for label in question.labels]
-        slowdown = float(commands[1][-1]) if commands[1] != commands[0] else 0.0
+        commands = [start.command for start in question.labels.values()]
+        slowdown = float(commands[1][-1]) if commands[1] else 0.0
         self.asked.append((bool(slowdown), settings))
         record.settings = settings
         factor = self.honest.get(settings.seed, 1.0) + (0.0 if self.misses else slowdown)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import ROOT, TINY, environment, rows, run_compare, verdicts, without
+from command_line import ROOT, TINY, environment, rows, verdicts, without
 from in_process import assert_refused, run_here
 
 from tools.cuda_check import TESTS
@@ -14,25 +14,33 @@ from tools.cuda_check import TESTS
 ABSENT = ("Bio", "parasail", "playwright")
 
 
-def test_random_matrices_are_measured_without_pytorch_too_and_shown_again(tmp_path: Path):
-    folder, path = without(tmp_path, "torch", *ABSENT), tmp_path / "random.json"
-    done = run_compare(*TINY, "--variant", "vmap", "--pass", "score", "--json", str(path), folders=(folder,))
-    assert done.returncode == 0, done.stderr
-    assert list(rows(done.stdout)) == [("score", "JAX", "vmap")]
-    assert verdicts(done.stdout)[0].startswith("score: only JAX (vmap, ")
-    told = [line for line in done.stdout.splitlines() if "not installed" in line]
+@pytest.fixture(autouse=True)
+def no_biopython(monkeypatch: pytest.MonkeyPatch):
+    """In this process."""
+    for name in [name for name in sys.modules if name.split(".")[0] == "Bio"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "Bio", None)
+
+
+def test_random_matrices_are_measured_without_pytorch_too_and_shown_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("PYTHONPATH", str(without(tmp_path, "torch", *ABSENT)))  # of the workers
+    path = tmp_path / "random.json"
+    done = run_here(*TINY, "--variant", "fused", "--pass", "score", "--json", str(path))
+    assert done.code == 0, done.err
+    assert list(rows(done.out)) == [("score", "JAX", "fused (auto)")]
+    assert verdicts(done.out)[0].startswith("score: only JAX (fused, ")
+    told = [line for line in done.out.splitlines() if "not installed" in line]
     assert told == ["PyTorch was not measured: PyTorch is not installed (No module named 'torch')"]
-    again = run_compare("--from", str(path), "--report", str(tmp_path / "a.html"), folders=(folder,))
-    assert again.returncode == 0 and done.stdout.endswith(again.stdout)
+    again = run_here("--from", str(path), "--report", str(tmp_path / "a.html"))
+    assert again.code == 0 and done.out.endswith(again.out)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--input", "my.fasta"), ("--problem", "learn_alignment")])
 def test_sequences_are_refused_in_one_line(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "my.fasta").write_text(">one\nMKV\n>two\nMKL\n")
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in sys.modules if name.split(".")[0] == "Bio"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "Bio", None)
     reason = "FASTA files and substitution matrices are read by Biopython: pip install biopython ("
     assert_refused(run_here(*arguments), reason)
 

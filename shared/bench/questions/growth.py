@@ -49,7 +49,7 @@ class Growth(Question):
     name = "growth"
     asks = "how do run time, compile time and memory grow with the size of the input"
     default_input = "random"
-    takes_sizes = True
+    takes = ("sizes",)
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         problem = PROBLEMS[settings.problem]

@@ -23,7 +23,6 @@ class Ladder(Question):
     default_input = "random"
     times_rounds = False
     times_reference = True
-    measures_memory = False  # a call for memory's sake may take as long as the two that are timed
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return problem.default_passes[:1]

@@ -1,16 +1,25 @@
 """What a question is: the cases that it needs, how they are measured, and how the record answers it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
 
 from shared.bench.analysis.estimates import Estimate
 from shared.bench.analysis.verdict import contenders, deciding
-from shared.bench.cases import Case, Settings
+from shared.bench.cases import Absence, Case, Settings
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot, Table
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.problem import Problem
-from shared.variants import Abilities
+from shared.variants import Abilities, variant_names
+
+
+class WorkerStart(NamedTuple):
+    """How the worker processes of a label are started, where it is not as usual."""
+
+    threads: int | None = None  # None: those of the run
+    command: Sequence[str] | None = None  # another program than the usual worker, without its arguments
 
 
 class Question(ABC):
@@ -18,15 +27,13 @@ class Question(ABC):
 
     name: str
     asks: str  # the question itself, one line
-    default_input = "globins"  # of problems that take sequences, on a CPU
-    takes_sizes = False  # --sizes, and then neither --size nor sequences
-    labels: tuple[str, ...] = ("",)  # each case is measured once for each, in worker processes of its own
-    times_rounds = True  # fresh workers time rounds after the first calls
-    times_reference = False  # the NumPy reference too
-    measures_memory = True
-    tries_new_shape = False
 
     # which cases
+
+    takes: tuple[str, ...] = ("size",)  # of the options of the command line that only some questions take
+    default_input = "globins"  # of problems that take sequences, on a CPU
+    # every case is measured once for each label; the machine itself is measured by workers of the first
+    labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return problem.default_passes
@@ -43,13 +50,37 @@ class Question(ABC):
         """Whether a variant is measured compiled (True), not compiled (False), both or neither."""
         return PROBLEMS[settings.problem].modes(variant, abilities)
 
+    def plan(
+        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
+    ) -> tuple[list[Case], list[Absence]]:
+        """The cases of a run, frameworks side by side; and those that a framework cannot run, each once.
+
+        abilities: of each usable framework. inputs: the names of the run's inputs.
+        """
+        cases, absent = [], {}
+        variants = variant_names(settings.problem)
+        for name, pass_name, variant, framework in product(inputs, settings.passes, variants, abilities):
+            able = abilities[framework]
+            if settings.variants is None:
+                is_asked_for = self.is_default(settings, variant, able)
+            else:
+                is_asked_for = variant in settings.variants or (variant == able.auto and "auto" in settings.variants)
+            modes = self.modes(settings, variant, name, able) if is_asked_for else ()
+            for compiled, label in product(modes, self.labels):
+                where = (name, settings.problem, settings.device, settings.dtype, label)
+                case = Case(framework, variant, pass_name, compiled, *where)
+                reason = able.why_not(variant, pass_name, compiled)
+                if reason is None:
+                    cases.append(case)
+                else:
+                    absent[Absence(framework, case.title, reason)] = None
+        return cases, list(absent)
+
     # how they are measured
 
-    def worker_command(self, label: str) -> Sequence[str]:
-        """The command that starts a worker of a label, without its arguments."""
-        from shared.bench.run.worker_handle import WORKER_COMMAND  # here: the run imports this module
-
-        return WORKER_COMMAND
+    times_rounds = True  # fresh workers time rounds after the first calls; or else the second call is the only time
+    times_reference = False  # the NumPy reference too
+    tries_new_shape = False  # the first call on another shape too
 
     def deciding(self, record: Record) -> list[Estimate]:
         """The estimates that must be precise before the run may end."""

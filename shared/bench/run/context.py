@@ -3,13 +3,14 @@
 import pickle
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
+from shared.bench.run import worker_handle
 from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
@@ -50,7 +51,7 @@ class Run:
         for framework in self.settings.frameworks:
             self.progress.say(f"starting {FRAMEWORKS[framework]}")
             try:
-                workers[framework] = self._start((framework, self.question.labels[0]))
+                workers[framework] = self._start((framework, next(iter(self.question.labels))))
             except Unavailable as error:
                 if error.device_problem:
                     unfit.append(str(error))
@@ -62,11 +63,12 @@ class Run:
 
     def _start(self, key: tuple[str, str]) -> Worker:
         framework, label = key
+        start = self.question.labels[label]
         workers_at_a_time = len(self.settings.frameworks) * len(self.question.labels)
         worker = Worker(
             framework,
-            self.question.worker_command(label),
-            self.settings,
+            start.command or worker_handle.WORKER_COMMAND,
+            replace(self.settings, threads=start.threads or self.settings.threads),
             self.folder,
             self.progress.tick,
             memory_share=MEMORY_SHARE / workers_at_a_time,

@@ -53,8 +53,7 @@ def _first_call(run: Run, result: Result) -> None:
     if reason is not None:  # waiting for the limit again would show nothing new
         result.status, result.reason = "limit", reason
         return
-    options = {"measure_memory": question.measures_memory, "early_calls": question.times_rounds}
-    reply = run.ask_for_result("cold", case, **options)
+    reply = run.ask_for_result("cold", case, rounds_follow=question.times_rounds)
     if reply.status != "ok":
         return
     run.cached.add(case)

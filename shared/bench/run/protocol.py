@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
-from shared.bench.cases import Case, Settings, plan
+from shared.bench.cases import Case, Settings
 from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
@@ -49,7 +49,7 @@ def measure(question: Question, settings: Settings, record: Record, progress: Li
         keep()
 
     requested = question.inputs(settings)
-    environment = ONE_ARENA if question.measures_memory else {}
+    environment = ONE_ARENA if question.times_rounds else {}
     with tempfile.TemporaryDirectory(prefix="compare-", ignore_cleanup_errors=True) as name:
         run = Run(question, settings, record, progress, keep_with_time, Path(name), start, environment)
         try:
@@ -75,7 +75,7 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     settings, record = run.settings, run.record
     workers, missing = run.start_frameworks()
     abilities = {framework: worker.abilities[settings.problem] for framework, worker in workers.items()}
-    cases, absent = plan(run.question, settings, abilities, list(requested))
+    cases, absent = run.question.plan(settings, abilities, list(requested))
     if not cases:
         raise NothingToMeasure("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
     used = {case.input: requested[case.input] for case in cases}
@@ -136,7 +136,8 @@ def _save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
 def _measure_limits(run: Run, cases: list[Case]) -> None:
     """The machine's memory bandwidth; of an accelerator also its rate of exponentials, each by all frameworks."""
     environment, is_accelerator = run.record.environment, run.settings.device != "cpu"
-    by_framework = {case.framework: case for case in cases if case.label == run.question.labels[0]}
+    first_label = next(iter(run.question.labels))
+    by_framework = {case.framework: case for case in cases if case.label == first_label}
     asked = list(by_framework.values()) if is_accelerator else cases[:1]
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (is_accelerator or rate == BANDWIDTH):

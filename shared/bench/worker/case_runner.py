@@ -87,8 +87,11 @@ class CaseRunner:
         self._cold: tuple[Callable[..., Any], _Call] | None = None  # function and call of the last cold case
         self._random = np.random.default_rng()
 
-    def cold(self, case: Case, measure_memory: bool, early_calls: bool) -> dict[str, Any]:
-        """The first call with caches empty in memory and on disk. Raises Wrong."""
+    def cold(self, case: Case, rounds_follow: bool) -> dict[str, Any]:
+        """The first call with caches empty in memory and on disk. Raises Wrong.
+
+        rounds_follow: whether others time the case further, or the second call is the only one, which may take minutes.
+        """
         backend, inputs = self.backend, self.gate.inputs(case.input)
         self._cold = None
         backend.forget_compiled()
@@ -104,9 +107,9 @@ class CaseRunner:
             output_bytes = result.nbytes
             del result
             early = [second]
-            while early_calls and len(early) < _EARLY_CALLS and sum(early) < _EARLY_SECONDS:
+            while rounds_follow and len(early) < _EARLY_CALLS and sum(early) < _EARLY_SECONDS:
                 early.append(timed(call)[0])
-            peak = call.peak_bytes() if measure_memory else None
+            peak = call.peak_bytes() if rounds_follow else None
         call.release()
         self._cold = function, call
         return {
