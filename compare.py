@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _show([Record.read(path) for path in request.recorded], request)
         if request.resume:
             record = Record.read(request.resume)
-            assert record.settings is not None, "a record is written when its run has begun"
+            record.settings = replace(record.settings, budget=settings[0].budget)
             record.resumed_by.append(command)
-            return _measure([(replace(record.settings, budget=settings[0].budget), record)], request)
-        return _measure([(asked, Record(command)) for asked in settings], request)
+            return _measure([record], request)
+        return _measure([Record(command, asked) for asked in settings], request)
     except DoesNotFit as error:
         return _fail(f"cannot resume {request.resume}: {error}")
     except _BAD_INPUT as error:
@@ -63,15 +63,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _measure(runs: Sequence[tuple[Settings, Record]], request: Request) -> int:
+def _measure(records: Sequence[Record], request: Request) -> int:
     """Runs, new or resumed, and then all that they found; returns the highest exit code."""
     found: list[Record] = []
     codes = [0]
     try:
-        for settings, record in runs:
+        for record in records:
             keep = Keeper(record, request.json or request.resume)
-            codes.append(_run(settings, record, keep))
-            if record.settings is not None:  # it has begun
+            codes.append(_run(record, keep))
+            if record.started is not None:
                 found.append(record)
                 problem = keep.write()
                 if problem:
@@ -84,11 +84,11 @@ def _measure(runs: Sequence[tuple[Settings, Record]], request: Request) -> int:
     return max(codes)
 
 
-def _run(settings: Settings, record: Record, keep: Keeper) -> int:
+def _run(record: Record, keep: Keeper) -> int:
     """One run into its record; returns the exit code. Raises CannotMeasure or one of _BAD_INPUT if it cannot begin."""
     try:
         with progress_for_here(first_table) as progress:
-            measure(QUESTIONS[settings.question], settings, record, progress, keep)
+            measure(QUESTIONS[record.settings.question], record, progress, keep)
     except (CannotMeasure, *_BAD_INPUT):
         raise
     except KeyboardInterrupt:
@@ -130,7 +130,7 @@ def _list(settings: Settings) -> int:
             print(f"  {variant.name:<15} {variant.changes}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         quiet = Lines(lambda _: None)
-        run = Run(QUESTIONS[settings.question], settings, Record(""), quiet, lambda: None, Path(folder))
+        run = Run(QUESTIONS[settings.question], Record("", settings), quiet, lambda: None, Path(folder))
         try:
             workers, missing = run.start_frameworks()
         finally:

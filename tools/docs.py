@@ -53,7 +53,6 @@ def _of_record(make: Callable[[Record], str]) -> Callable[[Path], str]:
 
 
 def _answer(record: Record) -> Answer:
-    assert record.settings is not None
     return QUESTIONS[record.settings.question].answer(record)
 
 
@@ -66,7 +65,7 @@ def _head(record: Record) -> str:
 def _summary(record: Record) -> str:
     """The faster framework of each row of the decision table, a line each."""
     table = _decision(record)
-    assert table is not None and record.settings is not None
+    assert table is not None
     lines = []
     for row in table.rows:
         name, _, words = row[0].partition("\n")

@@ -111,10 +111,10 @@ def _comparisons(test: _Test, seed: int) -> list[dict[str, Any]]:
     settings = Settings(
         input="random", variants=test.variants, budget=test.budget, threads=len(usable_cores()), seed=seed
     )
-    record = Record("python -m tools.validate_protocol")
+    record = Record("python -m tools.validate_protocol", settings)
     with progress_for_here(lambda _: None) as progress:
         progress.say(f"{f'power test, {test.slowdown:.0%}' if test.slowdown else 'A/A test'}, seed {seed}")
-        measure(Validation(test.slowdown), settings, record, progress, lambda: None)
+        measure(Validation(test.slowdown), record, progress, lambda: None)
     wrong = [f"{result.case.title}: {result.reason}" for result in record.results if not result.measured]
     if wrong:
         sys.exit("\n".join(wrong))

@@ -148,7 +148,7 @@ class Record:
     """Filled while a run goes on; can be printed or written at any time."""
 
     command: str
-    settings: Settings | None = None
+    settings: Settings
     started: str | None = None  # ISO 8601, UTC
     finished: str | None = None  # None: not yet, or interrupted
     inputs: dict[str, Facts] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Record:
             if version != SCHEMA_VERSION:
                 raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
             record = _of_type(cls, stored)
-            if record.settings is not None and record.settings.question not in QUESTIONS:
+            if record.settings.question not in QUESTIONS:
                 raise ValueError(f"unknown question {record.settings.question!r}")
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None

@@ -67,7 +67,7 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
 def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Settings]:
     """What the command makes of its arguments; nothing is measured, and reports are short."""
     asked: list[Settings] = []
-    monkeypatch.setattr(compare, "measure", lambda question, settings, *_: asked.append(settings))
+    monkeypatch.setattr(compare, "measure", lambda question, record, *_: asked.append(record.settings))
     for name in ("_html", "markdown_report"):
         monkeypatch.setattr(output_files, name, lambda records: f"{len(records)} records")
     monkeypatch.chdir(tmp_path)

@@ -138,11 +138,6 @@ def with_picture() -> Record:
     return replace(plain(), pictures={"batch": parts | {"truth": [[0, 0], [1, 1]], "by": "JAX fused"}})
 
 
-def interrupted() -> Record:
-    """A run that ended before it began."""
-    return Record("python compare.py")
-
-
 def begun() -> Record:
     """A run that ended before anything was measured."""
     return hand_made.record(settings=Settings(), finished=None)
@@ -151,7 +146,6 @@ def begun() -> Record:
 def hostile() -> Record:
     """Special characters in every text."""
     made = with_picture()
-    assert made.settings is not None
     made.command = f"python compare.py --input '{HOSTILE}'"
     made.settings = replace(made.settings, input=HOSTILE, matrix=HOSTILE, arguments={HOSTILE: HOSTILE})
     made.inputs = {HOSTILE: replace(hand_made.facts(HOSTILE), parameters={HOSTILE: 1.0}, options={HOSTILE: HOSTILE})}
@@ -174,5 +168,5 @@ def hostile() -> Record:
 
 
 EVERY_KIND: dict[str, Callable[[], Record]] = {
-    make.__name__: make for make in (plain, ladder, growth, troubled, alone, hostile, interrupted, begun)
+    make.__name__: make for make in (plain, ladder, growth, troubled, alone, hostile, begun)
 }

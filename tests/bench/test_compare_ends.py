@@ -10,7 +10,6 @@ from hand_made import case, ended, steady
 from in_process import Ended, run_here
 
 import compare
-from shared.bench.cases import Settings
 from shared.bench.record import Record, Result
 from shared.bench.report import output_files
 from shared.bench.run.context import CannotMeasure
@@ -38,15 +37,15 @@ def end_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> End:
     def end(*runs: Sequence[Step], arguments: Sequence[str] = EVERY_FILE) -> Ended:
         left = list(runs)
 
-        def measure(_: object, settings: Settings, record: Record, __: object, keep: Callable[[], None]) -> None:
+        def measure(_: object, record: Record, __: object, keep: Callable[[], None]) -> None:
             for step in left.pop(0):
                 if isinstance(step, BaseException):
                     raise step
                 if callable(step):
                     step()
                     continue
-                whole = hand_made.record(settings=settings)
-                record.settings, record.inputs, record.environment = whole.settings, whole.inputs, whole.environment
+                whole = hand_made.record(settings=record.settings)
+                record.started, record.inputs, record.environment = whole.started, whole.inputs, whole.environment
                 record.results.append(step)
                 keep()
 

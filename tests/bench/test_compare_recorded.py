@@ -29,7 +29,6 @@ def test_a_resumed_run_has_the_settings_of_its_record_but_the_budget_and_is_kept
     settings_of: Callable[..., Settings], recorded: Path
 ):
     before = Record.read(recorded)
-    assert before.settings is not None
     assert settings_of("--resume", str(recorded), "--budget", "90") == replace(before.settings, budget=90.0)
     again = Record.read(recorded)
     assert again.command == "python compare.py"

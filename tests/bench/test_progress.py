@@ -11,12 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from shared.bench.cases import Settings
 from shared.bench.record import Record
 from shared.bench.run import progress
 from shared.bench.run.progress import Answer, Display, Lines, progress_for_here
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-RECORD = Record("python compare.py")
+RECORD = Record("python compare.py", Settings())
 
 
 def answer(record: Record) -> str | None:

@@ -84,7 +84,7 @@ def test_both_runs_are_described_and_the_summary_counts():
 
 
 def test_runs_without_a_common_case_have_no_table():
-    assert compare_runs(Record("python compare.py"), record(ABOUT_250_MS)).answer.tables == []
+    assert compare_runs(Record("python compare.py", Settings()), record(ABOUT_250_MS)).answer.tables == []
 
 
 # what is not the same

@@ -56,7 +56,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[FakeWorker]:
 
 def run_of(settings: Settings | None = None, question: Any = QUESTIONS["speed"]) -> Run:
     settings, progress = settings or Settings(), SimpleNamespace(tick=lambda: None)
-    return Run(question, settings, record(settings=settings), progress, lambda: None, Path())  # pyright: ignore[reportArgumentType]
+    return Run(question, record(settings=settings), progress, lambda: None, Path())  # pyright: ignore[reportArgumentType]
 
 
 def test_a_worker_that_has_ended_is_replaced(started: list[FakeWorker]):

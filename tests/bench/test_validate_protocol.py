@@ -29,11 +29,11 @@ class FakeProtocol:
     fails: bool = False
     asked: list[tuple[bool, Settings]] = field(default_factory=list)
 
-    def measure(self, question: Validation, settings: Settings, record: Record, *_: Any) -> None:
+    def measure(self, question: Validation, record: Record, *_: Any) -> None:
         commands = [start.command for start in question.labels.values()]
         slowdown = float(commands[1][-1]) if commands[1] else 0.0
+        settings = record.settings
         self.asked.append((bool(slowdown), settings))
-        record.settings = settings
         factor = self.honest.get(settings.seed, 1.0) + (0.0 if self.misses else slowdown)
         for framework in settings.frameworks:
             for variant in settings.variants or ():

@@ -25,7 +25,7 @@ def warnings(record: Record) -> Iterator[str]:
         if count:
             yield f"{count} case{'s' if count > 1 else ''} {text}. The diagnostics have the reason."
     others = record.cores_busy_with_others
-    if others is not None and others > _MUCH and record.settings is not None:
+    if others is not None and others > _MUCH:
         yield (
             f"Other programs kept {others:.2f} of {record.settings.threads} cores busy while calls were timed. This "
             "slows a framework that waits for several threads much more than one that does not, in every process, so "
@@ -71,7 +71,7 @@ def _gates(record: Record) -> Iterator[str]:
 def _accelerator(record: Record) -> Iterator[str]:
     """What the two frameworks share of it."""
     settings = record.settings
-    if settings is None or settings.device == "cpu":
+    if settings.device == "cpu":
         return
     yield f"each framework might take {MEMORY_SHARE / len(settings.frameworks):.0%} of the accelerator's memory"
 

@@ -76,7 +76,6 @@ def compare(results: Iterable[Result]) -> Comparison:
 
 def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
     """By pass and input: each framework's fastest case."""
-    assert record.settings is not None
     keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
     return {key: compare(record.results_of(*key)) for key in keys}
 

@@ -80,7 +80,7 @@ def growth_table(record: Record) -> Table:
         for scaling in scalings(record)
     ]
     extents = [extent(record, name) for name in record.inputs] or [0]
-    axis = PROBLEMS[record.settings.problem].sizes.axis if record.settings else "size"
+    axis = PROBLEMS[record.settings.problem].sizes.axis
     title = f"Growth: p of n^p for n {axis}, fitted from {min(extents):,} to {max(extents):,}"
     headers = (
         *("pass", "framework", "variant", "compiled"),
@@ -145,7 +145,6 @@ def fitted(points: list[tuple[float, float]]) -> Power | None:
 
 def extent(record: Record, name: str) -> int:
     """The size of an input, in the units of the problem's axis."""
-    assert record.settings is not None
     facts = record.inputs[name]
     return PROBLEMS[record.settings.problem].extent(facts.shape, facts.work)
 
@@ -178,7 +177,6 @@ def _plots(record: Record) -> Iterator[Plot]:
     """Time, first call and memory over size, a line for each framework and variant."""
     from shared.bench.report.plots import BYTES, SECONDS  # here: matplotlib takes a second to import
 
-    assert record.settings is not None
     quantities: tuple[tuple[str, Callable[[Result], float | None], Any], ...] = (
         ("time of a call", lambda result: result.time.value, SECONDS),
         ("first call, caches empty", _first_call, SECONDS),
@@ -200,7 +198,6 @@ def _lines(
 ) -> str:
     from shared.bench.report.plots import COLOURS, drawn
 
-    assert record.settings is not None
     axis = PROBLEMS[record.settings.problem].sizes.axis
     variants = list(dict.fromkeys(key[2] for key in lines))
 

@@ -37,7 +37,6 @@ class Ladder(Question):
         return PROBLEMS[settings.problem].ladder_modes(variant, input_name, abilities, settings)
 
     def answer(self, record: Record) -> Answer:
-        assert record.settings is not None
         keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
         gains = [_gain(record, *key) for key in keys]
         tables = [_table(record, *key) for key in keys]

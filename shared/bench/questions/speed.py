@@ -58,7 +58,6 @@ class Speed(Question):
 
 def _comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
     """By variant and pass, in the order of the ladder; without variants that nobody measured."""
-    assert record.settings is not None
     found = {
         variant.name: {
             pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant.name)
@@ -108,7 +107,6 @@ def decision_table(record: Record, input_name: str) -> Table | None:
     every = [comparison for own in comparisons.values() for comparison in own.values()]
     if not any(comparison.ratio for comparison in every):
         return None
-    assert record.settings is not None
     passes = record.settings.passes
     rows = [
         (
@@ -182,7 +180,6 @@ def first_call_table(record: Record) -> Table:
 
 def _provisional(record: Record) -> Table | None:
     """The first cells of the decision table, from a few calls right after each case's first; without intervals."""
-    assert record.settings is not None
     rows: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
     for result in record.results:
         if result.status == "ok" and result.early_seconds is not None:

@@ -31,7 +31,7 @@ def case_table(record: Record, columns: Sequence[str] = ALL, title: str = "All c
     kept = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in cells)]
     if "input" in kept and len(record.inputs) == 1:
         kept.remove("input")
-    unit = PROBLEMS[record.settings.problem].rate.unit if record.settings else RATE
+    unit = PROBLEMS[record.settings.problem].rate.unit
     return Table(
         title,
         tuple(unit if name == RATE else name for name in kept),

@@ -26,6 +26,5 @@ def html_report(records: Sequence[Record]) -> str:
 
 
 def _plots(record: Record) -> Iterator[Plot]:
-    if record.settings is not None:
-        yield from QUESTIONS[record.settings.question].plots(record)
-        yield from pictures(record)
+    yield from QUESTIONS[record.settings.question].plots(record)
+    yield from pictures(record)

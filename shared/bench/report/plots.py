@@ -42,7 +42,6 @@ def drawn(draw: Callable[..., None], width: float, height: float, columns: int =
 
 def plots_of_cases(record: Record) -> Iterator[Plot]:
     """The times of a call as bars, for each input and pass."""
-    assert record.settings is not None
     for input_name in record.inputs:
         for pass_name in record.settings.passes:
             results = [result for result in record.results_of(pass_name, input_name) if result.measured]

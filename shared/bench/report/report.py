@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
-from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.cases import FRAMEWORKS
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
 from shared.bench.report.case_table import ALL, case_table
@@ -31,11 +31,9 @@ class Report:
 def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
     """The report of a record. columns: of the table of cases."""
     settings = record.settings
-    if settings is None:
-        return Report(["nothing was measured"])
     return Report(
         heading=f"{settings.question}: {settings.problem} on {settings.device}, {record.started}",
-        head=list(_head(record, settings)),
+        head=list(_head(record)),
         warnings=list(warnings(record)),
         answer=QUESTIONS[settings.question].answer(record),
         cases=case_table(record, columns) if record.results else None,
@@ -44,9 +42,10 @@ def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
     )
 
 
-def _head(record: Record, settings: Settings) -> Iterator[str]:
+def _head(record: Record) -> Iterator[str]:
     """The problem, the inputs, the machine, the versions and the extent of the run, a line each."""
-    problem, where = PROBLEMS[settings.problem], record.environment
+    settings, where = record.settings, record.environment
+    problem = PROBLEMS[settings.problem]
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
     given = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
     yield f"{problem.name}: {problem.text}; {settings.dtype}{given}"

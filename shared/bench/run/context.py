@@ -24,7 +24,6 @@ class Run:
     """What the phases of a run share. Workers are started when they are needed; `stop` ends them."""
 
     question: Question
-    settings: Settings
     record: Record
     progress: Lines
     keep: Callable[[], None]  # writes the record
@@ -33,6 +32,11 @@ class Run:
     environment: Mapping[str, str] = field(default_factory=dict)  # of workers to be started, beside the usual one
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder
     _workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> Settings:
+        """Those of the record."""
+        return self.record.settings
 
     @property
     def seconds_left(self) -> float:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
-from shared.bench.cases import Case, Settings
+from shared.bench.cases import Case
 from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
@@ -36,7 +36,7 @@ class DoesNotFit(Exception):
     """A record cannot be resumed here; the text says why."""
 
 
-def measure(question: Question, settings: Settings, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
+def measure(question: Question, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
     """Measure every case of a question into the record; resumes what a record already has.
 
     keep: writes the record; called after every step. Raises CannotMeasure, NothingToMeasure or DoesNotFit before
@@ -48,17 +48,17 @@ def measure(question: Question, settings: Settings, record: Record, progress: Li
         record.seconds = before + time.monotonic() - start
         keep()
 
-    requested = question.inputs(settings)
+    requested = question.inputs(record.settings)
     environment = ONE_ARENA if question.times_rounds else {}
     with tempfile.TemporaryDirectory(prefix="compare-", ignore_cleanup_errors=True) as name:
-        run = Run(question, settings, record, progress, keep_with_time, Path(name), start, environment)
+        run = Run(question, record, progress, keep_with_time, Path(name), start, environment)
         try:
             cases, inputs = _begin(run, requested)
             _save_inputs(run, inputs)
             _measure_limits(run, cases)
             if question.times_reference:
                 _time_reference(run, inputs)
-            if question.times_rounds and settings.workers is None:
+            if question.times_rounds and record.settings.workers is None:
                 progress.ends_within(run.seconds_left)
             measure_first_calls(run, cases)
             run.stop()
@@ -85,11 +85,10 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
     }
     facts = {name: Facts.of(given) for name, given in inputs.items()}
-    if record.settings is None:
-        record.started = now()
-        record.settings, record.inputs, record.environment = settings, facts, environment
+    if record.started is None:
+        record.started, record.inputs, record.environment = now(), facts, environment
     else:
-        _resume(record, settings, facts, environment)
+        _resume(record, facts, environment)
     record.missing, record.absent = missing, absent
     record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
     record.uncompiled = {framework: dict(able.uncompiled_variants) for framework, able in abilities.items()}
@@ -106,13 +105,12 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     return cases, inputs
 
 
-def _resume(record: Record, settings: Settings, inputs: dict[str, Facts], environment: dict[str, Any]) -> None:
+def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any]) -> None:
     """Prepare a record for going on. Raises DoesNotFit."""
     differences = different_environments(record.environment, environment)
     differences += [f"the input {name} differs" for name in inputs if record.inputs.get(name) != inputs[name]]
     if differences:
         raise DoesNotFit("; ".join(differences))
-    record.settings = settings
     record.finished = None
     record.notes.clear()
     for result in record.results:  # what failed may not fail again; what was wrong stays wrong
