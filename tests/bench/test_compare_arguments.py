@@ -64,7 +64,7 @@ REFUSED = {
     "speed growth --json a": "--json takes one question, got speed, growth",
     # files
     "--json .": "cannot write . (--json): it is a directory",
-    "--report missing/page.html": "cannot write missing/page.html (--report): its folder does not exist",
+    "--report missing/page.html": "cannot write missing/page.html (--report): No such file or directory",
     "--input none.fasta": "'none.fasta': expected a readable FASTA file",
     "--input mine.fasta": "'mine.fasta': record 2 'two': expected letters of BLOSUM62 (",
 }

@@ -121,7 +121,7 @@ def test_a_budget_that_is_too_short_is_told_and_what_it_left_out_is_measured_whe
     lines = ended.out.splitlines()
     assert ended.code == 0 and "new shape not measured: JAX vmap score: the budget had no room for it" in lines
     assert any("the budget of 0.1 s was spent" in line for line in lines)
-    assert rows(ended.out)["score", "JAX", "vmap"]["95% interval"]
+    assert rows(ended.out)["score", "JAX", "vmap"]["median"]
     assert run_here("--resume", str(path), "--budget", "3").code == 0
     (after,) = Record.read(path).results
     assert after.retrace is not None and after.retrace_note is None

@@ -82,17 +82,16 @@ def test_each_framework_has_its_share_of_the_memory_and_caches_are_flushed_befor
     run: Run, framework: str
 ):
     assert {note[2] for note in run.notes(framework, "share")} == {0.45}
-    assert "each framework might take 45% of the accelerator's memory" in run.out
     own = [result for result in run.record.results if result.status == "ok" and result.case.framework == framework]
     device_calls = sum(len(result.on_device) for result in own)
     assert len(run.notes(framework, "flush")) == sum(len(result.seconds) for result in own) + device_calls
 
 
-def test_times_on_the_device_are_of_two_processes_and_stand_in_the_table(run: Run):
+def test_times_on_the_device_stand_in_the_table(run: Run):
     for result in run.record.results:
-        assert len(result.on_device) == (2 * 3 if result.status == "ok" else 0)
+        assert len(result.on_device) == (5 if result.status == "ok" else 0)
         assert all(seconds > 0 for seconds in result.on_device)
-    assert re.search(r"95% interval +device time +GCUPS", run.out)
+    assert re.search(r"median +device time +GCUPS", run.out)
 
 
 def test_the_hardware_limits_are_measured_and_the_accelerator_is_named(run: Run):

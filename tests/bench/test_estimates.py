@@ -69,10 +69,6 @@ def test_each_worker_counts_once_however_many_rounds_it_had():
     assert found.low < found.value < found.high
 
 
-def test_the_interval_of_a_single_worker_is_over_its_rounds():
-    assert median_time(even([0.5, 0.25, 0.125])) == (0.25, 0.125, 0.5)
-
-
 def test_only_rounds_that_both_were_in_make_the_ratio():
     both, more = [Block(0, 0, (0.5,)), Block(1, 0, (0.5,))], [Block(0, 1, (64.0,)), Block(1, 1, (64.0,))]
     faster = even([0.25], workers=2)
@@ -80,7 +76,7 @@ def test_only_rounds_that_both_were_in_make_the_ratio():
     assert all(map(math.isnan, time_ratio(more, faster)))
 
 
-def test_too_few_rounds_or_workers_have_no_interval():
+def test_a_single_worker_has_no_interval():
     one, two = even([0.5]), even([0.25, 0.25])
     for found, value in (
         (median_time(one), 0.5), (time_ratio(two, two), 1.0), (time_quotient(one, two), 2.0)

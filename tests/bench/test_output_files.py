@@ -1,6 +1,8 @@
 """The files that a run leaves are whole whatever happens; a disk that fills up stops nothing."""
 
+import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -45,9 +47,12 @@ def test_looking_whether_a_file_can_be_written_changes_nothing(tmp_path: Path):
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_folder_or_file_without_permission_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # a root user may write everywhere
-    with pytest.raises(CannotWrite, match="permission denied"):
+def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(dir: Path) -> None:  # a root user may write everywhere
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(CannotWrite, match="Permission denied"):
         check_writable("--json", tmp_path / "run.json")
 
 

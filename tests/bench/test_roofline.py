@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hand_made import WORK, case, record, right
 
-from shared.bench.analysis.diagnostics import diagnostics
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
 from shared.bench.cases import Settings
 from shared.bench.record import Record, Result
@@ -46,13 +45,6 @@ def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
     unknown = gpu_case(seconds=10 * seconds)
     assert share_of_limit(on_gpu(known), known) == pytest.approx(0.5)
     assert share_of_limit(on_gpu(unknown), unknown) == pytest.approx(0.05)
-
-
-def test_the_share_of_an_accelerator_s_memory_are_reported():
-    made = on_gpu(gpu_case())
-    assert "each framework might take 45% of the accelerator's memory" in list(diagnostics(made))
-    on_cpu = " ".join(diagnostics(record(right(case("jax", "vmap"), 0.1, 0.1))))
-    assert "accelerator" not in on_cpu
 
 
 def test_the_table_of_all_cases_has_device_times_and_shares():

@@ -93,17 +93,14 @@ def taken(costs: Sequence[float], counts: Sequence[int]) -> float:
     costs=st.lists(st.one_of(st.just(0.0), SECONDS), max_size=12),
     rounds=st.integers(2, 20),
     seconds=st.floats(-10, 1e4),
-    least=st.integers(1, 2),
 )
-def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(
-    costs: list[float], rounds: int, seconds: float, least: int
-):
-    counts = rounds_that_fit(costs, rounds, seconds, least)
-    assert len(counts) == len(costs) and all(least <= count <= rounds for count in counts)
+def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(costs: list[float], rounds: int, seconds: float):
+    counts = rounds_that_fit(costs, rounds, seconds)
+    assert len(counts) == len(costs) and all(1 <= count <= rounds for count in counts)
     by_cost = [count for _, count in sorted(zip(costs, counts, strict=True), key=lambda pair: (pair[0], -pair[1]))]
     assert by_cost == sorted(by_cost, reverse=True)
     left = seconds - taken(costs, counts)
-    assert left >= -1e-9 * abs(seconds) or counts == [least if cost else rounds for cost in costs]
+    assert left >= -1e-9 * abs(seconds) or counts == [1 if cost else rounds for cost in costs]
     # not even one more round of each group that has fewer would fit
     fewer = [cost for cost, count in zip(costs, counts, strict=True) if count < rounds]
     assert not fewer or left < sum(fewer) * (1 + 1e-6)
@@ -161,6 +158,6 @@ def test_one_round_is_never_precise():
 
 
 def test_the_precision_asked_for_is_the_limit():
-    results = right(case("jax", "vmap"), 0.9, 0.9, 1.0, 1.0, 1.0, 1.1, 1.1)
+    results = Result(case("jax", "vmap"), blocks=[Block(w, 0, (0.9 + 0.1 * w,)) for w in range(3)])
     width = results.time.relative_half_width
     assert precise(results, precision=1.01 * width) and not precise(results, precision=0.99 * width)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shared.bench.analysis.estimates import all_seconds, drift
-from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE
+from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record
 from shared.bench.units import duration
 
@@ -40,7 +40,6 @@ def diagnostics(record: Record) -> Iterator[str]:
             kept = f" ({len(result.seconds)} samples taken before are kept in the record)" if result.blocks else ""
             yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
     yield from _gates(record)
-    yield from _accelerator(record)
     yield from _steadiness(record)
     for reason in dict.fromkeys(result.retrace_note for result in record.results if result.retrace_note):
         titles = "; ".join(result.case.title for result in record.results if result.retrace_note == reason)
@@ -66,14 +65,6 @@ def _gates(record: Record) -> Iterator[str]:
         on = f" on {' and '.join(covered)} pairs" if covered else ""
         worst = max(result.gate.error_of_allowed or 0.0 for result in passed if result.gate)
         yield f"every time passed the parity gate{on}; worst error {worst:.0%} of what is allowed"
-
-
-def _accelerator(record: Record) -> Iterator[str]:
-    """What the two frameworks share of it."""
-    settings = record.settings
-    if settings.device == "cpu":
-        return
-    yield f"each framework might take {MEMORY_SHARE / len(settings.frameworks):.0%} of the accelerator's memory"
 
 
 def drifts(record: Record) -> list[str]:

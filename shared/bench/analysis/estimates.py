@@ -5,8 +5,7 @@ block share the state of the machine, and rounds of a worker share its memory la
 faster or slower for as long as it lives. Only whole workers are independent. So each worker contributes one value, the
 median of its rounds' medians, and the interval is Student's t over the logarithms of these values. (A percentile
 bootstrap over four or five workers cannot have 95 % coverage: all of them lie on the same side of the truth once in 8
-or 16 times, and then every resample does.) A time from a single worker has a bootstrap interval over its rounds; a
-ratio from a single worker has none, so that nothing is decided.
+or 16 times, and then every resample does.) From a single worker there is no interval, and nothing is decided.
 """
 
 import functools
@@ -18,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-RESAMPLES = 4000  # of the rounds of a single worker
 CONFIDENCE = 0.95
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
@@ -61,7 +59,7 @@ def all_seconds(blocks: Iterable[Block]) -> list[float]:
 def median_time(blocks: Sequence[Block]) -> Estimate:
     """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers.
 
-    Without an interval (NaN) where there is only one round. Needs at least one block.
+    Without an interval (NaN) where there is only one worker.
     """
     return _estimate(_by_worker(_round_medians(blocks)))
 
@@ -73,10 +71,7 @@ def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate:
     where only one worker timed both.
     """
     over, under = _round_medians(slower), _round_medians(faster)
-    workers = _by_worker({key: over[key] / under[key] for key in over if key in under})
-    if len(workers) > 1:
-        return _estimate(workers)
-    return Estimate(_median(workers[0]) if workers else math.nan, math.nan, math.nan)
+    return _estimate(_by_worker({key: over[key] / under[key] for key in over if key in under}))
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
@@ -112,21 +107,14 @@ def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...],
 
 @functools.lru_cache(maxsize=1024)
 def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
-    """The geometric mean of the workers' medians, with its interval."""
-    from scipy.stats import bootstrap, sem, t  # imported here: it takes a third of a second
+    """The geometric mean of the workers' medians, with its interval if there are several."""
+    from scipy.stats import sem, t  # imported here: it takes a third of a second
 
-    rounds, *others = workers
-    if others:
-        logs = np.log([_median(rounds) for rounds in workers])
-        margin = sem(logs) * t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)
-        return Estimate(*(math.exp(logs.mean() + side) for side in (0.0, -margin, margin)))
-    if len(rounds) == 1:
-        return Estimate(rounds[0], math.nan, math.nan)
-    found = bootstrap(
-        (np.array(rounds),), np.median, n_resamples=RESAMPLES, confidence_level=CONFIDENCE,
-        method="percentile", rng=np.random.default_rng(0),  # the same samples give the same interval
-    ).confidence_interval  # fmt: skip
-    return Estimate(_median(rounds), float(found.low), float(found.high))
+    if len(workers) < 2:
+        return Estimate(_median(workers[0]) if workers else math.nan, math.nan, math.nan)
+    logs = np.log([_median(rounds) for rounds in workers])
+    margin = sem(logs) * t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)
+    return Estimate(*(math.exp(logs.mean() + side) for side in (0.0, -margin, margin)))
 
 
 def drift(blocks: Sequence[Block]) -> float | None:

@@ -1,7 +1,8 @@
 """The files that a run leaves: checked before anything is measured, and kept whole whatever happens."""
 
-import os
+import errno
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,15 +17,12 @@ class CannotWrite(Exception):
 
 def check_writable(option: str, path: Path) -> None:
     """Raise CannotWrite if a file cannot be written: before an hour of measuring, not after."""
-    problem = None
-    if path.is_dir():
-        problem = "it is a directory"
-    elif not path.parent.is_dir():
-        problem = "its folder does not exist"
-    elif not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        problem = "permission denied"
-    if problem:
-        raise CannotWrite(f"cannot write {path} ({option}): {problem}")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a directory")
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise CannotWrite(f"cannot write {path} ({option}): {error.strerror}") from None
 
 
 class Keeper:

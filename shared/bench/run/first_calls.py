@@ -64,17 +64,17 @@ def _first_call(run: Run, result: Result) -> None:
     for name, value in found.items():  # the rest are fields of the result
         setattr(result, name, value)
     if run.settings.device != "cpu" and question.times_rounds:
-        measure_device_time(run, case)
+        _measure_device_time(run, case)
     if not question.times_rounds:  # the second call is the only sample
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
     if question.tries_new_shape:
         _new_shape(run, result, found["cold"].seconds)
 
 
-def measure_device_time(run: Run, case: Case) -> None:
-    """Record how long the case keeps the accelerator busy, or why that is not known."""
+def _measure_device_time(run: Run, case: Case) -> None:
+    """Record how long the case of the last cold call keeps the accelerator busy, or why that is not known."""
     reply = run.ask("device_time", case, expected=0.0)
-    run.record.result(case).on_device += reply.details.get("on_device", [])
+    run.record.result(case).on_device = reply.details.get("on_device", [])
     problem = reply.reason or reply.details.get("problem")
     note = f"no device time: {case.title}: {problem}"
     if problem and note not in run.record.notes:

@@ -53,13 +53,13 @@ def block_of(call_seconds: float) -> BlockPlan:
     return BlockPlan(calls, lead, rehearse, (calls + lead + rehearse) * call_seconds)
 
 
-def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float, least: int) -> list[int]:
+def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float) -> list[int]:
     """Rounds of each group such that all end in time: expensive groups get fewer.
 
-    costs: seconds of one round of each group. No group gets fewer than `least`, even if that takes longer.
+    costs: seconds of one round of each group. Every group gets one, even if that takes longer.
     """
-    counts = [least] * len(costs)
-    left, more = seconds - least * sum(costs), rounds - least
+    counts = [1] * len(costs)
+    left, more = seconds - sum(costs), rounds - 1
     cheapest_first = sorted(range(len(costs)), key=costs.__getitem__)
     for done, index in enumerate(cheapest_first):
         fair_share = max(0.0, left) / (len(costs) - done)

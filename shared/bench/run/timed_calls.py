@@ -13,7 +13,6 @@ from shared.bench.cases import Case
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record
 from shared.bench.run.context import Run
-from shared.bench.run.first_calls import measure_device_time
 from shared.bench.run.schedule import (
     ALL_CASES_WORKERS,
     DOMINATED_FACTOR,
@@ -25,9 +24,6 @@ from shared.bench.run.schedule import (
     order,
     rounds_that_fit,
 )
-
-# times of a case on an accelerator: three from each of two processes
-_ENOUGH_ON_DEVICE = 6
 
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
@@ -87,15 +83,14 @@ def _is_enough(run: Run, longest: float) -> bool:
 
 
 def _note_precision(run: Run) -> None:
-    """Note what the intervals lack."""
-    settings, notes, estimates = run.settings, run.record.notes, run.question.deciding(run.record)
-    spent = f"the budget of {settings.budget:g} s was spent: " if settings.workers is None else ""
-    if len(run.record.generations) == 1:
-        notes.append(f"{spent}the intervals of a single process do not cover the variation between processes")
-    elif settings.workers is None and not is_precise(estimates, settings):
+    """Note that the budget was too short for intervals as narrow as asked for."""
+    settings, estimates = run.settings, run.question.deciding(run.record)
+    if settings.workers is None and not is_precise(estimates, settings):
         widest = max(estimate.relative_half_width for estimate in estimates)
-        notes.append(
-            f"{spent}the widest interval of a verdict is ±{widest:.1%}, asked for was ±{settings.precision:.1%}"
+        reached = f"±{widest:.1%}" if len(run.record.generations) > 1 else "unknown after a single process"
+        run.record.notes.append(
+            f"the budget of {settings.budget:g} s was spent: the widest interval of a verdict is {reached}, asked for "
+            f"was ±{settings.precision:.1%}"
         )
 
 
@@ -115,8 +110,6 @@ def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     began, before = time.monotonic(), seconds_of_others(cores)
     _time_rounds(run, plans, number, end)
     seconds, after = time.monotonic() - began, seconds_of_others(cores)
-    if run.settings.device != "cpu":
-        _measure_device_times(run, list(plans))
     others = None if before is None or after is None else max(0.0, after - before)
     run.record.generations.append(Generation(number, seconds, others))
     run.keep()
@@ -125,14 +118,13 @@ def _one_generation(run: Run, cases: list[Case], number: int) -> None:
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
     """As many rounds of blocks as fit until `end`."""
     settings = run.settings
-    least = min(1 if number else 2, settings.rounds)  # one round alone has no interval
     groups = order(list(plans), settings, number, 0)
     costs = [sum(plans[case].seconds for case in group) for group in groups]
-    rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic(), least)
+    rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic())
     allowed = {group[0].group: count for group, count in zip(groups, rounds, strict=True)}
     run.progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
     for round_number in range(max(rounds, default=0)):
-        if round_number >= least and time.monotonic() > end:  # a round takes more than its calls
+        if round_number and time.monotonic() > end:  # a round takes more than its calls
             break
         run.progress.step(f"round {round_number + 1}")
         _calibrate(run, next(iter(plans)), number, round_number)
@@ -173,12 +165,3 @@ def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPla
     reply = run.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)
     if reply.status == "ok":
         result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))
-
-
-def _measure_device_times(run: Run, cases: list[Case]) -> None:
-    """The cases' times on the accelerator, in another process than the first. After the rounds: profiling may slow
-    what follows."""
-    for case in cases:
-        result = run.record.result(case)
-        if result.status == "ok" and len(result.on_device) < _ENOUGH_ON_DEVICE and run.is_prepared(case):
-            measure_device_time(run, case)

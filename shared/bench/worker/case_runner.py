@@ -21,7 +21,7 @@ from shared.problems import PROBLEMS, Inputs
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
 _GAPS, _GAP_BYTES = 8, 2**20
 # calls whose time on an accelerator is taken
-_DEVICE_CALLS = 3
+_DEVICE_CALLS = 5
 # calls right after the first, for the provisional answer: so many, or so many seconds of them
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
 
@@ -161,12 +161,12 @@ class CaseRunner:
         return {"fits": True}
 
     def device_time(self, case: Case) -> dict[str, Any]:
-        """Seconds on an accelerator, caches flushed, of some calls of a case that is prepared or was the last cold one.
+        """Seconds on an accelerator, caches flushed, of some calls of the last cold case.
 
-        Where the framework's profiler does not work, the reason. Profiling may slow what follows.
+        Where the framework's profiler does not work, the reason.
         """
-        call = self._prepared.get(case) or (self._cold and self._cold[1])
-        assert call, "the case is called or prepared before"
+        assert self._cold is not None, "a cold case goes before"
+        call = self._cold[1]
         known: list[float] = []
         problem = "the profiler saw nothing"
         with self.backend.precision(case.dtype):
