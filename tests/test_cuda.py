@@ -21,6 +21,7 @@ from torch_impl.sweeps import SCANNING
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
+SIZE = 9, 7
 QUICK = (*BY_HAND, "cuda_graph")
 COMPILED = (*SCANNING, "wavefront")
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -54,7 +55,7 @@ def test_a_gpu_gives_the_reference(
     framework: str, problem: str, variant: str, pass_name: str, dtype: str, number: int
 ) -> None:
     # each cell is a launch of many kernels
-    rows, cols = (4, 3) if variant == "cell_loop" else (9, 7)
+    rows, cols = (4, 3) if variant == "cell_loop" else SIZE
     drawn = ragged(rows, cols, problem=problem, per_pair=False)
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
     inputs = AlignmentInputs(

@@ -38,6 +38,7 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cpp_binding, name, never)
     monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
     monkeypatch.setattr(test_cuda, "DEVICE", "cpu")
+    monkeypatch.setattr(test_cuda, "SIZE", (5, 4))
 
 
 @pytest.mark.parametrize(
