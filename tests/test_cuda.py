@@ -174,7 +174,7 @@ def test_torch_compile_takes_fused_as_a_part(problem: str) -> None:
 
 @EVERY
 def test_torch_maps_and_differentiates_fused(problem: str) -> None:
-    s = torch.randn(3, 9, 7, device=DEVICE)
+    s = torch.randn(3, *SIZE, device=DEVICE)
     function = functools.partial(getattr(torch_impl, problem), variant="fused")
     mapped = torch.func.vmap(torch.func.grad(lambda s: function(s)))(s)
     torch.testing.assert_close(mapped, torch_impl.marginals(function, s))
@@ -184,7 +184,8 @@ def test_torch_maps_and_differentiates_fused(problem: str) -> None:
 def test_jax_compiles_maps_and_differentiates_fused(problem: str) -> None:
     import jax_impl
 
-    s = FRAMEWORKS["jax"].backend.to_device(np.random.default_rng(0).normal(size=(3, 9, 7)).astype(np.float32), DEVICE)
+    matrices = np.random.default_rng(0).normal(size=(3, *SIZE)).astype(np.float32)
+    s = FRAMEWORKS["jax"].backend.to_device(matrices, DEVICE)
     function = functools.partial(getattr(jax_impl, problem), variant="fused")
     mapped = jax.jit(jax.vmap(jax.grad(function)))(s)
     np.testing.assert_allclose(mapped, jax_impl.marginals(function, s), rtol=1e-5, atol=1e-6)

@@ -44,7 +44,7 @@ def product_of(framework: str, problem: str, variant: str = "auto", dtype: str =
     with backend.precision(dtype):
         matrices, vector = (backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR))
         if framework == "jax":
-            product = jax.jit(product, compiler_options=QUICK if dtype == "float64" else None)
+            product = jax.jit(product, compiler_options=QUICK if variant == "wavefront" else None)
         return backend.to_numpy(product(matrices, vector, LENGTHS))
 
 
@@ -53,6 +53,8 @@ def product_of(framework: str, problem: str, variant: str = "auto", dtype: str =
 def test_the_numbers_are_the_references_whatever_stands_outside_lengths(framework, problem):
     for variant in (name for name in BY_HAND if name not in FRAMEWORKS[framework].backend.absent):
         for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-9)):
+            if (framework, variant, dtype) == ("jax", "wavefront", "float64"):
+                continue  # test_gradients.py has it, which XLA compiles for seconds
             found = product_of(framework, problem, variant, dtype)
             assert found.dtype == dtype
             np.testing.assert_allclose(found, wanted(problem), rtol=0, atol=tolerance, err_msg=variant)
@@ -136,7 +138,8 @@ def test_a_third_derivative_is_right_or_raises():
     def by_jax(m: Any, variant: str) -> Any:
         return (jax_impl.hessian_vector_product(jax_impl.free_gap, m, vector, variant=variant) ** 2).sum()
 
-    expected = jax.grad(functools.partial(by_jax, variant="diagonal_loop"))(jnp.asarray(matrix))
+    gradient = jax.jit(jax.grad(functools.partial(by_jax, variant="diagonal_loop")), compiler_options=QUICK)
+    expected = gradient(jnp.asarray(matrix))
     leaf = torch.tensor(matrix, requires_grad=True)
     product = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap, leaf, torch.tensor(vector))
     (product(variant="diagonal_loop") ** 2).sum().backward()

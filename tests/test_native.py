@@ -108,20 +108,19 @@ def test_many_more_matches_than_a_float_counts():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("step", [0.5, 5.0, 20.0, 60.0, 150.0])
 @pytest.mark.parametrize(("problem", "options"), CASES)
-def test_scores_grow_beyond_the_range_of_a_float_at_any_pace(problem, options, step, dtype):
+def test_scores_grow_beyond_the_range_of_a_float_at_any_pace(problem, options, dtype):
     # the best alignment gains `step` at each match; what ends early adds to the same total as what ends late
-    similarity = np.full((1, 70, 70), -0.5 * step)
-    np.fill_diagonal(similarity[0], step)
-    similarity[0, :, 35:] += np.arange(35) / 10
+    steps = np.array([0.5, 5.0, 20.0, 60.0, 150.0])[:, None, None]
+    similarity = np.where(np.eye(70) > 0, steps, -0.5 * steps)
+    similarity[:, :, 35:] += np.arange(35) / 10
     parameters = {"gap": -1.0, "gap_open": -3.0, "gap_extend": -1.0, "temperature": 1.0}
     own = {name: parameters[name] for name in ALIGNMENTS[problem].parameters}
+    expected = getattr(reference, problem)(similarity, **own, **options)
+    marginals = reference.gradients(problem, similarity, **own, **options)["similarity"]
     for layout in (PAIRS, ROWS):
         scores, _, d_similarity, *_ = Given(problem, similarity.astype(dtype), None, own, options, layout).results()
-        expected = getattr(reference, problem)(similarity, **own, **options)
-        assert scores[0] == pytest.approx(float(expected[0]), rel=1e-5)
-        marginals = reference.gradients(problem, similarity, **own, **options)["similarity"]
+        np.testing.assert_allclose(scores, expected, rtol=1e-5)
         np.testing.assert_allclose(d_similarity, marginals, atol=2e-3)
 
 

@@ -200,7 +200,6 @@ def test_parameters_shared_by_a_batch_equal_the_reference_in_a_sweep(framework, 
 @pytest.mark.parametrize(
     ("variant", "problem", "size"),
     [
-        ("cell_loop", "free_gap", (1, 2)),
         ("diagonal_loop", "smith_waterman", (2, 2)),
         ("scan_cond", "free_gap", (2, 3)),
         ("batch_loop", "needleman_wunsch", (3, 4)),

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -290,16 +291,15 @@ def test_the_same_call_gives_the_same_bits(framework, variant):
     np.testing.assert_array_equal(first.gradients["similarity"], second.gradients["similarity"])
 
 
-def in_a_fresh_process(program: str) -> Any:
+def in_a_fresh_process(program: str, **environment: str) -> Any:
     """What the program prints as JSON, run where nothing has been imported."""
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
-    )
+    command, own = [sys.executable, "-c", program], os.environ | environment
+    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_importing_jax_impl_changes_no_flag_and_starts_no_device():
+def test_importing_jax_impl_changes_no_flag_starts_no_device_and_compiles_nothing(tmp_path):
     before, after, backends, loaded = in_a_fresh_process(
         """
 import json, os, sys, warnings
@@ -309,14 +309,16 @@ state = lambda: repr((dict(os.environ), sorted(jax.config.values.items(), key=st
 before = state()
 import jax_impl, jax_impl.backend
 print(json.dumps([before, state(), len(xla_bridge._backends), "torch" in sys.modules]))
-"""
+""",
+        ALIGNMENT_CACHE=str(tmp_path / "cache"),
     )
     assert before == after
     assert backends == 0
     assert not loaded
+    assert not (tmp_path / "cache").exists()
 
 
-def test_importing_torch_impl_changes_no_flag_and_starts_no_device():
+def test_importing_torch_impl_changes_no_flag_starts_no_device_and_compiles_nothing(tmp_path):
     before, after, cuda, loaded = in_a_fresh_process(
         """
 import json, os, sys, warnings
@@ -328,11 +330,13 @@ state = lambda: repr((dict(os.environ), [c.shallow_copy_dict() for c in configs]
 before = state()
 import torch_impl, torch_impl.backend
 print(json.dumps([before, state(), torch.cuda.is_initialized(), "jax" in sys.modules]))
-"""
+""",
+        ALIGNMENT_CACHE=str(tmp_path / "cache"),
     )
     assert before == after
     assert not cuda
     assert not loaded
+    assert not (tmp_path / "cache").exists()
 
 
 def test_shared_imports_no_framework():
