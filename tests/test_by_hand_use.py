@@ -178,12 +178,11 @@ def test_a_traced_temperature_that_is_not_valid_gives_nan(variant):
 
 
 @VARIANT
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_pair_that_is_not_a_number_has_zeros_outside_lengths_all_the_same(variant, bad):
-    similarity, lengths = np.zeros((2, 3, 3), np.float32), np.array([[2, 2], [3, 3]], np.int32)
-    similarity[0, 0, 0] = bad
-    s, vector = torch.from_numpy(similarity), torch.ones(2, 3, 3)
-    jax_vector, sizes = jnp.ones((2, 3, 3)), torch.from_numpy(lengths)
+def test_a_pair_that_is_not_a_number_has_zeros_outside_lengths_all_the_same(variant):
+    similarity, lengths = np.zeros((3, 3, 3), np.float32), np.array([[2, 2], [2, 2], [3, 3]], np.int32)
+    similarity[:2, 0, 0] = np.nan, np.inf
+    s, vector = torch.from_numpy(similarity), torch.ones(3, 3, 3)
+    jax_vector, sizes = jnp.ones((3, 3, 3)), torch.from_numpy(lengths)
     wanted = np.zeros((3, 3), bool)
     wanted[:2, :2] = True
     for result in (
@@ -192,9 +191,10 @@ def test_a_pair_that_is_not_a_number_has_zeros_outside_lengths_all_the_same(vari
         jax_impl.marginals(jax_function(variant), similarity, lengths),
         jax_impl.hessian_vector_product(jax_function(variant), similarity, jax_vector, lengths),
     ):
-        assert np.array_equal(np.isnan(np.asarray(result)[0]), wanted)
-        assert not np.asarray(result)[0][~wanted].any()
-        assert np.isfinite(np.asarray(result)[1]).all()
+        for pair in np.asarray(result)[:2]:
+            assert np.array_equal(np.isnan(pair), wanted)
+            assert not pair[~wanted].any()
+        assert np.isfinite(np.asarray(result)[2]).all()
 
 
 # long pairs

@@ -51,10 +51,11 @@ def product_of(framework: str, problem: str, variant: str = "auto", dtype: str =
 @EVERY
 @FRAMEWORK
 def test_the_numbers_are_the_references_whatever_stands_outside_lengths(framework, problem):
-    for variant in (name for name in BY_HAND if name not in FRAMEWORKS[framework].backend.absent):
+    variants = [name for name in BY_HAND if name not in FRAMEWORKS[framework].backend.absent]
+    if framework == "jax" and problem != "needleman_wunsch":
+        variants.remove("wavefront")  # XLA takes seconds to compile it: test_gradients.py has the others
+    for variant in variants:
         for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-9)):
-            if (framework, variant, dtype) == ("jax", "wavefront", "float64"):
-                continue  # test_gradients.py has it, which XLA compiles for seconds
             found = product_of(framework, problem, variant, dtype)
             assert found.dtype == dtype
             np.testing.assert_allclose(found, wanted(problem), rtol=0, atol=tolerance, err_msg=variant)
@@ -125,6 +126,11 @@ def test_it_can_be_mapped():
     expected = reference.hessian_vector_product("free_gap", MATRICES, pairs, None)["similarity"]
     mapped = torch.func.vmap(by_torch)(torch.tensor(MATRICES), torch.tensor(pairs))
     np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
+    # over another axis than the first
+    last = np.moveaxis(pairs, 0, -1)
+    mapped = torch.func.vmap(by_torch, in_dims=(0, -1))(torch.tensor(MATRICES), torch.tensor(last))
+    np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(jax.vmap(by_jax, in_axes=(0, -1))(MATRICES, last), expected, rtol=0, atol=1e-5)
     # one matrix, several vectors
     columns = torch.func.vmap(by_torch, in_dims=(None, 0))(torch.tensor(MATRICES[0]), torch.tensor(pairs))
     alone = [by_torch(torch.tensor(MATRICES[0]), torch.tensor(vector)) for vector in pairs]
@@ -133,7 +139,7 @@ def test_it_can_be_mapped():
 
 
 def test_a_third_derivative_is_right_or_raises():
-    matrix, vector = (np.nan_to_num(array[0, :3, :2]) for array in (MATRICES, VECTOR))
+    matrix, vector = (np.nan_to_num(array[0, :2, :2]) for array in (MATRICES, VECTOR))
 
     def by_jax(m: Any, variant: str) -> Any:
         return (jax_impl.hessian_vector_product(jax_impl.free_gap, m, vector, variant=variant) ** 2).sum()

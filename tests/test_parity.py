@@ -1,7 +1,7 @@
 """Every variant of both frameworks equals the reference: scores, and gradients through a random cotangent.
 
 A case is a ragged batch with poisoned padding and parameters per pair. The variants whose derivatives are written by
-hand are shown every problem, option and awkward size; of JAX's wavefront, which XLA compiles anew for every size, some.
+hand are shown every problem and option, in PyTorch at every awkward size; XLA compiles them anew for every size.
 The others compute all problems by the same code, so that SWEEPS lists a few sizes, and a float type or both, for each:
 smith_waterman by every variant, and each problem by some. A problem's options take turns over the sizes.
 
@@ -83,7 +83,10 @@ WAVEFRONT = [
     ("jax", "wavefront", "needleman_wunsch", ((1, 7), (17, 9)), ((8, 5),)),
     *(("torch", "wavefront", problem, AWKWARD_SIZES, AWKWARD_SIZES) for problem in PROBLEMS),
 ]
-FUSED = [(name, "fused", problem, AWKWARD_SIZES, AWKWARD_SIZES) for name in FRAMEWORKS for problem in PROBLEMS]
+FUSED = [
+    *(("jax", "fused", problem, ((1, 1), (7, 1), (5, 8), (63, 17)), ((1, 7), (8, 5))) for problem in PROBLEMS),
+    *(("torch", "fused", problem, AWKWARD_SIZES, AWKWARD_SIZES) for problem in PROBLEMS),
+]
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 

@@ -70,19 +70,16 @@ def test_the_default_neither_grows_nor_vanishes():
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_variant_equals_numpy(framework: str, variant: str, dtype: str, shape: tuple[int, int], pass_name: str):
     given = weights(shape, dtype)
-    result = computed(framework, given, variant, pass_name)
+    result = computed(framework, given, variant, pass_name, compiled=framework == "jax")
     verdict = PROBLEM.judge(pass_name, result, PROBLEM.answer(given, [pass_name]), given, dtype)
     assert verdict.passed, verdict.text
 
 
 # inductor takes seconds for each: a loop that is written out, and a scan
-@pytest.mark.parametrize(
-    ("framework", "variant"),
-    [*(("jax", variant) for variant in NAMES), ("torch", "column_convolve"), ("torch", "scan_sum")],
-)
-def test_a_compiled_variant_has_the_gradient_of_numpy(framework: str, variant: str):
+@pytest.mark.parametrize("variant", ["column_convolve", "scan_sum"])
+def test_what_pytorch_compiles_has_the_gradient_of_numpy(variant: str):
     given = weights((4, 3), "float32")
-    result = computed(framework, given, variant, "gradient", compiled=True)
+    result = computed("torch", given, variant, "gradient", compiled=True)
     verdict = PROBLEM.judge("gradient", result, PROBLEM.answer(given, ["gradient"]), given, "float32")
     assert verdict.passed, verdict.text
 

@@ -46,7 +46,7 @@ def everywhere() -> Iterator[tuple[str, str, str, dict, str]]:
 EVERYWHERE = pytest.mark.parametrize(
     ("framework", "variant", "problem", "options", "dtype"), list(everywhere()), ids=str
 )
-EXAMPLES = settings(max_examples=20, deadline=None, derandomize=True)
+EXAMPLES = settings(max_examples=12, deadline=None, derandomize=True)
 
 
 class Derivatives(NamedTuple):
