@@ -130,7 +130,8 @@ def test_it_can_be_mapped():
     last = np.moveaxis(pairs, 0, -1)
     mapped = torch.func.vmap(by_torch, in_dims=(0, -1))(torch.tensor(MATRICES), torch.tensor(last))
     np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(jax.vmap(by_jax, in_axes=(0, -1))(MATRICES, last), expected, rtol=0, atol=1e-5)
+    pushed = lambda s, vector: jax.jvp(jax.grad(jax_impl.free_gap), (s,), (vector,))[1]  # noqa: E731
+    np.testing.assert_allclose(jax.vmap(pushed, in_axes=(0, -1))(MATRICES, last), expected, rtol=0, atol=1e-5)
     # one matrix, several vectors
     columns = torch.func.vmap(by_torch, in_dims=(None, 0))(torch.tensor(MATRICES[0]), torch.tensor(pairs))
     alone = [by_torch(torch.tensor(MATRICES[0]), torch.tensor(vector)) for vector in pairs]

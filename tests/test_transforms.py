@@ -20,6 +20,7 @@ from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, QUICK, ragged, run, single
 
 import jax_impl
 import torch_impl
+from jax_impl.vmap_batching import of_any_batch
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.variants import usable_variants
@@ -112,6 +113,15 @@ def test_jax_grad_of_vmap_equals_the_sum_of_grads(variant):
     score = functools.partial(jax_impl.smith_waterman, variant=variant)
     total = lambda s: jax.vmap(score)(s, LENGTHS).sum()  # noqa: E731
     close(quick_jit(jax.grad(total))(S), MARGINALS)
+
+
+def test_jax_splits_a_large_batch_and_drops_what_fills_the_last_chunk():
+    matrices = batch(7, 3, 4)
+    bytes_of_a_pair = (3 + 4) * 3 * 4
+    split = of_any_batch(lambda s: (s.sum((1, 2)), 2 * s), table_bytes=3 * bytes_of_a_pair)
+    sums, doubled = split(jnp.asarray(matrices))
+    close(sums, matrices.sum((1, 2)))
+    close(doubled, 2 * matrices)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
