@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -25,6 +26,7 @@ from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.variants import usable_variants
 from torch_impl.compiler import compiled
+from torch_impl.derivatives import mapped
 
 ROOT = Path(__file__).parent.parent
 
@@ -160,6 +162,14 @@ def test_torch_func_vmap_over_an_outer_axis(problem, variant):
     score = functools.partial(getattr(torch_impl, problem), variant=variant)
     got = torch.func.vmap(score)(torch.from_numpy(outer), torch.from_numpy(lengths))
     close(got, outer_scores(problem, outer, lengths))
+
+
+def test_torch_maps_an_operator_over_any_axis_and_repeats_what_is_not_mapped():
+    matrices, values = torch.from_numpy(batch(2, 3, 4, 5)), torch.arange(3.0)
+    info, in_dims = SimpleNamespace(batch_size=2), (3, None)
+    sums, out_dim = mapped(lambda s, v: s.sum((1, 2)) + v, info, in_dims, (matrices.movedim(0, 3), values))
+    assert out_dim == 0
+    torch.testing.assert_close(sums, matrices.sum((2, 3)) + values)
 
 
 def test_torch_func_vmap_over_scan_cond_is_right():
