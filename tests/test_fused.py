@@ -20,8 +20,8 @@ LENGTHS = np.array([[9, 7], [5, 6], [0, 3]], np.int32)
 WEIGHTS = np.random.default_rng(1).normal(size=(3, 9, 7)).astype(np.float32)
 
 
-def jax_score(s: Any, **keywords: Any) -> Any:
-    return jax_impl.smith_waterman(s, LENGTHS, variant="fused", **keywords)
+def jax_score(s: Any, lengths: Any = LENGTHS, **keywords: Any) -> Any:
+    return jax_impl.smith_waterman(s, lengths, variant="fused", **keywords)
 
 
 def compiled_text(function: Any, *arguments: Any) -> str:
