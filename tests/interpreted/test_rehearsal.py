@@ -1,6 +1,5 @@
 """Tests of the GPU's, as far as a CPU that is taken for one can go: public functions, passes, transforms, the gate."""
 
-import itertools
 from typing import Any
 
 import kernel_calls  # noqa: F401 - it puts the kernels behind both frameworks' calls
@@ -44,8 +43,9 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("problem", "pass_name"),
     [
-        *itertools.product(PROBLEMS, ["score", "marginals"]),
-        *itertools.product(["smith_waterman", "smith_waterman_affine"], ["hvp"]),
+        ("smith_waterman", "score"),
+        *((problem, "marginals") for problem in PROBLEMS),
+        ("smith_waterman_affine", "hvp"),
     ],
 )
 @BOTH
