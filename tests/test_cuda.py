@@ -21,6 +21,7 @@ from torch_impl.sweeps import SCANNING
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
+SIZE = 9, 7
 QUICK = (*BY_HAND, "cuda_graph")
 COMPILED = (*SCANNING, "wavefront")
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -54,7 +55,7 @@ def test_a_gpu_gives_the_reference(
     framework: str, problem: str, variant: str, pass_name: str, dtype: str, number: int
 ) -> None:
     # each cell is a launch of many kernels
-    rows, cols = (4, 3) if variant == "cell_loop" else (9, 7)
+    rows, cols = (4, 3) if variant == "cell_loop" else SIZE
     drawn = ragged(rows, cols, problem=problem, per_pair=False)
     parameters = {name: float(value) for name, value in drawn.parameters.items()}
     inputs = AlignmentInputs(
@@ -173,7 +174,7 @@ def test_torch_compile_takes_fused_as_a_part(problem: str) -> None:
 
 @EVERY
 def test_torch_maps_and_differentiates_fused(problem: str) -> None:
-    s = torch.randn(3, 9, 7, device=DEVICE)
+    s = torch.randn(3, *SIZE, device=DEVICE)
     function = functools.partial(getattr(torch_impl, problem), variant="fused")
     mapped = torch.func.vmap(torch.func.grad(lambda s: function(s)))(s)
     torch.testing.assert_close(mapped, torch_impl.marginals(function, s))
@@ -183,7 +184,8 @@ def test_torch_maps_and_differentiates_fused(problem: str) -> None:
 def test_jax_compiles_maps_and_differentiates_fused(problem: str) -> None:
     import jax_impl
 
-    s = FRAMEWORKS["jax"].backend.to_device(np.random.default_rng(0).normal(size=(3, 9, 7)).astype(np.float32), DEVICE)
+    matrices = np.random.default_rng(0).normal(size=(3, *SIZE)).astype(np.float32)
+    s = FRAMEWORKS["jax"].backend.to_device(matrices, DEVICE)
     function = functools.partial(getattr(jax_impl, problem), variant="fused")
     mapped = jax.jit(jax.vmap(jax.grad(function)))(s)
     np.testing.assert_allclose(mapped, jax_impl.marginals(function, s), rtol=1e-5, atol=1e-6)

@@ -7,7 +7,6 @@ equal, and equal to the reference, in float64.
 """
 
 import functools
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from frameworks import BY_HAND, PROBLEMS, QUICK, Inputs, ragged, single
 import jax_impl
 import jax_impl.backend
 import torch_impl
-from jax_impl.sweeps import SWEEPS
 from shared import reference
 
 EVERY = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
@@ -135,7 +133,10 @@ def assert_near(got: np.ndarray, wanted: np.ndarray, relative: float, what: str)
 def test_gradients_of_a_loss_on_the_marginals_are_right_in_every_way(problem, options, name, loss):
     inputs = INPUTS[name](problem)
     expected = by_reference(problem, inputs, options, loss)
-    results = {way: function(problem, inputs, options, loss) for way, function in WAYS.items()}
+    # XLA takes seconds to compile a wavefront's second derivatives: one choice of options will do
+    is_last = name == "a ragged batch" and options == PROBLEMS[problem].options[-1]
+    ways = {way: function for way, function in WAYS.items() if way != "jax, wavefront" or is_last}
+    results = {way: function(problem, inputs, options, loss) for way, function in ways.items()}
     for argument, value in expected.items():
         for way, result in results.items():
             assert result[argument].shape == value.shape
@@ -148,7 +149,7 @@ def test_gradients_of_a_loss_on_the_marginals_are_right_in_every_way(problem, op
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_second_derivatives_are_exactly_zero_in_the_padding(problem, way):
     inputs = INPUTS["a ragged batch"](problem)
-    result = WAYS[way](problem, inputs, PROBLEMS[problem].options[0], "linear")
+    result = WAYS[way](problem, inputs, PROBLEMS[problem].options[-1], "linear")
     outside = ~np.isfinite(inputs.similarity)
     assert outside.any()
     assert not result["similarity"][outside].any()
@@ -220,9 +221,9 @@ def test_the_hessian_is_symmetric_and_right_in_torch(problem, options, variant):
     assert_near(hessian, expected, 1e-8, "differences")
 
 
-# in torch every option was right: in JAX, which compiles wavefront for each, one of each problem must be the same
+# in torch every option was right: in JAX, which compiles wavefront for seconds, two must be the same
 HESSIANS = [(problem, options, "fused") for problem, options in EVERY]
-HESSIANS += [(problem, every[-1], "wavefront") for problem, (_, every) in PROBLEMS.items()]
+HESSIANS += [("smith_waterman", {"end": "match"}, "wavefront"), ("needleman_wunsch", {}, "wavefront")]
 
 
 @pytest.mark.parametrize(("problem", "options", "variant"), HESSIANS, ids=str)
@@ -246,19 +247,16 @@ def test_torch_passes_gradcheck_to_second_order(problem, options, variant):
     assert torch.autograd.gradgradcheck(score, leaves)
 
 
-# most with the most states, and two with a border that hangs on the gap
+# those with a loop of JAX's own; one with the most states, the others with a border that hangs on the gap
 JAX_VARIANTS = {
-    "cell_loop": ("needleman_wunsch", {}),
-    "diagonal_loop": ("smith_waterman_affine", {"restrict_turns": False}),
-    "scan_cond": ("smith_waterman_affine", {"restrict_turns": False}),
+    "scan_cond": ("needleman_wunsch", {}),
     "scan_select": ("smith_waterman_affine", {"penalize_turns": False}),
-    "batch_loop": ("needleman_wunsch", {}),
-    "vmap": ("smith_waterman_affine", {"restrict_turns": False}),
+    "vmap": ("needleman_wunsch", {}),
 }
 
 
 @pytest.mark.parametrize(("variant", "case"), JAX_VARIANTS.items(), ids=JAX_VARIANTS)
-def test_every_other_jax_variant_is_right_to_second_order(variant, case):
+def test_a_scan_of_jax_is_right_to_second_order(variant, case):
     problem, options = case
     inputs = single(2, 2, problem=problem)
     got = by_jax(problem, inputs, {**options, "variant": variant}, "linear")
@@ -282,12 +280,14 @@ def directions_of(inputs: Inputs) -> dict[str, np.ndarray]:
     return {name: random_like(array, seed) for seed, (name, array) in enumerate(arrays.items())}
 
 
-# all variants take turns, but fused, which is cheap
+# variants take turns, but fused, which is cheap
 JAX_FORWARD = [
-    (problem, options, variant)
-    for (problem, options), variant in zip(EVERY, itertools.cycle((*SWEEPS, "wavefront")), strict=False)
+    ("smith_waterman", {"end": "match"}, "scan_select"),
+    ("smith_waterman_affine", {"restrict_turns": False}, "vmap"),
+    ("free_gap", {}, "diagonal_loop"),
+    ("needleman_wunsch", {}, "wavefront"),
+    *((problem, options, "fused") for problem, options in EVERY),
 ]
-JAX_FORWARD += [(problem, options, "fused") for problem, options in EVERY]
 
 
 @pytest.mark.parametrize(("problem", "options", "variant"), JAX_FORWARD, ids=str)

@@ -44,14 +44,17 @@ def product_of(framework: str, problem: str, variant: str = "auto", dtype: str =
     with backend.precision(dtype):
         matrices, vector = (backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR))
         if framework == "jax":
-            product = jax.jit(product, compiler_options=QUICK if dtype == "float64" else None)
+            product = jax.jit(product, compiler_options=QUICK if variant == "wavefront" else None)
         return backend.to_numpy(product(matrices, vector, LENGTHS))
 
 
 @EVERY
 @FRAMEWORK
 def test_the_numbers_are_the_references_whatever_stands_outside_lengths(framework, problem):
-    for variant in (name for name in BY_HAND if name not in FRAMEWORKS[framework].backend.absent):
+    variants = [name for name in BY_HAND if name not in FRAMEWORKS[framework].backend.absent]
+    if framework == "jax" and problem != "needleman_wunsch":
+        variants.remove("wavefront")  # XLA takes seconds to compile it: test_gradients.py has the others
+    for variant in variants:
         for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-9)):
             found = product_of(framework, problem, variant, dtype)
             assert found.dtype == dtype
@@ -123,6 +126,12 @@ def test_it_can_be_mapped():
     expected = reference.hessian_vector_product("free_gap", MATRICES, pairs, None)["similarity"]
     mapped = torch.func.vmap(by_torch)(torch.tensor(MATRICES), torch.tensor(pairs))
     np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
+    # over another axis than the first
+    last = np.moveaxis(pairs, 0, -1)
+    mapped = torch.func.vmap(by_torch, in_dims=(0, -1))(torch.tensor(MATRICES), torch.tensor(last))
+    np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
+    pushed = lambda s, vector: jax.jvp(jax.grad(jax_impl.free_gap), (s,), (vector,))[1]  # noqa: E731
+    np.testing.assert_allclose(jax.vmap(pushed, in_axes=(0, -1))(MATRICES, last), expected, rtol=0, atol=1e-5)
     # one matrix, several vectors
     columns = torch.func.vmap(by_torch, in_dims=(None, 0))(torch.tensor(MATRICES[0]), torch.tensor(pairs))
     alone = [by_torch(torch.tensor(MATRICES[0]), torch.tensor(vector)) for vector in pairs]
@@ -131,12 +140,13 @@ def test_it_can_be_mapped():
 
 
 def test_a_third_derivative_is_right_or_raises():
-    matrix, vector = (np.nan_to_num(array[0, :3, :2]) for array in (MATRICES, VECTOR))
+    matrix, vector = (np.nan_to_num(array[0, :2, :2]) for array in (MATRICES, VECTOR))
 
     def by_jax(m: Any, variant: str) -> Any:
         return (jax_impl.hessian_vector_product(jax_impl.free_gap, m, vector, variant=variant) ** 2).sum()
 
-    expected = jax.grad(functools.partial(by_jax, variant="diagonal_loop"))(jnp.asarray(matrix))
+    gradient = jax.jit(jax.grad(functools.partial(by_jax, variant="diagonal_loop")), compiler_options=QUICK)
+    expected = gradient(jnp.asarray(matrix))
     leaf = torch.tensor(matrix, requires_grad=True)
     product = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap, leaf, torch.tensor(vector))
     (product(variant="diagonal_loop") ** 2).sum().backward()

@@ -1,5 +1,5 @@
-"""The kernels for GPUs run, on this CPU, in Triton's interpreter: in processes of their own, because it has to be on
-before Triton is imported."""
+"""The GPU kernels run, on this CPU, in Triton's interpreter: in a process of its own, because it has to be on before
+Triton is imported."""
 
 import importlib.util
 import os
@@ -10,21 +10,14 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
-FILES = sorted(path.name for path in (TESTS / "interpreted").glob("test_*.py"))
-
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
 
-@pytest.mark.timeout(1200)  # each is a file of tests, with limits of their own
-@pytest.mark.parametrize("file", FILES)
-def test_in_the_interpreter(file: str, tmp_path: Path):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "interpreted" / file)]
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+@pytest.mark.timeout(900)  # these are many tests, with limits of their own
+def test_in_the_interpreter(tmp_path: Path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "interpreted")]
     environment = os.environ | {"TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert " passed" in ended.stdout and "skipped" not in ended.stdout
-
-
-def test_there_are_such_tests():
-    assert len(FILES) >= 2

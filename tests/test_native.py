@@ -7,7 +7,6 @@ import platform
 import resource
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -108,20 +107,19 @@ def test_many_more_matches_than_a_float_counts():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("step", [0.5, 5.0, 20.0, 60.0, 150.0])
 @pytest.mark.parametrize(("problem", "options"), CASES)
-def test_scores_grow_beyond_the_range_of_a_float_at_any_pace(problem, options, step, dtype):
+def test_scores_grow_beyond_the_range_of_a_float_at_any_pace(problem, options, dtype):
     # the best alignment gains `step` at each match; what ends early adds to the same total as what ends late
-    similarity = np.full((1, 70, 70), -0.5 * step)
-    np.fill_diagonal(similarity[0], step)
-    similarity[0, :, 35:] += np.arange(35) / 10
+    steps = np.array([0.5, 5.0, 20.0, 60.0, 150.0])[:, None, None]
+    similarity = np.where(np.eye(70) > 0, steps, -0.5 * steps)
+    similarity[:, :, 35:] += np.arange(35) / 10
     parameters = {"gap": -1.0, "gap_open": -3.0, "gap_extend": -1.0, "temperature": 1.0}
     own = {name: parameters[name] for name in ALIGNMENTS[problem].parameters}
+    expected = getattr(reference, problem)(similarity, **own, **options)
+    marginals = reference.gradients(problem, similarity, **own, **options)["similarity"]
     for layout in (PAIRS, ROWS):
         scores, _, d_similarity, *_ = Given(problem, similarity.astype(dtype), None, own, options, layout).results()
-        expected = getattr(reference, problem)(similarity, **own, **options)
-        assert scores[0] == pytest.approx(float(expected[0]), rel=1e-5)
-        marginals = reference.gradients(problem, similarity, **own, **options)["similarity"]
+        np.testing.assert_allclose(scores, expected, rtol=1e-5)
         np.testing.assert_allclose(d_similarity, marginals, atol=2e-3)
 
 
@@ -202,29 +200,22 @@ def test_a_large_result_is_put_into_large_pages():
     assert faults <= (pages / 20 if system >= (6, 1) else 2 * pages)
 
 
-@pytest.fixture(scope="module")
-def sanitized() -> dict[str, Path]:
-    """The driver with the kernels compiled in, watched by the address and undefined-behaviour sanitizers."""
-    tests = Path(__file__).parent
-
-    def build(dtype: str) -> Path:
-        wanted = cpp.target(dtype, (*SANITIZERS, f"-I{Path(cpp.__file__).parent}"))
-        sources = (tests / "native_sanitized.cpp", *wanted.sources)
-        return cpp.compiled(wanted._replace(name=f"sanitized-{dtype}", sources=sources, program=True))
-
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(("float32", "float64"), pool.map(build, ("float32", "float64")), strict=True))
-
-
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_sanitizers_find_nothing(sanitized, dtype):
-    ran = subprocess.run([sanitized[dtype]], capture_output=True, text=True)
+def test_the_sanitizers_find_nothing():
+    """The driver with the kernels compiled in, watched by the address and undefined-behaviour sanitizers.
+
+    In float64: the code is one for both types, and vectors of fewer lanes are unrolled into less to compile.
+    """
+    wanted = cpp.target("float64", (*SANITIZERS, f"-I{Path(cpp.__file__).parent}"))
+    sources = (Path(__file__).parent / "native_sanitized.cpp", *wanted.sources)
+    ran = subprocess.run(
+        [cpp.compiled(wanted._replace(name="sanitized", sources=sources, program=True))], capture_output=True, text=True
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("0 failed\n")
 
 
-def test_the_sanitizers_see_a_read_past_the_end(sanitized, tmp_path):
+def test_the_sanitizers_see_a_read_past_the_end(tmp_path):
     source = tmp_path / "faulty.cpp"
     source.write_text("int main(int n, char **) { int *x = new int[n]; int y = x[n]; delete[] x; return y == 7; }")
     built = cpp.compiled(cpp.Target("faulty", (source,), flags=SANITIZERS, program=True))

@@ -227,27 +227,6 @@ def test_a_program_can_be_built_too(tmp_path):
     assert subprocess.run([path]).returncode == 8
 
 
-def test_importing_compiles_nothing(cache):
-    run_python("import jax_impl, torch_impl, jax_impl.backend, torch_impl.backend", CXX="false")
-    assert not cache.exists()
-
-
-@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
-def test_without_a_compiler_auto_still_works(package):
-    code = f"""
-        import numpy as np, {package} as package
-        assert "fused" not in package.variants("smith_waterman")
-        print(float(package.smith_waterman(np.ones((2, 2), np.float32), variant="auto")))
-        try:
-            package.smith_waterman(np.ones((2, 2), np.float32), variant="fused")
-        except ValueError as error:
-            print(error)
-    """
-    said = run_python(code, PATH="/nowhere", CXX="")
-    assert "variant 'fused' is absent here: no C++ compiler" in said
-    assert "Warning" not in said
-
-
 @pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
 def test_a_compiler_that_fails_is_said_once_and_auto_still_works(package):
     code = f"""

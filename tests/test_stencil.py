@@ -19,7 +19,7 @@ MODULES = {"jax": jax_impl.stencil, "torch": torch_impl.stencil}
 NAMES = variant_names("stencil")
 PROBLEM = PROBLEMS["stencil"]
 PASSES = {"value": 1, "gradient": 2}  # how many arrays a call takes
-COMPARED = (("float64", (3, 1)), ("float32", (4, 5)))
+COMPARED = (("float64", (3, 1)), ("float32", (4, 3)))
 
 
 def weights(shape: tuple[int, int] = (5, 4), dtype: str = "float64", seed: int = 0) -> Weights:
@@ -70,16 +70,17 @@ def test_the_default_neither_grows_nor_vanishes():
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_variant_equals_numpy(framework: str, variant: str, dtype: str, shape: tuple[int, int], pass_name: str):
     given = weights(shape, dtype)
-    result = computed(framework, given, variant, pass_name)
+    result = computed(framework, given, variant, pass_name, compiled=framework == "jax")
     verdict = PROBLEM.judge(pass_name, result, PROBLEM.answer(given, [pass_name]), given, dtype)
     assert verdict.passed, verdict.text
 
 
-@pytest.mark.parametrize("variant", NAMES)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_every_compiled_variant_has_the_gradient_of_numpy(framework: str, variant: str):
+# inductor takes seconds for each: a loop that is written out, and a scan
+@pytest.mark.parametrize("variant", ["column_convolve", "scan_sum"])
+def test_what_pytorch_compiles_has_the_gradient_of_numpy(variant: str):
     given = weights((4, 3), "float32")
-    result = computed(framework, given, variant, "gradient", compiled=True)
+    torch._dynamo.reset()  # what another test has made to fail is not compiled again
+    result = computed("torch", given, variant, "gradient", compiled=True)
     verdict = PROBLEM.judge("gradient", result, PROBLEM.answer(given, ["gradient"]), given, "float32")
     assert verdict.passed, verdict.text
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, poison
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, QUICK, Inputs, poison
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +23,6 @@ from shared.tolerances import TOLERANCES, marginals_bound, score_bound
 
 PAIRS, ROWS, COLS = 8, 7, 9
 CASES = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
-BOTH = pytest.mark.parametrize(("framework", "variant"), list(itertools.product(FRAMEWORKS, BY_HAND)))
 KINDS = (
     *("uniform", "mixed magnitudes", "ties", "ties with gaps", "negative", "equal", "zeros"),
     *("matches cancel gaps", "two matches cancel"),
@@ -33,23 +32,21 @@ KINDS = (
 def everywhere() -> Iterator[tuple[str, str, str, dict, str]]:
     """(framework, variant, problem, options, dtype).
 
-    XLA takes seconds to compile a wavefront with its second derivatives: there each choice of options is shown in one
-    dtype, and both values of each option in either, where there are any.
+    XLA takes seconds to compile a wavefront with its second derivatives: there each problem is shown with one choice
+    of options, in one dtype.
     """
     for (framework, variant), (problem, options) in itertools.product(itertools.product(FRAMEWORKS, BY_HAND), CASES):
-        dtypes = ["float32", "float64"]
-        if (framework, variant) == ("jax", "wavefront"):
-            # by how many options are not the first: so both values of each are in either dtype
-            changed = PROBLEMS[problem].options.index(options).bit_count()
-            dtypes = [dtypes[changed % 2]]
-        for dtype in dtypes:
-            yield framework, variant, problem, options, dtype
+        if (framework, variant) != ("jax", "wavefront"):
+            yield framework, variant, problem, options, "float32"
+            yield framework, variant, problem, options, "float64"
+        elif options == PROBLEMS[problem].options[-1]:
+            yield framework, variant, problem, options, "float64" if problem == "needleman_wunsch" else "float32"
 
 
 EVERYWHERE = pytest.mark.parametrize(
     ("framework", "variant", "problem", "options", "dtype"), list(everywhere()), ids=str
 )
-EXAMPLES = settings(max_examples=20, deadline=None, derandomize=True)
+EXAMPLES = settings(max_examples=12, deadline=None, derandomize=True)
 
 
 class Derivatives(NamedTuple):
@@ -161,9 +158,7 @@ def _jax_derivatives(problem: str, variant: str, options: tuple, quick: bool) ->
         (_, (scores, first)), second = jax.value_and_grad(loss, has_aux=True)({"similarity": similarity, **parameters})
         return scores, first, second
 
-    # the compiler without its expensive passes
-    cheap = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
-    return jax.jit(all_of_them, compiler_options=cheap if quick else {})
+    return jax.jit(all_of_them, compiler_options=QUICK if quick else {})
 
 
 @functools.cache
@@ -210,6 +205,21 @@ def assert_sound(result: Derivatives, problem: str, options: dict, inputs: Input
         assert not gradients["similarity"][outside(inputs)].any(), f"padding has {name} derivatives"
 
 
+def assert_second_derivatives(result: Derivatives, problem: str, options: dict, inputs: Inputs, dtype: str) -> None:
+    """Raise AssertionError unless the second derivatives of pairs where the dtype can tell are the reference's."""
+    similarity, lengths, _, direction = inputs
+    parameters = of_problem(inputs, problem)
+    temperature = parameters["temperature"]
+    # beyond, a near-tie is lost: to float32, and to the differences of the reference
+    told = reference.largest_state(problem, similarity, lengths, **parameters, **options) <= 1e4 * temperature
+    exact = reference.hessian_vector_product(problem, similarity, direction, lengths, **parameters, **options)
+    tolerance = {"float32": 5e-3, "float64": 1e-5}[dtype]
+    for name, wanted in exact.items():
+        flat, got = wanted.reshape(PAIRS, -1), result.second[name].reshape(PAIRS, -1)
+        bound = np.where(told, tolerance * np.maximum(np.abs(flat).max(axis=1), 1 / temperature), np.inf)
+        assert_within(name, got, flat, bound[:, None])
+
+
 def assert_within(what: str, got: np.ndarray, wanted: np.ndarray, bound: np.ndarray) -> None:
     excess = np.abs(got.astype(np.float64) - wanted) / bound
     at = np.unravel_index(np.argmax(excess), excess.shape)
@@ -250,7 +260,9 @@ HALVES = (tuple(CORNERS)[:PAIRS], tuple(CORNERS)[PAIRS:])
 @EXAMPLES
 @given(inputs=batches())
 def test_the_whole_range_is_finite_and_in_bounds(framework, variant, problem, options, dtype, inputs):
-    assert_sound(derivatives(framework, variant, problem, options, inputs, dtype), problem, options, inputs, dtype)
+    result = derivatives(framework, variant, problem, options, inputs, dtype)
+    assert_sound(result, problem, options, inputs, dtype)
+    assert_second_derivatives(result, problem, options, inputs, dtype)
 
 
 @EVERYWHERE
@@ -260,30 +272,18 @@ def test_corners_are_finite_and_in_bounds(framework, variant, problem, options, 
     assert_sound(derivatives(framework, variant, problem, options, inputs, dtype), problem, options, inputs, dtype)
 
 
-@BOTH
-@pytest.mark.parametrize(("problem", "options"), [(name, every[-1]) for name, (_, every) in PROBLEMS.items()], ids=str)
-def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, variant, problem, options):
+LARGE = [(*which, name) for which in itertools.product(FRAMEWORKS, BY_HAND) for name in PROBLEMS]
+
+
+@pytest.mark.parametrize(
+    ("framework", "variant", "problem"),
+    [case for case in LARGE if case[:2] != ("jax", "wavefront") or case[2] == "smith_waterman"],
+)
+def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, variant, problem):
+    options = PROBLEMS[problem].options[-1]
     # max|h| is 4e5, where float32 has steps of 0.03: thirty times the lowest temperature
     similarity = np.array([1e4, 1e4, 1e4, -1e4])[:, None, None] * np.ones((40, 40))
     gaps, temperatures = [-1.0, -1.0, -1.0, -1e4], [1e-3, 1.0, 1e3, 1e-3]
     inputs = batch(similarity, [(40, 40)] * 4, gaps, gaps, temperatures)
     result = derivatives(framework, variant, problem, options, inputs, "float32", quick=True)
     assert_sound(result, problem, options, inputs, "float32")
-
-
-@EVERYWHERE
-@EXAMPLES
-@given(inputs=batches())
-def test_second_derivatives_are_right_where_the_dtype_can_tell(framework, variant, problem, options, dtype, inputs):
-    similarity, lengths, _, direction = inputs
-    parameters = of_problem(inputs, problem)
-    temperature = parameters["temperature"]
-    # beyond, a near-tie is lost: to float32, and to the differences of the reference
-    told = reference.largest_state(problem, similarity, lengths, **parameters, **options) <= 1e4 * temperature
-    exact = reference.hessian_vector_product(problem, similarity, direction, lengths, **parameters, **options)
-    second = derivatives(framework, variant, problem, options, inputs, dtype).second
-    tolerance = {"float32": 5e-3, "float64": 1e-5}[dtype]
-    for name, wanted in exact.items():
-        flat, got = wanted.reshape(PAIRS, -1), second[name].reshape(PAIRS, -1)
-        bound = np.where(told, tolerance * np.maximum(np.abs(flat).max(axis=1), 1 / temperature), np.inf)
-        assert_within(name, got, flat, bound[:, None])

@@ -1,13 +1,17 @@
 """The GPU kernels behind both frameworks' calls, on the CPU; and what a pair of arrays is compared by."""
 
 import ctypes
+import functools
+import inspect
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+import triton.language as tl
 from frameworks import PROBLEMS, Inputs
+from triton.runtime import interpreter
 
 import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl.kernels.triton_binding as torch_calls
@@ -16,8 +20,8 @@ from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.programs import Kernel, Layout
 from torch_impl.kernels import cpp_binding
 
-# few lanes: small matrices have several strips
-SMALL = Layout(8, 1)
+# few lanes: small matrices have several strips, which the interpreter runs slowly
+SMALL = Layout(4, 1)
 EVERY = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
 
 torch_calls.forced_layout = jax_calls.forced_layout = SMALL
@@ -102,5 +106,18 @@ def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]])
     function[(grid,)](*own, **dict(kernel.constants), num_warps=kernel.warps)
 
 
+@functools.cache
+def _names_of_builtins(package: Any) -> list[str]:
+    return [name for name, member in inspect.getmembers(package) if tl.core.is_builtin(member)]
+
+
+def _patch_builtin(package: Any, *scope: Any) -> None:
+    """Triton's function of this name, which searches the whole language at each call of a function in a kernel."""
+    for name in _names_of_builtins(package):
+        if tl.core.is_builtin(member := getattr(package, name)):
+            interpreter._patch_attr(package, name, member, *scope)
+
+
+interpreter._patch_builtin = _patch_builtin
 jax_calls.interpreter = interpret
 jax.config.update("jax_enable_x64", True)
