@@ -13,8 +13,8 @@ import torch_impl
 from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
 from shared.problems import PROBLEMS as BENCHMARK
-from shared.problems.alignment_answers import CELLS, answer
 from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.alignment_reference import CELLS, reference_results
 from shared.variants import fastest_variant, variant_names
 from torch_impl import cuda_graph
 from torch_impl.sweeps import SCANNING
@@ -80,7 +80,7 @@ def assert_right(
     """By the gate of the comparison. cells: that the reference walks at most; whole pairs, or they are cut."""
     result = computed(framework, problem, variant, pass_name, dtype, inputs)
     verdict = BENCHMARK[problem].judge(
-        pass_name, result, answer(problem, inputs, [pass_name], cells, whole=cells), inputs, dtype
+        pass_name, result, reference_results(problem, inputs, [pass_name], cells, whole=cells), inputs, dtype
     )
     assert verdict.passed, (inputs.options, verdict.text)
 
@@ -253,7 +253,7 @@ def test_the_other_problems_are_right_on_a_gpu(framework: str, problem: str, var
         call = backend.call_of(problem, variant, pass_name, inputs.options, compiled=False)
         given = [None if array is None else backend.to_device(array, DEVICE) for array in inputs.arguments(pass_name)]
         result = backend.to_numpy(backend.wait(call(*given, **inputs.parameters)))
-        verdict = asked.judge(pass_name, result, asked.answer(inputs, [pass_name]), inputs, "float32")
+        verdict = asked.judge(pass_name, result, asked.reference_results(inputs, [pass_name]), inputs, "float32")
         assert verdict.passed, verdict.text
 
 

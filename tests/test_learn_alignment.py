@@ -12,9 +12,9 @@ import torch_impl.learn_alignment
 from shared import reference
 from shared.bench.cases import Settings
 from shared.problems import PROBLEMS
-from shared.problems.families import LETTERS, families
 from shared.problems.learn_alignment import Pairs, packed
 from shared.problems.problem import UnusableInput
+from shared.problems.synthetic_pairs import LETTERS, synthetic_pairs
 from shared.reference import learning
 from shared.variants import variant_names
 
@@ -45,7 +45,7 @@ def learned(framework: str, given: Pairs, variant: str, compiled: bool) -> np.nd
 
 
 def test_true_pairs_are_in_order_and_alike_more_often_than_by_chance():
-    drawn = families(40, 40, seed=3)
+    drawn = synthetic_pairs(40, 40, seed=3)
     alike = []
     for first, second, truth, (rows, cols) in zip(drawn.first, drawn.second, drawn.truth, drawn.lengths, strict=True):
         at = np.argwhere(truth > 0)
@@ -53,7 +53,7 @@ def test_true_pairs_are_in_order_and_alike_more_often_than_by_chance():
         alike += [*(first[at[:, 0]] == second[at[:, 1]])]
     assert 0.25 < np.mean(alike) < 0.6
     assert drawn.first.max() < len(LETTERS) and drawn.first.min() >= 0
-    again, other = (families(40, 40, seed=seed) for seed in (3, 4))
+    again, other = (synthetic_pairs(40, 40, seed=seed) for seed in (3, 4))
     assert np.array_equal(drawn.truth, again.truth) and not np.array_equal(drawn.first, other.first)
 
 
@@ -127,7 +127,7 @@ def test_every_variant_follows_the_reference(framework: str, variant: str, dtype
     assert outside.any()  # where truth has no influence
     poisoned = replace(given, truth=np.where(outside, np.nan, given.truth))
     result = learned(framework, poisoned, variant, compiled=framework == "jax")
-    verdict = PROBLEM.judge("train", result, PROBLEM.answer(given, ["train"]), given, dtype)
+    verdict = PROBLEM.judge("train", result, PROBLEM.reference_results(given, ["train"]), given, dtype)
     assert verdict.passed, verdict.text
 
 
@@ -139,9 +139,9 @@ def test_pytorch_refuses_to_compile_a_step():
 
 def test_learning_recovers_most_of_the_true_pairs():
     given = pairs((8, 24))
-    answer = PROBLEM.answer(given, ["train"])
+    answer = PROBLEM.reference_results(given, ["train"])
     found = PROBLEM.judge("train", packed(*answer), answer, given, "float64")
-    before, after = (float(part.split("%")[0].split()[-1]) for part in (found.told or "").split(",")[:2])
+    before, after = (float(part.split("%")[0].split()[-1]) for part in (found.summary or "").split(",")[:2])
     assert found.passed and after > 70 and after > before + 20
     assert answer.losses[-1] < 0.6 * answer.losses[0]
 
@@ -151,7 +151,7 @@ def test_learning_recovers_most_of_the_true_pairs():
 
 def test_a_picture_has_the_first_pair_before_and_after_and_its_truth():
     given = pairs((4, 12), arguments={"steps": 3})
-    drawn = PROBLEM.picture(packed(*PROBLEM.answer(given, ["train"])), given)
+    drawn = PROBLEM.picture(packed(*PROBLEM.reference_results(given, ["train"])), given)
     rows, cols = given.lengths[0]
     assert drawn is not None
     assert np.shape(drawn["before"]) == np.shape(drawn["after"]) == (rows, cols)

@@ -117,7 +117,7 @@ def test_jax_differentiates_a_fit():
 def test_ten_thousand_epochs_pass_the_gate_and_end_near_the_least_squares(framework: str):
     given = points()
     result = fitted(framework, given, "compiled_loop", **given.options, **given.parameters)
-    verdict = PROBLEM.judge("train", result, PROBLEM.answer(given, ["train"]), given, "float64")
+    verdict = PROBLEM.judge("train", result, PROBLEM.reference_results(given, ["train"]), given, "float64")
     assert verdict.passed, verdict.text
     assert result == pytest.approx(least_squares(given.x, given.y), abs=2e-3)
 
@@ -127,7 +127,7 @@ def test_ten_thousand_epochs_pass_the_gate_and_end_near_the_least_squares(framew
 
 def test_the_line_found_is_reported_beside_the_least_squares():
     given = points()
-    answer = PROBLEM.answer(given, ["train"])
-    told = PROBLEM.judge("train", answer.descent, answer, given, "float64").told
+    answer = PROBLEM.reference_results(given, ["train"])
+    told = PROBLEM.judge("train", answer.descent, answer, given, "float64").summary
     assert told is not None
     assert told.startswith(f"a {answer.descent[0]:.6f}, b ") and f"least squares a {answer.best[0]:.6f}" in told

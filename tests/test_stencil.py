@@ -71,7 +71,7 @@ def test_the_default_neither_grows_nor_vanishes():
 def test_every_variant_equals_numpy(framework: str, variant: str, dtype: str, shape: tuple[int, int], pass_name: str):
     given = weights(shape, dtype)
     result = computed(framework, given, variant, pass_name, compiled=framework == "jax")
-    verdict = PROBLEM.judge(pass_name, result, PROBLEM.answer(given, [pass_name]), given, dtype)
+    verdict = PROBLEM.judge(pass_name, result, PROBLEM.reference_results(given, [pass_name]), given, dtype)
     assert verdict.passed, verdict.text
 
 
@@ -81,7 +81,7 @@ def test_what_pytorch_compiles_has_the_gradient_of_numpy(variant: str):
     given = weights((4, 3), "float32")
     torch._dynamo.reset()  # what another test has made to fail is not compiled again
     result = computed("torch", given, variant, "gradient", compiled=True)
-    verdict = PROBLEM.judge("gradient", result, PROBLEM.answer(given, ["gradient"]), given, "float32")
+    verdict = PROBLEM.judge("gradient", result, PROBLEM.reference_results(given, ["gradient"]), given, "float32")
     assert verdict.passed, verdict.text
 
 

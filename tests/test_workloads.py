@@ -28,11 +28,11 @@ def public(framework: str, problem: str) -> Any:
     return getattr(importlib.import_module(f"{framework}_impl.{problem}"), FUNCTIONS[problem])
 
 
-def right(pass_name: str, answer: Any) -> np.ndarray:
+def right(pass_name: str, expected: Any) -> np.ndarray:
     """A right result, from what the gate knows."""
-    if isinstance(answer, linear_regression.Fitted):
-        return answer.descent
-    return learn_alignment.packed(*answer) if pass_name == "train" else getattr(answer, pass_name)
+    if isinstance(expected, linear_regression.Fitted):
+        return expected.descent
+    return learn_alignment.packed(*expected) if pass_name == "train" else getattr(expected, pass_name)
 
 
 # problem, pass, where a value is changed
@@ -49,9 +49,9 @@ GATED = [
 def test_the_gate_rejects_an_error_just_above_the_tolerance(problem: str, pass_name: str, at: Any, dtype: str):
     steps: dict[str, Any] = {"steps": 3} if problem == "learn_alignment" else {}
     given = inputs(problem, dtype, **steps)
-    answer = PROBLEMS[problem].answer(given, [pass_name])
-    judge = functools.partial(PROBLEMS[problem].judge, pass_name, answer=answer, inputs=given, dtype=dtype)
-    wanted = right(pass_name, answer)
+    expected = PROBLEMS[problem].reference_results(given, [pass_name])
+    judge = functools.partial(PROBLEMS[problem].judge, pass_name, expected=expected, inputs=given, dtype=dtype)
+    wanted = right(pass_name, expected)
     allowed = importlib.import_module(f"shared.problems.{problem}").ALLOWED[dtype]
     step = np.zeros(wanted.shape)
     step[at] = allowed * (np.abs(wanted).max() if problem == "stencil" else 1.0)
@@ -74,11 +74,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("problem", "dtype", "size", "arguments", "text"), REFUSED)
-def test_inputs_without_a_usable_answer_are_refused(
+def test_inputs_without_a_usable_reference_are_refused(
     problem: str, dtype: str, size: tuple[int, ...], arguments: dict[str, Any], text: str
 ):
     with pytest.raises(UnusableInput, match=text):
-        PROBLEMS[problem].answer(inputs(problem, dtype, size, **arguments), PROBLEMS[problem].passes)
+        PROBLEMS[problem].reference_results(inputs(problem, dtype, size, **arguments), PROBLEMS[problem].passes)
 
 
 def test_a_new_shape_has_a_point_or_a_column_less():

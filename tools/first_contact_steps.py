@@ -23,8 +23,8 @@ from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
 from shared.bench.measure.clock import timed
 from shared.problems import PROBLEMS
-from shared.problems.alignment_answers import Answer
 from shared.problems.alignment_gate import judge
+from shared.problems.alignment_reference import ReferenceResults
 
 DEVICE = "cuda"
 FUNCTIONS = tuple(ALIGNMENTS)
@@ -205,9 +205,9 @@ def worst_error(
     # what a cell holds is hardly ever more than the score; all gaps, in a global alignment, are
     largest = np.maximum(np.abs(scores), lengths.sum(1) if problem == "needleman_wunsch" else 1.0)
     matrices: dict[str, Any] = {name: wanted.get(name) for name in ("marginals", "hvp")}
-    answer = Answer(np.arange(len(scores)), lengths, False, largest, scores, **matrices)
+    expected = ReferenceResults(np.arange(len(scores)), lengths, False, largest, scores, **matrices)
     temperature = ALIGNMENTS[problem].parameters["temperature"]
-    verdict = judge(pass_name, got, answer, dtype, temperature, similarity.shape)
+    verdict = judge(pass_name, got, expected, dtype, temperature, similarity.shape)
     if not verdict.passed:
         raise AssertionError(verdict.text)
     return round(verdict.error or 0.0, 6)

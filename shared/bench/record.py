@@ -61,7 +61,7 @@ class Gate:
     error_of_allowed: float | None  # None: not finite
     source: str  # of the expected result
     pairs: int | None  # compared; None: all
-    told: str | None = None  # the result in words, where a reader wants it
+    summary: str | None = None  # the result in words, where a reader wants it
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ import numpy as np
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
-from shared.problems import alignment_answers
-from shared.problems.alignment_answers import Answer, batched
+from shared.problems import alignment_reference
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs, inputs_of_size, ladder_inputs
+from shared.problems.alignment_reference import ReferenceResults, batched
 from shared.problems.argument_types import one_of, real
 from shared.problems.problem import BATCH, Argument, Problem, Rate, RunFloat64, Sizes, Verdict
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
@@ -43,7 +43,7 @@ _READ = {
 }  # fmt: skip
 
 
-class AlignmentProblem(Problem[AlignmentInputs, Answer]):
+class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
     """A smooth alignment: its scores, their gradients, and the gradient of a loss on those."""
 
     passes = PASSES
@@ -89,45 +89,49 @@ class AlignmentProblem(Problem[AlignmentInputs, Answer]):
         named = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *FOR_GPUS)
         return variant in named or variant == abilities.auto
 
-    def answer(self, inputs: AlignmentInputs, passes: Sequence[str]) -> Answer:
-        return alignment_answers.answer(self.name, inputs, passes)
+    def reference_results(self, inputs: AlignmentInputs, passes: Sequence[str]) -> ReferenceResults:
+        return alignment_reference.reference_results(self.name, inputs, passes)
 
-    def proved(self, answer: Answer, inputs: AlignmentInputs, run: RunFloat64) -> tuple[Answer, str]:
+    def confirmed(
+        self, expected: ReferenceResults, inputs: AlignmentInputs, run: RunFloat64
+    ) -> tuple[ReferenceResults, str]:
         """Pairs that are too large for NumPy: a float64 run, which must be right on the corners that NumPy did."""
-        if not answer.is_cut:
-            return answer, "NumPy"
-        similarity = batched(inputs.similarity)[answer.pairs].astype(np.float64)
+        if not expected.is_cut:
+            return expected, "NumPy"
+        similarity = batched(inputs.similarity)[expected.pairs].astype(np.float64)
         batch = replace(inputs, similarity=similarity, repeats=1)
-        passes = [name for name in PASSES if getattr(answer, name) is not None]
-        weights = [batched(inputs.weights)[answer.pairs].astype(np.float64)]
+        passes = [name for name in PASSES if getattr(expected, name) is not None]
+        weights = [batched(inputs.weights)[expected.pairs].astype(np.float64)]
         on_corners, full = (
             {
                 name: run(name, batch, [batch.similarity, lengths, *(weights if name == "hvp" else [])])
                 for name in passes
             }
-            for lengths in (answer.lengths, inputs.pair_lengths[answer.pairs])
+            for lengths in (expected.lengths, inputs.pair_lengths[expected.pairs])
         )
-        selected = answer._replace(pairs=np.arange(len(answer.pairs)))
+        selected = expected._replace(pairs=np.arange(len(expected.pairs)))
         for name, result in on_corners.items():
             verdict = self.judge(name, result, selected, batch, "float64")
             if not verdict.passed:
                 raise RuntimeError(f"the float64 run to gate against is itself wrong: {verdict.text}")
         # the corners' max|h| would be too strict for the full pairs; no score is larger than max|h| by much
-        largest = np.maximum(answer.largest, np.abs(full["score"]))
-        lengths = inputs.pair_lengths[answer.pairs]
+        largest = np.maximum(expected.largest, np.abs(full["score"]))
+        lengths = inputs.pair_lengths[expected.pairs]
         source = "float64 {auto}, itself gated by NumPy on cut pairs"
-        return answer._replace(lengths=lengths, is_cut=False, largest=largest, **full), source
+        return expected._replace(lengths=lengths, is_cut=False, largest=largest, **full), source
 
     def special_functions(self, pass_name: str, dtype: str) -> float | None:
         # the unit computes in float32
         return SPECIAL_FUNCTIONS.get(self.name, {}).get(pass_name) if dtype == "float32" else None
 
-    def covered(self, answer: Answer) -> int:
-        return len(answer.pairs)
+    def covered(self, expected: ReferenceResults) -> int:
+        return len(expected.pairs)
 
-    def judge(self, pass_name: str, result: np.ndarray, answer: Answer, inputs: AlignmentInputs, dtype: str) -> Verdict:
+    def judge(
+        self, pass_name: str, result: np.ndarray, expected: ReferenceResults, inputs: AlignmentInputs, dtype: str
+    ) -> Verdict:
         temperature = inputs.parameters["temperature"]
-        return judge(pass_name, result, answer, dtype, temperature, inputs.similarity.shape)
+        return judge(pass_name, result, expected, dtype, temperature, inputs.similarity.shape)
 
     def reference(self, pass_name: str, inputs: AlignmentInputs) -> None:
         """Cell by cell, on one core."""

@@ -1,4 +1,4 @@
-"""What an argument of the command line may be; each says what was expected and what came."""
+"""Types of command-line arguments; an error says what was expected and what came."""
 
 import argparse
 import math

@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 
 from shared.problems.argument_types import real, whole
-from shared.problems.families import LETTERS, families
 from shared.problems.problem import (
     DATA,
     Argument,
@@ -26,6 +25,7 @@ from shared.problems.problem import (
     check_form,
     within,
 )
+from shared.problems.synthetic_pairs import LETTERS, synthetic_pairs
 from shared.reference import learning
 from shared.reference.learning import MATRIX_LETTERS, START_GAP, Learned, first_derivatives, recovered, start_matrix
 from shared.tolerances import TEMPERATURES
@@ -84,7 +84,7 @@ class Pairs(Inputs):
 
 
 class Trained(NamedTuple):
-    """What the gate knows."""
+    """The reference results."""
 
     losses: np.ndarray
     matrix: np.ndarray
@@ -117,7 +117,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
         # of complex numbers, as many as the reference has for a cell of the skewed matrices
         if _NUMBERS * 16 * pairs * letters * 2 * letters > psutil.virtual_memory().available:
             raise UnusableInput(f"{pairs} pairs of {letters} letters do not fit into memory: take fewer")
-        drawn = families(pairs, letters, settings.seed)
+        drawn = synthetic_pairs(pairs, letters, settings.seed)
         rows, cols = drawn.truth.shape[1:]
         text = (
             f"{pairs} pairs of descendants of proteins of {letters} letters, up to {rows} x {cols}, "
@@ -134,7 +134,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         return int(np.prod(shape))
 
-    def answer(self, inputs: Pairs, passes: Sequence[str]) -> Trained:
+    def reference_results(self, inputs: Pairs, passes: Sequence[str]) -> Trained:
         with ThreadPoolExecutor() as threads:  # NumPy works on both at a time
             found, beside = threads.map(
                 lambda start: learning.learn(
@@ -155,19 +155,19 @@ class LearnAlignment(Problem[Pairs, Trained]):
             )
         return Trained(found.losses, found.matrix, np.array(found.gap))
 
-    def judge(self, pass_name: str, result: np.ndarray, answer: Trained, inputs: Pairs, dtype: str) -> Verdict:
-        wanted = packed(*answer)
+    def judge(self, pass_name: str, result: np.ndarray, expected: Trained, inputs: Pairs, dtype: str) -> Verdict:
+        wanted = packed(*expected)
         fault = check_form(pass_name, result, wanted.shape, dtype)
         if fault:
             return fault
         learned = unpacked(result.astype(np.float64))
         before, after = self._marginals(inputs), self._marginals(inputs, learned)
-        told = (
+        summary = (
             f"{recovered(before, inputs.truth):.1%} of the true pairs of letters recovered before, "
             f"{recovered(after, inputs.truth):.1%} after; loss {learned.losses[0]:.4f} to {learned.losses[-1]:.4f}, "
             f"gap {START_GAP:g} to {float(learned.gap):.3f}"
         )
-        return within(pass_name, result, wanted, ALLOWED[dtype], told)
+        return within(pass_name, result, wanted, ALLOWED[dtype], summary)
 
     def reference(self, pass_name: str, inputs: Pairs) -> None:
         learning.learn(*inputs.arrays.values(), **inputs.options, **inputs.parameters)
@@ -195,7 +195,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
 
 
 def packed(losses: np.ndarray, matrix: np.ndarray, gap: np.ndarray) -> np.ndarray:
-    """What a case gives, as one vector: (steps + 401,)."""
+    """The result of a case as one vector: (steps + 401,)."""
     return np.concatenate([losses, matrix.ravel(), np.reshape(gap, 1)])
 
 

@@ -64,7 +64,7 @@ class Points(Inputs):
 
 
 class Fitted(NamedTuple):
-    """What the gate knows."""
+    """The reference results."""
 
     descent: np.ndarray  # (2,): a and b by NumPy's gradient descent
     best: np.ndarray  # (2,): by least squares
@@ -107,7 +107,7 @@ class LinearRegression(Problem[Points, Fitted]):
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         return shape[0]
 
-    def answer(self, inputs: Points, passes: Sequence[str]) -> Fitted:
+    def reference_results(self, inputs: Points, passes: Sequence[str]) -> Fitted:
         descent = _fit(inputs)
         best = least_squares(inputs.x, inputs.y)
         # it begins less than this away, and goes nearer with every step that is not too long
@@ -116,13 +116,13 @@ class LinearRegression(Problem[Points, Fitted]):
             raise UnusableInput(f"gradient descent runs away with a learning rate of {rate:g}: take a smaller one")
         return Fitted(descent, best)
 
-    def judge(self, pass_name: str, result: np.ndarray, answer: Fitted, inputs: Points, dtype: str) -> Verdict:
+    def judge(self, pass_name: str, result: np.ndarray, expected: Fitted, inputs: Points, dtype: str) -> Verdict:
         fault = check_form(pass_name, result, (2,), dtype)
         if fault:
             return fault
-        (a, b), (best_a, best_b) = result, answer.best
-        told = f"a {a:.6f}, b {b:.6f}; least squares a {best_a:.6f}, b {best_b:.6f}"
-        return within(pass_name, result, answer.descent, ALLOWED[dtype], told)
+        (a, b), (best_a, best_b) = result, expected.best
+        summary = f"a {a:.6f}, b {b:.6f}; least squares a {best_a:.6f}, b {best_b:.6f}"
+        return within(pass_name, result, expected.descent, ALLOWED[dtype], summary)
 
     def reference(self, pass_name: str, inputs: Points) -> None:
         _fit(inputs)

@@ -1,4 +1,4 @@
-"""What the benchmark asks of a problem, and of the inputs of one run. It knows nothing else of what is computed."""
+"""The interface between the benchmark and a problem: its inputs, variants, reference results and gate."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -37,7 +37,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def arguments(self, pass_name: str) -> list[np.ndarray | None]:
-        """What a call of a pass takes, by position."""
+        """The positional arguments of a call of a pass."""
 
     @property
     def hashed(self) -> Iterable[np.ndarray]:
@@ -52,7 +52,7 @@ class Inputs(ABC):
     @property
     @abstractmethod
     def work(self) -> int:
-        """What one call does, in the units of the problem's rate."""
+        """The work of one call, in the units of the problem's rate."""
 
     @property
     def pairs(self) -> int | None:
@@ -66,7 +66,7 @@ class Inputs(ABC):
 
 
 class Rate(NamedTuple):
-    """What one call does, and how fast that is, in words."""
+    """The unit of the work of a call, and of its rate."""
 
     work: str  # "cells"
     unit: str  # "GCUPS"
@@ -104,7 +104,7 @@ class Verdict(NamedTuple):
     passed: bool
     text: str  # "worst error 2.1e-07, allowed 1.0e-05"
     error: float | None  # as a fraction of what is allowed, over all that was compared; None if it is not finite
-    told: str | None = None  # what the result is, where a reader wants to know
+    summary: str | None = None  # the result in words, where a reader wants to know
 
 
 class UnusableInput(Exception):
@@ -112,14 +112,14 @@ class UnusableInput(Exception):
 
 
 GivenInputs = TypeVar("GivenInputs", bound=Inputs)
-GivenAnswer = TypeVar("GivenAnswer")
+GivenReference = TypeVar("GivenReference")
 
 # a pass, inputs in float64, a call's arguments by position -> its result by the framework's own choice of a variant
 RunFloat64 = Callable[[str, Inputs, Sequence[np.ndarray | None]], np.ndarray]
 
 
-class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
-    """What is computed, on what, and how a result is proved right."""
+class Problem(ABC, Generic[GivenInputs, GivenReference]):
+    """A computation that both frameworks can do: inputs, passes, variants, and the gate that a result must pass."""
 
     name: str
     text: str  # one line
@@ -172,35 +172,35 @@ class Problem(ABC, Generic[GivenInputs, GivenAnswer]):
         return None
 
     @abstractmethod
-    def answer(self, inputs: GivenInputs, passes: Sequence[str]) -> GivenAnswer:
-        """What results are gated against: a named tuple of arrays, None and booleans. By NumPy, in float64.
+    def reference_results(self, inputs: GivenInputs, passes: Sequence[str]) -> GivenReference:
+        """The results that others are compared with: a named tuple. By NumPy, in float64.
 
         Raises UnusableInput.
         """
 
-    def proved(self, answer: GivenAnswer, inputs: GivenInputs, run: RunFloat64) -> tuple[GivenAnswer, str]:
-        """What to gate against, and its name for people, where {auto} is the framework's own choice of a variant.
+    def confirmed(self, expected: GivenReference, inputs: GivenInputs, run: RunFloat64) -> tuple[GivenReference, str]:
+        """The reference results to compare with, and their source; {auto} in it stands for the variant of "auto".
 
-        run: for what NumPy is too slow for.
+        run: a float64 run, for what NumPy is too slow for.
         """
-        return answer, "NumPy"
+        return expected, "NumPy"
 
-    def covered(self, answer: GivenAnswer) -> int | None:
-        """How many of the pairs the answer knows; None where it knows everything."""
+    def covered(self, expected: GivenReference) -> int | None:
+        """How many of the pairs have a reference result; None where that is no question."""
         return None
 
     @abstractmethod
     def judge(
-        self, pass_name: str, result: np.ndarray, answer: GivenAnswer, inputs: GivenInputs, dtype: str
+        self, pass_name: str, result: np.ndarray, expected: GivenReference, inputs: GivenInputs, dtype: str
     ) -> Verdict:
-        """Is a result right? It comes before every number."""
+        """The gate: whether a result is right. No time is shown of one that is not."""
 
     @abstractmethod
     def reference(self, pass_name: str, inputs: GivenInputs) -> None:
-        """Do in NumPy what a case does; it is timed."""
+        """Compute a pass in NumPy, to time it."""
 
     def picture(self, result: np.ndarray, inputs: GivenInputs) -> dict[str, Any] | None:
-        """What a right result looks like, as JSON: the matrices "before" and "after", and the cells "truth".
+        """A result as a picture, in JSON: the matrices "before" and "after", and the cells "truth".
 
         None where there is nothing to see.
         """
@@ -217,7 +217,9 @@ def check_form(pass_name: str, result: np.ndarray, shape: tuple[int, ...], dtype
     return None
 
 
-def within(pass_name: str, result: np.ndarray, wanted: np.ndarray, allowed: float, told: str | None = None) -> Verdict:
+def within(
+    pass_name: str, result: np.ndarray, wanted: np.ndarray, allowed: float, summary: str | None = None
+) -> Verdict:
     """A verdict on a result by its largest error."""
     error = float(np.abs(result.astype(np.float64) - wanted).max(initial=0.0))
-    return Verdict(error <= allowed, f"{pass_name} off by {error:.1e}, allowed {allowed:.1e}", error / allowed, told)
+    return Verdict(error <= allowed, f"{pass_name} off by {error:.1e}, allowed {allowed:.1e}", error / allowed, summary)

@@ -67,7 +67,7 @@ class Weights(Inputs):
 
 
 class Known(NamedTuple):
-    """What the gate knows."""
+    """The reference results."""
 
     value: np.ndarray  # (height, width + 1)
     gradient: np.ndarray  # (height, width)
@@ -105,11 +105,11 @@ class Stencil(Problem[Weights, Known]):
     def growth_modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [True]  # how compile time grows is what it shows
 
-    def answer(self, inputs: Weights, passes: Sequence[str]) -> Known:
+    def reference_results(self, inputs: Weights, passes: Sequence[str]) -> Known:
         return Known(stencil(inputs.w), gradient(inputs.w, inputs.cotangent))
 
-    def judge(self, pass_name: str, result: np.ndarray, answer: Known, inputs: Weights, dtype: str) -> Verdict:
-        wanted: np.ndarray = getattr(answer, pass_name)
+    def judge(self, pass_name: str, result: np.ndarray, expected: Known, inputs: Weights, dtype: str) -> Verdict:
+        wanted: np.ndarray = getattr(expected, pass_name)
         fault = check_form(pass_name, result, wanted.shape, dtype)
         return fault or within(pass_name, result, wanted, ALLOWED[dtype] * float(np.abs(wanted).max(initial=1.0)))
 

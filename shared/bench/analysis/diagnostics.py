@@ -56,8 +56,8 @@ def _gates(record: Record) -> Iterator[str]:
     for source in dict.fromkeys(gate.source for _, gate in gates if gate.source != "NumPy"):
         yield f"pairs too large for the NumPy reference were gated by {source}"
     for case, gate in gates:
-        if gate.told:
-            yield f"{case.title}: {gate.told}"
+        if gate.summary:
+            yield f"{case.title}: {gate.summary}"
     passed = [result for result in record.results if result.measured and result.gate is not None]
     if passed:
         pairs = {r.case.input: r.gate.pairs for r in passed if r.gate and r.gate.pairs is not None}

@@ -122,13 +122,13 @@ def _save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
     """Write inputs and reference results for the workers."""
     problem = PROBLEMS[run.settings.problem]
     for name, given in inputs.items():
-        seconds, answer = timed(lambda given=given: problem.answer(given, run.settings.passes))
-        covered = problem.covered(answer)
+        seconds, expected = timed(lambda given=given: problem.reference_results(given, run.settings.passes))
+        covered = problem.covered(expected)
         on = "" if covered is None else f" on {covered * given.repeats} of {given.pairs} pairs"
         of = f" of {name}" if len(inputs) > 1 else ""
         run.progress.say(f"NumPy reference{on}{of}: {seconds:.1f} s")
         run.write(f"{name}.inputs", given)
-        run.write(f"{name}.reference", answer)
+        run.write(f"{name}.reference", expected)
 
 
 def _measure_limits(run: Run, cases: list[Case]) -> None:

@@ -44,15 +44,15 @@ class ParityGate:
         """
         backend, inputs = self.backend, self.inputs(case.input)
         parts = (result,) if inputs.repeats == 1 else backend.extremes(result, inputs.repeats)
-        answer, source = self._expected(case)
+        expected, source = self._expected(case)
         problem = PROBLEMS[case.problem]
 
         on_host = [backend.to_numpy(part) for part in parts]
-        verdicts = [problem.judge(case.pass_name, part, answer, inputs, case.dtype) for part in on_host]
+        verdicts = [problem.judge(case.pass_name, part, expected, inputs, case.dtype) for part in on_host]
         verdict = max(verdicts, key=lambda one: (not one.passed, one.error is None, one.error))
-        covered = problem.covered(answer)
+        covered = problem.covered(expected)
         pairs = None if covered is None else covered * inputs.repeats
-        gate = Gate(verdict.text, verdict.error, source, pairs, verdict.told)
+        gate = Gate(verdict.text, verdict.error, source, pairs, verdict.summary)
         if not verdict.passed:
             raise Wrong(gate)
         return on_host[0], gate
@@ -63,9 +63,9 @@ class ParityGate:
         if case.input not in self._expected_results:
             problem, reference = PROBLEMS[case.problem], self._stored(f"{case.input}.reference")
             run = functools.partial(self._float64, replace(case, variant=auto))
-            self._expected_results[case.input] = problem.proved(reference, self.inputs(case.input), run)
-        answer, source = self._expected_results[case.input]
-        return answer, source.format(auto=auto)
+            self._expected_results[case.input] = problem.confirmed(reference, self.inputs(case.input), run)
+        expected, source = self._expected_results[case.input]
+        return expected, source.format(auto=auto)
 
     def _float64(self, case: Case, pass_name: str, inputs: Inputs, given: Sequence[np.ndarray | None]) -> np.ndarray:
         """A float64 result by the case's variant. given: a call's arguments by position."""

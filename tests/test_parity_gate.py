@@ -1,4 +1,4 @@
-"""What results are gated against, and that the gate rejects every kind of wrong result."""
+"""The reference results, and the gate: it rejects every kind of wrong result."""
 
 import itertools
 from dataclasses import replace
@@ -10,10 +10,10 @@ import pytest
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
-from shared.problems import PROBLEMS, Verdict, alignment_answers
-from shared.problems.alignment_answers import CELLS, Answer, answer
+from shared.problems import PROBLEMS, Verdict, alignment_reference
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.alignment_reference import CELLS, ReferenceResults, reference_results
 from shared.problems.alignments import PASSES
 from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
@@ -37,7 +37,7 @@ def test_the_shortest_the_longest_and_others_drawn_by_the_seed_are_covered():
     inputs = forty_pairs()
     work = inputs.pair_lengths.prod(axis=1)
     found, again, other = (
-        answer("smith_waterman", replace(inputs, seed=seed), (), cells=1000, whole=0) for seed in (0, 0, 1)
+        reference_results("smith_waterman", replace(inputs, seed=seed), (), cells=1000, whole=0) for seed in (0, 0, 1)
     )
     assert work[found.pairs[0]] == work.min() and work[found.pairs[1]] == work.max()
     assert 2 < len(found.pairs) < 40 and len(set(found.pairs)) == len(found.pairs)
@@ -47,11 +47,11 @@ def test_the_shortest_the_longest_and_others_drawn_by_the_seed_are_covered():
 
 def test_globins_fill_the_cells_and_only_pairs_above_512_x_512_are_cut():
     globins = PROBLEMS["smith_waterman"].inputs(Settings())["batch"]
-    _, lengths, is_cut = alignment_answers._choose(globins, CELLS, alignment_answers.WHOLE)
+    _, lengths, is_cut = alignment_reference._choose(globins, CELLS, alignment_reference.WHOLE)
     assert 0.8 * CELLS < lengths.prod(axis=1).sum() <= CELLS and not is_cut
     for size, is_cut in ((512, False), (513, True)):
         inputs = inputs_of((2, size, size), [(5, 5), (size, size)])
-        pairs, lengths, found = alignment_answers._choose(inputs, CELLS, alignment_answers.WHOLE)
+        pairs, lengths, found = alignment_reference._choose(inputs, CELLS, alignment_reference.WHOLE)
         assert (pairs.tolist(), found) == ([0, 1], is_cut)
         assert (lengths[1].prod() == size * size) is not is_cut
 
@@ -64,7 +64,7 @@ def test_globins_fill_the_cells_and_only_pairs_above_512_x_512_are_cut():
 )
 def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, int], corner: tuple[int, int]):
     inputs = inputs_of(size)
-    found = answer("smith_waterman", inputs, PASSES, cells=900, whole=0)
+    found = reference_results("smith_waterman", inputs, PASSES, cells=900, whole=0)
     assert found.is_cut == (size != corner)
     assert found.lengths.tolist() == [list(corner)]
     assert found.score[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
@@ -75,24 +75,24 @@ def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, 
 
 
 class Gated(NamedTuple):
-    """A ragged batch of a problem, the answer for three of its ten pairs, and right results for all of them."""
+    """A ragged batch of a problem, the reference results of three of its ten pairs, and right results of all."""
 
     dtype: str
-    answer: Answer
+    expected: ReferenceResults
     results: dict[str, np.ndarray]
 
     def judge(self, pass_name: str, result: np.ndarray) -> Verdict:
         shape = self.results["marginals"].shape
-        return judge(pass_name, result, self.answer, self.dtype, PARAMETERS["temperature"], shape)
+        return judge(pass_name, result, self.expected, self.dtype, PARAMETERS["temperature"], shape)
 
     def allowed(self, pass_name: str, k: int) -> float:
-        temperature, largest = PARAMETERS["temperature"], self.answer.largest[k]
+        temperature, largest = PARAMETERS["temperature"], self.expected.largest[k]
         if pass_name == "score":
-            return score_bound(self.dtype, self.answer.score[k], largest, temperature)
+            return score_bound(self.dtype, self.expected.score[k], largest, temperature)
         if pass_name == "marginals":
             return marginals_bound(self.dtype, largest, temperature)
-        assert self.answer.hvp is not None
-        return hvp_bound(self.dtype, np.abs(self.answer.hvp[k]).max(), largest, temperature)
+        assert self.expected.hvp is not None
+        return hvp_bound(self.dtype, np.abs(self.expected.hvp[k]).max(), largest, temperature)
 
     def spoilt(self, pass_name: str, pair: int, by: float, at: tuple[int, ...] = (0, 0)) -> np.ndarray:
         """A result with one value off."""
@@ -103,7 +103,7 @@ class Gated(NamedTuple):
     @property
     def unseen(self) -> int:
         """A pair that is not among those compared."""
-        return next(pair for pair in range(10) if pair not in self.answer.pairs)
+        return next(pair for pair in range(10) if pair not in self.expected.pairs)
 
 
 @pytest.fixture(scope="module", params=itertools.product(ALIGNMENTS, ["float32", "float64"]), ids="-".join)
@@ -113,7 +113,7 @@ def gated(request: pytest.FixtureRequest) -> Gated:
     lengths = np.array([(8, 9), (2, 2), (7, 3), (5, 6), (4, 9), (8, 2), (6, 6), (3, 8), (7, 7), (5, 5)])
     own = {name: PARAMETERS.get(name, default) for name, default in ALIGNMENTS[problem].parameters.items()}
     inputs = replace(inputs_of((10, 9, 11)), lengths=lengths, parameters=own, options=ALIGNMENTS[problem].options)
-    found = answer(problem, inputs, PASSES, cells=115, whole=0)
+    found = reference_results(problem, inputs, PASSES, cells=115, whole=0)
     assert len(found.pairs) == 3
     similarity, weights = inputs.similarity, inputs.weights
     results = {
@@ -136,7 +136,7 @@ def test_the_right_result_passes(gated: Gated, pass_name: str):
 
 @every_pass
 def test_a_wrong_value_is_reported_with_its_pass_pair_error_and_limit(gated: Gated, pass_name: str):
-    k, pair = 2, int(gated.answer.pairs[2])
+    k, pair = 2, int(gated.expected.pairs[2])
     verdict = gated.judge(pass_name, gated.spoilt(pass_name, pair, 0.5))
     assert not verdict.passed
     allowed = gated.allowed(pass_name, k)
@@ -146,7 +146,7 @@ def test_a_wrong_value_is_reported_with_its_pass_pair_error_and_limit(gated: Gat
 
 @every_pass
 def test_an_error_passes_up_to_the_tolerance_in_either_direction(gated: Gated, pass_name: str):
-    pair, allowed = int(gated.answer.pairs[1]), gated.allowed(pass_name, 1)
+    pair, allowed = int(gated.expected.pairs[1]), gated.allowed(pass_name, 1)
     for sign in (-1, 1):
         below = gated.judge(pass_name, gated.spoilt(pass_name, pair, sign * 0.9 * allowed))
         above = gated.judge(pass_name, gated.spoilt(pass_name, pair, sign * 1.1 * allowed))
@@ -175,10 +175,10 @@ def test_a_result_of_another_shape_or_dtype_is_found(gated: Gated, pass_name: st
 
 
 def test_a_value_leaked_into_the_padding_is_found(gated: Gated):
-    rows, cols = gated.answer.lengths[0]
-    assert rows < gated.answer.marginals.shape[1]  # padding of this pair, inside what the answer holds
+    rows, cols = gated.expected.lengths[0]
+    assert rows < gated.expected.marginals.shape[1]  # padding of this pair, inside what the reference results hold
     for at in ((rows, 0), (0, cols), (rows, cols), (8, 10)):  # the last: beyond all lengths
-        verdict = gated.judge("marginals", gated.spoilt("marginals", int(gated.answer.pairs[0]), 0.01, at))
+        verdict = gated.judge("marginals", gated.spoilt("marginals", int(gated.expected.pairs[0]), 0.01, at))
         assert not verdict.passed and "marginals off by 1.0e-02" in verdict.text
 
 
@@ -191,7 +191,7 @@ def test_the_result_of_another_pair_is_found(gated: Gated, pass_name: str):
 def test_a_single_pair_is_gated_without_a_number(pass_name: str):
     dtype = "float32"
     inputs = inputs_of((6, 7))
-    found = answer("smith_waterman", inputs, PASSES)
+    found = reference_results("smith_waterman", inputs, PASSES)
     scores = reference.smith_waterman(inputs.similarity, **PARAMETERS)
     marginals = reference.gradients("smith_waterman", inputs.similarity, **PARAMETERS)["similarity"]
     hvp = reference.hessian_vector_product("smith_waterman", inputs.similarity, inputs.weights, **PARAMETERS)
@@ -202,7 +202,7 @@ def test_a_single_pair_is_gated_without_a_number(pass_name: str):
 
 
 def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
-    zero = gated.answer._replace(score=np.zeros(3), largest=np.zeros(3))
+    zero = gated.expected._replace(score=np.zeros(3), largest=np.zeros(3))
     for temperature, passes in ((1.0, True), (0.01, False)):
         result = np.full(10, 0.5 * TOLERANCES[gated.dtype].score, gated.dtype)
         assert judge("score", result, zero, gated.dtype, temperature, (10, 9, 11)).passed is passes

@@ -19,7 +19,7 @@ _EXCHANGED, _GAP_BEGINS, _GAP_GOES_ON = 0.45, 0.04, 0.5
 _FLANK = 0.2
 
 
-class Families(NamedTuple):
+class SyntheticPairs(NamedTuple):
     """Pairs of descendants as numbers of letters, and which letters have the same ancestor."""
 
     first: np.ndarray  # (pairs, rows), int32; 0 in the padding
@@ -28,7 +28,7 @@ class Families(NamedTuple):
     truth: np.ndarray  # (pairs, rows, cols), 1 where two letters descend from the same one, else 0
 
 
-def families(pairs: int, length: int, seed: int) -> Families:
+def synthetic_pairs(pairs: int, length: int, seed: int) -> SyntheticPairs:
     """length: of the ancestors; descendants differ from it and have flanks."""
     generator = np.random.default_rng(seed)
     odds = _exchange_odds()
@@ -44,7 +44,7 @@ def families(pairs: int, length: int, seed: int) -> Families:
         first[number, : len(one)], second[number, : len(two)] = one, two
         same = (from_one[:, None] == from_two) & (from_one[:, None] >= 0)
         truth[number, : len(one), : len(two)] = same
-    return Families(first, second, lengths, truth)
+    return SyntheticPairs(first, second, lengths, truth)
 
 
 def _exchange_odds() -> np.ndarray:

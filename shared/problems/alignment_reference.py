@@ -1,7 +1,7 @@
-"""What an alignment's results are gated against: the NumPy reference on some pairs of the input, computed once.
+"""The reference results of an alignment, against which the gate compares: by NumPy, on some pairs of the input.
 
 The reference walks cells in Python, so it covers about CELLS cells: the shortest pair, the longest, then others drawn
-by seed. A pair of more than WHOLE cells is cut to a corner of CELLS. The answer then says so: a worker proves a float64
+by seed. A pair of more than WHOLE cells is cut to a corner of CELLS. The results then say so: a worker proves a float64
 run of a variant on the corners, and gates the full pairs against that run.
 """
 
@@ -16,8 +16,8 @@ from shared.problems.alignment_inputs import AlignmentInputs
 CELLS, WHOLE = 200_000, 512 * 512
 
 
-class Answer(NamedTuple):
-    """Reference values for some pairs of an input. Float64; matrices are zero outside the lengths."""
+class ReferenceResults(NamedTuple):
+    """ReferenceResults values for some pairs of an input. Float64; matrices are zero outside the lengths."""
 
     pairs: np.ndarray  # (n,) which pairs of the batch
     lengths: np.ndarray  # (n, 2) their lengths, cut where a pair is too large
@@ -28,9 +28,9 @@ class Answer(NamedTuple):
     hvp: np.ndarray | None  # (n, rows, cols), if it was asked for
 
 
-def answer(
+def reference_results(
     problem: str, inputs: AlignmentInputs, passes: Sequence[str], cells: int = CELLS, whole: int = WHOLE
-) -> Answer:
+) -> ReferenceResults:
     """Compute the reference for as many pairs of `inputs` as the number of cells allows, at least one.
 
     whole: cells of a pair that is not cut.
@@ -43,7 +43,7 @@ def answer(
     if "hvp" in passes:
         weights = batched(inputs.weights)[corner]
         hvp = reference.hessian_vector_product(problem, given[0], weights, lengths, **arguments)["similarity"]
-    return Answer(
+    return ReferenceResults(
         pairs,
         lengths,
         is_cut,
