@@ -51,6 +51,11 @@ def given(inputs: Inputs, dtype: str) -> Given:
     return Given(inputs.similarity.astype(dtype), inputs.lengths, values.astype(dtype))
 
 
+def some(arrays: Given, *pairs: int) -> Given:
+    """Some pairs of a batch: the interpreter takes them one after the other."""
+    return Given(*(array[list(pairs)] for array in arrays))
+
+
 def direction(arrays: Given, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """A direction to go in, with poison where there is no cell."""
     random = np.random.default_rng(seed)
