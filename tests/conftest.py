@@ -1,6 +1,5 @@
 """What every test file may use."""
 
-import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,12 +17,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """On a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces."""
     if config.getoption("markexpr") == "not cuda":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-
-def pytest_collection_finish() -> None:
-    """Both frameworks' modules are a million objects: not to search them again and again takes a fifth of the time."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
