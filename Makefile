@@ -15,7 +15,7 @@ compare: $(READY)
 install: $(READY)
 
 test: $(READY)
-	$(PYTHON) -m pytest -q --numprocesses 3 --dist loadfile --no-loadscope-reorder
+	$(PYTHON) -m pytest -q --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(READY)
 	$(PYTHON) -m ruff format --check .

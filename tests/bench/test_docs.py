@@ -27,10 +27,10 @@ def test_the_readme_shows_a_program_for_each_framework():
 def test_the_programs_of_every_page_run():
     """Each with its own names; one process for all, to save imports."""
     every = [(page, program) for page, text in PAGES.items() for program in programs(text)]
-    separate = "\n".join(
-        f"exec(compile({program!r}, {page!r}, 'exec'), {{'__name__': '__main__'}})" for page, program in every
+    lines = [f"exec(compile({program!r}, {page!r}, 'exec'), {{'__name__': '__main__'}})" for page, program in every]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    done = subprocess.run([sys.executable, "-c", separate], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

@@ -1,15 +1,12 @@
 """The GPU kernels behind both frameworks' calls, on the CPU; and what a pair of arrays is compared by."""
 
 import ctypes
-import functools
-import inspect
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
-import triton.language as tl
 from frameworks import PROBLEMS, Inputs
 from triton.runtime import interpreter
 
@@ -111,18 +108,14 @@ def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]])
     function[(grid,)](*own, **dict(kernel.constants), num_warps=kernel.warps)
 
 
-@functools.cache
-def _names_of_builtins(package: Any) -> list[str]:
-    return [name for name, member in inspect.getmembers(package) if tl.core.is_builtin(member)]
+def _patch_once(function: Any, *, patch: Any = interpreter._patch_lang, done: set[str] = set()) -> Any:  # noqa: B006
+    """Triton searches its whole language at each call of a function in a kernel: once for a module is enough."""
+    if function.__module__ not in done:
+        patch(function)
+        done.add(function.__module__)
+    return interpreter._LangPatchScope()  # nothing is put back
 
 
-def _patch_builtin(package: Any, *scope: Any) -> None:
-    """Triton's function of this name, which searches the whole language at each call of a function in a kernel."""
-    for name in _names_of_builtins(package):
-        if tl.core.is_builtin(member := getattr(package, name)):
-            interpreter._patch_attr(package, name, member, *scope)
-
-
-interpreter._patch_builtin = _patch_builtin
+interpreter._patch_lang = _patch_once
 jax_calls.interpreter = interpret
 jax.config.update("jax_enable_x64", True)
