@@ -15,6 +15,7 @@ import numpy as np
 
 from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time
 from shared.bench.cases import Absence, Case, Settings
+from shared.bench.measure.clock import WarmUp
 from shared.problems import Inputs
 
 SCHEMA_VERSION = 4
@@ -62,14 +63,6 @@ class Gate:
     source: str  # of the expected result
     pairs: int | None  # compared; None: all
     summary: str | None = None  # the result in words, where a reader wants it
-
-
-@dataclass(frozen=True)
-class WarmUp:
-    """The calls between the first and the timed ones."""
-
-    calls: int
-    stable: bool | None  # whether times had settled when they ended; None: too few calls to tell
 
 
 @dataclass(frozen=True)

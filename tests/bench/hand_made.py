@@ -8,7 +8,8 @@ import numpy as np
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case, Settings
-from shared.bench.record import Compilation, Facts, Gate, Record, Result, WarmUp
+from shared.bench.measure.clock import WarmUp
+from shared.bench.record import Compilation, Facts, Gate, Record, Result
 from shared.problems.alignment_inputs import AlignmentInputs
 
 WORK = 2_000_000  # cells that each case says it did

@@ -9,7 +9,8 @@ from hand_made import case, ended
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Absence, Case, Settings
-from shared.bench.record import Compilation, Facts, Gate, Record, ReferenceTime, Result, WarmUp
+from shared.bench.measure.clock import WarmUp
+from shared.bench.record import Compilation, Facts, Gate, Record, ReferenceTime, Result
 
 # special characters of HTML and Markdown
 HOSTILE = "<script>alert(1)</script> & \"x\" $a_b$ | * ` \\ [y](z) &lt; 'q'"

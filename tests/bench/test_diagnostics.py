@@ -8,7 +8,8 @@ from hand_made import blocks, case, ended, record, right, steady
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.cases import Absence, Settings
-from shared.bench.record import Gate, Generation, Result, WarmUp
+from shared.bench.measure.clock import WarmUp
+from shared.bench.record import Gate, Generation, Result
 
 ONE_PASS = Settings(input="random", passes=("score",))
 GATE = "every time passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"

@@ -13,6 +13,7 @@ from hand_made import blocks, case, steady
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Absence, Settings
+from shared.bench.measure.clock import WarmUp
 from shared.bench.record import (
     SCHEMA_VERSION,
     Compilation,
@@ -23,7 +24,6 @@ from shared.bench.record import (
     ReferenceTime,
     Result,
     UnreadableRecord,
-    WarmUp,
 )
 from shared.problems.alignment_inputs import AlignmentInputs
 

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 # Warm-up ends when the median of the last WINDOW calls is not below that of the WINDOW calls before by more than
 # SETTLED, or after so many calls or seconds. A call that takes longer than that many seconds is made once.
@@ -11,12 +12,12 @@ WINDOW = 3
 MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 2.0
 
 
-class WarmUpResult(NamedTuple):
-    """How the warm-up ended."""
+@dataclass(frozen=True)
+class WarmUp:
+    """The calls between the first and the timed ones."""
 
     calls: int
-    stable: bool | None  # None: too few calls to tell
-    seconds: float  # median of the last calls
+    stable: bool | None  # whether times had settled when they ended; None: too few calls to tell
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
@@ -26,18 +27,18 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def warm_up(call: Callable[[], Any]) -> WarmUpResult:
-    """Call until the times have settled, within bounds."""
+def warm_up(call: Callable[[], Any]) -> tuple[WarmUp, float]:
+    """Call until the times have settled, within bounds. Returns also the median seconds of the last calls."""
     seconds: list[float] = []
     while True:
         seconds.append(timed(call)[0])
         if len(seconds) >= 2 * WINDOW:
             before, last = upper_median(seconds[-2 * WINDOW : -WINDOW]), upper_median(seconds[-WINDOW:])
             if last >= before * (1 - SETTLED):
-                return WarmUpResult(len(seconds), True, last)
+                return WarmUp(len(seconds), True), last
         if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
             stable = False if len(seconds) >= 2 * WINDOW else None
-            return WarmUpResult(len(seconds), stable, upper_median(seconds[-WINDOW:]))
+            return WarmUp(len(seconds), stable), upper_median(seconds[-WINDOW:])
 
 
 def upper_median(seconds: list[float]) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from shared.bench.cases import Case
 from shared.bench.measure.clock import timed, upper_median, warm_up
 from shared.bench.measure.memory import peak_bytes
-from shared.bench.record import Compilation, Gate, WarmUp
+from shared.bench.record import Compilation, Gate
 from shared.bench.worker.parity_gate import ParityGate
 from shared.problems import PROBLEMS, Inputs
 
@@ -141,11 +141,10 @@ class CaseRunner:
             backend.build(case.variant, case.dtype, case.device)
             call = _Call(backend, self._function(case, inputs), case, inputs)
             first, gate = self._first_call(case, call)[:2]  # without the result: it may share memory
-            settled = warm_up(call)
+            calls, call_seconds = warm_up(call)
         call.release()
         self._prepared[case] = call
-        warm_up_calls = WarmUp(settled.calls, settled.stable)
-        return {"warm": first, "gate": gate, "warm_up": warm_up_calls, "call_seconds": settled.seconds}
+        return {"warm": first, "gate": gate, "warm_up": calls, "call_seconds": call_seconds}
 
     def fits(self, case: Case, repeats: int) -> dict[str, Any]:
         """Whether an accelerator has memory for a case with so many repeats of its input."""
