@@ -16,7 +16,7 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record, UnreadableRecord
-from shared.bench.report.console import console_report, first_table
+from shared.bench.report.console import console_report, console_text, first_table
 from shared.bench.report.output_files import CannotWrite, Keeper, check_writable, write_reports
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import Lines, progress_for_here
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if request.list:
             return _list(settings[0])
         if request.against:
-            print(compare_runs(*map(Record.read, request.against)))
+            print(console_text(compare_runs(*map(Record.read, request.against))))
             return 0
         if request.recorded:
             return _show([Record.read(path) for path in request.recorded], request)

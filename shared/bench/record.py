@@ -198,6 +198,8 @@ class Record:
 
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(stored, dict):
+                raise ValueError(f"expected an object, got {type(stored).__name__}")
             version = stored.pop("schema_version", None)
             if version != SCHEMA_VERSION:
                 raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")

@@ -53,7 +53,7 @@ def whole(what: str, least: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if not least <= value < 2**32:
-            raise argparse.ArgumentTypeError(f"{what} must be a whole number from {least}, got {text!r}")
+            raise argparse.ArgumentTypeError(f"{what} must be a whole number from {least} to 2^32 - 1, got {text!r}")
         return value
 
     return parse

@@ -35,8 +35,8 @@ REFUSED = {
     "--gap=1e30": f"{GAP} '1e30'",
     "--temperature=0": "temperature must be a number between 1e-15 and 1e+15, got '0'",
     "--budget -60": "budget must be a positive finite number, got '-60'",
-    "--batch=0": "batch must be a whole number from 1, got '0'",
-    "--seed=4294967296": "seed must be a whole number from 0, got '4294967296'",
+    "--batch=0": "batch must be a whole number from 1 to 2^32 - 1, got '0'",
+    "--seed=4294967296": "seed must be a whole number from 0 to 2^32 - 1, got '4294967296'",
     "--threads=99999": "--threads must be between 1 and the",
     "--size=0x5": "size must be whole numbers from 1, such as 100x150, got '0x5'",
     "--size=100": "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '100'",
@@ -44,6 +44,7 @@ REFUSED = {
     "growth --sizes=32": "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '32'",
     "--input random --size 9999999999x9999999999": "",
     # what does not go together
+    "growth --sizes 5x5": "growth needs at least 2 sizes, got 5x5",
     "growth --size 5x5": "--size goes with the question speed or ladder, not with growth",
     "speed growth --size 5x5": "--size goes with the question speed or ladder, not with growth",
     "speed growth --sizes 5x5": "--sizes goes with the question growth, not with speed",

@@ -29,9 +29,11 @@ def test_an_exponent_is_found_again(exponent: float):
     assert found.exponent == pytest.approx(exponent, abs=1e-9) and found.largest_factor == pytest.approx(1.0)
 
 
-def test_two_sizes_have_no_fit():
+def test_two_sizes_have_a_fit_only_where_the_run_has_no_more():
     assert fitted([(1.0, 1.0), (2.0, 4.0), (2.0, 5.0)]) is None
-    assert scalings(record_of(1.0, 1.0, sides=(3, 4))) == []
+    (found,) = scalings(record_of(2.0, 1.0, sides=(3, 4)))
+    assert found.call is not None and found.call.exponent == pytest.approx(2.0, abs=1e-3)
+    assert scalings(record_of(1.0, 1.0, sides=(3,))) == []
 
 
 def test_calls_and_compiling_have_exponents_of_their_own():

@@ -17,9 +17,11 @@ from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then
 from shared.bench.units import NOTHING
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.argument_types import size_text
+from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
 
-LEAST_SIZES = 3  # of a fit
+# sizes of a run, and of a fit in a run that has more
+LEAST_SIZES, LEAST_FITTED = 2, 3
 # largest deviation from a power law that is not mentioned
 _STRAIGHT = 1.25
 _MARKERS = "osD^vPXp<>"
@@ -54,6 +56,8 @@ class Growth(Question):
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         problem = PROBLEMS[settings.problem]
         sizes = settings.sizes or problem.sizes.growth
+        if len(sizes) < LEAST_SIZES:
+            raise UnusableInput(f"growth needs at least {LEAST_SIZES} sizes, got {', '.join(map(size_text, sizes))}")
         return {size_text(size): problem.inputs_of_size(settings, size) for size in sizes}
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
@@ -124,7 +128,8 @@ def scalings(record: Record) -> list[Scaling]:
             results: list[Result] = results,
             extents: list[int] = extents,
         ) -> Power | None:
-            return fitted([(n, y) for n, y in zip(extents, map(value, results), strict=True) if y and y > 0])
+            points = [(n, y) for n, y in zip(extents, map(value, results), strict=True) if y and y > 0]
+            return fitted(points, max(LEAST_SIZES, min(LEAST_FITTED, len(record.inputs))))
 
         compiling = power(_compiling) if results[0].case.compiled else None
         powers = power(_first_call), compiling, power(lambda r: r.time.value), power(lambda r: r.peak_bytes)
@@ -133,9 +138,9 @@ def scalings(record: Record) -> list[Scaling]:
     return found
 
 
-def fitted(points: list[tuple[float, float]]) -> Power | None:
-    """The fit through (size, time)."""
-    if len({size for size, _ in points}) < LEAST_SIZES:
+def fitted(points: Sequence[tuple[float, float]], least: int = LEAST_FITTED) -> Power | None:
+    """The fit through (size, time); None for fewer sizes than `least`."""
+    if len({size for size, _ in points}) < least:
         return None
     x, y = (np.log([point[at] for point in points]) for at in (0, 1))
     exponent, constant = np.polyfit(x, y, 1)
