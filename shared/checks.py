@@ -129,7 +129,7 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
     least, most = TEMPERATURES if is_temperature else (-math.inf, LARGEST_GAP)
     for pair, value in enumerate(seen.values()):
         if not is_finite(value) or not least <= value <= most:
-            expected = f"between {least:g} and {most:g}" if is_temperature else f"finite, at most {most:g} in magnitude"
+            expected = f"between {least:g} and {most:g}" if is_temperature else f"finite and at most {most:g}"
             where = f" for pair {pair}" if seen.shape else ""
             raise ValueError(f"{name} must be {expected}, got {_shown(value)}{where}")
 

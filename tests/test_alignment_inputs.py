@@ -129,7 +129,7 @@ def test_growth_has_an_input_for_each_size_whose_pairs_fill_their_matrices():
         assert given.similarity.shape == (GROWTH_BATCH, *size)
         assert (given.pair_lengths == size).all() and given.work == given.similarity.size
     assert found["20x3"].text == f"random similarity, seed 0, {GROWTH_BATCH} pairs of 20 x 3"
-    (given,) = QUESTIONS["growth"].inputs(Settings(sizes=((4, 5),), batch=3)).values()
+    given, _ = QUESTIONS["growth"].inputs(Settings(sizes=((4, 5), (2, 2)), batch=3)).values()
     assert given.shape == (3, 4, 5)
 
 

@@ -83,7 +83,7 @@ def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
 COMPILED = [
-    ("smith_waterman", 90, NARROW, ("score", "gradients")),
+    ("smith_waterman", 90, NARROW, ("score", "gradients", "tangents")),
     ("smith_waterman_affine", 90, NARROW, ("score", "gradients")),
     ("smith_waterman_affine", 80, NARROW, ("tangents",)),  # which need most
     ("needleman_wunsch", 90, NARROW, ("tangents",)),

@@ -88,7 +88,7 @@ def bad_parameter(name: str) -> dict[str, Bad]:
     not_real = f"{name} must be real, got "
     for_a_pair = f"{name} must have shape () for similarity of shape (4, 5), got "
     for_a_batch = f"{name} must have shape () or (3,) for similarity of shape (3, 4, 5), got "
-    allowed = "between 1e-15 and 1e+15" if name == "temperature" else "finite, at most 1e+18 in magnitude"
+    allowed = "between 1e-15 and 1e+15" if name == "temperature" else "finite and at most 1e+18"
     wanted = f"{name} must be {allowed}, got "
     not_positive = {
         "0": (wanted + "0.0", S, 0),

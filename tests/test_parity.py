@@ -225,7 +225,7 @@ def test_what_torch_captures_of_a_variant_by_hand_equals_the_reference(variant, 
 
 
 ON_GLOBINS = [("jax", "vmap", "smith_waterman"), ("torch", "diagonal_loop", "smith_waterman")]
-ON_GLOBINS += [("jax", "wavefront", "smith_waterman_affine")]  # each takes XLA seconds
+ON_GLOBINS += [("jax", "wavefront", "smith_waterman_affine")]  # one: XLA takes seconds for each problem
 ON_GLOBINS += itertools.product(FRAMEWORKS, ["fused"], PROBLEMS)
 ON_GLOBINS += itertools.product(["torch"], ["wavefront"], PROBLEMS)
 

@@ -142,12 +142,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--report", type=Path, metavar="FILE", help="write an HTML page: the answer, plots and every number")
     add("--markdown", type=Path, metavar="FILE", help="write the same as Markdown, without plots")
     add("--picture", type=Path, metavar="FILE", help="write an alignment before and after learning (SVG)")
-    add(
-        "--resume",
-        type=Path,
-        metavar="FILE",
-        help="continue a recorded run for --budget seconds, and keep it there",
-    )
+    add("--resume", type=Path, metavar="FILE", help="continue a recorded run for --budget seconds, and keep it there")
     add("--from", type=Path, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
     add("--against", type=Path, nargs=2, metavar=("OLD", "NEW"), help="what changed between two recorded runs")
     add("--list", action="store_true", help="list questions, problems, and the variants that each framework has")

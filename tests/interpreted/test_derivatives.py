@@ -43,7 +43,7 @@ def small(call: cpp.Call) -> Given:
 
 
 def test_pytorchs_derivatives_are_right_to_second_order():
-    similarity, lengths, values = (torch.from_numpy(array) for array in some(small(LOCAL), 1))
+    similarity, lengths, values = (torch.from_numpy(array) for array in small(LOCAL))
     leaves = similarity.nan_to_num(0, 0, 0).requires_grad_(), values.requires_grad_()
     function = lambda s, v: torch_scores(LOCAL, s, lengths, v)  # noqa: E731
     torch.autograd.gradcheck(function, leaves, fast_mode=True, check_undefined_grad=False)

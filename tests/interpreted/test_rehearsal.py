@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import test_cuda
 import torch
-from frameworks import FRAMEWORKS
+from frameworks import FRAMEWORKS, PROBLEMS
 from torch._C import _dispatch_keys
 
 import jax_impl.alignment
@@ -42,7 +42,11 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("problem", "pass_name"),
-    [("smith_waterman", "score"), ("needleman_wunsch", "marginals"), ("smith_waterman_affine", "hvp")],
+    [
+        ("smith_waterman", "score"),
+        *((problem, "marginals") for problem in PROBLEMS),
+        ("smith_waterman_affine", "hvp"),
+    ],
 )
 @BOTH
 def test_public_functions_give_the_reference(framework: str, problem: str, pass_name: str):
