@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.bench.analysis.estimates import Block
-from shared.bench.analysis.verdict import deciding
 from shared.bench.cases import Case, Settings
+from shared.bench.questions import QUESTIONS
 from shared.bench.record import Result
 from shared.bench.run.first_calls import limit_exceeded_with_less_work
 from shared.bench.run.schedule import (
@@ -132,7 +132,7 @@ def test_a_variant_over_the_limit_is_not_tried_with_more_work():
 
 def precise(*results: Result, precision: float = 0.02) -> bool:
     wanted = Settings(passes=tuple(dict.fromkeys(one.case.pass_name for one in results)), precision=precision)
-    return is_precise(deciding(record(*results, settings=wanted)), wanted)
+    return is_precise(QUESTIONS["speed"].deciding(record(*results, settings=wanted)), wanted)
 
 
 NARROW = [steady(case(framework, "vmap"), seconds) for framework, seconds in (("jax", 0.25), ("torch", 0.5))]

@@ -8,8 +8,10 @@ import pytest
 from hand_made import case, record, right, steady
 
 from shared.bench.analysis.estimates import Block
-from shared.bench.analysis.verdict import break_even_text, compare, contenders, deciding, verdicts
+from shared.bench.analysis.verdict import compare, verdicts
 from shared.bench.cases import Settings
+from shared.bench.questions import QUESTIONS
+from shared.bench.questions.speed import break_even_text
 from shared.bench.record import Result
 
 ONE_PASS = Settings(passes=("score",))
@@ -110,9 +112,13 @@ def test_the_break_even_is_the_call_from_which_a_case_takes_less_time_in_total(
 
 def test_what_must_be_precise_is_the_ratio_or_with_one_framework_the_time():
     jax, torch = pair(0.1, 0.2)
-    assert [estimate.value for estimate in deciding(record(jax, torch, settings=ONE_PASS))] == [pytest.approx(2.0)]
-    assert [estimate.value for estimate in deciding(record(jax, settings=ONE_PASS))] == [pytest.approx(0.1)]
-    one_worker = deciding(record(right(jax.case, 0.1), settings=ONE_PASS))
+    assert [estimate.value for estimate in QUESTIONS["speed"].deciding(record(jax, torch, settings=ONE_PASS))] == [
+        pytest.approx(2.0)
+    ]
+    assert [estimate.value for estimate in QUESTIONS["speed"].deciding(record(jax, settings=ONE_PASS))] == [
+        pytest.approx(0.1)
+    ]
+    one_worker = QUESTIONS["speed"].deciding(record(right(jax.case, 0.1), settings=ONE_PASS))
     assert math.isnan(one_worker[0].low)
 
 
@@ -121,6 +127,6 @@ def test_a_case_that_is_not_surely_slower_than_the_best_of_its_framework_can_sti
     close = of("jax", [[0.98] * 3, [1.04] * 3] * 2, "wavefront")
     slower = of("jax", [[1.1] * 3, [1.12] * 3] * 2, "vmap")
     made = record(best, close, slower, steady(case("torch", "vmap"), 9.0), settings=ONE_PASS)
-    assert {(found.framework, found.variant) for found in contenders(made)} == {
+    assert {(found.framework, found.variant) for found in QUESTIONS["growth"].contenders(made)} == {
         ("jax", "wavefront"), ("jax", "fused"), ("torch", "vmap")
     }  # fmt: skip

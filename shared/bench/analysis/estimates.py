@@ -10,9 +10,9 @@ or 16 times, and then every resample does.) From a single worker there is no int
 
 import functools
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median  # of a few numbers much faster than NumPy's
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +81,7 @@ def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
     """
     from scipy.stats import ttest_ind
 
-    logs = [[math.log(_median(rounds)) for rounds in _by_worker(_round_medians(side))] for side in (new, old)]
+    logs = [[math.log(median(rounds)) for rounds in _by_worker(_round_medians(side))] for side in (new, old)]
     value = math.exp(float(np.mean(logs[0]) - np.mean(logs[1])))
     if min(map(len, logs)) < 2:
         return Estimate(value, math.nan, math.nan)
@@ -89,12 +89,9 @@ def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
     return Estimate(value, math.exp(interval.low), math.exp(interval.high))
 
 
-_median = statistics.median  # of a few numbers much faster than NumPy's
-
-
 def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
     """By (worker, round)."""
-    return {(block.worker, block.round): _median(block.seconds) for block in blocks}
+    return {(block.worker, block.round): median(block.seconds) for block in blocks}
 
 
 def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
@@ -111,19 +108,19 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
     from scipy.stats import sem, t  # imported here: it takes a third of a second
 
     if len(workers) < 2:
-        return Estimate(_median(workers[0]) if workers else math.nan, math.nan, math.nan)
-    logs = np.log([_median(rounds) for rounds in workers])
+        return Estimate(median(workers[0]) if workers else math.nan, math.nan, math.nan)
+    logs = np.log([median(rounds) for rounds in workers])
     margin = sem(logs) * t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)
     return Estimate(*(math.exp(logs.mean() + side) for side in (0.0, -margin, margin)))
 
 
 def drift(blocks: Sequence[Block]) -> float | None:
     """How much slower the last third of the rounds was than the first, as a fraction; None for less than six rounds."""
-    rounds = [_median(block.seconds) for block in blocks]
+    rounds = [median(block.seconds) for block in blocks]
     third = len(rounds) // 3
     if third < 2:
         return None
-    return _median(rounds[-third:]) / _median(rounds[:third]) - 1
+    return median(rounds[-third:]) / median(rounds[:third]) - 1
 
 
 def break_even(fast_first: float, fast_call: float, slow_first: float, slow_call: float) -> int:

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import SAME, Estimate, break_even, time_ratio
-from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.analysis.estimates import SAME, Estimate, time_ratio
+from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.variants import SAME_CODE
@@ -35,7 +35,8 @@ class Comparison(NamedTuple):
         """The same in words."""
         if not self.results:
             return "no case was measured."
-        names = [_described(result) for result in self.results]
+        cases = [(result.case, duration(result.time.value)) for result in self.results]
+        names = [f"{FRAMEWORKS[case.framework]} ({case.variant}, {time} per call)" for case, time in cases]
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
         outcome = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(
@@ -53,10 +54,6 @@ class Comparison(NamedTuple):
             return None
         code = "native kernel" if self.results[0].case.device == "cpu" else "kernels"
         return f"Both ran the same {code}; what differs is what each framework does around it."
-
-
-def _described(result: Result) -> str:
-    return f"{FRAMEWORKS[result.case.framework]} ({result.case.variant}, {duration(result.time.value)} per call)"
 
 
 def compare(results: Iterable[Result]) -> Comparison:
@@ -78,34 +75,3 @@ def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
     """By pass and input: each framework's fastest case."""
     keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
     return {key: compare(record.results_of(*key)) for key in keys}
-
-
-def deciding(record: Record) -> list[Estimate]:
-    """What must be known precisely: each verdict's ratio, or with one framework its fastest time."""
-    return [found.ratio or found.results[0].time for found in verdicts(record).values() if found.results]
-
-
-def contenders(record: Record) -> set[Case]:
-    """The cases that may still be their framework's fastest of a verdict: more times of others decide nothing."""
-    kept: set[Case] = set()
-    for key, found in verdicts(record).items():
-        best = {result.case.framework: result for result in found.results}
-        for result in record.results_of(*key):
-            if result.measured and not time_ratio(result.blocks, best[result.case.framework].blocks).low > 1:
-                kept.add(result.case)
-    return kept
-
-
-def break_even_text(comparison: Comparison, first_seconds: list[float | None]) -> str:
-    """Which of two cases takes the least total time from which call on. first_seconds: of their first calls."""
-    fast, slow = first_seconds
-    if fast is None or slow is None:
-        return NOTHING
-    if comparison.ratio is None or comparison.ratio.outcome == "not decided":
-        return "not decided"
-    faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
-    if comparison.ratio.outcome == "same":
-        return f"{faster if fast <= slow else slower} from call 1"
-    call = comparison.results[0].time.value
-    calls = break_even(fast, call, slow, call * comparison.ratio.value)
-    return f"{faster} from call {float(f'{calls:.2g}'):,.0f}"  # two significant figures: no more are known

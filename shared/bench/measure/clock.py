@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median_high  # not NumPy's: a call may take only microseconds
 from typing import Any
 
 # Warm-up ends when the median of the last WINDOW calls is not below that of the WINDOW calls before by more than
@@ -33,14 +34,9 @@ def warm_up(call: Callable[[], Any]) -> tuple[WarmUp, float]:
     while True:
         seconds.append(timed(call)[0])
         if len(seconds) >= 2 * WINDOW:
-            before, last = upper_median(seconds[-2 * WINDOW : -WINDOW]), upper_median(seconds[-WINDOW:])
+            before, last = median_high(seconds[-2 * WINDOW : -WINDOW]), median_high(seconds[-WINDOW:])
             if last >= before * (1 - SETTLED):
                 return WarmUp(len(seconds), True), last
         if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
             stable = False if len(seconds) >= 2 * WINDOW else None
-            return WarmUp(len(seconds), stable), upper_median(seconds[-WINDOW:])
-
-
-def upper_median(seconds: list[float]) -> float:
-    """The median, of two middle values the upper one. No NumPy here: a call may take only microseconds."""
-    return sorted(seconds)[len(seconds) // 2]
+            return WarmUp(len(seconds), stable), median_high(seconds[-WINDOW:])

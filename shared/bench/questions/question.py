@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import Estimate
-from shared.bench.analysis.verdict import contenders, deciding
+from shared.bench.analysis.estimates import Estimate, time_ratio
+from shared.bench.analysis.verdict import verdicts
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot, Table
@@ -83,12 +83,18 @@ class Question(ABC):
     tries_new_shape = False  # the first call on another shape too
 
     def deciding(self, record: Record) -> list[Estimate]:
-        """The estimates that must be precise before the run may end."""
-        return deciding(record)
+        """The estimates that must be precise before the run may end: each verdict's ratio, or its only time."""
+        return [found.ratio or found.results[0].time for found in verdicts(record).values() if found.results]
 
     def contenders(self, record: Record) -> set[Case]:
-        """The cases that need more times."""
-        return contenders(record)
+        """The cases that need more times: those that may still be their framework's fastest of a verdict."""
+        kept: set[Case] = set()
+        for key, found in verdicts(record).items():
+            best = {result.case.framework: result for result in found.results}
+            for result in record.results_of(*key):
+                if result.measured and not time_ratio(result.blocks, best[result.case.framework].blocks).low > 1:
+                    kept.add(result.case)
+        return kept
 
     # how the record answers
 

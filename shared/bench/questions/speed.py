@@ -7,8 +7,8 @@ frameworks take turns. The answer is a table: a row for each way to write it, in
 
 from collections.abc import Iterator
 
-from shared.bench.analysis.estimates import SAME
-from shared.bench.analysis.verdict import Comparison, break_even_text, compare, verdicts
+from shared.bench.analysis.estimates import SAME, break_even
+from shared.bench.analysis.verdict import Comparison, compare, verdicts
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
@@ -170,6 +170,21 @@ def _first_call_cells(comparison: Comparison) -> tuple[str, str, str]:
         break_even_text(comparison, cold),
         break_even_text(comparison, warm),
     )
+
+
+def break_even_text(comparison: Comparison, first_seconds: list[float | None]) -> str:
+    """Which of two cases takes the least total time from which call on. first_seconds: of their first calls."""
+    fast, slow = first_seconds
+    if fast is None or slow is None:
+        return NOTHING
+    if comparison.ratio is None or comparison.ratio.outcome == "not decided":
+        return "not decided"
+    faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
+    if comparison.ratio.outcome == "same":
+        return f"{faster if fast <= slow else slower} from call 1"
+    call = comparison.results[0].time.value
+    calls = break_even(fast, call, slow, call * comparison.ratio.value)
+    return f"{faster} from call {float(f'{calls:.2g}'):,.0f}"  # two significant figures: no more are known
 
 
 def first_call_table(record: Record) -> Table:

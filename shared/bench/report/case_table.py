@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from shared.bench.analysis.estimates import drift
 from shared.bench.analysis.roofline import share_of_limit
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
@@ -15,7 +14,7 @@ RATE = "rate"  # the header is the problem's unit
 NAMES = ("pass", "input", "framework", "variant", "compiled")  # of a case
 ALL = (
     *NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape", "median", "95% interval", "samples",
-    "rounds", "workers", "warm-up calls", "drift", "device time", RATE, "of the limit", "memory",
+    "rounds", "workers", "device time", RATE, "of the limit", "memory",
     "input bytes", "output bytes", "error, of allowed", "status",
 )  # fmt: skip
 # what one compares, for the console
@@ -82,13 +81,8 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
     }
     if len(result.blocks) == 1:  # the second call only, as in a ladder
         return cells
-    change = drift(result.blocks)
-    calls = [entry.calls for entry in result.warm_up]
-    settled = all(entry.stable is not False for entry in result.warm_up)
     return cells | {
         "samples": str(len(result.seconds)),
         "rounds": str(len(result.blocks)),
         "workers": str(len({block.worker for block in result.blocks})),
-        "warm-up calls": f"{min(calls)} … {max(calls)}{'' if settled else ', not settled'}" if calls else NOTHING,
-        "drift": NOTHING if change is None else f"{change:+.1%}",
     }

@@ -1,7 +1,7 @@
 """The report of records as one HTML page: no network, no script, no other file."""
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -10,21 +10,15 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
 from shared.bench.report.plots import pictures
 from shared.bench.report.report import report_of
-from shared.bench.report.tables import Plot
 
 
 def html_report(records: Sequence[Record]) -> str:
     """The page, complete. Text from records is shown as text."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )
+    templates = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=templates, autoescape=True, undefined=StrictUndefined)
     environment.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
-    parts = [(report_of(record), list(_plots(record))) for record in records]
+    parts = [
+        (report_of(record), [*QUESTIONS[record.settings.question].plots(record), *pictures(record)])
+        for record in records
+    ]
     return environment.get_template("page.html.j2").render(parts=parts)
-
-
-def _plots(record: Record) -> Iterator[Plot]:
-    yield from QUESTIONS[record.settings.question].plots(record)
-    yield from pictures(record)

@@ -91,11 +91,6 @@ class Run:
         worker = self._workers.get(case.worker_key)
         return worker if worker is not None and worker.alive else None
 
-    def is_prepared(self, case: Case) -> bool:
-        """Whether the case's worker is alive and ready to time it."""
-        worker = self.running(case)
-        return worker is not None and case in worker.prepared
-
     def ask(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
         """Send the case's worker a command. There is a new worker if there was none, or if it has ended.
 

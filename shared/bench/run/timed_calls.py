@@ -159,7 +159,8 @@ def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPla
     result = run.record.result(case)
     if result.status != "ok":
         return
-    if not run.is_prepared(case) and _prepare(run, case) is None:
+    worker = run.running(case)
+    if (worker is None or case not in worker.prepared) and _prepare(run, case) is None:
         return
     untimed = {"lead": plan.lead, "rehearse": plan.rehearse}
     reply = run.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)

@@ -152,12 +152,8 @@ class Worker:
             return "the worker was killed by SIGKILL (out of memory?)"
         if code < 0:
             return f"the worker was killed by {signal.Signals(-code).name}"
-        return f"the worker ended with exit code {code}: {self._last_line()}"
-
-    def _last_line(self) -> str:
-        """Of what the worker printed."""
-        lines = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it printed nothing"
+        printed = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"the worker ended with exit code {code}: {printed[-1][:300] if printed else 'it printed nothing'}"
 
 
 def _environment(settings: Settings, folder: Path) -> dict[str, str]:
