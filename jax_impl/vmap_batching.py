@@ -27,9 +27,10 @@ def of_any_batch(function: Callable[..., Arrays], table_bytes: int | None = TABL
             return tuple(result[0] for result in function(*(array[None] for array in arrays)))
         if not len(arrays[0]):
             return _of_nothing(function, *arrays)
-        if table_bytes is None:
+        chunks = 1 if table_bytes is None else _chunks(table_bytes, arrays[0])
+        if chunks == 1:
             return function(*arrays)
-        chunked = functools.partial(_in_chunks, function, table_bytes)
+        chunked = functools.partial(_in_chunks, function, chunks)  # traced beside `function`, whatever the platform
         return jax.lax.platform_dependent(*arrays, cpu=chunked, default=function)
 
     @folded.def_vmap
@@ -55,17 +56,20 @@ def _of_nothing(function: Callable[..., Arrays], *arrays: Array) -> Arrays:
     return tuple(jnp.zeros((0, *result.shape[1:]), result.dtype) for result in jax.eval_shape(function, *one))
 
 
-def _in_chunks(function: Callable[..., Arrays], table_bytes: int, *arrays: Array) -> Arrays:
+def _chunks(table_bytes: int, matrices: Array) -> int:
+    """Into how many chunks a batch is split so that a table of each has at most so many bytes, or is of one pair."""
+    batch, rows, cols = matrices.shape
+    of_pair = (rows + cols) * min(rows, cols) * matrices.dtype.itemsize
+    return -(-batch // max(1, table_bytes // of_pair))
+
+
+def _in_chunks(function: Callable[..., Arrays], chunks: int, *arrays: Array) -> Arrays:
     """The function applied to some pairs at a time, whose tables stay in the cache, and in memory that is reused.
 
     Large arrays are newly allocated in every call, and the first write to each page costs more than the passes.
     """
-    batch, rows, cols = arrays[0].shape
-    of_pair = (rows + cols) * min(rows, cols) * arrays[0].dtype.itemsize
-    chunks = -(-batch // max(1, table_bytes // of_pair))
+    batch = len(arrays[0])
     size = -(-batch // chunks)
-    if chunks == 1:
-        return function(*arrays)
     missing = chunks * size - batch  # padded with copies of the last pair
     padded = (
         [jnp.concatenate([a, jnp.broadcast_to(a[-1], (missing, *a.shape[1:]))]) for a in arrays] if missing else arrays
