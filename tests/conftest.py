@@ -1,5 +1,6 @@
 """What every test file may use."""
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,19 @@ collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpre
 collect_ignore += ["launches"]
 
 
+# tracing and compiling make many objects that live on: Python's usual collections of garbage take a tenth of the time
+gc.set_threshold(50_000, 20, 20)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """On a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces."""
     if config.getoption("markexpr") == "not cuda":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First a long file that calls no native kernel: while one process runs it, the other compiles the kernels."""
+    items.sort(key=lambda item: item.path.name != "test_cuda_without_a_gpu.py")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -77,7 +77,11 @@ worst_errors: dict[tuple[str, str], float] = {}
 Pull = Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]]
 
 # XLA's compiler without its expensive passes: breadth where time is short
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
 
 
 def single(rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman") -> Inputs:

@@ -168,7 +168,7 @@ def test_a_source_that_does_not_compile_gives_the_compilers_first_error(tmp_path
     with pytest.raises(cpp.Absent, match=r"^\S+ cannot compile answer: .*wrong\.cpp:1:.*error:.*wrong") as caught:
         cpp.compiled(target(source))
     assert "\n" not in str(caught.value)
-    assert not [path for path in cache.iterdir() if path.name != "lock"]
+    assert not [path for path in cache.iterdir() if path.suffix != ".lock"]
 
 
 def test_a_missing_header_and_a_missing_source_are_reasons(source, tmp_path):

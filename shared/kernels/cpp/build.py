@@ -69,7 +69,7 @@ def compiled(target: Target) -> Path:
 def _cached_or_compiled(target: Target, compiler: tuple[str, ...], path: Path) -> Path:
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = FileLock(path.parent / "lock")
+        lock = FileLock(path.parent / f"{target.name}.lock")
         with contextlib.suppress(Timeout, NotImplementedError):  # some network folders have no locks
             lock.acquire(timeout=LOCK_SECONDS)
         try:
