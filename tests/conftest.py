@@ -14,6 +14,8 @@ collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpre
 collect_ignore += ["launches"]
 
 
+# or PyTorch's compiler begins with programs that try the CPU's vectors: seconds in each empty cache
+os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 # tracing and compiling make many objects that live on: Python's usual collections of garbage take a tenth of the time
 gc.set_threshold(50_000, 20, 20)
 
