@@ -1,4 +1,4 @@
-"""What the adapters `jax_impl.backend` and `torch_impl.backend` share: types and helpers without a framework."""
+"""Shared by the adapters `jax_impl.backend` and `torch_impl.backend`: types and helpers without a framework."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What every test file may use."""
+"""Fixtures and settings of all tests."""
 
 import gc
 import os

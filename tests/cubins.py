@@ -1,4 +1,4 @@
-"""What a GPU's machine code says of itself, by the tool that comes with Triton."""
+"""A GPU's machine code, read by the tool that comes with Triton."""
 
 import re
 import subprocess
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def resources(compiled: Any) -> dict[str, int]:
-    """What a kernel takes of a GPU."""
+    """A kernel's use of a GPU's resources."""
     return {name: int(value) for name, value in re.findall(r"(REG|STACK|SHARED):(\d+)", _told("-res-usage", compiled))}
 
 

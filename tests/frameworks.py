@@ -1,4 +1,4 @@
-"""What the tests share: both frameworks behind one call, awkward inputs, and the comparison with the reference.
+"""Shared by the tests: both frameworks behind one call, awkward inputs, and the comparison with the reference.
 
 `run` gives a problem's scores and its gradients through a random cotangent, as NumPy arrays, by any variant of any
 framework; `reference_result` gives the same by `shared.reference`; `assert_parity` compares them by the tolerances
@@ -6,6 +6,7 @@ of `shared.tolerances`.
 """
 
 import functools
+import pickle
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -32,7 +33,7 @@ class Framework(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What a test has to know of a problem: its differentiable parameters and its options, in every combination."""
+    """A problem as tests need it: its differentiable parameters and its options, in every combination."""
 
     parameters: dict[str, tuple[float, float]]  # name -> where random values of it are drawn from
     options: tuple[dict[str, Any], ...]
@@ -115,7 +116,12 @@ def poison(similarity: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options: Any) -> Result:
     """The same as `run`, by the NumPy reference."""
-    similarity, lengths, parameters, cotangent = inputs
+    return _reference_result(pickle.dumps((inputs, problem, options)))  # bytes, because arrays have no hash
+
+
+@functools.cache
+def _reference_result(pickled: bytes) -> Result:
+    (similarity, lengths, parameters, cotangent), problem, options = pickle.loads(pickled)
     score = getattr(reference, problem)(similarity, lengths, **parameters, **options)
     own = reference.gradients(problem, similarity, lengths, **parameters, **options)
     gradients = {"similarity": own["similarity"] * cotangent[..., None, None]}

@@ -1,4 +1,4 @@
-"""What the variants are made of: JAX's jaxpr and compiled text, PyTorch's captured graph and the operators it calls."""
+"""The graphs of the variants: JAX's jaxpr and compiled text, PyTorch's captured graph and the operators it calls."""
 
 import functools
 import re

@@ -1,4 +1,4 @@
-"""What the adapters do for an accelerator, as far as it can be seen on a CPU."""
+"""The adapters' code for accelerators, as far as a CPU can run it."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the variants whose derivatives are written by hand promise beyond parity, and what happens without the kernels.
+"""The promises of the variants whose derivatives are written by hand, beyond parity; and life without the kernels.
 
 A third derivative raises and names variants that have it; PyTorch's operators are what its compiler expects; a batch
 has the very bits of its pairs; without native kernels everything still works, by wavefront.

@@ -1,4 +1,4 @@
-"""What people do with the variants whose derivatives are written by hand, and with what these give them."""
+"""Uses of the variants whose derivatives are written by hand, and of their results."""
 
 import functools
 from collections.abc import Callable

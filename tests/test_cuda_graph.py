@@ -1,4 +1,4 @@
-"""What captures CUDA graphs, on a machine without a GPU: with a stand-in for the graph, and for the device.
+"""The capture of CUDA graphs, on a machine without a GPU: with a stand-in for the graph, and for the device.
 
 The stand-in keeps what a graph keeps: memory of its own that arguments are copied into and results lie in. That what
 is captured neither waits for the device nor brings numbers to it is seen on a device without memory.

@@ -1,4 +1,4 @@
-"""What can be known of the GPU kernels on a machine without one: their machine code, and what the frameworks make."""
+"""The GPU kernels on a machine without a GPU: their machine code, and how the frameworks lower and register them."""
 
 import functools
 import importlib.util
@@ -253,7 +253,7 @@ def test_few_pairs_are_walked_in_wide_strips():
 
 
 class _Driver:
-    """What PyTorch asks of Triton's driver while it traces, and Triton's launcher while it compiles."""
+    """A stand-in for Triton's driver, as PyTorch calls it while tracing, and Triton's launcher while compiling."""
 
     def get_current_target(self) -> Any:
         from triton.backends.compiler import GPUTarget
@@ -300,7 +300,7 @@ def traced(function: Callable[..., Any], *arguments: Any) -> list[list[tuple[str
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
 @pytest.mark.parametrize("has_lengths", [True, False])
 def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_lengths: bool):
-    """What it believes to be written is copied before, and back. All that a gradient launches is in the forward."""
+    """A buffer that it takes for written is copied before, and back. A gradient launches everything in the forward."""
     import torch_impl.kernels.triton_binding
 
     calls: Any = torch_impl.kernels.triton_binding

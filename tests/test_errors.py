@@ -83,7 +83,7 @@ LENGTHS = {
 
 
 def bad_parameter(name: str) -> dict[str, Bad]:
-    """What can be wrong with one differentiable parameter."""
+    """Bad values of one differentiable parameter."""
     no_number = f"{name} must be a number or an array of this framework or NumPy, got "
     not_real = f"{name} must be real, got "
     for_a_pair = f"{name} must have shape () for similarity of shape (4, 5), got "

@@ -116,7 +116,7 @@ def command(folder: Path) -> tuple[list[str], dict[str, str]]:
 
 
 class Run:
-    """What came of it."""
+    """Exit code, output, recorded steps and files of one run."""
 
     def __init__(self, folder: Path) -> None:
         arguments, own = command(driver(plant(folder, PRETENDED)))

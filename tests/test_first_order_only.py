@@ -1,4 +1,4 @@
-"""What is right to first order only says so: PyTorch's variants that scan, and compiled functions.
+"""Functions that are right to first order only raise beyond it: PyTorch's variants that scan, and compiled functions.
 
 A double backward, a derivative transform of torch.func and forward mode raise; none of them gives a wrong number.
 """
@@ -38,7 +38,7 @@ USE = "use 'cell_loop', 'diagonal_loop', 'wavefront', 'fused' or 'auto'"
 
 @pytest.fixture(autouse=True)
 def batch_loop_only_traces(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What inductor makes of batch_loop's pair is not the question here."""
+    """Without inductor, which the result does not depend on here."""
     monkeypatch.setattr("torch_impl.sweeps.compiled", functools.partial(compiled, backend="eager"))
     torch_impl.sweeps.forget_compiled()
     yield

@@ -25,7 +25,7 @@ def rows_of(recurrence: Recurrence) -> list[set[Row]]:
 
 
 def names_of_costs(problem: str, options: dict[str, Any]) -> dict[str, set[str]]:
-    """What the kernels' costs are called in the table."""
+    """The table's names of the kernels' costs."""
     if problem == "free_gap":
         return {"open": set(), "extend": set(), "turn": set(), "back": set()}
     if problem != "smith_waterman_affine":

@@ -138,7 +138,7 @@ def parasail_score(mode: str, start: int, extend: int, first: str, second: str, 
 
 
 def mode_and_gaps(problem: str, gaps: dict[str, Any]) -> tuple[str, Any, Any]:
-    """What an exact aligner is told: mode, first and further gap position."""
+    """Settings of an exact aligner: mode, cost of the first and of further gap positions."""
     mode = "local" if problem.startswith("smith_waterman") else "global"
     prices = tuple(gaps.values()) or (0,)
     return mode, prices[0], prices[-1]
@@ -250,7 +250,7 @@ def small_pairs(whole: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def traceback(aligner_arguments: tuple[str, float, float], similarity: np.ndarray) -> np.ndarray:
-    """What Biopython's first alignment matches: 1 for each pair of letters, each letter standing for its position."""
+    """The matches of Biopython's first alignment: 1 for each pair of letters, each letter standing for its position."""
     rows, cols = similarity.shape
     first, second = "ABCDEFGHI"[:rows], "RSTUVWXYZ"[:cols]
     matrix = substitution_matrices.Array(first + second, dims=2)

@@ -1,4 +1,4 @@
-"""What must hold for every input of every alignment, in both frameworks: properties, padding, pairs without cells."""
+"""Properties of every alignment on every input, in both frameworks; padding; pairs without cells."""
 
 import functools
 import itertools
@@ -61,7 +61,7 @@ def evaluate(framework: str, problem: str, options: dict, inputs: Inputs, dtype:
 
 
 def fewest_matches(problem: str, options: dict) -> int:
-    """What an alignment has at least."""
+    """The lower bound of an alignment's score."""
     if problem == "smith_waterman":
         return {"any": 1, "match": 2}[options["end"]]
     return 2 if problem == "smith_waterman_affine" else 0

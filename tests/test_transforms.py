@@ -313,7 +313,7 @@ def test_the_same_call_gives_the_same_bits(framework, variant):
 
 
 def in_a_fresh_process(program: str, **environment: str) -> Any:
-    """What the program prints as JSON, run where nothing has been imported."""
+    """The JSON that a program prints, run where nothing has been imported."""
     command, own = [sys.executable, "-c", program], os.environ | environment
     done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

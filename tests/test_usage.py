@@ -1,4 +1,4 @@
-"""What people do with the functions in models: closures, odd arrays, extreme numbers. Each was wrong once."""
+"""Uses of the functions in models: closures, odd arrays, extreme numbers. Each was wrong once."""
 
 from types import ModuleType
 

@@ -1,1 +1,1 @@
-"""What developers run now and then: nothing imports it."""
+"""Tools of developers; nothing imports them."""

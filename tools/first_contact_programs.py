@@ -63,7 +63,7 @@ def compile_all(options_too: bool) -> int:
 
 
 def _compile(kernel: Kernel, capability: int) -> str | None:
-    """What is wrong with it."""
+    """The error of a kernel that does not compile; None if it does."""
     try:
         from shared.kernels.triton.machine_code import machine_code  # here: it imports Triton
 

@@ -92,7 +92,7 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
 
 
 def abilities(problem: str, device: str) -> Abilities:
-    """What this framework can do of a problem."""
+    """The variants and passes of a problem that this framework has."""
     if problem not in ALIGNMENTS:
         return _module(problem).abilities(device)
     gone = absent_on(device)

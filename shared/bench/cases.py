@@ -1,5 +1,4 @@
-"""What a run is asked for (Settings), and what it times (Case): problem x size x pass x variant x framework x device x
-dtype."""
+"""The settings of a run, and the cases that it times: problem x size x pass x variant x framework x device x dtype."""
 
 from dataclasses import dataclass, field
 from typing import Any

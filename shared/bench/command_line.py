@@ -41,7 +41,7 @@ _MODES = {
 
 @dataclass(frozen=True)
 class Request:
-    """What the command line asks for beside the settings of a run."""
+    """The options of the command line that are no settings of a run."""
 
     list: bool = False
     json: Path | None = None
@@ -157,7 +157,7 @@ def _question(text: str) -> str:
 
 
 def _arguments() -> dict[str, Argument]:
-    """Those of all problems, by name; one that several have differs only in its default."""
+    """The arguments of all problems, by name; one that several have differs only in its default."""
     return {name: argument for problem in PROBLEMS.values() for name, argument in problem.arguments.items()}
 
 
@@ -184,7 +184,7 @@ def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], questi
 
 
 def _settings(given: Mapping[str, Any], question: Question, problem: Problem) -> Settings:
-    """What was given, and defaults that depend on the question, on other options and on the machine."""
+    """Settings from the given options, and defaults by question, other options and machine."""
     cores = len(usable_cores())
     defaults = {
         "passes": question.default_passes(problem),

@@ -1,4 +1,4 @@
-"""What a run has found so far, and its JSON form: written after every step, read to resume, report or compare."""
+"""The record of a run so far, and its JSON form: written after every step, read to resume, report or compare."""
 
 import dataclasses
 import datetime

@@ -56,10 +56,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def regression(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Both frameworks on what both compile, in a second or less, and another problem; with a page."""
+    """Another problem, on which PyTorch's compiler takes only seconds; with a page."""
     path = tmp_path_factory.mktemp("regression") / "run.json"
     options = ("--problem", "linear_regression", "--epochs", "20", "--size", "30", "--learning-rate", "0.2")
-    which = ("--framework", "jax,torch", "--variant", "eager_loop,jit_step", "--dtype", "float64")
+    which = ("--framework", "torch", "--variant", "eager_loop,jit_step", "--dtype", "float64")
     files = ("--json", str(path), "--report", str(path.with_suffix(".html")))
     done = run_compare(*LEAST, *options, *which, *files)
     assert done.returncode == 0, done.stderr
@@ -124,8 +124,8 @@ def test_every_case_has_passed_its_gate_and_has_times_memory_and_sizes(both: Run
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
-def test_first_calls_are_split_into_tracing_and_compiling(regression: Run, framework: str):
-    result = regression.result(framework, "jit_step")
+def test_first_calls_are_split_into_tracing_and_compiling(both: Run, regression: Run, framework: str):
+    result = both.result("jax", "wavefront") if framework == "jax" else regression.result("torch", "jit_step")
     cold, (warm,), shape = result.cold, result.warm, result.retrace
     assert cold and shape and cold.tracing and cold.compiling
     assert 0.5 * cold.seconds < cold.tracing + cold.compiling <= cold.seconds
@@ -204,8 +204,8 @@ def test_a_regression_is_measured_in_steps_per_second(regression: Run):
     assert "learning_rate 0.2, epochs 20\ninput: 30 points, seed 0; 20 steps\n" in printed
     assert " steps/s" in printed and "GCUPS" not in printed and "pairs" not in printed
     assert "steps/s" in page and "GCUPS" not in page
-    assert printed.count("least squares a ") == 4
-    assert " (jit_step, " in verdicts(printed)[0]
+    assert printed.count("least squares a ") == 2
+    assert verdicts(printed)[0].startswith("train: only PyTorch (jit_step, ")
 
 
 def test_the_start_of_a_compiler_is_told_and_belongs_to_no_case(regression: Run):

@@ -34,7 +34,7 @@ class Derivatives(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What an operator takes, as NumPy arrays."""
+    """The arguments of an operator, as NumPy arrays."""
 
     similarity: np.ndarray
     lengths: np.ndarray

@@ -1,4 +1,4 @@
-"""What is made of the kernels: derivatives and transforms, by the engines of both frameworks."""
+"""Derivatives and transforms of the kernels, by the engines of both frameworks."""
 
 import functools
 from typing import Any

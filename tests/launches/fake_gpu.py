@@ -83,7 +83,7 @@ GPU = Gpu(0, 90)
 
 
 class Launched(NamedTuple):
-    """What the driver was asked to launch."""
+    """A launch, as the driver was asked for it."""
 
     name: str
     function: int
@@ -163,7 +163,7 @@ def launch(kernel: str = "one", stream: int = GPU.stream, grid: int = 3) -> str 
 
 
 def asked() -> list[list[Any]]:
-    """What the driver was asked for, since the last time: functions with their arguments."""
+    """The driver's calls since the last time: functions with their arguments."""
     return [json.loads(line) for line in FAKE.fake_log().decode().splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What becomes of launches that cannot be: an error that says what was wanted and why there is none."""
+"""Launches that fail: an error that says what was wanted and why there is none."""
 
 import json
 import subprocess

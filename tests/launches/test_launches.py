@@ -1,4 +1,4 @@
-"""What reaches the driver of launches that XLA runs."""
+"""Launches that XLA runs, as they reach the driver."""
 
 import threading
 from collections.abc import Iterator

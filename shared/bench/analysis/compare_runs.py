@@ -53,7 +53,7 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
 
 
 def _warnings(old: Record, new: Record) -> Iterator[str]:
-    """What makes the runs hard to compare."""
+    """Differences that make the runs hard to compare."""
     for text in different_environments(old.environment, new.environment):
         if not text.startswith("git_commit "):  # which is what one compares
             yield f"the environments differ: {text}"

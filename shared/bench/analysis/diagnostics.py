@@ -17,7 +17,7 @@ _MUCH = 0.1
 
 
 def warnings(record: Record) -> Iterator[str]:
-    """What a reader must know before the answer."""
+    """Lines that a reader must see before the answer."""
     if not record.finished:
         yield "This run was not finished. It shows what was measured until it ended."
     for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
@@ -34,7 +34,7 @@ def warnings(record: Record) -> Iterator[str]:
 
 
 def diagnostics(record: Record) -> Iterator[str]:
-    """What a reader may want to know after the numbers."""
+    """Lines for a reader who asks more after the numbers."""
     for result in record.results:
         if result.status in ("wrong", "failed"):
             kept = f" ({len(result.seconds)} samples taken before are kept in the record)" if result.blocks else ""

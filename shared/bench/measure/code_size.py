@@ -76,7 +76,7 @@ def _definitions(package: str) -> dict[str, _Definition]:
 
 
 def _names(node: ast.stmt) -> list[str]:
-    """Those that a statement defines."""
+    """The names that a statement defines."""
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
     return [each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]

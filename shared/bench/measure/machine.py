@@ -1,4 +1,4 @@
-"""What a run runs on: the computer, its cores and their load, the state of the code, and how fast memory streams."""
+"""The machine of a run: the computer, its cores and their load, the state of the code, and how fast memory streams."""
 
 import contextlib
 import os
@@ -59,7 +59,7 @@ def git_commit() -> str | None:
 
 
 def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What differs between two environments, a line for each; measured rates and times are not compared."""
+    """The differences between two environments, a line each; measured rates and times are not compared."""
     first, second = _facts(before), _facts(after)
     names = [name for name in first | second if not name.endswith(("_per_second", "_seconds"))]
     return [

@@ -1,4 +1,4 @@
-"""What a question is: the cases that it needs, how they are measured, and how the record answers it."""
+"""The base class of questions: the cases that one needs, how they are measured, and how the record answers it."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

@@ -21,7 +21,7 @@ class CannotMeasure(Exception):
 
 @dataclass
 class Run:
-    """What the phases of a run share. Workers are started when they are needed; `stop` ends them."""
+    """Shared by the phases of a run. Workers are started when they are needed; `stop` ends them."""
 
     question: Question
     record: Record
@@ -35,7 +35,7 @@ class Run:
 
     @property
     def settings(self) -> Settings:
-        """Those of the record."""
+        """The record's settings."""
         return self.record.settings
 
     @property

@@ -98,7 +98,7 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
         if given.repeats < used[name].repeats:
             fitting = f"{given.pairs:,} pairs are the largest batch that fits"
             record.notes.append(f"{name}: {fitting}; {used[name].pairs:,} were asked for")
-    if any(case.variant == "fused" for case in cases) and not cpp.keeps():
+    if any(case.variant == "fused" for case in cases) and not cpp.cache_is_writable():
         where = cpp.cache_folder()
         record.notes.append(f"fused: its kernels were compiled for this run only: {where} cannot be written")
     run.keep()

@@ -166,7 +166,7 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
-    if not cpp.keeps():  # or every process would compile the kernels again
+    if not cpp.cache_is_writable():  # or every process would compile the kernels again
         environment["ALIGNMENT_CACHE"] = str(folder / "kernels")
     if settings.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"

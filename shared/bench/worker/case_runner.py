@@ -213,7 +213,7 @@ class CaseRunner:
             yield
 
     def _function(self, case: Case, inputs: Inputs) -> Callable[..., Any]:
-        """What the case calls, not yet compiled."""
+        """The function of the case, not yet compiled."""
         return self.backend.call_of(case.problem, case.variant, case.pass_name, inputs.options, compiled=case.compiled)
 
     def _first_call(self, case: Case, call: _Call) -> tuple[Compilation, Gate, np.ndarray]:

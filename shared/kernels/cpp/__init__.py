@@ -8,7 +8,7 @@ Importing this compiles nothing. Two environment variables:
 and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
 """
 
-from shared.kernels.cpp.build import Absent, Target, cache_folder, compiled, keeps
+from shared.kernels.cpp.build import Absent, Target, cache_folder, cache_is_writable, compiled
 from shared.kernels.cpp.library import (
     BAD_LENGTHS,
     CHECK_LENGTHS,
@@ -34,10 +34,10 @@ __all__ = [
     "Kernel",
     "Target",
     "cache_folder",
+    "cache_is_writable",
     "call_of",
     "compiled",
     "is_loaded",
-    "keeps",
     "kernel",
     "load",
     "pack_call",

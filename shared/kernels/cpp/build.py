@@ -30,11 +30,11 @@ COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 # Floating-point freedoms of the compiler: the kernels test for NaN, so it must respect NaN and infinities, but none
 # of them reads errno, at floating-point flags or at the sign of a zero.
-MATHEMATICS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
+FLOATING_POINT_FLAGS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
 # a hung compiler is no better than none
-LIMIT_SECONDS = 900
+COMPILE_TIMEOUT_SECONDS = 900
 # a wait for another process's build; after it, at worst both compile the same
-LOCK_SECONDS = 300
+LOCK_TIMEOUT_SECONDS = 300
 
 
 class Absent(RuntimeError):
@@ -71,7 +71,7 @@ def _cached_or_compiled(target: Target, compiler: tuple[str, ...], path: Path) -
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(path.parent / f"{target.name}.lock")
         with contextlib.suppress(Timeout, NotImplementedError):  # some network folders have no locks
-            lock.acquire(timeout=LOCK_SECONDS)
+            lock.acquire(timeout=LOCK_TIMEOUT_SECONDS)
         try:
             if not path.exists():  # another process may have compiled it while this one waited
                 _compile(target, compiler, path)
@@ -122,7 +122,7 @@ def cache_folder() -> Path:
     return Path(home, "Library/Caches" if sys.platform == "darwin" else ".cache") / FOLDER
 
 
-def keeps() -> bool:
+def cache_is_writable() -> bool:
     """Whether compiled libraries can be cached for other processes."""
     folder = cache_folder()
     try:
@@ -146,7 +146,7 @@ def _private_folder() -> Path:
 def _key(target: Target, compiler: tuple[str, ...]) -> str:
     """A hash of everything that determines the compiler's output."""
     digest = hashlib.sha256()
-    flags = (*FLAGS, *_form(target), *MATHEMATICS, *target.flags)
+    flags = (*FLAGS, *_link_flags(target), *FLOATING_POINT_FLAGS, *target.flags)
     for text in (*flags, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
         digest.update(text.encode() + b"\0")
     for file in (*target.sources, *target.headers):
@@ -158,7 +158,7 @@ def _key(target: Target, compiler: tuple[str, ...]) -> str:
     return digest.hexdigest()[:20]
 
 
-def _form(target: Target) -> tuple[str, ...]:
+def _link_flags(target: Target) -> tuple[str, ...]:
     return () if target.program else ("-shared",)
 
 
@@ -198,7 +198,7 @@ def _accepts(compiler: tuple[str, ...], flag: str) -> bool:
 def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as folder:
         unfinished = Path(folder) / path.name
-        flags = (*FLAGS, *_form(target), *_machine_flags(compiler), *MATHEMATICS, *target.flags)
+        flags = (*FLAGS, *_link_flags(target), *_machine_flags(compiler), *FLOATING_POINT_FLAGS, *target.flags)
         command = (*compiler, *flags, *map(str, target.sources), "-o", str(unfinished))
         log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join(command))
         result = _run(command)
@@ -224,7 +224,7 @@ def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
             errors="replace",
             stdin=subprocess.DEVNULL,
             env={**os.environ, "LC_ALL": "C"},
-            timeout=LIMIT_SECONDS,
+            timeout=COMPILE_TIMEOUT_SECONDS,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Absent(f"{command[0]} cannot be run: {error}") from error

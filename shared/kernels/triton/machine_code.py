@@ -15,8 +15,8 @@ from shared.kernels.triton.programs import Kernel
 
 REALS = {"float32": "*fp32", "float64": "*fp64"}
 INTEGERS = {"int32": "*i32", "int64": "*i64"}
-WIDE = ("pair_stride", "row_stride", "t_pair_stride", "t_row_stride")
-NARROW = ("pairs", "rows", "cols", "rounds")
+INT64_ARGUMENTS = ("pair_stride", "row_stride", "t_pair_stride", "t_row_stride")
+INT32_ARGUMENTS = ("pairs", "rows", "cols", "rounds")
 _VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
@@ -29,11 +29,11 @@ def machine_code(kernel: Kernel, capability: int, lengths: str = "int32") -> Any
     function = KERNELS[kernel.name]
     constants = dict(kernel.constants)
     signature = {name: _type_of(name, kernel, constants, lengths) for name in function.arg_names}
-    source = ASTSource(function, signature, constants, _nothing_known(signature.values()))
+    source = ASTSource(function, signature, constants, _no_attributes(signature.values()))
     return compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": kernel.warps})
 
 
-def _nothing_known(types: Iterable[str]) -> dict[tuple[int], list[Any]]:
+def _no_attributes(types: Iterable[str]) -> dict[tuple[int], list[Any]]:
     """The properties that Triton's own launcher would record of these arguments: none.
 
     They are part of the key of Triton's disk cache. With the same key, PyTorch finds there what JAX has compiled, and
@@ -46,9 +46,9 @@ def _nothing_known(types: Iterable[str]) -> dict[tuple[int], list[Any]]:
 def _type_of(name: str, kernel: Kernel, constants: dict[str, int], lengths: str) -> str:
     if name in constants:
         return "constexpr"
-    if name in WIDE:
+    if name in INT64_ARGUMENTS:
         return "i64"
-    if name in NARROW:
+    if name in INT32_ARGUMENTS:
         return "i32"
     return INTEGERS[lengths] if name == "lengths" and constants["has_lengths"] else REALS[kernel.dtype]
 
