@@ -86,6 +86,8 @@ FUSED = [
     *(("jax", "fused", problem, ((1, 1), (7, 1), (5, 8), (63, 17)), ((1, 7), (8, 5))) for problem in PROBLEMS),
     *(("torch", "fused", problem, AWKWARD_SIZES, AWKWARD_SIZES) for problem in PROBLEMS),
 ]
+# pairs of a ragged batch for PyTorch's batch_loop, which traces each by itself
+EMPTY_AND_PARTIAL = (1, 4, 5)
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
@@ -130,7 +132,7 @@ def _report() -> Iterator[None]:
 def test_a_ragged_batch_equals_the_reference(framework, problem, variant, size, dtype, options):
     inputs = ragged(*size, problem=problem)
     if (framework, variant) == ("torch", "batch_loop"):
-        inputs = of_pairs(inputs, (1, 4, 5))  # without rows, and partial ones: each is traced by itself
+        inputs = of_pairs(inputs, EMPTY_AND_PARTIAL)
     result = run(framework, inputs, dtype, variant, how_to_run(framework, variant, dtype, problem), problem, **options)
     expected = reference_result(inputs, problem, **options)
     assert_parity(result, expected, dtype, inputs.parameters["temperature"])
@@ -209,9 +211,9 @@ def test_parameters_shared_by_a_batch_equal_the_reference_in_a_sweep(framework, 
     ],
 )
 def test_a_variant_compiled_by_inductor_equals_the_reference(variant, problem, size):
-    inputs, options = ragged(*size, problem=problem), PROBLEMS[problem].options[0]
-    # batch_loop compiles its single pair by itself
-    how = "eager" if variant == "batch_loop" else "compiled"
+    inputs, options, how = ragged(*size, problem=problem), PROBLEMS[problem].options[0], "compiled"
+    if variant == "batch_loop":  # which compiles its single pair by itself
+        inputs, how = of_pairs(inputs, EMPTY_AND_PARTIAL), "eager"
     result = run("torch", inputs, "float32", variant, how, problem, **options)
     assert_parity(result, reference_result(inputs, problem, **options), "float32", inputs.parameters["temperature"])
 
