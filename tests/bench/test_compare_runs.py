@@ -1,7 +1,6 @@
 """Whole runs of compare.py with both frameworks: what is printed where, and what is recorded."""
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -34,10 +33,11 @@ _AS_A_FUNCTION = (
 
 
 class Run(NamedTuple):
-    """A finished run and its record."""
+    """A finished run, its record, and the folder of its files."""
 
     done: CompletedProcess[str]
     record: Record
+    folder: Path
 
     def result(self, framework: str, variant: str) -> Result:
         (found,) = (r for r in self.record.results if (r.case.framework, r.case.variant) == (framework, variant))
@@ -47,23 +47,23 @@ class Run(NamedTuple):
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Both frameworks on what PyTorch does not compile."""
-    path = tmp_path_factory.mktemp("both") / "run.json"
+    folder = tmp_path_factory.mktemp("both")
     which = ("--framework", "torch,jax", "--variant", "auto,wavefront", "--pass", "score")
-    done = run_compare(*TINY, *which, "--json", str(path))
+    done = run_compare(*TINY, *which, "--json", str(folder / "run.json"))
     assert done.returncode == 0, done.stderr
-    return Run(done, Record.read(path))
+    return Run(done, Record.read(folder / "run.json"), folder)
 
 
 @pytest.fixture(scope="module")
 def regression(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Another problem, on which PyTorch's compiler takes only seconds; with a page."""
-    path = tmp_path_factory.mktemp("regression") / "run.json"
+    folder = tmp_path_factory.mktemp("regression")
     options = ("--problem", "linear_regression", "--epochs", "20", "--size", "30", "--learning-rate", "0.2")
     which = ("--framework", "torch", "--variant", "eager_loop,jit_step", "--dtype", "float64")
-    files = ("--json", str(path), "--report", str(path.with_suffix(".html")))
+    files = ("--json", str(folder / "run.json"), "--report", str(folder / "page.html"))
     done = run_compare(*LEAST, *options, *which, *files)
     assert done.returncode == 0, done.stderr
-    return Run(done, Record.read(path))
+    return Run(done, Record.read(folder / "run.json"), folder)
 
 
 def test_standard_output_has_a_first_table_then_the_report(both: Run):
@@ -199,8 +199,7 @@ def test_a_pair_too_large_for_numpy_is_gated_by_a_float64_run():
 
 
 def test_a_regression_is_measured_in_steps_per_second(regression: Run):
-    printed = regression.done.stdout
-    page = next(Path(name) for name in shlex.split(regression.record.command) if name.endswith(".html")).read_text()
+    printed, page = regression.done.stdout, (regression.folder / "page.html").read_text()
     assert "learning_rate 0.2, epochs 20\ninput: 30 points, seed 0; 20 steps\n" in printed
     assert " steps/s" in printed and "GCUPS" not in printed and "pairs" not in printed
     assert "steps/s" in page and "GCUPS" not in page
