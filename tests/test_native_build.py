@@ -136,7 +136,7 @@ def test_a_library_that_cannot_be_loaded_is_compiled_again(source, compilations,
 
 def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_path, monkeypatch):
     hanging = tmp_path / "hanging"
-    script = 'case "$*" in *-shared*) for last; do :; done; echo half > "$last"; exec sleep 9;; esac'
+    script = 'case "$*" in *" -c "*) for last; do :; done; echo half > "$last"; exec sleep 9;; esac'
     hanging.write_text(f"#!/bin/sh\n{script}\n")
     hanging.chmod(0o755)
     code = f"from test_native_build import *; cpp.compiled(target(Path({str(source)!r})))"

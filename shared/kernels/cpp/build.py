@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -42,10 +43,10 @@ class Absent(RuntimeError):
 
 
 class Target(NamedTuple):
-    """One file to be compiled."""
+    """One file to be made."""
 
     name: str  # prefix of the file's name
-    sources: tuple[Path, ...]
+    sources: tuple[Path, ...]  # compiled in parallel
     headers: tuple[Path, ...] = ()  # included by the sources; part of the hash
     flags: tuple[str, ...] = ()  # after the flags of every library, so that they can override them
     program: bool = False  # an executable instead of a library, such as a test with a sanitizer
@@ -196,17 +197,30 @@ def _accepts(compiler: tuple[str, ...], flag: str) -> bool:
 
 
 def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as folder:
-        unfinished = Path(folder) / path.name
-        flags = (*FLAGS, *_link_flags(target), *_machine_flags(compiler), *FLOATING_POINT_FLAGS, *target.flags)
-        command = (*compiler, *flags, *map(str, target.sources), "-o", str(unfinished))
-        log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join(command))
-        result = _run(command)
-        if result.returncode:
-            raise Absent(f"{shlex.join(compiler)} cannot compile {target.name}: {_first_error(result)}")
-        if not unfinished.exists():  # a compiler that only claims success, such as `true`
-            raise Absent(f"{shlex.join(compiler)} has written nothing for {target.name}")
+    flags = (*FLAGS, *_machine_flags(compiler), *FLOATING_POINT_FLAGS, *target.flags)
+    log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join((*compiler, *flags)))
+    with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as name:
+        folder = Path(name)
+
+        def compile_source(source: Path) -> Path:
+            written = folder / f"{source.stem}.o"
+            _write(target, written, (*compiler, *flags, "-c", str(source)))
+            return written
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            objects = list(pool.map(compile_source, target.sources))
+        unfinished = folder / path.name
+        _write(target, unfinished, (*compiler, *flags, *_link_flags(target), *map(str, objects)))
         os.replace(unfinished, path)
+
+
+def _write(target: Target, path: Path, command: tuple[str, ...]) -> None:
+    """Run a compiler's command that writes this file. Raises Absent."""
+    result = _run((*command, "-o", str(path)))
+    if result.returncode:
+        raise Absent(f"{command[0]} cannot compile {target.name}: {_first_error(result)}")
+    if not path.exists():  # a compiler that only claims success, such as `true`
+        raise Absent(f"{command[0]} has written nothing for {target.name}")
 
 
 def forget(path: Path) -> None:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from shared.kernels.cpp.build import Absent, Target, compiled, forget, why_no_compiler
 
 FOLDER = Path(__file__).parent
-SOURCES = (FOLDER / "alignment.cpp",)
+# compiled in parallel: those that take longest first
+SOURCES = tuple(FOLDER / f"{name}.cpp" for name in ("tangents", "gradients", "marginals", "score", "alignment"))
 HEADERS = tuple(sorted(FOLDER.glob("*.h")))
 REALS = {"float32": "float", "float64": "double"}
 

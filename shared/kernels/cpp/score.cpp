@@ -1,0 +1,3 @@
+#include "run.h"
+
+template int32_t alignment::run<alignment::Pass::score>(const Job &);
