@@ -45,7 +45,7 @@ gpu:
 	@nvidia-smi > /dev/null 2>&1 || { echo "no CUDA device: nvidia-smi names none"; exit 1; }
 
 .venv/installed: pyproject.toml constraints.txt
-	python3 -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or 3.12 is needed, this is " + sys.version)'
+	python3 -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)) and "Python 3.11 or 3.12 is needed, this is " + sys.version)'
 	python3 -m venv .venv
 	.venv/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
 	touch $@

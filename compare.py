@@ -11,23 +11,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from shared.bench.analysis.compare_runs import compare_runs
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record, UnreadableRecord
-from shared.bench.report.console import console_report, console_text, first_table
+from shared.bench.report.compare_runs import compare_runs
+from shared.bench.report.console import console_report, console_text, first_table, print_error
 from shared.bench.report.output_files import CannotWrite, Keeper, check_writable, write_reports
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import Lines, progress_for_here
-from shared.bench.run.protocol import DoesNotFit, NothingToMeasure, measure
+from shared.bench.run.protocol import DoesNotFit, measure
 from shared.problems import PROBLEMS
 from shared.problems.problem import UnusableInput
 from shared.sequences import SequenceError
 from shared.variants import VARIANTS, Abilities
 
 # raised before anything is measured, by what the user gave
-_BAD_INPUT = (CannotWrite, UnreadableRecord, DoesNotFit, NothingToMeasure, SequenceError, UnusableInput)
+_BAD_INPUT = (CannotWrite, UnreadableRecord, DoesNotFit, SequenceError, UnusableInput)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _BAD_INPUT as error:
         return _fail(str(error))
     except CannotMeasure as error:
-        print(error, file=sys.stderr)
+        print_error(str(error))
         return 3
     except KeyboardInterrupt:
         return 130
@@ -92,14 +92,14 @@ def _run(record: Record, keep: Keeper) -> int:
     except (CannotMeasure, *_BAD_INPUT):
         raise
     except KeyboardInterrupt:
-        print("interrupted; this is what was finished:" if record.results else "interrupted", file=sys.stderr)
+        print_error("interrupted; this is what was finished:" if record.results else "interrupted")
         return 130
     except (MemoryError, OSError) as error:
         return _fail(str(error) or "the input does not fit into memory")
     except Exception:  # whatever it is, what was measured is not lost
         traceback.print_exc()
         return 1
-    return 1 if record.went_wrong else 0
+    return 1 if any(result.status in ("wrong", "failed") for result in record.results) else 0
 
 
 def _show(records: Sequence[Record], request: Request) -> int:
@@ -111,7 +111,7 @@ def _show(records: Sequence[Record], request: Request) -> int:
 
 
 def _fail(text: str) -> int:
-    print(f"compare.py: error: {text}", file=sys.stderr, flush=True)
+    print_error(f"compare.py: error: {text}")
     return 2
 
 

@@ -33,9 +33,8 @@ from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, union_len
 from shared.variants import Abilities, fastest_variant
 
 NAME = "jax"
-TITLE = "JAX"
 absent = ABSENT
-# every variant has exact derivatives of every order, compiled or not
+# no variant has first derivatives only
 first_order: dict[str, str] = {}
 uncompiled_passes: dict[str, str] = {}
 uncompiled_variants: dict[str, str] = {}  # every variant gains by jax.jit
@@ -184,9 +183,8 @@ def compile_times() -> Iterator[CompileTimes]:
         times.tracing = union_length(spans[True] + spans[False]) - times.compiling
 
 
-def set_threads(threads: int) -> int:
-    """JAX takes its thread count from the cores that the process may use; returns the count it was given."""
-    return threads
+def set_threads(threads: int) -> None:
+    """JAX takes its thread count from the cores that the process may use."""
 
 
 def peak_bytes(

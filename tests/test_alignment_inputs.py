@@ -12,6 +12,7 @@ from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.alignment_inputs import GROWTH_BATCH, AlignmentInputs
+from shared.problems.problem import UnusableInput
 from shared.sequences import SequenceError, substitution_matrix
 from shared.variants import keyword_defaults
 
@@ -48,6 +49,12 @@ def test_random_input_is_that_of_the_published_benchmark():
     rounded = batch_of(input="random").similarity
     assert np.array_equal(rounded, batch.similarity.astype(np.float32))
     assert np.random.random() == np.random.RandomState(7).random_sample()  # NumPy's own generator is left alone
+
+
+@pytest.mark.parametrize("source", ["random", "globins"])
+def test_a_batch_larger_than_memory_is_refused_before_it_is_made(source: str):
+    with pytest.raises(UnusableInput, match=r"^4000000000 matrices of \d+ x \d+ do not fit into memory: take fewer"):
+        batch_of(input=source, batch=4_000_000_000)
 
 
 def test_size_batch_and_seed_decide_the_random_input():

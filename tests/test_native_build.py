@@ -151,6 +151,7 @@ def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_pat
     process.kill()
     process.wait()
     assert answer(cpp.compiled(target(source))) == 42
+    assert not list(cache.glob(".*"))
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(source, tmp_path, monkeypatch):

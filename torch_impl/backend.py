@@ -29,7 +29,6 @@ from torch_impl.compiler import compiled as compile_function
 from torch_impl.kernels.fused import TRITON_BINDING
 
 NAME = "torch"
-TITLE = "PyTorch"
 absent = ABSENT
 first_order: dict[str, str] = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan operator has wrong second derivatives")
 uncompiled_passes = {"hvp": "torch.compile has no second derivatives"}
@@ -174,10 +173,9 @@ def _compiler_totals() -> dict[str, float]:
     return torch._dynamo.utils.calculate_time_spent()
 
 
-def set_threads(threads: int) -> int:
-    """Use this many threads; returns the count in force."""
+def set_threads(threads: int) -> None:
+    """Use this many threads."""
     torch.set_num_threads(threads)
-    return torch.get_num_threads()
 
 
 def peak_bytes(

@@ -133,9 +133,11 @@ def _parser() -> argparse.ArgumentParser:
         help=f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})")  # fmt: skip
     add("--workers", type=whole("workers", 1), metavar="N",
         help=f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise)")  # fmt: skip
-    add("--rounds", type=whole("rounds", 1), metavar="N", help=f"in each process (default up to {Settings.rounds})")
+    rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
+    add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default all)")
-    add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
+    longest = f"longest first call (default {Settings.compile_limit:g})"
+    add("--compile-limit", type=limit, metavar="SECONDS", help=longest)
 
     add = parser.add_argument_group("files and recorded runs").add_argument
     add("--json", type=Path, metavar="FILE", help="record everything, with all samples, after every step")

@@ -170,6 +170,11 @@ class Record:
         self.results.append(Result(case))
         return self.results[-1]
 
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
     def results_of(self, pass_name: str, input_name: str) -> list[Result]:
         """Every result of a pass on an input."""
         return [r for r in self.results if (r.case.pass_name, r.case.input) == (pass_name, input_name)]
@@ -181,11 +186,6 @@ class Record:
         known = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
         seconds = sum(seconds for seconds, _ in known)
         return sum(others for _, others in known) / seconds if seconds > 1 else None
-
-    @property
-    def went_wrong(self) -> bool:
-        """Whether a case failed, or was wrong."""
-        return any(result.status in ("wrong", "failed") for result in self.results)
 
     def write(self, path: Path) -> None:
         """Write everything, with all samples in seconds, as a JSON file."""

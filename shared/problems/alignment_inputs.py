@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-from shared.problems.problem import BATCH, SINGLE, Inputs
+from shared.problems.problem import BATCH, SINGLE, Inputs, UnusableInput
 from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substitution_matrix
 
 RANDOM_SIZE = (100, 150)
@@ -143,12 +144,10 @@ def _random(
 ) -> tuple[_Raw, _Raw]:
     """The single pair and the batch. The choices are fractions of the size, of which each length is one."""
     rows, cols = size
+    _check_memory(count, rows, cols, 8)
     generator = np.random.RandomState(settings.seed)
-    try:
-        single = generator.random_sample((rows, cols))
-        batch = generator.random_sample((count, rows, cols))
-    except ValueError as error:  # more than NumPy can even count
-        raise MemoryError(f"{count} random matrices of {rows} x {cols}: {error}") from None
+    single = generator.random_sample((rows, cols))
+    batch = generator.random_sample((count, rows, cols))
     choices = _scaled(row_choices, rows), _scaled(col_choices, cols)
     lengths = np.array([[generator.choice(options) for options in choices] for _ in range(count)], dtype=np.int32)
     text = f"random similarity, seed {settings.seed}"
@@ -159,6 +158,12 @@ def _random(
     )
 
 
+def _check_memory(count: int, rows: int, cols: int, item_bytes: int) -> None:
+    """Raise UnusableInput if so many matrices are more than the memory that is free."""
+    if count * rows * cols * item_bytes > psutil.virtual_memory().available:
+        raise UnusableInput(f"{count} matrices of {rows} x {cols} do not fit into memory: take fewer, or smaller ones")
+
+
 def _scaled(fractions: Sequence[float], size: int) -> list[int]:
     return [max(1, round(fraction * size)) for fraction in fractions]
 
@@ -166,6 +171,9 @@ def _scaled(fractions: Sequence[float], size: int) -> list[int]:
 def _proteins(path: Path, settings: Any) -> tuple[_Raw, _Raw]:
     records = read_fasta(path)
     distinct = all_pairs(len(records))
+    if (settings.batch or 0) > len(distinct):
+        rows, cols = (max(len(records[pair[side]].letters) for pair in distinct) for side in (0, 1))
+        _check_memory(settings.batch, rows, cols, 4)
     pairs = list(islice(cycle(distinct), settings.batch)) if settings.batch else distinct
     repeated = f" ({len(distinct)}, repeated)" if len(pairs) > len(distinct) else ""
     similarity, lengths = pair_batch(records, pairs, substitution_matrix(settings.matrix), path)

@@ -58,9 +58,8 @@ class Points(Inputs):
 
     @property
     def resized(self) -> "Points":
-        """A point less, or one more where there is one."""
-        x, y = ((array[:-1] if len(array) > 1 else np.tile(array, 2)) for array in (self.x, self.y))
-        return replace(self, x=x, y=y)
+        """A point less; there are at least two."""
+        return replace(self, x=self.x[:-1], y=self.y[:-1])
 
 
 class Fitted(NamedTuple):

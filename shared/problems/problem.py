@@ -76,7 +76,7 @@ class Rate(NamedTuple):
     def text(self, per_second: float) -> str:
         """So much work per second, in the unit, without it."""
         value = per_second / self.per
-        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+        return f"{value:,.0f}" if value >= 999.5 else f"{value:.3g}"  # never 1e+03
 
 
 class Argument(NamedTuple):
@@ -108,7 +108,7 @@ class Verdict(NamedTuple):
 
 
 class UnusableInput(Exception):
-    """The inputs that were asked for cannot be computed; the text says why."""
+    """What was asked for cannot be computed; the text says why."""
 
 
 GivenInputs = TypeVar("GivenInputs", bound=Inputs)

@@ -57,6 +57,7 @@ _FATES: dict[str, Callable[[], None]] = {
     "raises": _raises,
     "lacks memory": _lacks_memory,
     "hangs": lambda: time.sleep(600),
+    "is slow": lambda: time.sleep(2.2),
 }
 
 
@@ -150,6 +151,7 @@ def _plant(faults: list[dict[str, Any]], folder: Path) -> None:
 
         return command
 
+    Backend.build = staticmethod(lambda variant, *_: fail({"variant": variant, "do": "build"}))
     for do in ("cold", "prepare", "sample"):
         setattr(CaseRunner, do, failing(do))
     fail({"do": "start"})

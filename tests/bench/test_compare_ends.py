@@ -13,7 +13,7 @@ import compare
 from shared.bench.record import Record, Result
 from shared.bench.report import output_files
 from shared.bench.run.context import CannotMeasure
-from shared.bench.run.protocol import NothingToMeasure
+from shared.problems.problem import UnusableInput
 from shared.sequences import SequenceError
 
 FINE = steady(case("jax", "vmap"), 0.25)
@@ -74,7 +74,7 @@ def test_a_wrong_result_or_a_failed_case_ends_with_1(end_with: End, tmp_path: Pa
     ("error", "code", "line"),
     [
         (CannotMeasure("JAX has no such device\nPyTorch neither"), 3, "PyTorch neither"),
-        (NothingToMeasure("nothing to measure: vmap"), 2, "compare.py: error: nothing to measure: vmap"),
+        (UnusableInput("nothing to measure: vmap"), 2, "compare.py: error: nothing to measure: vmap"),
         (SequenceError("'a': no such file"), 2, "compare.py: error: 'a': no such file"),
         (MemoryError(), 2, "compare.py: error: the input does not fit into memory"),
         (KeyError("broken"), 1, "KeyError: 'broken'"),

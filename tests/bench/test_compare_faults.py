@@ -18,6 +18,8 @@ FAULTS = (
     {"variant": "scan_select", "do": "cold", "pass_name": "score", "then": "hangs"},
     {"variant": "batch_loop", "do": "sample", "nth": 1, "then": "hangs"},
     {"variant": "vmap", "do": "sample", "nth": 2, "then": "is killed"},
+    # longer than a first call may take: native kernels are built once, which does not count
+    {"variant": "fused", "do": "build", "nth": 1, "then": "is slow"},
 )
 WRONG = "wavefront"
 FAILED = {
@@ -30,7 +32,7 @@ FAILED = {
 
 
 class Faulty(NamedTuple):
-    """A run in which all but one variant goes wrong, its record, and both after it was resumed without faults."""
+    """A run in which all variants but `fused` go wrong, its record, and both after it was resumed without faults."""
 
     ended: Ended
     results: dict[str, Result]
@@ -47,7 +49,7 @@ def results_of(path: Path) -> dict[str, Result]:
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Faulty:
     path = tmp_path_factory.mktemp("faulty") / "run.json"
     temporary = tmp_path_factory.mktemp("temporary")
-    variants = ",".join([*(fault["variant"] for fault in FAULTS), WRONG, "fused"])
+    variants = ",".join([*(fault["variant"] for fault in FAULTS), WRONG])
     arguments = ("--framework", "jax", "--variant", variants, "--pass", "score", "--compile-limit", "2")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tempfile.tempdir", str(temporary))
@@ -66,7 +68,7 @@ def test_the_case_without_a_fault_is_measured(faulty: Faulty):
     assert faulty.ended.code == 1 and len(table) == 8
     assert table["score", "JAX", "fused (auto)"]["median"].endswith("s")
     assert [name for name, result in faulty.results.items() if result.measured] == ["fused"]
-    assert len(faulty.results["fused"].blocks) == 2
+    assert len(faulty.results["fused"].blocks) == 2 and faulty.results["fused"].build_seconds > 2
     assert verdicts(faulty.ended.out)[0].startswith("score: only JAX (fused, ")
     assert not faulty.left
 

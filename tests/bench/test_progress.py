@@ -1,6 +1,7 @@
 """Progress while a run goes on: plain lines, or on a terminal a display of the answer that no thread draws."""
 
 import contextlib
+import errno
 import io
 import re
 import sys
@@ -101,6 +102,17 @@ def test_a_run_does_not_depend_on_its_reader(monkeypatch: pytest.MonkeyPatch, tm
         monkeypatch.setattr(sys, "stdout", gone)
         Lines(answer).say("starting JAX")
         Lines(answer).results(RECORD, is_first_answer=True)
+
+
+def test_a_run_does_not_depend_on_its_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch):
+    def gone(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with terminal.showing() as display:
+        monkeypatch.setattr(terminal, "write", gone)
+        display.begin("first calls", 3)
+        display.say("NumPy score")
+        display.results(RECORD)
 
 
 def test_the_display_shows_the_phase_its_step_the_time_that_has_passed_and_what_is_left(

@@ -8,11 +8,11 @@ import hand_made
 import pytest
 from hand_made import blocks, case, ended, steady
 
-from shared.bench.analysis.compare_runs import compare_runs
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import CACHES_EMPTY
+from shared.bench.report.compare_runs import compare_runs
 
 VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compiled=False)
 

@@ -3,9 +3,8 @@
 A sample is the wall time of one call. Samples come in blocks: one case, one round of one worker process. Calls of a
 block share the state of the machine, and rounds of a worker share its memory layout, which makes a process a percent
 faster or slower for as long as it lives. Only whole workers are independent. So each worker contributes one value, the
-median of its rounds' medians, and the interval is Student's t over the logarithms of these values. (A percentile
-bootstrap over four or five workers cannot have 95 % coverage: all of them lie on the same side of the truth once in 8
-or 16 times, and then every resample does.) From a single worker there is no interval, and nothing is decided.
+median of its rounds' medians, and the interval is Student's t over the logarithms of these values. From a single worker
+there is no interval, and nothing is decided.
 """
 
 import functools

@@ -39,10 +39,8 @@ class Comparison(NamedTuple):
         names = [f"{FRAMEWORKS[case.framework]} ({case.variant}, {time} per call)" for case, time in cases]
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
-        outcome = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(
-            self.ratio.outcome, "not decided: "
-        )
-        faster = f"{outcome}{names[0]} was {ratio_text(self.ratio.value)} times as fast as {names[1]}"
+        texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
+        faster = f"{texts[self.ratio.outcome]}{names[0]} was {ratio_text(self.ratio.value)} times as fast as {names[1]}"
         if math.isnan(self.ratio.low):
             return f"{faster} in one process; other processes may differ."
         return f"{faster}; 95% interval {ratio_interval(self.ratio)}."

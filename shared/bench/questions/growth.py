@@ -68,7 +68,20 @@ class Growth(Question):
         return Answer([table] if table.rows else [], [*in_words(record), *statements(record)])
 
     def plots(self, record: Record) -> Iterator[Plot]:
-        return _plots(record)
+        """Time, first call and memory over size, a line for each framework and variant."""
+        from shared.bench.report.plots import BYTES, SECONDS  # here: matplotlib takes a second to import
+
+        quantities: tuple[tuple[str, Callable[[Result], float | None], Any], ...] = (
+            ("time of a call", lambda result: result.time.value, SECONDS),
+            ("first call, caches empty", _first_call, SECONDS),
+            ("peak memory of a call", lambda result: result.peak_bytes, BYTES),
+        )
+        for pass_name in record.settings.passes:
+            lines = _by_case([result for result in record.results if result.case.pass_name == pass_name])
+            for name, value, unit in quantities:
+                if any(value(result) for results in lines.values() for result in results):
+                    drawing = _lines(record, lines, value, unit)
+                    yield Plot(f"{pass_name}: {name}", drawing, "Lower is better. Both scales are logarithmic.")
 
 
 def growth_table(record: Record) -> Table:
@@ -176,23 +189,6 @@ def _compiling(result: Result) -> float | None:
     if result.cold.tracing is not None and result.cold.compiling:
         return result.cold.tracing + result.cold.compiling
     return result.cold.seconds - result.time.value
-
-
-def _plots(record: Record) -> Iterator[Plot]:
-    """Time, first call and memory over size, a line for each framework and variant."""
-    from shared.bench.report.plots import BYTES, SECONDS  # here: matplotlib takes a second to import
-
-    quantities: tuple[tuple[str, Callable[[Result], float | None], Any], ...] = (
-        ("time of a call", lambda result: result.time.value, SECONDS),
-        ("first call, caches empty", _first_call, SECONDS),
-        ("peak memory of a call", lambda result: result.peak_bytes, BYTES),
-    )
-    for pass_name in record.settings.passes:
-        lines = _by_case([result for result in record.results if result.case.pass_name == pass_name])
-        for name, value, unit in quantities:
-            if any(value(result) for results in lines.values() for result in results):
-                drawing = _lines(record, lines, value, unit)
-                yield Plot(f"{pass_name}: {name}", drawing, "Lower is better. Both scales are logarithmic.")
 
 
 def _lines(

@@ -49,13 +49,13 @@ def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
     for framework, title in FRAMEWORKS.items():
         own = [r for r in record.results_of(pass_name, name) if r.measured and r.case.framework == framework]
         if len({result.case.variant for result in own}) > 1:
-            slowest, fastest = own[0], min(own, key=lambda result: result.time.value)
-            factor = slowest.time.value / fastest.time.value
-            mode = "" if slowest.case.compiled else ", not compiled"
-            parts.append(
-                f"{title} from {duration(slowest.time.value)} ({slowest.case.variant}{mode}) to "
-                f"{duration(fastest.time.value)} ({fastest.case.variant}), {factor:,.0f} times as fast"
-            )
+            first, fastest = own[0], min(own, key=lambda result: result.time.value)
+            told = [
+                f"{duration(r.time.value)} ({r.case.variant}{'' if r.case.compiled else ', not compiled'})"
+                for r in (first, fastest)
+            ]
+            factor = first.time.value / fastest.time.value
+            parts.append(f"{title} from {' to '.join(told)}, {factor:,.0f} times as fast")
     if not parts:
         return None
     about = f"{pass_name}, {record.inputs[name].text}" if len(record.inputs) > 1 else pass_name

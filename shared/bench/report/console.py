@@ -1,5 +1,8 @@
 """The report on the console: warnings, the answer, what was run, the cases, then diagnostics."""
 
+import contextlib
+import sys
+
 from tabulate import tabulate
 
 from shared.bench.questions import QUESTIONS
@@ -24,6 +27,12 @@ def console_text(report: Report) -> str:
         parts.append(console_table(report.cases))
     parts.append("\n".join(report.diagnostics))
     return "\n\n".join(filter(None, parts))
+
+
+def print_error(line: str) -> None:
+    """Print a line on standard error if anybody reads it: a terminal may have gone."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def console_table(table: Table) -> str:

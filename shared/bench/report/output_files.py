@@ -1,13 +1,13 @@
 """The files that a run leaves: checked before anything is measured, and kept whole whatever happens."""
 
 import errno
-import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 from shared.bench.record import Record, write_atomically
+from shared.bench.report.console import print_error
 from shared.bench.report.markdown import markdown_report
 
 
@@ -36,7 +36,7 @@ class Keeper:
         problem = self.write()
         if problem and not self._has_warned:
             self._has_warned = True
-            print(f"{problem}; the run continues, and prints its results at the end", file=sys.stderr, flush=True)
+            print_error(f"{problem}; the run continues, and prints its results at the end")
 
     def write(self) -> str | None:
         """Write it; returns the error if there is one. An earlier record stays until there is something to store."""
@@ -60,8 +60,8 @@ def write_reports(
             continue
         try:
             write_atomically(path, render(records))
-        except OSError as error:
-            problems.append(f"cannot write {path}: {error.strerror}")
+        except (OSError, CannotWrite) as error:
+            problems.append(f"cannot write {path}: {getattr(error, 'strerror', error)}")
         except Exception as error:  # one report that fails must not cost the others
             traceback.print_exc()
             problems.append(f"cannot make {path}: {error!r}")
@@ -75,6 +75,9 @@ def _html(records: Sequence[Record]) -> str:
 
 
 def _picture(records: Sequence[Record]) -> str:
-    from shared.bench.report.plots import picture_file
+    from shared.bench.report.plots import picture_svg
 
-    return picture_file(records)
+    shown = next((picture for record in records for picture in record.pictures.values()), None)
+    if shown is None:
+        raise CannotWrite("no case with a picture passed its gate")
+    return picture_svg(shown)

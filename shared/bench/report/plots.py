@@ -89,14 +89,6 @@ def pictures(record: Record) -> Iterator[Plot]:
         )
 
 
-def picture_file(records: Sequence[Record]) -> str:
-    """The first picture of the records as an SVG file. Raises ValueError if there is none."""
-    shown = next((picture for record in records for picture in record.pictures.values()), None)
-    if shown is None:
-        raise ValueError("no case with a picture passed its gate")
-    return picture_svg(shown)
-
-
 def picture_svg(picture: dict[str, Any]) -> str:
     """Squares for probabilities, rings for the truth; the first sequence downwards."""
     rows, cols = np.shape(picture["after"])

@@ -24,10 +24,9 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most
     rungs = variant_names(run.settings.problem)
     results = sorted(map(run.record.result, cases), key=lambda result: -rungs.index(result.case.variant))
-    run.progress.begin("first calls", sum(_is_pending(run, result) for result in results))
-    for result in results:
-        if not _is_pending(run, result):
-            continue
+    pending = [result for result in results if _is_pending(run, result)]
+    run.progress.begin("first calls", len(pending))
+    for result in pending:
         run.progress.step(result.case.title)
         _first_call(run, result)
         run.keep()
@@ -76,9 +75,8 @@ def _measure_device_time(run: Run, case: Case) -> None:
     reply = run.ask("device_time", case, expected=0.0)
     run.record.result(case).on_device = reply.details.get("on_device", [])
     problem = reply.reason or reply.details.get("problem")
-    note = f"no device time: {case.title}: {problem}"
-    if problem and note not in run.record.notes:
-        run.record.notes.append(note)
+    if problem:
+        run.record.note(f"no device time: {case.title}: {problem}")
 
 
 def _new_shape(run: Run, result: Result, expected: float) -> None:

@@ -43,8 +43,9 @@ def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
         pairs = replace(given, repeats=repeats).pairs
         run.progress.say(f"do {pairs:,} pairs of {case.input} fit? {FRAMEWORKS[case.framework]} tries")
         reply = run.ask("fits", case, repeats=repeats)
-        # other errors are for the case to report; a dead worker may have run out of host memory
-        if reply.details.get("fits", run.running(case) is not None):
+        # other errors are for the case to report, and a first call that takes too long; a worker that died by itself
+        # may have run out of host memory
+        if reply.details.get("fits", reply.status == "limit" or run.running(case) is not None):
             break
         run.stop(case)  # its memory may be fragmented
         repeats //= 2

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from shared.bench.record import Record
+from shared.bench.report.console import print_error
 from shared.bench.units import clock
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ class Lines:
 
     def say(self, line: str) -> None:
         """Print it; a run does not depend on its reader."""
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            print(line, file=sys.stderr, flush=True)
+        print_error(line)
 
     def begin(self, phase: str, steps: int) -> None:
         """A phase of so many steps begins."""
@@ -68,7 +68,8 @@ class Display(Lines):
         self._end: float | None = None
 
     def say(self, line: str) -> None:
-        self._live.console.print(line, markup=False, highlight=False, emoji=False)
+        with contextlib.suppress(OSError):  # a terminal that has gone
+            self._live.console.print(line, markup=False, highlight=False, emoji=False)
         self.tick()
 
     def _show(self, line: str, step: str) -> None:
@@ -89,7 +90,8 @@ class Display(Lines):
         now = time.monotonic()
         left = "" if self._end is None else f", at most {clock(max(0.0, self._end - now))} left"
         line = f"{self._phase}  {self._done}/{self._steps}  {clock(now - self._start)}{left}  {self._step}"
-        self._live.update(Text(self._text + line, no_wrap=True, overflow="ellipsis"), refresh=True)
+        with contextlib.suppress(OSError):
+            self._live.update(Text(self._text + line, no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
 @contextlib.contextmanager
@@ -101,5 +103,10 @@ def progress_for_here(answer: Answer) -> Iterator[Lines]:
     from rich.console import Console  # here: a run without a terminal does not need it
     from rich.live import Live
 
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+    live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+    live.start()
+    try:
         yield Display(answer, live)
+    finally:
+        with contextlib.suppress(OSError):
+            live.stop()

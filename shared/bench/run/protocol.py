@@ -23,13 +23,10 @@ from shared.bench.run.context import Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.progress import Lines
-from shared.bench.run.timed_calls import measure_timed_calls
+from shared.bench.run.timed_calls import BUDGET_SPENT, measure_timed_calls
 from shared.kernels import cpp
 from shared.problems import PROBLEMS, Inputs
-
-
-class NothingToMeasure(Exception):
-    """No framework can run any of the cases; the text says why."""
+from shared.problems.problem import UnusableInput
 
 
 class DoesNotFit(Exception):
@@ -39,7 +36,7 @@ class DoesNotFit(Exception):
 def measure(question: Question, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
     """Measure every case of a question into the record; resumes what a record already has.
 
-    keep: writes the record; called after every step. Raises CannotMeasure, NothingToMeasure or DoesNotFit before
+    keep: writes the record; called after every step. Raises CannotMeasure, UnusableInput or DoesNotFit before
     anything is measured. KeyboardInterrupt propagates; the record then holds what is finished.
     """
     start, before = time.monotonic(), record.seconds
@@ -65,7 +62,10 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
             run.environment = {}
             if question.times_rounds:
                 measure_timed_calls(run, cases)
-            _end(run)
+            if git_commit() != record.environment["git_commit"]:
+                record.note("the files of this checkout changed during the run: later processes used the changed ones")
+            record.finished = now()
+            run.keep()
         finally:
             run.stop()
 
@@ -77,7 +77,7 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     abilities = {framework: worker.abilities[settings.problem] for framework, worker in workers.items()}
     cases, absent = run.question.plan(settings, abilities, list(requested))
     if not cases:
-        raise NothingToMeasure("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
+        raise UnusableInput("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
     used = {case.input: requested[case.input] for case in cases}
     inputs = largest_batches(run, used, cases, abilities)
     environment = machine() | {
@@ -97,10 +97,10 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     for name, given in inputs.items():
         if given.repeats < used[name].repeats:
             fitting = f"{given.pairs:,} pairs are the largest batch that fits"
-            record.notes.append(f"{name}: {fitting}; {used[name].pairs:,} were asked for")
+            record.note(f"{name}: {fitting}; {used[name].pairs:,} were asked for")
     if any(case.variant == "fused" for case in cases) and not cpp.cache_is_writable():
         where = cpp.cache_folder()
-        record.notes.append(f"fused: its kernels were compiled for this run only: {where} cannot be written")
+        record.note(f"fused: its kernels were compiled for this run only: {where} cannot be written")
     run.keep()
     return cases, inputs
 
@@ -112,7 +112,7 @@ def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any
     if differences:
         raise DoesNotFit("; ".join(differences))
     record.finished = None
-    record.notes.clear()
+    record.notes = [note for note in record.notes if not note.startswith(BUDGET_SPENT)]
     for result in record.results:  # what failed may not fail again; what was wrong stays wrong
         if result.status == "failed":
             result.status, result.reason = "ok", None
@@ -155,12 +155,3 @@ def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:
                 call = functools.partial(problem.reference, pass_name, given)
                 run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))
                 run.keep()
-
-
-def _end(run: Run) -> None:
-    """Record that the run is finished."""
-    record = run.record
-    if git_commit() != record.environment["git_commit"]:
-        record.notes.append("the files of this checkout changed during the run: later processes used the changed ones")
-    record.finished = now()
-    run.keep()

@@ -25,6 +25,9 @@ from shared.bench.run.schedule import (
     rounds_that_fit,
 )
 
+# how a note begins that holds until the run is resumed
+BUDGET_SPENT = "the budget of"
+
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
     """Until the question is answered precisely or the budget is spent; or by the number of workers asked for."""
@@ -54,8 +57,9 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is not None:
         return well
+    well = [case for case in well if not _is_dominated(run.record, case)]
     if number < ALL_CASES_WORKERS:
-        return [case for case in well if not _is_dominated(run.record, case)]
+        return well
     needed = run.question.contenders(run.record)
     return [case for case in well if case in needed or not run.record.result(case).blocks]
 
@@ -88,16 +92,16 @@ def _note_precision(run: Run) -> None:
     if settings.workers is None and not is_precise(estimates, settings):
         widest = max(estimate.relative_half_width for estimate in estimates)
         reached = f"±{widest:.1%}" if len(run.record.generations) > 1 else "unknown after a single process"
-        run.record.notes.append(
-            f"the budget of {settings.budget:g} s was spent: the widest interval of a verdict is {reached}, asked for "
+        run.record.note(
+            f"{BUDGET_SPENT} {settings.budget:g} s was spent: the widest interval of a verdict is {reached}, asked for "
             f"was ±{settings.precision:.1%}"
         )
 
 
 def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     """Fresh workers: each case's first call in them, then rounds."""
-    planned = max(run.settings.workers or LEAST_WORKERS, number + 1)
-    end = time.monotonic() + run.seconds_left / (planned - number)
+    missing = (run.settings.workers or LEAST_WORKERS) - len(run.record.generations)
+    end = time.monotonic() + run.seconds_left / max(1, missing)
     run.progress.begin(f"worker {number + 1}, preparing", len(cases))
     plans: dict[Case, BlockPlan] = {}
     for case in itertools.chain.from_iterable(order(cases, run.settings, number, 0)):
@@ -127,18 +131,13 @@ def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float
         if round_number and time.monotonic() > end:  # a round takes more than its calls
             break
         run.progress.step(f"round {round_number + 1}")
-        _calibrate(run, next(iter(plans)), number, round_number)
+        calibration = run.ask("calibration", next(iter(plans)), expected=0.0)
+        if calibration.status == "ok":
+            run.record.speed.append(Block(number, round_number, (calibration.details["seconds"],)))
         for group in order(list(plans), settings, number, round_number):
             for case in group if round_number < allowed[group[0].group] else ():
                 _sample(run, case, number, round_number, plans[case])
         run.keep()
-
-
-def _calibrate(run: Run, case: Case, number: int, round_number: int) -> None:
-    """Time the calibration loop, in the worker of any case."""
-    reply = run.ask("calibration", case, expected=0.0)
-    if reply.status == "ok":
-        run.record.speed.append(Block(number, round_number, (reply.details["seconds"],)))
 
 
 def _prepare(run: Run, case: Case) -> float | None:

@@ -17,7 +17,7 @@ from shared.variants import Abilities
 
 _ROOT = Path(__file__).resolve().parents[3]
 WORKER_COMMAND = (sys.executable, "-W", "ignore", "-m", "shared.bench.worker.main")
-# longest time for a worker to import its framework and find its device; and to start its compiler
+# longest time for a worker to import its framework and find its device; and for what it sets up once
 START_SECONDS = 300.0
 # longest time for anything else but compiling, beside the expected time of its calls
 PATIENCE_SECONDS = 60.0
@@ -93,25 +93,24 @@ class Worker:
         """Send a command and wait for its outcome; a worker that takes far too long is stopped.
 
         expected: seconds of the command's calls. None: it compiles, so it has the compile limit until its first call is
-        done; past that the status is "limit". The start of the compiler does not count.
+        done; past that the status is "limit". What is set up once does not count: the compiler, the native kernels.
         """
-        in_first_call = expected is None
         limit = self._compile_limit if expected is None else PATIENCE_SECONDS + 10 * expected
+        in_first_call, seconds = expected is None, limit
         try:
             self._connection.send((do, case, arguments))
-            event = self._next(limit)
-            if event["event"] == "compiler_starts":
-                self.compiler_start_seconds = self._next(START_SECONDS)["seconds"]
-                event = self._next(limit)
-            if event["event"] == "first_call":
-                in_first_call = False
-                limit = PATIENCE_SECONDS + 10 * event["seconds"]
-                event = self._next(limit)
+            while (event := self._next(seconds))["event"] != "done":
+                in_first_call = event["event"] == "setup_ended" and expected is None
+                if event["event"] == "first_call":
+                    seconds = PATIENCE_SECONDS + 10 * event["seconds"]
+                else:
+                    seconds = START_SECONDS if event["event"] == "setup_starts" else limit
+                self.compiler_start_seconds = event.get("compiler_start_seconds", self.compiler_start_seconds)
         except TimeoutError:
             self.stop()
             if in_first_call:
                 return Reply("limit", f"> {limit:g} s")
-            return Reply("failed", f"the worker did not answer within {limit:.3g} s and was stopped")
+            return Reply("failed", f"the worker did not answer within {seconds:.3g} s and was stopped")
         except (EOFError, OSError):
             return Reply("failed", self._how_it_ended())
         reply = Reply(event["status"], event["reason"], event["details"])

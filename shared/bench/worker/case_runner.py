@@ -96,8 +96,7 @@ class CaseRunner:
         self._cold = None
         backend.forget_compiled()
         with self._context(case):
-            # once per machine, not per process or shape, so it is shown separately
-            built, _ = timed(lambda: backend.build(case.variant, case.dtype, case.device))
+            built = self._build(case)
             function = self._function(case, inputs)
             call = _Call(backend, function, case, inputs)
             first, gate, on_host = self._first_call(case, call)
@@ -138,7 +137,7 @@ class CaseRunner:
         the case for `sample`. Raises Wrong."""
         backend, inputs = self.backend, self.gate.inputs(case.input)
         with self._context(case):
-            backend.build(case.variant, case.dtype, case.device)
+            self._build(case)
             call = _Call(backend, self._function(case, inputs), case, inputs)
             first, gate = self._first_call(case, call)[:2]  # without the result: it may share memory
             calls, call_seconds = warm_up(call)
@@ -151,7 +150,7 @@ class CaseRunner:
         backend, inputs = self.backend, replace(self.gate.inputs(case.input), repeats=repeats)
         try:
             with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case.dtype):
-                backend.build(case.variant, case.dtype, case.device)
+                self._build(case)
                 _Call(backend, self._function(case, inputs), case, inputs)()
         except Exception as error:
             if not backend.is_out_of_memory(error):
@@ -211,6 +210,13 @@ class CaseRunner:
         cache = self.folder / "compiled" / "-".join(map(str, parts))
         with self.backend.compiler_cache(cache), self.backend.precision(case.dtype):
             yield
+
+    def _build(self, case: Case) -> float:
+        """Seconds to build the case's native kernels: once per machine, so they are no part of a first call."""
+        self.send("setup_starts")
+        seconds, _ = timed(lambda: self.backend.build(case.variant, case.dtype, case.device))
+        self.send("setup_ended")
+        return seconds
 
     def _function(self, case: Case, inputs: Inputs) -> Callable[..., Any]:
         """The function of the case, not yet compiled."""

@@ -2,7 +2,8 @@
 
 A command is its name, the case that it is about, and arguments. Answers are events: "hello" or "unavailable" at the
 start; then for each command "done" with a status, which is "ok", "wrong", "failed", or "limit" for what is too large.
-Before that may come "compiler_starts" and "compiler_started", once, and "first_call" when the first call is done.
+Before that may come "setup_starts" and "setup_ended" around what is done once and has no part in the first call, such
+as the start of the compiler, and "first_call" when that is done.
 """
 
 import contextlib
@@ -38,28 +39,23 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
     def send(event: str, **details: Any) -> None:
         connection.send({"event": event, **details})
 
-    title, cores = FRAMEWORKS[framework], usable_cores()
     try:
         backend = importlib.import_module(f"{framework}_impl.backend")
     except ImportError as error:
-        send("unavailable", device_problem=False, reason=f"{title} is not installed ({error})")
+        send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
         return
     backend.limit_memory(device, memory)
     problem = backend.device_problem(device)
     if problem:
         send("unavailable", device_problem=True, reason=problem)
         return
-    placement = (backend.set_threads(threads), usable_cores())
-    if placement != (threads, cores):
-        reason = f"{title} has (threads, cores) {placement}, expected {(threads, cores)}"
-        send("unavailable", device_problem=False, reason=reason)
-        return
+    backend.set_threads(threads)
     # plain strings: the parent would have to import the framework to read another type
     versions = {name: str(value) for name, value in backend.environment(device).items()}
     send(
         "hello",
         abilities={name: backend.abilities(name, device).as_json() for name in PROBLEMS},
-        environment=versions | {"threads": threads, "cores": cores},
+        environment=versions | {"threads": threads, "cores": usable_cores()},
     )
     commands = _Commands(backend, folder, send)
     for do, case, arguments in iter(connection.recv, None):
@@ -92,11 +88,11 @@ class _Commands(CaseRunner):
         if self._has_started_compiler or not needs_compiler:
             return
         self._has_started_compiler = True
-        self.send("compiler_starts")
+        self.send("setup_starts")
         seconds = None
         with contextlib.suppress(Exception), self._start_cache(case):  # the cases will show what is wrong
             seconds, _ = timed(lambda: self.backend.start_compiler(case.device))
-        self.send("compiler_started", seconds=seconds)
+        self.send("setup_ended", compiler_start_seconds=seconds)
 
     def _start_cache(self, case: Case) -> contextlib.AbstractContextManager[None]:
         """The compiler's cache for what belongs to no case."""

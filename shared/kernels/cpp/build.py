@@ -75,6 +75,9 @@ def _cached_or_compiled(target: Target, compiler: tuple[str, ...], path: Path) -
             lock.acquire(timeout=LOCK_TIMEOUT_SECONDS)
         try:
             if not path.exists():  # another process may have compiled it while this one waited
+                if lock.is_locked:
+                    for killed in path.parent.glob(f"{_unfinished(target)}*"):
+                        shutil.rmtree(killed, ignore_errors=True)
                 _compile(target, compiler, path)
         finally:
             lock.release()
@@ -199,7 +202,7 @@ def _accepts(compiler: tuple[str, ...], flag: str) -> bool:
 def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
     flags = (*FLAGS, *_machine_flags(compiler), *FLOATING_POINT_FLAGS, *target.flags)
     log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join((*compiler, *flags)))
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=path.parent) as name:
+    with tempfile.TemporaryDirectory(prefix=_unfinished(target), dir=path.parent) as name:
         folder = Path(name)
 
         def compile_source(source: Path) -> Path:
@@ -212,6 +215,11 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
         unfinished = folder / path.name
         _write(target, unfinished, (*compiler, *flags, *_link_flags(target), *map(str, objects)))
         os.replace(unfinished, path)
+
+
+def _unfinished(target: Target) -> str:
+    """How the name of a folder begins in which this target is being compiled."""
+    return f".building-{target.name}-"
 
 
 def _write(target: Target, path: Path, command: tuple[str, ...]) -> None:
