@@ -23,7 +23,7 @@ import jax_impl.kernels.triton_binding as jax_calls
 from jax_impl.kernels.fused import _Kernels, _scores
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
-from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
+from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.kernels.triton.programs import (
     NARROW,
     WIDE,

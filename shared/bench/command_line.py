@@ -136,8 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default all)")
-    longest = f"longest first call (default {Settings.compile_limit:g})"
-    add("--compile-limit", type=limit, metavar="SECONDS", help=longest)
+    add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument
     add("--json", type=Path, metavar="FILE", help="record everything, with all samples, after every step")
@@ -209,7 +208,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     if settings.input != "random" and (settings.size or "sizes" in question.takes):
         raise ArgumentTypeError(f"{'--size' if settings.size else question.name} goes with --input random")
     if settings.threads > cores:
-        raise ArgumentTypeError(f"--threads must be between 1 and the {cores} cores of this machine")
+        raise ArgumentTypeError(f"--threads must be from 1 to {cores}, this machine's cores, got {settings.threads}")
     return settings
 
 

@@ -231,7 +231,11 @@ def _of_type(kind: Any, value: Any) -> Any:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text file in one step: a reader never sees half of it."""
+    """Write a text file in one step: a reader never sees half of it. Into a device or pipe as it is."""
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8", errors="replace")
+        return
     temporary = path.with_name(f".compare-{os.getpid()}.part")
     try:
         temporary.write_text(text, encoding="utf-8", errors="replace")  # a path given by the user may not be UTF-8

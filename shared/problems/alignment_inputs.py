@@ -27,6 +27,8 @@ CHIP_SIZE, CHIP_BATCH, CHIP_DISTINCT = (512, 512), 4096, 64
 _ROW_CHOICES, _COL_CHOICES = (0.8, 0.9, 1.0), (95 / 150, 105 / 150, 120 / 150)
 # lengths where growth is measured: the whole matrix, so that run time over size is not run time over padding
 _FULL = (1.0,)
+# of a batch in float32 that exist at the same time: as it is drawn, and in each worker with its results
+_COPIES = 10
 
 _Raw = tuple[str, np.ndarray, np.ndarray | None]  # text, similarity, lengths
 
@@ -144,7 +146,7 @@ def _random(
 ) -> tuple[_Raw, _Raw]:
     """The single pair and the batch. The choices are fractions of the size, of which each length is one."""
     rows, cols = size
-    _check_memory(count, rows, cols, 8)
+    _check_memory(count, rows, cols)
     generator = np.random.RandomState(settings.seed)
     single = generator.random_sample((rows, cols))
     batch = generator.random_sample((count, rows, cols))
@@ -158,9 +160,9 @@ def _random(
     )
 
 
-def _check_memory(count: int, rows: int, cols: int, item_bytes: int) -> None:
-    """Raise UnusableInput if so many matrices are more than the memory that is free."""
-    if count * rows * cols * item_bytes > psutil.virtual_memory().available:
+def _check_memory(count: int, rows: int, cols: int) -> None:
+    """Raise UnusableInput if a run with so many matrices needs more than the memory that is free."""
+    if _COPIES * 4 * count * rows * cols > psutil.virtual_memory().available:
         raise UnusableInput(f"{count} matrices of {rows} x {cols} do not fit into memory: take fewer, or smaller ones")
 
 
@@ -171,13 +173,12 @@ def _scaled(fractions: Sequence[float], size: int) -> list[int]:
 def _proteins(path: Path, settings: Any) -> tuple[_Raw, _Raw]:
     records = read_fasta(path)
     distinct = all_pairs(len(records))
-    if (settings.batch or 0) > len(distinct):
-        rows, cols = (max(len(records[pair[side]].letters) for pair in distinct) for side in (0, 1))
-        _check_memory(settings.batch, rows, cols, 4)
+    count = settings.batch or len(distinct)
+    rows, cols = (max(len(records[pair[side]].letters) for pair in distinct[:count]) for side in (0, 1))
+    _check_memory(count, rows, cols)
     pairs = list(islice(cycle(distinct), settings.batch)) if settings.batch else distinct
     repeated = f" ({len(distinct)}, repeated)" if len(pairs) > len(distinct) else ""
     similarity, lengths = pair_batch(records, pairs, substitution_matrix(settings.matrix), path)
-    rows, cols = similarity.shape[1:]
     source = "bundled globins" if settings.input == "globins" else path.name
     text = f"{source}, {settings.matrix.upper()}"
     batch_text = f"{text}, {len(pairs)} pairs{repeated} of {len(records)} proteins, up to {rows} x {cols}"

@@ -8,7 +8,7 @@ import numpy as np
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
+from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.problems import alignment_reference
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs, inputs_of_size, ladder_inputs

@@ -38,6 +38,18 @@ def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path):
     assert path.read_bytes() == "Σ – 'µs' ?\n".encode()  # whatever the system's encoding
 
 
+def test_a_link_and_a_pipe_are_written_into_not_replaced(tmp_path: Path):
+    link, target, pipe = (tmp_path / name for name in ("link", "target", "pipe"))
+    link.symlink_to(target)
+    write_atomically(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "new")
+    assert pipe.is_fifo() and os.read(reader, 9) == b"new"
+    os.close(reader)
+
+
 def test_looking_whether_a_file_can_be_written_changes_nothing(tmp_path: Path):
     path = tmp_path / "run.json"
     check_writable("--json", path)

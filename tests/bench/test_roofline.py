@@ -10,7 +10,7 @@ from shared.bench.cases import Settings
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_table
 from shared.bench.units import NOTHING
-from shared.kernels.triton.floor import SPECIAL_FUNCTIONS
+from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 
 # 4 bytes in for a cell, 4 out: a score at 1e12 bytes and 1e12 exponentials per second
 BYTES: dict[str, Any] = {"input_bytes": 4 * WORK, "output_bytes": 4 * WORK}

@@ -38,5 +38,4 @@ def warm_up(call: Callable[[], Any]) -> tuple[WarmUp, float]:
             if last >= before * (1 - SETTLED):
                 return WarmUp(len(seconds), True), last
         if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
-            stable = False if len(seconds) >= 2 * WINDOW else None
-            return WarmUp(len(seconds), stable), median_high(seconds[-WINDOW:])
+            return WarmUp(len(seconds), False if len(seconds) >= 2 * WINDOW else None), median_high(seconds[-WINDOW:])

@@ -1,8 +1,8 @@
-"""The questions that the benchmark answers, one module each."""
+"""The questions that the benchmark answers, a module of this package each."""
 
-from shared.bench.questions.growth import Growth
-from shared.bench.questions.ladder import Ladder
+from importlib import import_module
+
 from shared.bench.questions.question import Question
-from shared.bench.questions.speed import Speed
 
-QUESTIONS: dict[str, Question] = {question.name: question for question in (Speed(), Ladder(), Growth())}
+_MODULES = ("speed", "ladder", "growth")
+QUESTIONS: dict[str, Question] = {name: import_module(f"{__name__}.{name}").QUESTION for name in _MODULES}

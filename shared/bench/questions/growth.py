@@ -84,6 +84,9 @@ class Growth(Question):
                     yield Plot(f"{pass_name}: {name}", drawing, "Lower is better. Both scales are logarithmic.")
 
 
+QUESTION = Growth()
+
+
 def growth_table(record: Record) -> Table:
     """The fitted exponents."""
     rows = [

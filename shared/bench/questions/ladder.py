@@ -43,6 +43,9 @@ class Ladder(Question):
         return Answer([table for table in tables if table.rows], [gain for gain in gains if gain is not None])
 
 
+QUESTION = Ladder()
+
+
 def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
     """The first and the fastest rung of each framework."""
     parts = []

@@ -9,7 +9,7 @@ from shared.bench.analysis.estimates import Estimate, time_ratio
 from shared.bench.analysis.verdict import verdicts
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.record import Record
-from shared.bench.report.tables import Answer, Plot, Table
+from shared.bench.report.tables import Answer, Plot
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.problem import Problem
 from shared.variants import Abilities, variant_names
@@ -23,7 +23,7 @@ class WorkerStart(NamedTuple):
 
 
 class Question(ABC):
-    """One question. Adding one is a subclass in a file of its own and a line in `QUESTIONS`."""
+    """One question: a subclass in a module of its own, whose `QUESTION` is one, and the module's name in `_MODULES`."""
 
     name: str
     asks: str  # the question itself, one line
@@ -100,11 +100,7 @@ class Question(ABC):
 
     @abstractmethod
     def answer(self, record: Record) -> Answer:
-        """The answer in a table that a hurried person reads, and in sentences."""
-
-    def provisional(self, record: Record) -> Table | None:
-        """The answer's table as soon as the first calls are done; None if there is nothing to show yet."""
-        return None
+        """The answer in a table that a hurried person reads, and in sentences; as far as the run has got."""
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """Of the page; unless a question has its own, the time of every case."""

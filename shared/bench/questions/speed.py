@@ -47,32 +47,15 @@ class Speed(Question):
 
     def answer(self, record: Record) -> Answer:
         tables = [table for name in record.inputs if (table := decision_table(record, name))]
+        if not tables and not record.generations:
+            tables = _provisional(record)
         if tables:
             tables.append(first_call_table(record))
         told = [statement for name in record.inputs for statement in _variants_in_words(record, name)]
         return Answer(tables, told + statements(record))
 
-    def provisional(self, record: Record) -> Table | None:
-        """The first cells of the decision table, from a few calls right after each case's first; without intervals."""
-        rows: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-        for result in record.results:
-            if result.status == "ok" and result.early_seconds is not None:
-                row = rows.setdefault((result.case.input, result.case.variant), {})
-                row.setdefault(result.case.pass_name, {})[FRAMEWORKS[result.case.framework]] = result.early_seconds
-        cells = [
-            (
-                f"{f'{name}, ' if len(record.inputs) > 1 else ''}{_WRITTEN.get(variant, variant)}",
-                *(_faster(own.get(pass_name, {})) for pass_name in record.settings.passes),
-            )
-            for (name, variant), own in rows.items()
-        ]
-        headers = ("how it is written", *record.settings.passes)
-        below = ("Medians of up to 5 calls in one process; no intervals yet.",)
-        return (
-            Table("Which framework is faster", headers, cells, left_then_right(len(headers), 0), below)
-            if cells
-            else None
-        )
+
+QUESTION = Speed()
 
 
 def _comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
@@ -210,6 +193,26 @@ def first_call_table(record: Record) -> Table:
     """Seconds of first calls, for each case."""
     table = case_table(record, FIRST_CALLS, "First calls")
     return table._replace(below=("One sample each; with caches warm, on disk, the median over processes.",))
+
+
+def _provisional(record: Record) -> list[Table]:
+    """The first cells of the decision table, from a few calls right after each case's first; without intervals."""
+    rows: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
+    for result in record.results:
+        if result.status == "ok" and result.early_seconds is not None:
+            row = rows.setdefault((result.case.input, result.case.variant), {})
+            row.setdefault(result.case.pass_name, {})[FRAMEWORKS[result.case.framework]] = result.early_seconds
+    cells = [
+        (
+            f"{f'{name}, ' if len(record.inputs) > 1 else ''}{_WRITTEN.get(variant, variant)}",
+            *(_faster(own.get(pass_name, {})) for pass_name in record.settings.passes),
+        )
+        for (name, variant), own in rows.items()
+    ]
+    headers = ("how it is written", *record.settings.passes)
+    below = ("Medians of up to 5 calls in one process; no intervals yet.",)
+    table = Table("Which framework is faster", headers, cells, left_then_right(len(headers), 0), below)
+    return [table] if cells else []
 
 
 def _faster(seconds: dict[str, float]) -> str:

@@ -42,7 +42,6 @@ def console_table(table: Table) -> str:
 
 
 def first_table(record: Record) -> str | None:
-    """The table of the answer as far as it is known; before the first rounds the provisional one."""
-    question = QUESTIONS[record.settings.question]
-    tables = question.answer(record).tables[:1] if record.generations else [question.provisional(record)]
-    return "\n\n".join(console_table(table) for table in tables if table) or None
+    """The first table of the answer as far as it is known."""
+    tables = QUESTIONS[record.settings.question].answer(record).tables
+    return console_table(tables[0]) if tables else None

@@ -14,11 +14,10 @@ from shared.bench.report.report import report_of
 
 def html_report(records: Sequence[Record]) -> str:
     """The page, complete. Text from records is shown as text."""
-    templates = FileSystemLoader(Path(__file__).parent)
-    environment = Environment(loader=templates, autoescape=True, undefined=StrictUndefined)
-    environment.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
+    jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
+    jinja.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
     parts = [
         (report_of(record), [*QUESTIONS[record.settings.question].plots(record), *pictures(record)])
         for record in records
     ]
-    return environment.get_template("page.html.j2").render(parts=parts)
+    return jinja.get_template("page.html.j2").render(parts=parts)
