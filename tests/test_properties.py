@@ -61,7 +61,7 @@ def evaluate(framework: str, problem: str, options: dict, inputs: Inputs, dtype:
 
 
 def fewest_matches(problem: str, options: dict) -> int:
-    """The lower bound of an alignment's score."""
+    """The least number of matches of an alignment."""
     if problem == "smith_waterman":
         return {"any": 1, "match": 2}[options["end"]]
     return 2 if problem == "smith_waterman_affine" else 0

@@ -176,12 +176,12 @@ def _proteins(path: Path, settings: Any) -> tuple[_Raw, _Raw]:
     count = settings.batch or len(distinct)
     rows, cols = (max(len(records[pair[side]].letters) for pair in distinct[:count]) for side in (0, 1))
     _check_memory(count, rows, cols)
-    pairs = list(islice(cycle(distinct), settings.batch)) if settings.batch else distinct
-    repeated = f" ({len(distinct)}, repeated)" if len(pairs) > len(distinct) else ""
+    pairs = list(islice(cycle(distinct), count))
+    repeated = f" ({len(distinct)}, repeated)" if count > len(distinct) else ""
     similarity, lengths = pair_batch(records, pairs, substitution_matrix(settings.matrix), path)
     source = "bundled globins" if settings.input == "globins" else path.name
     text = f"{source}, {settings.matrix.upper()}"
-    batch_text = f"{text}, {len(pairs)} pairs{repeated} of {len(records)} proteins, up to {rows} x {cols}"
+    batch_text = f"{text}, {count} pairs{repeated} of {len(records)} proteins, up to {rows} x {cols}"
     first, second = (records[index].name for index in pairs[0])
     return (
         (f"{text}, one pair: {first} and {second}", similarity[0], lengths[0]),

@@ -16,7 +16,10 @@ from shared.variants import Abilities, variant_names
 
 settings_of = in_process.settings_of  # a fixture
 
-TAKE_SIZE = " or ".join(name for name, question in QUESTIONS.items() if "size" in question.takes)
+TAKE_SIZE, TAKE_SIZES = (
+    " or ".join(name for name, question in QUESTIONS.items() if option in question.takes)
+    for option in ("size", "sizes")
+)
 GAP = "gap must be a finite number of at most 1e+18, got"
 REFUSED = {
     # unknown names, with those that are known
@@ -48,7 +51,7 @@ REFUSED = {
     "growth --sizes 5x5": "growth needs at least 2 sizes, got 5x5",
     "growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
     "speed growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
-    "speed growth --sizes 5x5": "--sizes goes with the question growth",
+    "speed growth --sizes 5x5": f"--sizes goes with the question {TAKE_SIZES}, not with speed",
     "growth --input globins": "growth goes with --input random",
     "growth --matrix PAM250": "growth goes with --input random",
     "--size=5x5 --input globins": "--size goes with --input random",
@@ -88,6 +91,7 @@ def test_an_unknown_question_ends_the_process_with_2_and_the_questions_on_standa
     assert (ended.code, ended.out) == (2, "")
     assert ended.err[0] == "compare.py: error: argument QUESTION: unknown question 'fastest'; known:"
     assert [line.split(":")[0].strip() for line in ended.err[1:]] == list(QUESTIONS)
+    assert list(QUESTIONS)[:3] == ["speed", "ladder", "growth"]
 
 
 def test_what_no_framework_can_run_is_told_before_measuring(monkeypatch: pytest.MonkeyPatch):

@@ -26,7 +26,6 @@ def test_without_a_picture_no_file_is_made(tmp_path: Path):
     path = tmp_path / "picture.svg"
     (problem,) = write_reports([recorded.plain()], None, None, path)
     assert problem == f"cannot write {path}: no case with a picture passed its gate"
-    assert write_reports(
-        [recorded.plain(), recorded.with_picture()], None, None, path
-    ) == [] and path.read_text().startswith("<?xml")
+    records = [recorded.plain(), recorded.with_picture()]
+    assert write_reports(records, None, None, path) == [] and path.read_text().startswith("<?xml")
     assert list(tmp_path.iterdir()) == [path]

@@ -60,8 +60,10 @@ def write_reports(
             continue
         try:
             write_atomically(path, render(records))
-        except (OSError, CannotWrite) as error:
-            problems.append(f"cannot write {path}: {getattr(error, 'strerror', error)}")
+        except OSError as error:
+            problems.append(f"cannot write {path}: {error.strerror}")
+        except CannotWrite as error:
+            problems.append(f"cannot write {path}: {error}")
         except Exception as error:  # one report that fails must not cost the others
             traceback.print_exc()
             problems.append(f"cannot make {path}: {error!r}")

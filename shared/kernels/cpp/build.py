@@ -207,13 +207,13 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
 
         def compile_source(source: Path) -> Path:
             written = folder / f"{source.stem}.o"
-            _write(target, written, (*compiler, *flags, "-c", str(source)))
+            _write(target, written, compiler, (*flags, "-c", str(source)))
             return written
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             objects = list(pool.map(compile_source, target.sources))
         unfinished = folder / path.name
-        _write(target, unfinished, (*compiler, *flags, *_link_flags(target), *map(str, objects)))
+        _write(target, unfinished, compiler, (*flags, *_link_flags(target), *map(str, objects)))
         os.replace(unfinished, path)
 
 
@@ -222,13 +222,13 @@ def _unfinished(target: Target) -> str:
     return f".building-{target.name}-"
 
 
-def _write(target: Target, path: Path, command: tuple[str, ...]) -> None:
-    """Run a compiler's command that writes this file. Raises Absent."""
-    result = _run((*command, "-o", str(path)))
+def _write(target: Target, path: Path, compiler: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+    """Have the compiler write this file. Raises Absent."""
+    result = _run((*compiler, *arguments, "-o", str(path)))
     if result.returncode:
-        raise Absent(f"{command[0]} cannot compile {target.name}: {_first_error(result)}")
+        raise Absent(f"{shlex.join(compiler)} cannot compile {target.name}: {_first_error(result)}")
     if not path.exists():  # a compiler that only claims success, such as `true`
-        raise Absent(f"{command[0]} has written nothing for {target.name}")
+        raise Absent(f"{shlex.join(compiler)} has written nothing for {target.name}")
 
 
 def forget(path: Path) -> None:
