@@ -5,23 +5,20 @@
 Scores keep the unit of the matrix (BLOSUM62 counts half-bits). A batch is as large as its longest sequences;
 beyond the lengths of a pair its similarity is zero.
 
-Any error in a file or a name is reported in one line, as a SequenceError. Biopython reads both; it is imported on
-first use, so that users with their own matrices do not need it.
+Errors in a file or a name are reported as a SequenceError, one line for each faulty record. Biopython reads files and
+matrices; it is imported on first use, so that users with their own matrices do not need it.
 """
 
 import importlib
 import io
-import math
 import os
 import re
 from collections.abc import Sequence
 from functools import cache
-from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 GLOBINS = Path(__file__).parent / "data" / "globins.fasta"
@@ -31,7 +28,14 @@ LARGEST_FILE_BYTES = 2**28
 
 # Nothing of a text file: all control characters but tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_NOT_A_LETTER = re.compile(r"[^A-Za-z]")  # all 26 stand for residues: B, J, X and Z for more than one
+_NOT_A_LETTER = re.compile(r"[^A-Za-z*]")  # all 26 stand for residues: B, J, X and Z for more than one; * for a stop
+
+# Selenocysteine and pyrrolysine, as HMMER scores them (BLAST: U as C, O as X).
+_SCORED_AS = {"U": "C", "O": "K"}
+_AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+
+# An error names at most so many records, and of each so many letters with so many positions.
+_MOST_LINES, _MOST_LISTED = 10, 4
 
 # Biopython silently drops blanks between letters. They go past it as control characters, which cannot be
 # in the text any more, so that they are found and reported at their position.
@@ -40,7 +44,7 @@ _SHOW_BLANKS = str.maketrans({"\x00": " ", "\x01": "\t"})
 
 
 class SequenceError(ValueError):
-    """A file, record or matrix that cannot be used. One line: the file, the record, what was expected, what came."""
+    """A file, record or matrix that cannot be used. A line for each: file, record, what was expected, what came."""
 
 
 class Record(NamedTuple):
@@ -48,6 +52,7 @@ class Record(NamedTuple):
 
     name: str  # the first word after '>'; two records may share it
     letters: str  # upper case
+    final_stop: bool = False  # whether the file has a * after the letters
 
 
 class Matrix(NamedTuple):
@@ -58,15 +63,23 @@ class Matrix(NamedTuple):
     scores: NDArray[np.float32]  # (letters, letters)
 
 
+class PairBatch(NamedTuple):
+    """The input of an aligner: a batch of pairs, and notes for its user."""
+
+    similarity: NDArray[np.float32]  # (batch, rows, cols), zero beyond each pair's lengths, in the matrix's unit
+    lengths: NDArray[np.int32]  # (batch, 2), in letters
+    notes: tuple[str, ...]  # a line for each kind of change to the sequences of these pairs
+
+
 def read_fasta(path: str | os.PathLike[str]) -> list[Record]:
     """Read the records of a FASTA file in their order, at least two of them.
 
     Accepted: lower case, any line ends, blank lines, blanks around a line, a byte-order mark, and a name that comes
-    twice (names only label; errors count the records as well).
+    twice (names only label; errors count the records as well). A final * is left out; any other is a letter.
 
     Raises:
-        SequenceError: the file cannot be read or is no FASTA text, has fewer than two records, or has a record
-            without a name, without letters, or with anything but the letters A-Z; positions count from 1.
+        SequenceError: the file cannot be read or is no FASTA text, has fewer than two records, or has records without
+            a name, without letters, or with anything but the letters A-Z and *; positions count from 1.
     """
     lines = [line for line in map(str.strip, _read_text(path).split("\n")) if line]
     if not lines:
@@ -75,13 +88,22 @@ def read_fasta(path: str | os.PathLike[str]) -> list[Record]:
         raise SequenceError(f"{_file(path)}: expected '>' and a name first, got {_quoted(lines[0])}")
     # Biopython refuses blank lines before the first record, but they are gone.
     fasta = "\n".join(line if line.startswith(">") else line.translate(_HIDE_BLANKS) for line in lines)
-    parsed = _biopython("Bio.SeqIO").parse(io.StringIO(fasta), "fasta")
-    # str(seq) would fail on anything outside ASCII.
-    records = [
-        _checked_record(path, number, entry.id or "", bytes(entry.seq).decode()) for number, entry in enumerate(parsed)
-    ]
+    records: list[Record] = []
+    faults: list[str] = []
+    for index, entry in enumerate(_biopython("Bio.SeqIO").parse(io.StringIO(fasta), "fasta")):
+        name, sequence = entry.id or "", bytes(entry.seq).decode()  # str(seq) would fail on anything outside ASCII
+        letters = sequence.removesuffix("*")
+        records.append(Record(name, letters.upper(), final_stop=letters != sequence))
+        wrong = [] if name else ["expected a name after '>', got none"]
+        if not letters:
+            wrong.append("expected at least one letter, got none")
+        if at := [found.start() for found in _NOT_A_LETTER.finditer(letters)]:
+            wrong.append(f"expected letters A-Z or *, {_got(letters.translate(_SHOW_BLANKS), at)}")
+        if wrong:
+            faults.append(f"{_record(index, name)}: {'; '.join(wrong)}")
     if len(records) < 2:
-        raise SequenceError(f"{_file(path)}: expected at least 2 records, got only {_quoted(records[0].name)}")
+        faults.append(f"expected at least 2 records, got only {_quoted(records[0].name)}")
+    _raise_faults(path, faults)
     return records
 
 
@@ -109,53 +131,54 @@ def substitution_matrix(name: str) -> Matrix:
     return Matrix(known_name, "".join(table.alphabet), np.array(table, dtype=np.float32))
 
 
-def all_pairs(count: int) -> list[tuple[int, int]]:
-    """Pairs (first, second) of the indices below count, first < second, in order: (0, 1), (0, 2), ..., (1, 2), ..."""
-    return list(combinations(range(count), 2))
-
-
 def pair_batch(
     records: Sequence[Record],
     pairs: Sequence[tuple[int, int]],
     matrix: Matrix,
     source: str | os.PathLike[str],
-) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+) -> PairBatch:
     """Score every letter of the first sequence of a pair against every letter of its second, for a batch of pairs.
+
+    U is scored as C and O as K where a matrix of amino acids lacks them.
 
     Args:
         records: the sequences.
         pairs: (first, second) indices into records.
         matrix: the scores.
-        source: where the records come from; only errors use it.
+        source: where the records come from; only errors and notes use it.
 
     Returns:
-        similarity (batch, rows, cols), zero beyond each pair's lengths, in the matrix's unit; rows and cols are the
-        longest first and second sequence. lengths (batch, 2), in letters.
+        The batch; its rows and cols are the longest first and second sequence.
 
     Raises:
-        SequenceError: a letter of these pairs is not in the matrix, or the batch does not fit into memory.
+        SequenceError: letters of these pairs are not in the matrix.
+        MemoryError: the batch does not fit into memory.
     """
-    codes = {
-        index: _codes(records[index], index, matrix, source) for index in sorted({i for pair in pairs for i in pair})
-    }
+    substitutes = _substitutes(matrix)
+    row_of_byte = np.full(256, -1, dtype=np.intp)
+    row_of_byte[np.frombuffer(matrix.alphabet.encode("ascii"), dtype=np.uint8)] = np.arange(len(matrix.alphabet))
+    used = {index: records[index] for index in sorted({i for pair in pairs for i in pair})}
+    codes: dict[int, NDArray[np.intp]] = {}
+    faults: list[str] = []
+    for index, record in used.items():
+        letters = record.letters.translate(str.maketrans(substitutes))
+        # "replace" puts one '?' for a letter outside ASCII, so positions stay; no matrix has a '?'.
+        codes[index] = row_of_byte[np.frombuffer(letters.encode("ascii", "replace"), dtype=np.uint8)]
+        if (codes[index] < 0).any():
+            got = _got(letters, np.flatnonzero(codes[index] < 0).tolist())
+            faults.append(
+                f"{_record(index, record.name)}: expected letters of {matrix.name} ({matrix.alphabet}), {got}"
+            )
+    _raise_faults(source, faults)
     lengths = np.array([[len(codes[i]) for i in pair] for pair in pairs], dtype=np.int32).reshape(-1, 2)  # (batch, 2)
     rows, cols = (int(longest) for longest in lengths.max(axis=0, initial=0))
-    shape = (len(pairs), rows, cols)
-    too_large = SequenceError(f"{_file(source)}: expected pairs that fit into memory, got float32 of shape {shape}")
-    if (
-        4 * math.prod(shape) > psutil.virtual_memory().available
-    ):  # a system may promise it all the same, and kill who takes it
-        raise too_large
-    try:
-        similarity = np.zeros(shape, dtype=np.float32)
-    except (MemoryError, ValueError):  # ValueError: more bytes than an address can count
-        raise too_large from None
+    similarity = np.zeros((len(pairs), rows, cols), dtype=np.float32)
     for scores, (first, second) in zip(similarity, pairs, strict=True):
         # All letters against the second sequence, then one row of that for each letter of the first: whole rows are
         # copied instead of single cells looked up.
         profile = matrix.scores.take(codes[second], axis=1)  # (letters, len(second))
         scores[: len(codes[first]), : len(codes[second])] = profile.take(codes[first], axis=0)
-    return similarity, lengths
+    return PairBatch(similarity, lengths, _notes(list(used.values()), matrix, substitutes, Path(source).name))
 
 
 def _load(name: str) -> Any:
@@ -194,41 +217,51 @@ def _read_text(path: str | os.PathLike[str]) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _checked_record(path: str | os.PathLike[str], index: int, name: str, letters: str) -> Record:
-    """The record in upper case, or a SequenceError."""
-    if not name:
-        raise SequenceError(f"{_record(path, index, name)}: expected a name after '>', got none")
-    if not letters:
-        raise SequenceError(f"{_record(path, index, name)}: expected at least one letter, got an empty sequence")
-    if wrong := _NOT_A_LETTER.search(letters):
-        letter, position = wrong.group().translate(_SHOW_BLANKS), wrong.start() + 1
-        raise SequenceError(
-            f"{_record(path, index, name)}: expected letters A-Z, got {letter!r} at position {position}"
-        )
-    return Record(name, letters.upper())
+def _substitutes(matrix: Matrix) -> dict[str, str]:
+    """The letters that are scored as others. None in a matrix of nucleotides, where U and K stand for other things."""
+    if not set(_AMINO_ACIDS) <= set(matrix.alphabet):
+        return {}
+    return {letter: other for letter, other in _SCORED_AS.items() if letter not in matrix.alphabet}
 
 
-def _codes(record: Record, index: int, matrix: Matrix, source: str | os.PathLike[str]) -> NDArray[np.intp]:
-    """Row of the matrix for each letter of a record, (len(letters),), or a SequenceError."""
-    row_of_byte = np.full(256, -1, dtype=np.intp)
-    row_of_byte[np.frombuffer(matrix.alphabet.encode("ascii"), dtype=np.uint8)] = np.arange(len(matrix.alphabet))
-    # "replace" puts one '?' for a letter outside ASCII, so positions stay; no matrix has a '?'.
-    codes = row_of_byte[np.frombuffer(record.letters.encode("ascii", "replace"), dtype=np.uint8)]
-    if (codes < 0).any():
-        at = int(np.argmax(codes < 0))
-        raise SequenceError(
-            f"{_record(source, index, record.name)}: expected letters of {matrix.name} ({matrix.alphabet}), "
-            f"got {record.letters[at]!r} at position {at + 1}"
-        )
-    return codes
+def _notes(used: Sequence[Record], matrix: Matrix, substitutes: dict[str, str], source: str) -> tuple[str, ...]:
+    counts = {"the final * is left out": sum(record.final_stop for record in used)}
+    for letter, other in substitutes.items():
+        text = f"{letter}, which {matrix.name} lacks, is scored as {other}"
+        counts[text] = sum(letter in record.letters for record in used)
+    return tuple(f"{source}: {text} in {n} of {len(used)} sequences" for text, n in counts.items() if n)
+
+
+def _raise_faults(path: str | os.PathLike[str], faults: Sequence[str]) -> None:
+    """Raise a SequenceError if there are any faults: a line for each of the first, and how many more there are."""
+    lines = [f"{_file(path)}: {fault}" for fault in faults[:_MOST_LINES]]
+    if len(faults) > _MOST_LINES:
+        lines.append(f"and {len(faults) - _MOST_LINES} more")
+    if lines:
+        raise SequenceError("\n".join(lines))
+
+
+def _got(letters: str, wrong: Sequence[int]) -> str:
+    """The letters at these indices, each with its positions."""
+    positions: dict[str, list[str]] = {}
+    for index in wrong:
+        positions.setdefault(letters[index], []).append(str(index + 1))
+    got = [f"{letter!r} at position{'s' * (len(at) > 1)} {_few(at, 'more')}" for letter, at in positions.items()]
+    return f"got {_few(got, 'other letters')}"
+
+
+def _few(items: Sequence[str], others: str) -> str:
+    """The first items, and how many others there are."""
+    left = len(items) - _MOST_LISTED
+    return ", ".join(items[:_MOST_LISTED]) + (f" and {left} {others}" if left > 0 else "")
 
 
 def _file(path: str | os.PathLike[str]) -> str:
     return repr(os.fspath(path))  # repr keeps odd names on one line
 
 
-def _record(path: str | os.PathLike[str], index: int, name: str) -> str:
-    return f"{_file(path)}: record {index + 1} {_quoted(name)}"
+def _record(index: int, name: str) -> str:
+    return f"record {index + 1} {_quoted(name)}"
 
 
 def _quoted(text: str) -> str:

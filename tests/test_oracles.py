@@ -23,6 +23,7 @@ Q and D over Q are worth 5 + 0 - 12 = -7, as nw and nw_scan_32 say; nw_striped_3
 
 import functools
 import math
+from itertools import combinations
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +36,7 @@ from enumeration import PRICES, best_matches, number_of_alignments
 from frameworks import FRAMEWORKS, PROBLEMS
 
 from shared import reference
-from shared.sequences import GLOBINS, Record, all_pairs, pair_batch, read_fasta, substitution_matrix
+from shared.sequences import GLOBINS, Record, pair_batch, read_fasta, substitution_matrix
 
 TEMPERATURE = 1e-3
 AMINO_ACIDS = "ARNDCQEGHILKMFPSTWYV"
@@ -80,13 +81,13 @@ class Pairs(NamedTuple):
 def pairs_of(name: str) -> Pairs:
     if name == "globins":
         records = read_fasta(GLOBINS)
-        chosen = all_pairs(len(records))
+        chosen = list(combinations(range(len(records)), 2))
     else:
         random = np.random.default_rng(62)
         lengths = random.integers(2, 61, size=(1200,))
         records = [Record(str(k), "".join(random.choice(list(AMINO_ACIDS), size=n))) for k, n in enumerate(lengths)]
         chosen = [(k, k + 1) for k in range(0, len(records), 2)]
-    similarity, lengths = pair_batch(records, chosen, substitution_matrix("BLOSUM62"), name)
+    similarity, lengths, _ = pair_batch(records, chosen, substitution_matrix("BLOSUM62"), name)
     letters = [(records[first].letters, records[second].letters) for first, second in chosen]
     return Pairs(letters, similarity.astype(np.float64), lengths)
 

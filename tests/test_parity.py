@@ -36,7 +36,7 @@ from frameworks import (
     worst_errors,
 )
 
-from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substitution_matrix
+from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
 from shared.variants import FOR_GPUS, variant_names
 
 Sizes = tuple[tuple[int, int], ...]
@@ -245,10 +245,11 @@ def globins(problem: str) -> tuple[Inputs, Result]:
     """Three pairs, the longest and the shortest among them, and their results by the reference."""
     records = read_fasta(GLOBINS)
     order = sorted(
-        all_pairs(len(records)), key=lambda pair: len(records[pair[0]].letters) * len(records[pair[1]].letters)
+        itertools.combinations(range(len(records)), 2),
+        key=lambda pair: len(records[pair[0]].letters) * len(records[pair[1]].letters),
     )
     pairs = [order[0], order[len(order) // 2], order[-1]]
-    similarity, lengths = pair_batch(records, pairs, substitution_matrix("BLOSUM62"), GLOBINS)
+    similarity, lengths, _ = pair_batch(records, pairs, substitution_matrix("BLOSUM62"), GLOBINS)
     usual = {"gap": -4.0, "gap_open": -11.0, "gap_extend": -1.0, "temperature": 1.0}
     parameters = {name: np.array(usual[name]) for name in PROBLEMS[problem].parameters}
     poisoned = poison(similarity.astype(np.float64), lengths)

@@ -1,0 +1,203 @@
+"""A substitution matrix scores the letters of pairs of sequences, and all letters that it lacks are told at once."""
+
+import re
+from itertools import combinations
+
+import numpy as np
+import pytest
+from Bio.Align import substitution_matrices
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shared.sequences import (
+    GLOBINS,
+    PairBatch,
+    Record,
+    SequenceError,
+    matrix_names,
+    pair_batch,
+    read_fasta,
+    substitution_matrix,
+)
+
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+RECORDS = [Record("one", "ACDEFGH"), Record("two", "W"), Record("three", "MKVLAAGIVGLW")]
+
+
+def exactly(text: str) -> str:
+    """The pattern of the whole text of an error."""
+    return rf"\A{re.escape(text)}\Z"
+
+
+def slow_similarity(first: str, second: str, matrix: str) -> np.ndarray:
+    """The definition: Biopython's own lookup, one cell at a time, (len(first), len(second))."""
+    table = substitution_matrices.load(matrix)
+    assert isinstance(table, substitution_matrices.Array)
+    return np.array([[table[one, other] for other in second] for one in first], dtype=np.float32)
+
+
+def assert_batch(batch: PairBatch, records: list[Record], pairs: list[tuple[int, int]], matrix: str) -> None:
+    similarity, lengths, _ = batch
+    for b, (first, second) in enumerate(pairs):
+        one, other = records[first].letters, records[second].letters
+        assert lengths[b].tolist() == [len(one), len(other)], f"lengths of pair {b}"
+        within = similarity[b, : len(one), : len(other)]
+        assert np.array_equal(within, slow_similarity(one, other, matrix)), f"similarity of pair {b}"
+        assert not similarity[b, len(one) :].any() and not similarity[b, :, len(other) :].any(), f"padding of pair {b}"
+
+
+# Matrices.
+
+
+def test_matrix_names_are_those_over_single_letters() -> None:
+    assert set(substitution_matrices.load()) - set(matrix_names()) == {"SCHNEIDER"}
+    assert list(matrix_names()) == sorted(matrix_names())
+
+
+@pytest.mark.parametrize("name", matrix_names())
+def test_a_matrix_is_that_of_biopython(name: str) -> None:
+    matrix = substitution_matrix(name)
+    assert matrix.name == name
+    assert type(matrix.scores) is np.ndarray and matrix.scores.dtype == np.float32
+    assert np.array_equal(matrix.scores, slow_similarity(matrix.alphabet, matrix.alphabet, name))
+
+
+@pytest.mark.parametrize("name", ["blosum62", "Blosum62", "BLOSUM62"])
+def test_case_of_a_matrix_name_does_not_matter(name: str) -> None:
+    assert substitution_matrix(name).name == "BLOSUM62"
+
+
+@pytest.mark.parametrize("name", ["BLOSUM63", "SCHNEIDER", "", "../BLOSUM62", "two\nlines"])
+def test_an_unknown_matrix_is_answered_with_the_known_ones(name: str) -> None:
+    known = ", ".join(matrix_names())
+    expected = f"expected a substitution matrix out of {known}, got {name!r}"
+    with pytest.raises(SequenceError, match=exactly(expected)):
+        substitution_matrix(name)
+
+
+# Batches.
+
+
+def test_all_pairs_of_globins_follow_the_definition() -> None:
+    globins = read_fasta(GLOBINS)
+    pairs = list(combinations(range(len(globins)), 2))
+    batch = pair_batch(globins, pairs, substitution_matrix("BLOSUM62"), GLOBINS)
+    few = [0, 1, len(pairs) - 1]  # the slow loop is slow
+    some = PairBatch(batch.similarity[few], batch.lengths[few], ())
+    assert_batch(some, globins, [pairs[b] for b in few], "BLOSUM62")
+    assert batch.notes == ()
+
+
+@settings(deadline=None, database=None, max_examples=50)
+@given(
+    records=st.lists(st.builds(Record, st.just("x"), st.text(AMINO_ACIDS, min_size=1, max_size=12)), min_size=2),
+    matrix=st.sampled_from(["BLOSUM62", "PAM250", "GONNET1992"]),
+    data=st.data(),
+)
+def test_a_batch_follows_the_definition(records: list[Record], matrix: str, data: st.DataObject) -> None:
+    index = st.integers(0, len(records) - 1)
+    pairs = data.draw(st.lists(st.tuples(index, index), min_size=1, max_size=5))
+    batch = pair_batch(records, pairs, substitution_matrix(matrix), "x.fasta")
+    assert batch.similarity.dtype == np.float32 and batch.lengths.dtype == np.int32
+    assert batch.similarity.shape == (len(pairs), *batch.lengths.max(axis=0))
+    assert_batch(batch, records, pairs, matrix)
+
+
+def test_every_fault_in_a_batch_is_seen() -> None:
+    pairs = [(0, 1), (0, 2), (1, 2)]
+    batch = pair_batch(RECORDS, pairs, substitution_matrix("BLOSUM62"), "x.fasta")
+    assert_batch(batch, RECORDS, pairs, "BLOSUM62")
+    with pytest.raises(AssertionError, match="similarity of pair 0"):
+        assert_batch(batch, RECORDS, pairs, "BLOSUM80")
+    with pytest.raises(AssertionError, match="lengths of pair 2"):
+        assert_batch(batch, RECORDS, [(0, 1), (0, 2), (2, 1)], "BLOSUM62")
+    for row, col in [(6, 1), (0, 11)]:  # beside the one letter of the second sequence
+        padded = batch.similarity.copy()
+        padded[0, row, col] = -1
+        with pytest.raises(AssertionError, match="padding of pair 0"):
+            assert_batch(batch._replace(similarity=padded), RECORDS, pairs, "BLOSUM62")
+
+
+def test_swapping_a_pair_transposes_its_similarity() -> None:
+    matrix = substitution_matrix("BLOSUM62")
+    there, lengths_there, _ = pair_batch(RECORDS, [(0, 2), (1, 0)], matrix, "x.fasta")
+    back, lengths_back, _ = pair_batch(RECORDS, [(2, 0), (0, 1)], matrix, "x.fasta")
+    assert np.array_equal(there, back.transpose(0, 2, 1))
+    assert np.array_equal(lengths_there, lengths_back[:, ::-1])
+
+
+def test_the_first_sequence_lies_along_the_rows() -> None:
+    similarity, lengths, _ = pair_batch(RECORDS, [(0, 1)], substitution_matrix("BLOSUM62"), "x.fasta")
+    assert similarity.tolist() == [[[-3], [-2], [-4], [-3], [1], [-2], [-2]]]  # A C D E F G H against W
+    assert lengths.tolist() == [[7, 1]]
+
+
+def test_no_pairs_make_an_empty_batch() -> None:
+    similarity, lengths, _ = pair_batch(RECORDS, [], substitution_matrix("BLOSUM62"), "x.fasta")
+    assert similarity.shape == (0, 0, 0) and lengths.shape == (0, 2)
+
+
+# Letters that the matrix lacks.
+
+
+@pytest.mark.parametrize("letter", ["J", "?", "a", "é", "\n"])
+def test_a_letter_outside_the_matrix_is_told(letter: str) -> None:
+    records = [Record("one", "ACD"), Record("two", f"AC{letter}D{letter}")]
+    expected = (
+        "'x.fasta': record 2 'two': expected letters of BLOSUM62 (ARNDCQEGHILKMFPSTWYVBZX*), "
+        f"got {letter!r} at positions 3, 5"
+    )
+    with pytest.raises(SequenceError, match=exactly(expected)):
+        pair_batch(records, [(0, 1)], substitution_matrix("blosum62"), "x.fasta")
+
+
+def test_every_record_with_letters_outside_the_matrix_has_a_line() -> None:
+    records = [Record("one", "AJ"), Record("two", "W"), Record("three", "*XB")]
+    wanted = "expected letters of GONNET1992 (ACDEFGHIKLMNPQRSTVWY)"
+    expected = (
+        f"'x.fasta': record 1 'one': {wanted}, got 'J' at position 2\n"
+        f"'x.fasta': record 3 'three': {wanted}, got '*' at position 1, 'X' at position 2, 'B' at position 3"
+    )
+    with pytest.raises(SequenceError, match=exactly(expected)):
+        pair_batch(records, [(2, 1), (0, 1)], substitution_matrix("GONNET1992"), "x.fasta")
+
+
+def test_a_stop_inside_a_sequence_has_the_scores_of_the_matrix() -> None:
+    records = [Record("one", "A*C"), Record("two", "*W")]
+    batch = pair_batch(records, [(0, 1)], substitution_matrix("BLOSUM62"), "x.fasta")
+    assert_batch(batch, records, [(0, 1)], "BLOSUM62")
+    assert batch.notes == ()
+
+
+def test_selenocysteine_and_pyrrolysine_are_scored_as_cysteine_and_lysine_with_a_note() -> None:
+    records = [Record("one", "AUOU"), Record("two", "WU"), Record("three", "ACKC")]
+    matrix = substitution_matrix("BLOSUM62")
+    batch = pair_batch(records, [(0, 2), (0, 1)], matrix, "folder/x.fasta")
+    usual = [record._replace(letters=record.letters.replace("U", "C").replace("O", "K")) for record in records]
+    assert_batch(batch, usual, [(0, 2), (0, 1)], "BLOSUM62")
+    assert batch.notes == (
+        "x.fasta: U, which BLOSUM62 lacks, is scored as C in 2 of 3 sequences",
+        "x.fasta: O, which BLOSUM62 lacks, is scored as K in 1 of 3 sequences",
+    )
+
+
+def test_a_matrix_with_the_letter_scores_it_by_its_own_row() -> None:
+    records = [Record("one", "UOK"), Record("two", "CK")]
+    batch = pair_batch(records, [(0, 1)], substitution_matrix("BLASTP"), "x.fasta")
+    assert_batch(batch, records, [(0, 1)], "BLASTP")
+    assert batch.similarity[0, 1, 1] < batch.similarity[0, 2, 1]  # O is not K
+    assert batch.notes == ()
+
+
+def test_uracil_is_not_scored_as_cytosine() -> None:
+    records = [Record("one", "ACGU"), Record("two", "ACG")]
+    with pytest.raises(SequenceError, match=r"letters of NUC\.4\.4 \(.*\), got 'U' at position 4$"):
+        pair_batch(records, [(0, 1)], substitution_matrix("NUC.4.4"), "x.fasta")
+
+
+def test_records_of_no_pair_are_neither_refused_nor_noted() -> None:
+    records = [*RECORDS, Record("odd", "J"), Record("stop", "U", final_stop=True)]
+    similarity, _, notes = pair_batch(records, [(0, 1)], substitution_matrix("BLOSUM62"), "x.fasta")
+    assert similarity.shape == (1, 7, 1) and notes == ()
+    notes = pair_batch(records, [(0, 4)], substitution_matrix("BLASTP"), "x.fasta").notes
+    assert notes == ("x.fasta: the final * is left out in 1 of 2 sequences",)
