@@ -17,7 +17,7 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
 from shared.bench.report.console import console_report, console_text, first_table, print_error
-from shared.bench.report.output_files import CannotWrite, Keeper, check_writable, write_reports
+from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import Lines, progress_for_here
 from shared.bench.run.protocol import DoesNotFit, measure
@@ -36,22 +36,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     request, settings = parse(given)
     command = shlex.join(["python", "compare.py", *given])
     try:
-        for option in ("json" if request.json else "resume", "report", "markdown", "picture"):
-            if getattr(request, option):
-                check_writable(f"--{option}", getattr(request, option))
+        read = [*request.recorded, *request.against, *filter(None, [request.resume]), Path(settings[0].input)]
+        check_outputs(request.outputs, read, request.force)
         if request.list:
             return _list(settings[0])
         if request.against:
-            print(console_text(compare_runs(*map(Record.read, request.against))))
-            return 0
+            changes = compare_runs(*map(Record.read, request.against))
+            print(console_text(changes.report))
+            return changes.exit_code
         if request.recorded:
             return _show([Record.read(path) for path in request.recorded], request)
-        if request.resume:
+        with locked(request.json or request.resume):
+            if not request.resume:
+                return _measure([Record(command, asked) for asked in settings], request)
             record = Record.read(request.resume)
             record.settings = replace(record.settings, budget=settings[0].budget)
             record.resumed_by.append(command)
             return _measure([record], request)
-        return _measure([Record(command, asked) for asked in settings], request)
     except DoesNotFit as error:
         return _fail(f"cannot resume {request.resume}: {error}")
     except _BAD_INPUT as error:
@@ -104,7 +105,7 @@ def _run(record: Record, keep: Keeper) -> int:
 
 def _show(records: Sequence[Record], request: Request) -> int:
     """Write the reports that are asked for, and print the records; returns the exit code."""
-    problems = write_reports(records, request.report, request.markdown, request.picture)
+    problems = write_reports(records, request.report, request.markdown)
     code = max(map(_fail, problems), default=0)
     print("\n\n\n".join(map(console_report, records)))  # at last, because it fails if the reader of a pipe has gone
     return code

@@ -38,6 +38,7 @@ absent = ABSENT
 first_order: dict[str, str] = {}
 uncompiled_passes: dict[str, str] = {}
 uncompiled_variants: dict[str, str] = {}  # every variant gains by jax.jit
+slow_compiler: str | None = None
 
 
 def device_problem(device: str) -> str | None:
@@ -96,9 +97,9 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
 def abilities(problem: str, device: str) -> Abilities:
     """The variants and passes of a problem that this framework has."""
     if problem not in ALIGNMENTS:
-        return _module(problem).abilities(device)
+        return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
-    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants, slow_compiler)
 
 
 def call_of(

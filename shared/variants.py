@@ -27,6 +27,7 @@ class Abilities(NamedTuple):
     first_order: Mapping[str, str] = MappingProxyType({})  # variant -> why it has no second derivatives, as hvp needs
     uncompiled_passes: Mapping[str, str] = MappingProxyType({})  # pass -> why it runs only without the compiler
     uncompiled_variants: Mapping[str, str] = MappingProxyType({})  # variant -> why compiling the call gains nothing
+    slow_compiler: str | None = None  # why nothing is compiled where a minute has to do
 
     def as_json(self) -> dict[str, Any]:
         """As plain dictionaries."""

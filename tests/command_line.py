@@ -46,7 +46,7 @@ class WhenImported:
 sys.meta_path.insert(0, WhenImported)
 '''
 
-_NOT_INSTALLED = 'raise ImportError("No module named {name!r}")\n'
+_NOT_INSTALLED = 'raise ModuleNotFoundError("No module named {name!r}")\n'
 
 
 def environment(*folders: Path) -> dict[str, str]:

@@ -1,12 +1,13 @@
 """The inputs are what their text says: the random ones number by number, the proteins pair by pair."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from shared import reference
+from shared import reference, sequences
 from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
@@ -91,6 +92,45 @@ def test_a_batch_takes_the_first_pairs_and_repeats_them_where_there_are_too_few(
     assert two == three[:2] and seven == [*three, *three, three[0]]
 
 
+@pytest.mark.parametrize("batch", range(1, 13))
+def test_the_size_in_the_text_is_that_of_the_longest_of_the_pairs_taken(tmp_path: Path, batch: int):
+    path = tmp_path / "mine.fasta"
+    path.write_text(
+        "".join(f">{name}\n{'A' * length}\n" for name, length in zip("abcde", (1, 2, 5, 3, 4), strict=True))
+    )
+    taken = batch_of(input=str(path), batch=batch)
+    rows, cols = taken.pair_lengths.max(axis=0)
+    assert taken.similarity.shape == (batch, rows, cols) and taken.text.endswith(
+        f"of 5 proteins, up to {rows} x {cols}"
+    )
+
+
+def test_more_pairs_than_memory_could_list_are_neither_listed_nor_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(sequences, "LARGEST_FILE_BYTES", 10_000_000)  # which reading sets aside
+    path = tmp_path / "many.fasta"
+    path.write_text("".join(f">{number}\n{'A' * 1000}\n" for number in range(3000)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(UnusableInput, match=r"^4498500 matrices of 1000 x 1000 do not fit into memory: take fewer"):
+            batch_of(input=str(path))
+        assert len(batch_of(input=str(path), batch=2).similarity) == 2
+        assert tracemalloc.get_traced_memory()[1] < 100e6  # a list of so many pairs takes three times as much
+    finally:
+        tracemalloc.stop()
+
+
+def test_notes_are_of_the_sequences_that_are_used(tmp_path: Path):
+    path = tmp_path / "mine.fasta"
+    path.write_text(">a\nAC*\n>b\nACD\n>c\nUAC*\n")
+    assert batch_of(input=str(path), batch=1).notes == ("mine.fasta: the final * is left out in 1 of 2 sequences",)
+    noted = (
+        "mine.fasta: the final * is left out in 2 of 3 sequences",
+        "mine.fasta: U, which BLOSUM62 lacks, is scored as C in 1 of 3 sequences",
+    )
+    assert [given.notes for given in inputs(input=str(path))] == [noted, noted]
+    assert batch_of().notes == batch_of(input="random").notes == ()
+
+
 def test_a_fasta_file_is_scored_with_the_matrix_asked_for(fasta: Path):
     batch = batch_of(input=str(fasta), matrix="pam250")
     matrix = substitution_matrix("PAM250")
@@ -154,14 +194,15 @@ def test_a_gpu_has_a_small_and_a_repeated_large_batch_where_no_size_is_asked_for
 # a shape that no compiler has seen yet
 
 
-@pytest.mark.parametrize("cols", [3, 1])
+@pytest.mark.parametrize(("cols", "step", "new"), [(3, 1, 2), (3, 2, 1), (3, 3, 6), (3, 10, 13), (1, 1, 2)])
 @pytest.mark.parametrize("batch", [(), (3,)])
-def test_a_new_shape_has_a_column_less_or_one_more_where_there_is_one(batch: tuple[int, ...], cols: int):
+def test_a_new_shape_has_fewer_columns_or_more_where_there_are_not_enough(
+    batch: tuple[int, ...], cols: int, step: int, new: int
+):
     similarity = np.random.default_rng(0).random((*batch, 4, cols), np.float32)
     lengths = np.broadcast_to(np.array([4, cols], np.int32), (*batch, 2))
     before = AlignmentInputs("by hand", similarity, lengths, parameters={"gap": -2.0}, options={"end": "any"}, seed=3)
-    after = before.resized
-    new = 2 if cols == 1 else cols - 1
+    after = before.resized(step)
     assert after.similarity.shape == (*batch, 4, new) and after.similarity.flags.c_contiguous
     assert np.array_equal(after.similarity[..., : min(cols, new)], similarity[..., : min(cols, new)])
     assert np.array_equal(after.pair_lengths, np.minimum(before.pair_lengths, (4, new)))

@@ -83,14 +83,16 @@ def test_inputs_without_a_usable_reference_are_refused(
 
 def test_a_new_shape_has_a_point_or_a_column_less():
     given = inputs("linear_regression", epochs=77)
-    assert np.array_equal(given.resized.x, given.x[:-1]) and np.array_equal(given.resized.y, given.y[:-1])
-    assert given.work == given.resized.work == 77
+    after = given.resized(2)
+    assert np.array_equal(after.x, given.x[:-2]) and np.array_equal(after.y, given.y[:-2])
+    assert given.work == after.work == 77
     given = inputs("stencil")
-    assert np.array_equal(given.resized.w, given.w[:, :-1]) and given.resized.w.flags.c_contiguous
-    assert (given.work, given.resized.work) == (20, 15)
-    assert inputs("stencil", size=(5, 1)).resized.shape == (5, 2)
+    after = given.resized(1)
+    assert np.array_equal(after.w, given.w[:, :-1]) and after.w.flags.c_contiguous
+    assert (given.work, after.work) == (20, 15)
+    assert inputs("stencil", size=(5, 1)).resized(1).shape == (5, 2)
     given = inputs("learn_alignment")
-    after = given.resized
+    after = given.resized(1)
     assert after.shape == (*given.shape[:2], given.shape[2] - 1) and after.second.shape == (4, after.shape[2])
     assert (after.lengths[:, 1] <= after.shape[2]).all() and given.work == after.work == 100
 

@@ -51,7 +51,7 @@ def steps(name: str, folder: Path, cache: Path) -> list[Step]:
     def compared(title: str, suffix: str, seconds: int, *more: str, **environment: str) -> Step:
         """A comparison stops by itself somewhat earlier. It begins with each case's first call and device time."""
         record = folder / f"{name}{suffix}.json"
-        command = (*COMPARE, *more, "--budget", str(seconds * 4 // 5), "--json", str(record))
+        command = (*COMPARE, *more, "--budget", str(seconds * 4 // 5), "--json", str(record), "--force")
         return Step(title, command, seconds, environment)
 
     flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
@@ -74,7 +74,7 @@ def page(name: str, folder: Path) -> Step:
     """All that was recorded, on a page. What was stopped before it had begun has no record."""
     records = [folder / f"{name}{suffix}.json" for suffix in SUFFIXES]
     known = [str(path) for path in records if path.exists()]
-    return Step("page", ("compare.py", "--from", *known, "--report", str(folder / f"{name}.html")), 30)
+    return Step("page", ("compare.py", "--from", *known, "--report", str(folder / f"{name}.html"), "--force"), 30)
 
 
 def _several_at_once() -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Writes the figures of README.md and docs/ from the recorded results: make docs
+"""Writes the figures of README.md and docs/, and the picture of what was learned, from the records: make docs
 
 A page has blocks of the form
 
@@ -19,9 +19,9 @@ from typing import Any
 from shared.bench.analysis.diagnostics import drifts
 from shared.bench.analysis.estimates import Estimate
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.speed import decision_table, first_call_table
+from shared.bench.questions.speed import decision_table
 from shared.bench.record import Record
-from shared.bench.report.case_table import BRIEF, NAMES, case_table
+from shared.bench.report.case_table import BRIEF, FIRST_CALLS, NAMES, TABLES, case_table
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import report_of
 from shared.bench.report.tables import Answer, Table
@@ -119,7 +119,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "sentences": _of_record(_sentences),
     "tables": _of_record(_tables),
     "decision": _table(_decision),
-    "first-calls": _table(first_call_table),
+    "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": _table(lambda record: case_table(record, BRIEF)),
     "memory": _table(lambda record: case_table(record, (*NAMES, "memory", "input bytes", "output bytes"))),
     "validation": _validation,
@@ -135,7 +135,11 @@ def outdated() -> Iterator[Path]:
 
 
 def main() -> int:
-    """Write every page that is out of date."""
+    """Write every page that is out of date, and the picture."""
+    from shared.bench.report.plots import picture_svg  # here: matplotlib takes a second to import
+
+    learned = Record.read(ROOT / "results/cpu-learn.json")
+    (ROOT / "results/learn_alignment.svg").write_text(picture_svg(next(iter(learned.pictures.values()))))
     for path in outdated():
         path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")

@@ -32,7 +32,7 @@ RECORDS = {
     "cpu-stencil-growth": "growth --problem stencil --workers 2 --compile-limit 300",
     "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 64x2,64x3,64x4 --variant cell_loop --pass gradient "
     "--workers 2 --compile-limit 600",
-    "cpu-learn": "speed --problem learn_alignment --budget 150 --picture results/learn_alignment.svg",
+    "cpu-learn": "speed --problem learn_alignment --budget 150",
 }
 
 
@@ -42,7 +42,7 @@ def main() -> int:
         print(f"expected one name of {', '.join(RECORDS)}", file=sys.stderr)
         return 2
     name = sys.argv[1]
-    command = [sys.executable, "compare.py", *RECORDS[name].split(), "--json", f"results/{name}.json"]
+    command = [sys.executable, "compare.py", *RECORDS[name].split(), "--json", f"results/{name}.json", "--force"]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

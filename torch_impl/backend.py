@@ -35,6 +35,7 @@ uncompiled_passes = {"hvp": "torch.compile has no second derivatives"}
 uncompiled_variants: dict[str, str] = dict.fromkeys(
     ("wavefront", "cuda_graph", "fused"), "it is one operator already, around which torch.compile has nothing to fuse"
 )
+slow_compiler = "torch.compile takes too long for --quick: its start alone may take 20 s"
 # clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
 _HEAD_START = 5_000_000
 
@@ -93,9 +94,9 @@ def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any,
 def abilities(problem: str, device: str) -> Abilities:
     """The variants and passes of a problem that this framework has."""
     if problem not in ALIGNMENTS:
-        return _module(problem).abilities(device)
+        return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
-    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants, slow_compiler)
 
 
 def call_of(

@@ -35,6 +35,7 @@ class Settings:
     precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
     workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
     rounds: int = 20  # in each of them
+    quick: bool = False  # without what takes long to compile
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,14 @@ class Case:
     @property
     def title(self) -> str:
         """How progress and errors name this case."""
-        mode = "" if self.compiled else ", not compiled"
         where = {BATCH: "", DATA: "", SINGLE: ", one pair"}.get(self.input, f", {self.input}")
+        mode = "" if self.compiled else ", not compiled"
         return f"{self.name} {self.pass_name}{where}{mode}{f', {self.label}' if self.label else ''}"
+
+    @property
+    def how(self) -> str:
+        """The variant, and whether it is not compiled."""
+        return self.variant if self.compiled else f"{self.variant}, not compiled"
 
     @property
     def name(self) -> str:

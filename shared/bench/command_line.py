@@ -13,7 +13,18 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import PROBLEMS
-from shared.problems.argument_types import join_numbers, names, one_of, real, size, size_text, sizes, some_of, whole
+from shared.problems.argument_types import (
+    file,
+    join_numbers,
+    names,
+    one_of,
+    real,
+    size,
+    size_text,
+    sizes,
+    some_of,
+    whole,
+)
 from shared.problems.problem import Argument, Problem
 from shared.variants import variant_names
 
@@ -25,11 +36,13 @@ EPILOG = """examples:
   python compare.py --from cpu.json gpu.json --report both.html
   python compare.py --against old.json new.json
 
-exit codes: 0 success; 1 a result was wrong or a case failed (it gets no time); 2 bad arguments or bad input;
-3 a framework cannot use the device, or none is installed; 130 interrupted (what is finished is printed)
+exit codes: 0 success; 1 a result was wrong or a case failed (it gets no time), or with --against anything became
+slower; 2 bad arguments or bad input, or nothing to compare; 3 a framework cannot use the device, or none is installed;
+130 interrupted (what is finished is printed)
 """
 
-_REPORTS = ("report", "markdown", "picture")
+_QUICK_SECONDS = 60.0
+_REPORTS = ("report", "markdown", "force")
 # what is done instead of a new run, and the options that go with it
 _MODES = {
     "resume": ("budget", "json", *_REPORTS),
@@ -47,10 +60,16 @@ class Request:
     json: Path | None = None
     report: Path | None = None
     markdown: Path | None = None
-    picture: Path | None = None
+    force: bool = False
     resume: Path | None = None
     recorded: Sequence[Path] = ()
     against: Sequence[Path] = ()
+
+    @property
+    def outputs(self) -> dict[str, Path]:
+        """The files to be written, by option."""
+        named = {"--json": self.json, "--report": self.report, "--markdown": self.markdown}
+        return {option: path for option, path in named.items() if path is not None}
 
 
 def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
@@ -127,9 +146,12 @@ def _parser() -> argparse.ArgumentParser:
             add(flag(name, argument), type=argument.parse, metavar=argument.metavar, help=text)
 
     add = parser.add_argument_group("how it is measured").add_argument
-    seconds, fraction, limit = (real(name, positive=True) for name in ("budget", "precision", "compile-limit"))
-    add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {Settings.budget:g})")
-    add("--precision", type=fraction, metavar="FRACTION",
+    seconds, limit = (real(name, positive=True) for name in ("budget", "compile-limit"))
+    budgets = " or ".join(dict.fromkeys(f"{question.default_budget:g}" for question in QUESTIONS.values()))
+    add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {budgets})")
+    quick = f"an answer in a minute: --budget {_QUICK_SECONDS:g}, without what takes long to compile"
+    add("--quick", action="store_true", help=quick)
+    add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION",
         help=f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})")  # fmt: skip
     add("--workers", type=whole("workers", 1), metavar="N",
         help=f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise)")  # fmt: skip
@@ -139,13 +161,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument
-    add("--json", type=Path, metavar="FILE", help="record everything, with all samples, after every step")
-    add("--report", type=Path, metavar="FILE", help="write an HTML page: the answer, plots and every number")
-    add("--markdown", type=Path, metavar="FILE", help="write the same as Markdown, without plots")
-    add("--picture", type=Path, metavar="FILE", help="write an alignment before and after learning (SVG)")
-    add("--resume", type=Path, metavar="FILE", help="continue a recorded run for --budget seconds, and keep it there")
-    add("--from", type=Path, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
-    add("--against", type=Path, nargs=2, metavar=("OLD", "NEW"), help="what changed between two recorded runs")
+    add("--json", type=file, metavar="FILE", help="record everything, with all samples, after every step")
+    add("--report", type=file, metavar="FILE", help="write an HTML page: the answer, plots and every number")
+    add("--markdown", type=file, metavar="FILE", help="write the same as Markdown, without plots")
+    add("--force", action="store_true", help="overwrite these files where they exist")
+    add("--resume", type=file, metavar="FILE", help="continue a recorded run for --budget seconds, and keep it there")
+    add("--from", type=file, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
+    add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if anything is slower")
     add("--list", action="store_true", help="list questions, problems, and the variants that each framework has")
     return parser
 
@@ -191,6 +213,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
         "passes": question.default_passes(problem),
         "input": _default_input(given, question, problem),
         "threads": cores,
+        "budget": _QUICK_SECONDS if "quick" in given else question.default_budget,
         "arguments": {name: given[name] for name in problem.arguments if name in given},
     }
     settings = Settings(question.name, **defaults | _fields_of(Settings, given))

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time
-from shared.bench.cases import Absence, Case, Settings
+from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time, of_processes
+from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.clock import WarmUp
-from shared.problems import Inputs
+from shared.problems import PROBLEMS, Inputs
+from shared.variants import variant_names
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
+STATUSES = ("ok", "wrong", "failed", "limit")
 
 
 class UnreadableRecord(Exception):
@@ -79,14 +81,15 @@ class Result:
     """A case and its outcome."""
 
     case: Case
-    status: str = "ok"  # or "wrong", "failed", "limit"
+    status: str = "ok"  # one of STATUSES
     reason: str | None = None
     gate: Gate | None = None
     build_seconds: float = 0.0
-    cold: Compilation | None = None  # caches empty, in memory and on disk
-    early_seconds: float | None = None  # median of a few calls right after it, until there are blocks
-    retrace: Compilation | None = None  # on a new shape, of the same function
-    retrace_note: str | None = None  # why there is none
+    cold: list[Compilation] = field(default_factory=list)  # caches empty, in memory and on disk; one in a process
+    early_seconds: float | None = None  # median of a few calls right after the first, until there are blocks
+    # after each of these, seconds of the same function's first call on a new shape, a second new one, and so on
+    new_shapes: list[list[float]] = field(default_factory=list)
+    new_shapes_note: str | None = None  # why there are none
     warm: list[Compilation] = field(default_factory=list)  # new processes that find the caches on disk
     warm_up: list[WarmUp] = field(default_factory=list)
     peak_bytes: int | None = None
@@ -122,9 +125,19 @@ class Result:
         return self.work / self.time.value if self.measured and self.work else None
 
     @property
-    def warm_seconds(self) -> float | None:
-        """Median of the first calls of new processes."""
-        return float(np.median([start.seconds for start in self.warm])) if self.warm else None
+    def first_call(self) -> Estimate | None:
+        """Time of a first call with empty caches."""
+        return of_processes([start.seconds for start in self.cold]) if self.cold else None
+
+    @property
+    def warm_call(self) -> Estimate | None:
+        """Time of the first call of a new process that finds the caches on disk."""
+        return of_processes([start.seconds for start in self.warm]) if self.warm else None
+
+    def new_shape(self, number: int) -> Estimate | None:
+        """Time of the first call on the first, second, ... new shape."""
+        seconds = [shapes[number - 1] for shapes in self.new_shapes if len(shapes) >= number]
+        return of_processes(seconds) if seconds else None
 
 
 @dataclass(frozen=True)
@@ -194,8 +207,6 @@ class Record:
     @classmethod
     def read(cls, path: Path) -> "Record":
         """Read what `write` wrote. Raises UnreadableRecord."""
-        from shared.bench.questions import QUESTIONS  # here: questions read records
-
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(stored, dict):
@@ -204,13 +215,32 @@ class Record:
             if version != SCHEMA_VERSION:
                 raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
             record = _of_type(cls, stored)
-            if record.settings.question not in QUESTIONS:
-                raise ValueError(f"unknown question {record.settings.question!r}")
+            _check_names(record)
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
         except (AttributeError, TypeError, ValueError) as error:
             raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {error}") from None
         return record
+
+
+def _check_names(record: Record) -> None:
+    """Raise ValueError on a name that this version does not know."""
+    from shared.bench.questions import QUESTIONS  # here: questions read records
+
+    settings, known = record.settings, {"question": QUESTIONS, "problem": PROBLEMS}
+    used = [("question", settings.question), ("problem", settings.problem)]
+    if settings.problem in PROBLEMS:
+        variants = variant_names(settings.problem)
+        known |= {"pass": PROBLEMS[settings.problem].passes, "variant": variants, "framework": FRAMEWORKS}
+        known |= {"input": record.inputs, "status": STATUSES}
+        used += [("pass", name) for name in settings.passes]
+    for result in record.results:
+        case = result.case
+        used += [("problem", case.problem), ("pass", case.pass_name), ("variant", case.variant)]
+        used += [("framework", case.framework), ("input", case.input), ("status", result.status)]
+    for what, name in used:
+        if name not in known[what]:
+            raise ValueError(f"unknown {what} {name!r}")
 
 
 def _of_type(kind: Any, value: Any) -> Any:

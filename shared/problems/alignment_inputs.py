@@ -6,15 +6,15 @@ batch, then both lengths of each pair. With its default size and seed 0: 100 pai
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle, islice
+from itertools import combinations, cycle, islice
+from math import comb
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
-from shared.problems.problem import BATCH, SINGLE, Inputs, UnusableInput
-from shared.sequences import GLOBINS, all_pairs, pair_batch, read_fasta, substitution_matrix
+from shared.problems.problem import BATCH, SINGLE, Inputs, check_memory, other_length
+from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
 
 RANDOM_SIZE = (100, 150)
 RANDOM_BATCH = 100
@@ -30,7 +30,12 @@ _FULL = (1.0,)
 # of a batch in float32 that exist at the same time: as it is drawn, and in each worker with its results
 _COPIES = 10
 
-_Raw = tuple[str, np.ndarray, np.ndarray | None]  # text, similarity, lengths
+
+class _Raw(NamedTuple):
+    text: str
+    similarity: np.ndarray
+    lengths: np.ndarray | None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,15 +80,8 @@ class AlignmentInputs(Inputs):
     def pairs(self) -> int:
         return len(self.similarity) * self.repeats if self.similarity.ndim == 3 else 1
 
-    @property
-    def resized(self) -> "AlignmentInputs":
-        """A column less, or one more where there is one."""
-        cols = self.similarity.shape[-1]
-        if cols > 1:
-            similarity = np.ascontiguousarray(self.similarity[..., :-1])
-        else:
-            similarity = np.concatenate([self.similarity] * 2, axis=-1)
-        lengths = None
+    def resized(self, step: int) -> "AlignmentInputs":
+        similarity, lengths = other_length(self.similarity, -1, step), None
         if self.lengths is not None:
             lengths = np.minimum(self.lengths, similarity.shape[-2:]).astype(self.lengths.dtype)
         return replace(self, similarity=similarity, lengths=lengths)
@@ -129,9 +127,10 @@ def inputs_of_size(
 
 
 def _made(raw: _Raw, settings: Any, parameters: dict[str, float], options: dict[str, Any]) -> AlignmentInputs:
-    text, similarity, lengths = raw
-    given = similarity.astype(np.dtype(settings.dtype))
-    return AlignmentInputs(text, given, lengths, parameters=parameters, options=options, seed=settings.seed)
+    given = raw.similarity.astype(np.dtype(settings.dtype))
+    return AlignmentInputs(
+        raw.text, given, raw.lengths, parameters=parameters, options=options, seed=settings.seed, notes=raw.notes
+    )
 
 
 def _single_and_batch(settings: Any) -> tuple[_Raw, _Raw]:
@@ -155,15 +154,17 @@ def _random(
     text = f"random similarity, seed {settings.seed}"
     kind = "of" if row_choices is _FULL else "of up to"
     return (
-        (f"{text}, one pair of {rows} x {cols}", single, None),
-        (f"{text}, {count} pairs {kind} {rows} x {cols}", batch, lengths),
+        _Raw(f"{text}, one pair of {rows} x {cols}", single, None),
+        _Raw(f"{text}, {_pairs(count)} {kind} {rows} x {cols}", batch, lengths),
     )
 
 
 def _check_memory(count: int, rows: int, cols: int) -> None:
-    """Raise UnusableInput if a run with so many matrices needs more than the memory that is free."""
-    if _COPIES * 4 * count * rows * cols > psutil.virtual_memory().available:
-        raise UnusableInput(f"{count} matrices of {rows} x {cols} do not fit into memory: take fewer, or smaller ones")
+    check_memory(_COPIES * 4 * count * rows * cols, f"{count} matrices of {rows} x {cols}")
+
+
+def _pairs(count: int) -> str:
+    return "1 pair" if count == 1 else f"{count} pairs"
 
 
 def _scaled(fractions: Sequence[float], size: int) -> list[int]:
@@ -172,18 +173,21 @@ def _scaled(fractions: Sequence[float], size: int) -> list[int]:
 
 def _proteins(path: Path, settings: Any) -> tuple[_Raw, _Raw]:
     records = read_fasta(path)
-    distinct = all_pairs(len(records))
-    count = settings.batch or len(distinct)
-    rows, cols = (max(len(records[pair[side]].letters) for pair in distinct[:count]) for side in (0, 1))
+    total = len(records)
+    distinct = comb(total, 2)
+    count = settings.batch or distinct
+    # the longest of the pairs (0, 1), (0, 2), ..., (1, 2), ..., which may be too many to list
+    begun = [record for i, record in enumerate(records[:-1]) if i * (2 * total - i - 1) // 2 < count]
+    rows, cols = (max(len(record.letters) for record in side) for side in (begun, records[1 : count + 1]))
     _check_memory(count, rows, cols)
-    pairs = list(islice(cycle(distinct), count))
-    repeated = f" ({len(distinct)}, repeated)" if count > len(distinct) else ""
-    similarity, lengths = pair_batch(records, pairs, substitution_matrix(settings.matrix), path)
+    pairs = list(islice(cycle(combinations(range(total), 2)), count))
+    repeated = f" ({distinct}, repeated)" if count > distinct else ""
+    similarity, lengths, notes = pair_batch(records, pairs, substitution_matrix(settings.matrix), path)
     source = "bundled globins" if settings.input == "globins" else path.name
     text = f"{source}, {settings.matrix.upper()}"
-    batch_text = f"{text}, {count} pairs{repeated} of {len(records)} proteins, up to {rows} x {cols}"
+    batch_text = f"{text}, {_pairs(count)}{repeated} of {total} proteins, up to {rows} x {cols}"
     first, second = (records[index].name for index in pairs[0])
     return (
-        (f"{text}, one pair: {first} and {second}", similarity[0], lengths[0]),
-        (batch_text, similarity, lengths),
+        _Raw(f"{text}, one pair: {first} and {second}", similarity[0], lengths[0], notes),
+        _Raw(batch_text, similarity, lengths, notes),
     )

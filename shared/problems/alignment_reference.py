@@ -5,7 +5,7 @@ by seed. A pair of more than WHOLE cells is cut to a corner of CELLS. The result
 run of a variant on the corners, and gates the full pairs against that run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ class ReferenceResults(NamedTuple):
 
 
 def reference_results(
-    problem: str, inputs: AlignmentInputs, passes: Sequence[str], cells: int = CELLS, whole: int = WHOLE
+    problem: str, inputs: AlignmentInputs, passes: Collection[str], cells: int = CELLS, whole: int = WHOLE
 ) -> ReferenceResults:
     """Compute the reference for as many pairs of `inputs` as the number of cells allows, at least one.
 

@@ -1,6 +1,6 @@
 """The alignments as problems of the benchmark: they share their inputs and passes, and differ in what they compute."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,11 @@ from shared.problems.problem import BATCH, Argument, Problem, Rate, RunFloat64, 
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 from shared.variants import FOR_GPUS, Abilities
 
-PASSES = ("score", "marginals", "hvp")
+PASSES = {
+    "score": "the forward pass: a score for each pair",
+    "marginals": "the gradient of the scores with respect to the similarity, the expected alignment: what a step needs",
+    "hvp": "the gradient of a loss on the marginals: second derivatives, as a Hessian-vector product",
+}
 
 # The default table: the rungs that a user would pick, and the framework's own choice. `ladder` has them all.
 _DEFAULT_VARIANTS = ("vmap", "wavefront")
@@ -89,7 +93,7 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         named = _DEFAULT_VARIANTS if settings.device == "cpu" else (*_DEFAULT_VARIANTS, *FOR_GPUS)
         return variant in named or variant == abilities.auto
 
-    def reference_results(self, inputs: AlignmentInputs, passes: Sequence[str]) -> ReferenceResults:
+    def reference_results(self, inputs: AlignmentInputs, passes: Collection[str]) -> ReferenceResults:
         return alignment_reference.reference_results(self.name, inputs, passes)
 
     def confirmed(

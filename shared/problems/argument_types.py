@@ -3,6 +3,7 @@
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 
 def join_numbers(arguments: Sequence[str]) -> list[str]:
@@ -30,6 +31,12 @@ def names(text: str) -> tuple[str, ...]:
     if not names:
         raise argparse.ArgumentTypeError("expected at least one name, got none")
     return names
+
+
+def file(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a file, got ''")
+    return Path(text)
 
 
 def one_of(what: str, known: Sequence[str] | dict) -> Callable[[str], str]:

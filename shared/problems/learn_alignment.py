@@ -4,13 +4,12 @@ A 20 x 20 substitution matrix and a gap score are learnt by gradient descent thr
 alignments of synthetic protein families are the true ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 
 from shared.problems.argument_types import real, whole
 from shared.problems.problem import (
@@ -23,6 +22,8 @@ from shared.problems.problem import (
     UnusableInput,
     Verdict,
     check_form,
+    check_memory,
+    other_length,
     within,
 )
 from shared.problems.synthetic_pairs import LETTERS, synthetic_pairs
@@ -70,17 +71,11 @@ class Pairs(Inputs):
     def work(self) -> int:
         return self.options["steps"]
 
-    @property
-    def resized(self) -> "Pairs":
-        """A letter less in every second sequence that is full, or one more column of padding where there is one."""
-        cols = self.second.shape[1]
-        if cols > 1:
-            lengths = np.minimum(self.lengths, (self.first.shape[1], cols - 1)).astype(self.lengths.dtype)
-            second, truth = self.second[:, :-1].copy(), self.truth[..., :-1].copy()
-            return replace(self, second=second, truth=truth, lengths=lengths)
-        return replace(
-            self, second=np.pad(self.second, [(0, 0), (0, 1)]), truth=np.pad(self.truth, [(0, 0), (0, 0), (0, 1)])
-        )
+    def resized(self, step: int) -> "Pairs":
+        """Fewer letters in every second sequence that is full."""
+        second, truth = other_length(self.second, 1, step), other_length(self.truth, 2, step)
+        lengths = np.minimum(self.lengths, truth.shape[1:]).astype(self.lengths.dtype)
+        return replace(self, second=second, truth=truth, lengths=lengths)
 
 
 class Trained(NamedTuple):
@@ -96,7 +91,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
 
     name = "learn_alignment"
     text = "learn a substitution matrix and a gap score by gradient descent through the marginals of smith_waterman"
-    passes = ("train",)
+    passes = {"train": "the whole training loop"}  # noqa: RUF012
     default_passes = ("train",)
     arguments = {  # noqa: RUF012
         "steps": Argument(100, whole("steps", 1), "steps of learning to align", "N"),
@@ -106,7 +101,6 @@ class LearnAlignment(Problem[Pairs, Trained]):
     rate = Rate("steps", "steps/s", 1.0, "A step is the loss on all pairs, its gradient, and the update.")
     sizes = Sizes("PAIRSxLETTERS", "32x40", 2, ((32, 20), (32, 40), (32, 80)), "cells in a step")
     has_auto = True
-    takes = ("picture",)
 
     def inputs(self, settings: Any) -> dict[str, Pairs]:
         return {DATA: self.inputs_of_size(settings, settings.size or SIZE)}
@@ -115,8 +109,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
         values = self.argument_values(settings)
         pairs, letters = size
         # of complex numbers, as many as the reference has for a cell of the skewed matrices
-        if _NUMBERS * 16 * pairs * letters * 2 * letters > psutil.virtual_memory().available:
-            raise UnusableInput(f"{pairs} pairs of {letters} letters do not fit into memory: take fewer")
+        check_memory(_NUMBERS * 16 * pairs * letters * 2 * letters, f"{pairs} pairs of {letters} letters")
         drawn = synthetic_pairs(pairs, letters, settings.seed)
         rows, cols = drawn.truth.shape[1:]
         text = (
@@ -134,7 +127,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         return int(np.prod(shape))
 
-    def reference_results(self, inputs: Pairs, passes: Sequence[str]) -> Trained:
+    def reference_results(self, inputs: Pairs, passes: Collection[str]) -> Trained:
         with ThreadPoolExecutor() as threads:  # NumPy works on both at a time
             found, beside = threads.map(
                 lambda start: learning.learn(

@@ -3,7 +3,7 @@
 y = 2 x + 1 + 0.5 * normal with x uniform in [0, 1), drawn by the seed: all x first, then the noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from shared.problems.problem import (
     UnusableInput,
     Verdict,
     check_form,
+    other_length,
     within,
 )
 from shared.reference.linear_regression import fit, least_squares
@@ -56,10 +57,8 @@ class Points(Inputs):
     def work(self) -> int:
         return self.options["epochs"]
 
-    @property
-    def resized(self) -> "Points":
-        """A point less; there are at least two."""
-        return replace(self, x=self.x[:-1], y=self.y[:-1])
+    def resized(self, step: int) -> "Points":
+        return replace(self, x=other_length(self.x, 0, step), y=other_length(self.y, 0, step))
 
 
 class Fitted(NamedTuple):
@@ -74,7 +73,7 @@ class LinearRegression(Problem[Points, Fitted]):
 
     name = "linear_regression"
     text = "fit y = a x + b by gradient descent on the mean squared error"
-    passes = ("train",)
+    passes = {"train": "the whole training loop"}  # noqa: RUF012
     default_passes = ("train",)
     arguments = {  # noqa: RUF012
         "epochs": Argument(10_000, whole("epochs", 1), "steps of the training loop", "N"),
@@ -106,7 +105,7 @@ class LinearRegression(Problem[Points, Fitted]):
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         return shape[0]
 
-    def reference_results(self, inputs: Points, passes: Sequence[str]) -> Fitted:
+    def reference_results(self, inputs: Points, passes: Collection[str]) -> Fitted:
         descent = _fit(inputs)
         best = least_squares(inputs.x, inputs.y)
         # it begins less than this away, and goes nearer with every step that is not too long

@@ -1,11 +1,12 @@
 """The interface between the benchmark and a problem: its inputs, variants, reference results and gate."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+import psutil
 
 from shared.variants import Abilities
 
@@ -24,6 +25,7 @@ class Inputs(ABC):
     seed: int = field(default=0, kw_only=True)
     # so often are the arrays repeated on the device, along their first axis: a large batch of a few pairs
     repeats: int = field(default=1, kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)  # lines on how it was made, for the reader of a result
 
     @property
     def title(self) -> str:
@@ -59,10 +61,9 @@ class Inputs(ABC):
         """How many are computed in one call, each by itself; None where that is no question."""
         return None
 
-    @property
     @abstractmethod
-    def resized(self) -> "Inputs":
-        """The same of another shape, one that no compiler has seen yet."""
+    def resized(self, step: int) -> "Inputs":
+        """The same of another shape, that no compiler has seen yet: another one for each step from 1."""
 
 
 class Rate(NamedTuple):
@@ -111,6 +112,15 @@ class UnusableInput(Exception):
     """What was asked for cannot be computed; the text says why."""
 
 
+def check_memory(needed_bytes: int, what: str) -> None:
+    """Raise UnusableInput if so many bytes are more than the memory that is free. what: what was asked for, in plural.
+
+    A system may promise more all the same, and kill who takes it.
+    """
+    if needed_bytes > psutil.virtual_memory().available:
+        raise UnusableInput(f"{what} do not fit into memory: take fewer, or smaller ones")
+
+
 GivenInputs = TypeVar("GivenInputs", bound=Inputs)
 GivenReference = TypeVar("GivenReference")
 
@@ -123,7 +133,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
 
     name: str
     text: str  # one line
-    passes: tuple[str, ...]  # what may be asked of it
+    passes: Mapping[str, str]  # what may be asked of it, and what that is
     default_passes: tuple[str, ...]
     arguments: dict[str, Argument]
     rate: Rate
@@ -172,7 +182,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         return None
 
     @abstractmethod
-    def reference_results(self, inputs: GivenInputs, passes: Sequence[str]) -> GivenReference:
+    def reference_results(self, inputs: GivenInputs, passes: Collection[str]) -> GivenReference:
         """The results that others are compared with: a named tuple. By NumPy, in float64.
 
         Raises UnusableInput.
@@ -205,6 +215,12 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         None where there is nothing to see.
         """
         return None
+
+
+def other_length(array: np.ndarray, axis: int, step: int) -> np.ndarray:
+    """An array with `step` entries less along an axis; where there are not so many, with as many more."""
+    size = array.shape[axis]
+    return np.take(array, np.arange(size - step if size > step else size + step) % size, axis)
 
 
 def check_form(pass_name: str, result: np.ndarray, shape: tuple[int, ...], dtype: str) -> Verdict | None:

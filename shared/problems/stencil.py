@@ -4,7 +4,7 @@ The weights are uniform in [0, 2/3), drawn by the seed: three of them make 1 on 
 nor vanish from column to column.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ from shared.problems.problem import (
     UnusableInput,
     Verdict,
     check_form,
+    other_length,
     within,
 )
 from shared.reference.stencil import gradient, stencil
@@ -59,11 +60,8 @@ class Weights(Inputs):
     def work(self) -> int:
         return self.w.size
 
-    @property
-    def resized(self) -> "Weights":
-        """A column less, or one more where there is one."""
-        w = self.w[:, :-1] if self.w.shape[1] > 1 else np.tile(self.w, (1, 2))
-        return replace(self, w=np.ascontiguousarray(w))
+    def resized(self, step: int) -> "Weights":
+        return replace(self, w=other_length(self.w, 1, step))
 
 
 class Known(NamedTuple):
@@ -78,7 +76,10 @@ class Stencil(Problem[Weights, Known]):
 
     name = "stencil"
     text = "a(i, j+1) is the sum of a(k, j) w(k, j) over the neighbours k of i"
-    passes = ("value", "gradient")
+    passes = {  # noqa: RUF012
+        "value": "the forward pass: every column",
+        "gradient": "the gradient of a loss on all columns with respect to the weights",
+    }
     default_passes = ("value", "gradient")
     arguments = {}  # noqa: RUF012
     rate = Rate("cells", "Mcells/s", 1e6, "1 Mcells/s is a million cells per second.")
@@ -105,7 +106,7 @@ class Stencil(Problem[Weights, Known]):
     def growth_modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [True]  # how compile time grows is what it shows
 
-    def reference_results(self, inputs: Weights, passes: Sequence[str]) -> Known:
+    def reference_results(self, inputs: Weights, passes: Collection[str]) -> Known:
         return Known(stencil(inputs.w), gradient(inputs.w, inputs.cotangent))
 
     def judge(self, pass_name: str, result: np.ndarray, expected: Known, inputs: Weights, dtype: str) -> Verdict:

@@ -38,7 +38,7 @@ def right(
     made = Result(
         case,
         gate=Gate("", error, source, 2),
-        cold=Compilation(cold),
+        cold=[Compilation(cold)],
         warm_up=[WarmUp(6, True)] * workers,
         peak_bytes=3 * 2**20,
         work=WORK,
@@ -69,7 +69,7 @@ def record(
     """A finished run on a machine of two frameworks, with one input (two in a ladder); others: its other fields."""
     settings = settings or Settings(input="random")
     single = {"single": facts("one pair", (6, 7))} if settings.question == "ladder" else {}
-    details = {"compiler_start_seconds": 0.05, "threads": 1, "cores": [0]}
+    details = {"compiler_start_seconds": [0.05, 0.01], "threads": 1, "cores": [0]}
     environment = {
         "cpu": "Abacus 9",
         "cores": 1,

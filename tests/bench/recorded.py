@@ -40,10 +40,10 @@ def _result(of: Case, seconds: float, seed: int) -> Result:
         of,
         gate=Gate("score off by 1.0e-06, allowed 1.0e-05", 0.11, "NumPy", 2),
         build_seconds=20.0 if of.variant == "fused" else 0.0,
-        cold=Compilation(cold, **split),
+        cold=[Compilation(cold, **split)],
         early_seconds=seconds,
-        retrace=Compilation(cold / 2) if of.variant != "fused" else None,
-        retrace_note=None if of.variant != "fused" else "it does not compile",
+        new_shapes=[[cold / 2, cold / 4]] if of.variant != "fused" else [],
+        new_shapes_note=None if of.variant != "fused" else "it does not compile",
         warm=[Compilation(cold / 4), Compilation(cold / 4.1)],
         warm_up=[WarmUp(3, True), WarmUp(8, True)],
         peak_bytes=25 * 2**20,
@@ -91,7 +91,7 @@ def ladder() -> Record:
                 for compiled in (False, True):
                     of = case(framework, variant, compiled=compiled, input=input_name)
                     seconds = 4.0 / 6**step / (3 if compiled else 1) * _SLOWER[framework]
-                    results.append(Result(of, cold=Compilation(2 * seconds), blocks=[Block(0, 0, (seconds,))]))
+                    results.append(Result(of, cold=[Compilation(2 * seconds)], blocks=[Block(0, 0, (seconds,))]))
     results[1] = ended(results[1].case, "limit", "> 120 s")
     references = [ReferenceTime(name, "score", [0.31, 0.30]) for name in rungs]
     return hand_made.record(*results, settings=Settings("ladder", passes=("score",)), references=references)
@@ -163,8 +163,8 @@ def hostile() -> Record:
         entry.gate = Gate(HOSTILE, 0.1, HOSTILE, 2, HOSTILE)
         if entry.case.variant == "wavefront":
             entry.status, entry.reason, entry.blocks = "failed", f"{HOSTILE}\n{HOSTILE}", []
-        if entry.retrace_note:
-            entry.retrace_note = HOSTILE
+        if entry.new_shapes_note:
+            entry.new_shapes_note = HOSTILE
     return made
 
 

@@ -56,6 +56,14 @@ def test_frameworks_are_side_by_side_in_the_order_of_passes_and_rungs():
     assert [case.input for case in cases] == ["32x32"] * len(one) + ["64x48"] * len(one)
 
 
+def test_quick_leaves_out_what_takes_long_to_compile():
+    lacks = {"slow_compiler": "it takes a minute", "uncompiled_variants": {"wavefront": "one operator already"}}
+    cases, absent = planned(lacks=lacks, passes=("score",), variants=("vmap", "wavefront"), quick=True)
+    assert names(cases) == [("score", "vmap", "jax"), ("score", "wavefront", "jax"), ("score", "wavefront", "torch")]
+    assert absent == [Absence("torch", "PyTorch vmap score", "it takes a minute")]
+    assert len(planned(lacks=lacks, passes=("score",), variants=("vmap", "wavefront"))[0]) == 4
+
+
 def test_what_a_framework_cannot_run_is_reported_once_if_it_was_asked_for():
     lacks = {"absent": {"vmap": "no batching rule", "scan_cond": "no gradient"}}
     cases, absent = planned(lacks=lacks, variants=("vmap",), passes=("score",))

@@ -39,6 +39,7 @@ REFUSED = {
     "--gap=1e30": f"{GAP} '1e30'",
     "--temperature=0": "temperature must be a number between 1e-15 and 1e+15, got '0'",
     "--budget -60": "budget must be a positive finite number, got '-60'",
+    "--precision 2": "precision must be a number between 0.0001 and 0.5, got '2'",
     "--batch=0": "batch must be a whole number from 1 to 2^32 - 1, got '0'",
     "--seed=4294967296": "seed must be a whole number from 0 to 2^32 - 1, got '4294967296'",
     "--threads=99999": f"--threads must be from 1 to {len(usable_cores())}, this machine's cores, got 99999",
@@ -59,7 +60,6 @@ REFUSED = {
     "--problem stencil --gap -1": "--gap goes with --problem smith_waterman or needleman_wunsch, not with stencil",
     "--gap-open=-2": "--gap-open goes with --problem smith_waterman_affine, not with smith_waterman",
     "--problem free_gap --no-penalize-turns": "--no-penalize-turns goes with --problem smith_waterman_affine, not with",
-    "--problem stencil --picture a.svg": "--picture goes with --problem learn_alignment, not with stencil",
     "--resume a.json --from b.json": "--from does not go with --resume",
     "--against a.json b.json --list": "--list does not go with --against",
     "--from a.json --json b.json": "--json does not go with --from",
@@ -69,6 +69,13 @@ REFUSED = {
     "speed growth --json a": "--json takes one question, got speed, growth",
     # files
     "--json .": "cannot write . (--json): it is a directory",
+    "--json=": "argument --json: expected the name of a file, got ''",
+    "--json mine.fasta": "cannot write mine.fasta (--json): it exists; --force overwrites it",
+    "--markdown mine.fasta": "cannot write mine.fasta (--markdown): it exists; --force overwrites it",
+    "--json mine.fasta --input mine.fasta --force": "(--json): it is the file which this command reads",
+    "--from mine.fasta --report ./mine.fasta --force": "(--report): it is the file which this command reads",
+    "--json new --report ./new": "cannot write new (--report): it is the file of --json",
+    "--resume mine.fasta --json mine.fasta --force": "(--json): it is the file which this command reads",
     "--report missing/page.html": "cannot write missing/page.html (--report): No such file or directory",
     "--input none.fasta": "'none.fasta': expected a readable FASTA file",
     "--input mine.fasta": "'mine.fasta': record 2 'two': expected letters of BLOSUM62 (",
@@ -84,6 +91,29 @@ def test_bad_arguments_and_bad_input_are_refused_in_one_line(
     start_at_once(monkeypatch)
     assert_refused(run_here(*arguments.split()), REFUSED[arguments])
     assert [path.name for path in tmp_path.iterdir()] == ["mine.fasta"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (
+            ">one\nA-\n>two\n\n>three\nACJ\n",
+            ["letters A-Z or *, got '-' at position 2", "at least one letter, got none"],
+        ),
+        (">one\nJA\n>two\nACJ*\n", ["(ARNDCQEGHILKMFPSTWYVBZX*), got 'J' at position 1", "'J' at position 3"]),
+    ],
+)
+def test_every_faulty_record_of_a_file_is_told_before_measuring(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str, told: list[str]
+):
+    (tmp_path / "mine.fasta").write_text(content)
+    monkeypatch.chdir(tmp_path)
+    start_at_once(monkeypatch)
+    ended = run_here("--input", "mine.fasta")
+    assert (ended.code, ended.out) == (2, "")
+    starts = ("compare.py: error: 'mine.fasta': record 1 'one': expected", "'mine.fasta': record 2 'two': expected")
+    for line, start, end in zip(ended.err, starts, told, strict=True):
+        assert line.startswith(start) and line.endswith(end)
 
 
 def test_an_unknown_question_ends_the_process_with_2_and_the_questions_on_standard_error():

@@ -8,7 +8,7 @@ from command_line import TINY, rows, verdicts
 from in_process import Ended, run_here, use_numpy_workers
 
 from shared.bench.record import Record, Result
-from shared.bench.run import worker_handle
+from shared.bench.run import first_calls, timed_calls, worker_handle
 
 # what goes wrong with each variant
 FAULTS = (
@@ -22,6 +22,7 @@ FAULTS = (
     {"variant": "fused", "do": "build", "nth": 1, "then": "is slow"},
 )
 WRONG = "wavefront"
+NO_ROOM = "the budget had no room for it"
 FAILED = {
     "cell_loop": "ValueError: no such thing",
     "diagonal_loop": "the worker ended with exit code 7: the kernel gave up",
@@ -110,7 +111,7 @@ def test_a_resumed_run_tries_again_what_failed_and_nothing_else(faulty: Faulty):
         **dict.fromkeys(after, "ok"), WRONG: "wrong", "scan_select": "limit",
     }  # fmt: skip
     assert all(result.blocks for result in after.values() if result.status == "ok")
-    assert after["fused"].cold == faulty.results["fused"].cold
+    assert after["fused"].cold[0] == faulty.results["fused"].cold[0]
 
 
 def test_a_budget_that_is_too_short_is_told_and_what_it_left_out_is_measured_when_the_run_is_resumed(
@@ -118,12 +119,21 @@ def test_a_budget_that_is_too_short_is_told_and_what_it_left_out_is_measured_whe
 ):
     path = tmp_path / "run.json"
     use_numpy_workers(monkeypatch)
-    one = ("--framework", "jax", "--variant", "vmap", "--pass", "score")
-    ended = run_here(*TINY[:-4], *one, "--budget", "0.1", "--json", str(path))
-    lines = ended.out.splitlines()
-    assert ended.code == 0 and "new shape not measured: JAX vmap score: the budget had no room for it" in lines
-    assert any("the budget of 0.1 s was spent" in line for line in lines)
-    assert rows(ended.out)["score", "JAX", "vmap"]["median"]
-    assert run_here("--resume", str(path), "--budget", "3").code == 0
-    (after,) = Record.read(path).results
-    assert after.retrace is not None and after.retrace_note is None
+    two = ("--framework", "jax", "--variant", "vmap,wavefront", "--pass", "score")
+    never_precise = ("--precision", "0.0001")
+    ended = run_here(*TINY[:-4], *two, *never_precise, "--budget", "0.1", "--json", str(path))
+    found = rows(ended.out)
+    assert ended.code == 0 and found["score", "JAX", "vmap"]["first call, caches empty"] == NO_ROOM
+    assert found["score", "JAX", "wavefront"]["median"]  # the first rung whatever the budget
+    with monkeypatch.context() as patch:  # room for the first call, not for a new shape
+        patch.setattr(first_calls, "_MOMENTS", 0.0)
+        patch.setattr(first_calls, "_NEW_SHAPES_SHARE", 0.0)
+        patch.setattr(timed_calls, "_FIRST_CALLS_SHARE", 0.0)
+        lines = run_here("--resume", str(path), "--budget", "3").out.splitlines()
+    assert any(line.startswith("new shape not measured: ") and line.endswith(NO_ROOM) for line in lines)
+    assert any("the budget of 3 s was spent" in line for line in lines)
+    before, _ = Record.read(path).results
+    assert before.case.variant == "vmap" and before.blocks and not before.new_shapes
+    assert run_here("--resume", str(path), "--budget", "5").code == 0
+    after, _ = Record.read(path).results
+    assert after.new_shapes and after.new_shapes_note is None and len(after.cold) > len(before.cold)

@@ -64,7 +64,7 @@ def test_there_are_two_inputs_and_the_larger_is_the_largest_batch_that_fits(run:
     assert {name: facts.pairs for name, facts in inputs.items()} == {"6x5": 3, "9x8": 16}
     assert inputs["9x8"].work == 16 * 72
     assert inputs["9x8"].text == "random similarity, seed 0, 4 pairs of 9 x 8, each 4 times"
-    assert "9x8: 16 pairs are the largest batch that fits; 32 were asked for" in run.out
+    assert "9x8: 16 pairs are the most that fit; 32 were asked for" in run.out
     assert {note[4] for note in run.notes("jax", "call") + run.notes("torch", "call")} == {3, 16}
     # what is repeated is judged in all its repeats
     assert {r.gate.pairs for r in run.record.results if r.gate and r.case.input == "9x8"} == {16}
@@ -103,4 +103,4 @@ def test_the_hardware_limits_are_measured_and_the_accelerator_is_named(run: Run)
 def test_a_resumed_run_keeps_its_batch(run: Run):
     assert run.resumed.inputs == run.record.inputs
     assert not any("fit?" in line for line in run.resumed_err)
-    assert "9x8: 16 pairs are the largest batch that fits; 32 were asked for" in run.resumed.notes
+    assert "9x8: 16 pairs are the most that fit; 32 were asked for" in run.resumed.notes

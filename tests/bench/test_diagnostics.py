@@ -80,7 +80,7 @@ def test_a_ladder_of_single_calls_has_no_lines_on_steadiness():
 def test_a_new_shape_that_was_not_measured_is_told_once_for_each_reason():
     budget, native = "the budget of 60 s had no room for it", "RuntimeError: no"
     results = [
-        right(case(framework, "vmap", pass_name), 0.25, retrace_note=note)
+        right(case(framework, "vmap", pass_name), 0.25, new_shapes_note=note)
         for framework, pass_name, note in (
             ("jax", "score", budget), ("torch", "score", native), ("jax", "hvp", budget), ("torch", "hvp", None)
         )

@@ -14,6 +14,8 @@ from shared.bench.analysis.estimates import (
     break_even,
     drift,
     median_time,
+    of_processes,
+    ratio_drift,
     time_quotient,
     time_ratio,
 )
@@ -70,16 +72,19 @@ def test_each_worker_counts_once_however_many_rounds_it_had():
 
 
 def test_only_rounds_that_both_were_in_make_the_ratio():
-    both, more = [Block(0, 0, (0.5,)), Block(1, 0, (0.5,))], [Block(0, 1, (64.0,)), Block(1, 1, (64.0,))]
-    faster = even([0.25], workers=2)
+    both, more = (
+        [Block(worker, round_, (seconds,)) for worker in range(3)] for round_, seconds in ((0, 0.5), (1, 64.0))
+    )
+    faster = even([0.25], workers=3)
     assert time_ratio([*both, *more], faster) == time_ratio(both, faster) == (2.0, 2.0, 2.0)
     assert all(map(math.isnan, time_ratio(more, faster)))
 
 
-def test_a_single_worker_has_no_interval():
-    one, two = even([0.5]), even([0.25, 0.25])
+def test_one_or_two_workers_have_no_interval():
+    one, two, three = even([0.5]), even([0.25, 0.25], workers=2), even([0.25], workers=3)
     for found, value in (
-        (median_time(one), 0.5), (time_ratio(two, two), 1.0), (time_quotient(one, two), 2.0)
+        (median_time(one), 0.5), (median_time(two), 0.25), (time_ratio(two, three), 1.0),
+        (time_quotient(one, three), 2.0), (time_quotient(three, two), 1.0), (of_processes([1.0, 4.0]), 2.0),
     ):  # fmt: skip
         assert found.value == pytest.approx(value) and math.isnan(found.low) and math.isnan(found.high)
         assert found.outcome == "not decided"
@@ -106,6 +111,9 @@ def test_a_ratio_is_different_same_or_not_decided(low: float, high: float, outco
 def test_drift_is_the_last_third_over_the_first():
     assert drift(even([1.0, 1.0, 5.0, 5.0, 1.5, 1.5])) == pytest.approx(0.5)
     assert drift(even([1.0, 2.0, 3.0, 4.0, 5.0])) is None  # too few rounds
+    moving, faster = even([1.0, 1.0, 5.0, 5.0, 2.0, 2.0]), even([1.0, 1.0, 1.0, 1.0, 1.6, 1.6])
+    assert ratio_drift(moving, faster) == pytest.approx(0.25)  # what both share cancels
+    assert ratio_drift(moving, faster[:-1]) is None
 
 
 # break-even

@@ -18,7 +18,7 @@ def record_of(call: float, compiling: float, sides: tuple[int, ...] = (10, 20, 4
         inputs[name] = replace(facts(name), shape=(1, side, side), work=work)
         of = case("jax", "vmap", input=name, compiled=compiled)
         cold = Compilation(1e4 + work**compiling, work**compiling * 0.25, work**compiling * 0.75)
-        results.append(replace(right(of, *[1e-6 * work**call] * 3, workers=2), cold=cold))
+        results.append(replace(right(of, *[1e-6 * work**call] * 3, workers=2), cold=[cold]))
     return Record("", Settings(question="growth"), inputs=inputs, results=results)
 
 

@@ -10,7 +10,7 @@ from hand_made import case, record, steady
 
 from shared.bench.record import Record, write_atomically
 from shared.bench.report import output_files
-from shared.bench.report.output_files import CannotWrite, Keeper, check_writable, write_reports
+from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
 
 
 @pytest.fixture
@@ -52,11 +52,29 @@ def test_a_link_and_a_pipe_are_written_into_not_replaced(tmp_path: Path):
 
 def test_looking_whether_a_file_can_be_written_changes_nothing(tmp_path: Path):
     path = tmp_path / "run.json"
-    check_writable("--json", path)
+    check_outputs({"--json": path}, [], force=False)
     assert not path.exists()
     path.write_text("old")
-    check_writable("--json", path)
+    check_outputs({"--json": path}, [], force=True)
+    with pytest.raises(CannotWrite, match="--force"):
+        check_outputs({"--json": path}, [], force=False)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_devices_are_written_without_force_and_may_have_several_outputs():
+    check_outputs({"--json": Path("/dev/null"), "--report": Path("/dev/null")}, [], force=False)
+
+
+def test_a_record_that_another_run_writes_is_refused(tmp_path: Path):
+    path = tmp_path / "run.json"
+    with locked(path):
+        with pytest.raises(CannotWrite, match="another run is writing it"), locked(tmp_path / "." / "run.json"):
+            pass
+        with locked(tmp_path / "other.json"), locked(None):
+            pass
+    with locked(path):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -65,7 +83,7 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with pytest.raises(CannotWrite, match="Permission denied"):
-        check_writable("--json", tmp_path / "run.json")
+        check_outputs({"--json": tmp_path / "run.json"}, [], force=False)
 
 
 def test_the_record_is_kept_after_every_step(tmp_path: Path):
@@ -111,5 +129,5 @@ def test_a_report_that_cannot_be_written_is_told_and_costs_the_others_nothing(
     monkeypatch.setattr(output_files, "_html", lambda records: "page")
     monkeypatch.setattr(output_files, "markdown_report", lambda records: f"# {len(records)}\n")
     page, text = tmp_path / "missing" / "page.html", tmp_path / "page.md"
-    assert write_reports([made(), made()], page, text, None) == [f"cannot write {page}: No such file or directory"]
+    assert write_reports([made(), made()], page, text) == [f"cannot write {page}: No such file or directory"]
     assert text.read_text() == "# 2\n" and list(tmp_path.iterdir()) == [text]

@@ -1,7 +1,7 @@
 """The JSON form of a record: it can be read back at any time of a run, and what is not a whole record is refused."""
 
 import json
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from shared.bench.record import (
 )
 from shared.problems.alignment_inputs import AlignmentInputs
 
+CASE = asdict(case("jax", "vmap", input="6x7"))
 # every field set, to something else than its default
 WHOLE_RESULT = Result(
     case("torch", "vmap", "hvp", input="6x7", dtype="float64", label="A"),
@@ -34,10 +35,10 @@ WHOLE_RESULT = Result(
     "it said nothing: “–”",
     Gate("score off by 1.0e-06, allowed 1.0e-05", None, "float64 vmap", 2, "it found 9 of 10 letters"),
     build_seconds=20.5,
-    cold=Compilation(0.5, 0.25, 0.125),
+    cold=[Compilation(0.5, 0.25, 0.125), Compilation(0.25)],
     early_seconds=0.25,
-    retrace=Compilation(0.25),
-    retrace_note="the budget had no room for it",
+    new_shapes=[[0.25, 0.125]],
+    new_shapes_note="the budget had no room for it",
     warm=[Compilation(0.125, 0.25), Compilation(0.25, None, 0.5)],
     warm_up=[WarmUp(6, True), WarmUp(60, None)],
     peak_bytes=0,
@@ -61,7 +62,7 @@ WHOLE = Record(
     uncompiled={"jax": {"fused": "one operator already"}},
     code_lines={"jax": {"vmap": 30}},
     kernel_lines=1500,
-    results=[WHOLE_RESULT, steady(case("jax", "vmap"), 0.25)],
+    results=[WHOLE_RESULT, steady(case("jax", "vmap", input="6x7"), 0.25)],
     references=[ReferenceTime("6x7", "hvp", [2.0, 1.0])],
     speed=blocks([0.005, 0.006], workers=2),
     generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
@@ -90,6 +91,14 @@ def test_every_field_is_tried_above():
         ({"colour": "blue"}, "unexpected keyword argument 'colour'"),
         ({"results": [{}]}, "missing 1 required positional argument: 'case'"),
         ({"settings": {"question": "how much"}}, "unknown question 'how much'"),
+        ({"settings": {"problem": "folding"}}, "unknown problem 'folding'"),
+        ({"settings": {"passes": ["third"]}}, "unknown pass 'third'"),
+        ({"results": [{"case": CASE | {"framework": "numpy"}}]}, "unknown framework 'numpy'"),
+        ({"results": [{"case": CASE | {"variant": "fastest"}}]}, "unknown variant 'fastest'"),
+        ({"results": [{"case": CASE | {"pass_name": "third"}}]}, "unknown pass 'third'"),
+        ({"results": [{"case": CASE | {"problem": "folding"}}]}, "unknown problem 'folding'"),
+        ({"results": [{"case": CASE | {"input": "single"}}]}, "unknown input 'single'"),
+        ({"results": [{"case": CASE, "status": "great"}]}, "unknown status 'great'"),
     ],
 )
 def test_a_record_of_another_version_is_refused(tmp_path: Path, change: dict[str, Any], text: str):

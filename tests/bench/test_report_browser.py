@@ -120,7 +120,7 @@ def test_a_fault_is_noticed(opened: Callable[[str], Opened], plant: str, fault: 
 
 def test_a_wide_table_scrolls_in_its_own_frame_and_keeps_the_variants_in_sight(opened: Callable[[str], Opened]):
     page = opened(html_report([recorded.plain()])).page
-    frame = page.get_by_role("region", name="All cases")
+    frame = page.get_by_role("region", name="Time of a call")
     frame.focus()
     assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
     frame.evaluate("frame => frame.scrollTo(frame.scrollWidth, 0)")
@@ -130,7 +130,7 @@ def test_a_wide_table_scrolls_in_its_own_frame_and_keeps_the_variants_in_sight(o
 
 def test_a_screen_reader_finds_the_parts_of_the_page(opened: Callable[[str], Opened]):
     page = opened(html_report([recorded.plain()])).page
-    for name in ("Which framework is faster", "All cases", "Conditions"):
+    for name in ("Which framework is faster", "Time of a call", "Conditions"):
         assert page.get_by_role("heading", name=name, exact=True).count() == 1
         assert page.get_by_role("region", name=name, exact=True).count() == 1
     assert page.get_by_role("img", name="score: time of a call").count() == 1

@@ -8,7 +8,7 @@ from hand_made import WORK, case, record, right
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
 from shared.bench.cases import Settings
 from shared.bench.record import Record, Result
-from shared.bench.report.case_table import case_table
+from shared.bench.report.case_table import case_tables
 from shared.bench.units import NOTHING
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 
@@ -48,7 +48,7 @@ def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
 
 
 def test_the_table_of_all_cases_has_device_times_and_shares():
-    table = case_table(on_gpu(gpu_case(on_device=[5e-5]), gpu_case()))
+    table = case_tables(on_gpu(gpu_case(on_device=[5e-5]), gpu_case()))[0]
     known, unknown = (dict(zip(table.headers, row, strict=True)) for row in table.rows)
     assert (known["device time"], known["of the limit"]) == ("50.0 µs", "32.00%")
     assert (unknown["device time"], unknown["of the limit"]) == (NOTHING, "16.00%")

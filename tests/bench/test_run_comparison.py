@@ -32,7 +32,7 @@ def record(*results: Result, **others: Any) -> Record:
 
 def row_of(old: Result, new: Result) -> dict[str, str]:
     """The only row, by column."""
-    (table,) = compare_runs(record(old), record(new)).answer.tables
+    (table,) = compare_runs(record(old), record(new)).report.answer.tables
     (row,) = table.rows
     return dict(zip(table.headers, row, strict=True))
 
@@ -44,7 +44,7 @@ def row_of(old: Result, new: Result) -> dict[str, str]:
         ((0.1249, 0.125, 0.1251), "0.50 (0.50 … 0.50)", "faster"),
         ((0.2479, 0.25, 0.2521), "1.000 (0.979 … 1.021)", "same"),
         ((0.2, 0.26, 0.338), "1.040 (0.54 … 2.00)", "not decided"),
-        ((0.5,), "2.00", "not decided"),
+        ((0.5, 0.5), "2.00", "too few processes"),
     ],
 )
 def test_a_case_is_slower_faster_the_same_or_not_decided(seconds: tuple[float, ...], ratio: str, outcome: str):
@@ -54,7 +54,7 @@ def test_a_case_is_slower_faster_the_same_or_not_decided(seconds: tuple[float, .
 
 
 def test_the_first_call_and_memory_of_both_runs_are_shown():
-    old = replace(ABOUT_250_MS, cold=None)
+    old = replace(ABOUT_250_MS, cold=[])
     row = row_of(old, measured(VMAP, 0.2499, 0.25, 0.2501, cold=2.0, peak_bytes=2**20))
     assert (row[CACHES_EMPTY], row["memory"]) == ("– → 2.00 s", "3.0 MiB → 1.0 MiB")
 
@@ -62,29 +62,51 @@ def test_the_first_call_and_memory_of_both_runs_are_shown():
 @pytest.mark.parametrize(("status", "mark"), [("wrong", "WRONG"), ("failed", "FAILED"), ("limit", "over the limit")])
 def test_a_case_that_one_run_did_not_measure_is_marked_and_not_compared(status: str, mark: str):
     bad, good = ended(OTHER, status, "because", blocks=blocks([1e-6] * 5, 4)), measured(OTHER, 0.25)
-    assert list(row_of(good, bad).values())[5:] == ["250 ms", f"{mark}: because", *["–"] * 4]
+    assert list(row_of(good, bad).values())[5:] == ["250 ms", f"{mark}: because", "–", status, "–", "–"]
     assert list(row_of(bad, good).values())[5:] == [f"{mark}: because", "250 ms", *["–"] * 4]
 
 
 def test_both_runs_are_described_and_the_summary_counts():
     cases = [case("jax", variant) for variant in ("vmap", "wavefront", "fused")]
     old = [measured(each, 0.2499, 0.25, 0.2501) for each in cases]
-    new = [measured(each, *seconds) for each, seconds in zip(cases, [(0.49, 0.5), (0.25,), (0.12, 0.13)], strict=True)]
+    new = [
+        measured(each, *seconds)
+        for each, seconds in zip(cases, [(0.49, 0.5, 0.5), (0.25,), (0.12, 0.13, 0.125)], strict=True)
+    ]
     found = compare_runs(
         record(*old, command="python compare.py --variant vmap"), record(*new, measured(OTHER, 0.25), finished=None)
-    )
+    ).report
     assert found.head == [
         "old: 2026-05-04T10:00:00+00:00 to 2026-05-04T10:05:12+00:00, commit 0123456789abcdef: "
         "python compare.py --variant vmap",
         "new: 2026-05-04T10:00:00+00:00 to None, commit 0123456789abcdef: python compare.py",
     ]
     assert found.diagnostics == [
-        "3 cases in the old run, 4 in the new one, 3 in both: 1 slower, 1 faster, 0 same, 1 not decided"
+        "3 cases in the old run, 4 in the new one, 3 in both: 1 slower, 1 faster, 0 same, 0 not decided, 1 "
+        "too few processes"
     ]
 
 
+@pytest.mark.parametrize(
+    ("new", "code"),
+    [
+        (ABOUT_250_MS, 0),
+        (measured(VMAP, 0.1249, 0.125, 0.1251), 0),  # faster
+        (measured(VMAP, 0.2, 0.26, 0.338), 0),  # not decided
+        (measured(VMAP, 0.499, 0.5, 0.501), 1),  # slower
+        (ended(VMAP, "wrong", "because"), 1),
+        (ended(VMAP, "failed", "because"), 1),
+        (ended(VMAP, "limit", "> 120 s"), 1),
+        (measured(VMAP, 0.5, 0.5), 2),  # too few processes
+        (measured(OTHER, 0.25, 0.25, 0.25), 2),  # not in the old run
+    ],
+)
+def test_the_exit_code_says_whether_anything_is_slower_or_nothing_comparable(new: Result, code: int):
+    assert compare_runs(record(ABOUT_250_MS), record(new)).exit_code == code
+
+
 def test_runs_without_a_common_case_have_no_table():
-    assert compare_runs(Record("python compare.py", Settings()), record(ABOUT_250_MS)).answer.tables == []
+    assert compare_runs(Record("python compare.py", Settings()), record(ABOUT_250_MS)).report.answer.tables == []
 
 
 # what is not the same
@@ -102,13 +124,13 @@ def test_runs_without_a_common_case_have_no_table():
 def test_different_environments_are_warned_of(change: Callable[[dict[str, Any]], Any], text: str | None):
     changed = record()
     change(changed.environment)
-    assert compare_runs(record(), changed).warnings == ([f"the environments differ: {text}"] if text else [])
+    assert compare_runs(record(), changed).report.warnings == ([f"the environments differ: {text}"] if text else [])
 
 
 def test_different_settings_are_warned_of():
     old, new = record(), record()
     new.settings = Settings(problem="free_gap", dtype="float64")
-    assert compare_runs(old, new).warnings == [
+    assert compare_runs(old, new).report.warnings == [
         "the settings differ: problem was smith_waterman, is free_gap",
         "the settings differ: dtype was float32, is float64",
     ]
@@ -116,7 +138,7 @@ def test_different_settings_are_warned_of():
 
 def test_a_different_input_is_warned_of_and_not_compared():
     other = record(ABOUT_250_MS, inputs={"batch": hand_made.facts("four pairs", (4, 6, 7))})
-    found = compare_runs(record(ABOUT_250_MS), other)
+    found = compare_runs(record(ABOUT_250_MS), other).report
     assert found.warnings == ["the input batch is not the same: its cases are not compared"]
     assert found.answer.tables == []
 
@@ -125,4 +147,4 @@ def test_a_different_input_is_warned_of_and_not_compared():
 def test_a_machine_that_was_slower_or_faster_is_warned_of(seconds: float, change: str | None):
     old, new = (record(speed=blocks([value] * 3)) for value in (0.005, seconds))
     line = f"the machine itself changed: its calibration loop took {change} in the new run"
-    assert compare_runs(old, new).warnings == ([line] if change else [])
+    assert compare_runs(old, new).report.warnings == ([line] if change else [])

@@ -27,7 +27,7 @@ class FakeWorker:
     memory_share: float
     alive: bool = True
     asked: list[str] = field(default_factory=list)
-    compiler_start_seconds: float = 0.5
+    compiler_start_seconds: float | None = None
 
     def wait_until_ready(self) -> None:
         if self.memory_share == 1.0:
@@ -35,6 +35,7 @@ class FakeWorker:
 
     def ask(self, do: str, *_: Any, **__: Any) -> Reply:
         self.asked.append(do)
+        self.compiler_start_seconds = 0.5
         return Reply("ok")
 
     def stop(self) -> None:
@@ -62,25 +63,38 @@ def run_of(settings: Settings | None = None, question: Any = QUESTIONS["speed"])
 def test_a_worker_that_has_ended_is_replaced(started: list[FakeWorker]):
     run = run_of()
     for _ in range(2):
-        run.ask("cold", CASE, 1.0)
+        run.ask("cold", CASE)
     started[0].alive = False
     assert run.running(CASE) is None
-    run.ask("cold", CASE, 1.0)
+    run.ask("cold", CASE)
     assert [worker.asked for worker in started] == [["cold", "cold"], ["cold"]]
 
 
-def test_the_first_start_of_a_compiler_is_recorded(started: list[FakeWorker]):
+def test_the_start_of_the_compiler_is_recorded_once_for_each_process(started: list[FakeWorker]):
     run = run_of()
     run.record.environment = {"frameworks": {"torch": {}}}
-    run.ask("cold", CASE, 1.0)
-    started[0].compiler_start_seconds = 0.25
-    run.ask("cold", CASE, 1.0)
-    assert run.record.environment == {"frameworks": {"torch": {"compiler_start_seconds": 0.5}}}
+    for count in (2, 1):
+        for _ in range(count):
+            run.ask("cold", CASE)
+        run.stop()
+    assert run.record.environment == {"frameworks": {"torch": {"compiler_start_seconds": [0.5, 0.5]}}}
+
+
+def test_workers_are_started_together_and_one_that_does_not_start_fails_its_first_case(
+    started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(FakeWorker, "wait_until_ready", lambda self: events.append(("ready", self.framework)))
+    events: list[tuple[str, str]] = []
+    run = run_of()
+    run.start_workers([CASE, case("jax", "vmap"), CASE])
+    assert [worker.framework for worker in started] == ["torch", "jax"]
+    assert events == [("ready", "torch"), ("ready", "jax")]
+    monkeypatch.undo()
 
 
 def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(context, "MEMORY_SHARE", 2.0)
-    reply = run_of().ask("cold", CASE, 1.0)
+    reply = run_of().ask("cold", CASE)
     assert (reply.status, reply.reason) == ("failed", "the worker could not be started again: no memory")
     assert not started[0].alive
 
@@ -95,7 +109,7 @@ def test_workers_of_all_frameworks_and_labels_share_an_accelerators_memory(
     run = run_of(Settings(frameworks=frameworks), question)
     for framework in frameworks:
         for label in question.labels:
-            run.ask("cold", case(framework, "vmap", label=label), 1.0)
+            run.ask("cold", case(framework, "vmap", label=label))
     assert [worker.framework for worker in started] == [name for name in frameworks for _ in range(labels)]
     assert all(worker.memory_share == pytest.approx(share) for worker in started)
     slowed = ["tools.slowed_worker" in worker.command for worker in started]

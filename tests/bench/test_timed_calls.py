@@ -4,12 +4,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hand_made import case, record, right
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
+from shared.bench.record import Compilation
 from shared.bench.run.context import Run
+from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.timed_calls import _next_cases
+from shared.bench.run.worker_handle import Reply
 
 FAST, SLOW, FAR_SLOWER = (case("jax", name) for name in ("fused", "wavefront", "vmap"))
 OTHER, OTHERS_SLOW = case("torch", "fused"), case("torch", "wavefront")
@@ -37,3 +41,24 @@ def test_once_a_cell_is_decided_only_the_fastest_cases_are_timed():
 
 def test_a_number_of_processes_is_kept_for_every_case():
     assert timed_by(3, workers=6) == CASES
+
+
+def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monkeypatch: pytest.MonkeyPatch):
+    costs = {FAST: 0.5, SLOW: 0.25, FAR_SLOWER: 1000.0}
+    made = record(*(right(each, 0.1, cold=seconds, new_shapes=[[seconds]]) for each, seconds in costs.items()))
+    progress: Any = SimpleNamespace(begin=lambda *_: None, step=lambda *_: None)
+    run = Run(QUESTIONS["speed"], made, progress, lambda: None, Path())
+    asked: list[tuple[str, Any]] = []
+
+    def ask(do: str, case: Any, **arguments: Any) -> Reply:
+        asked.append((do, case))
+        if (do, case) == ("cold", FAST):
+            return Reply("wrong", "score off", {"gate": None})
+        return Reply("ok", None, {"cold": Compilation(0.75), "new_shapes": [0.5, 0.125]})
+
+    monkeypatch.setattr(run, "ask", ask)
+    repeat_first_calls(run, list(costs), 2, 100.0)
+    assert asked == [("cold", SLOW), ("new_shapes", SLOW), ("cold", FAST)]
+    slow, fast = made.result(SLOW), made.result(FAST)
+    assert [start.seconds for start in slow.cold] == [0.25, 0.75] and slow.new_shapes == [[0.25], [0.5, 0.125]]
+    assert (fast.status, fast.reason, len(fast.cold)) == ("wrong", "score off", 1)

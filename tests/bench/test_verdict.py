@@ -7,11 +7,11 @@ import hand_made
 import pytest
 from hand_made import case, record, right, steady
 
-from shared.bench.analysis.estimates import Block
+from shared.bench.analysis.estimates import Block, of_processes
 from shared.bench.analysis.verdict import compare, verdicts
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.speed import break_even_text
+from shared.bench.questions.in_words import break_even_text
 from shared.bench.record import Result
 
 ONE_PASS = Settings(passes=("score",))
@@ -46,13 +46,43 @@ def test_an_interval_that_contains_1_decides_nothing():
     assert found.text.startswith("not decided\n(0.9") and found.sentence.startswith("not decided: JAX (vmap, ")
 
 
-def test_one_process_decides_nothing():
-    found = compare([of("jax", [[0.001] * 20]), of("torch", [[0.004] * 20])])
-    assert found.text == "not decided\n(JAX 4.00× in one process)"
+@pytest.mark.parametrize("processes", [1, 2])
+def test_fewer_than_three_processes_decide_nothing(processes: int):
+    found = compare([of("jax", [[0.001] * 20] * processes), of("torch", [[0.004] * 20] * processes)])
+    assert found.text == "not decided\n(JAX 4.00×, < 3 processes)"
     assert found.sentence == (
-        "not decided: JAX (vmap, 1.00 ms per call) was 4.00 times as fast as PyTorch (vmap, 4.00 ms per call) in one "
-        "process; other processes may differ."
+        "not decided: JAX (vmap, 1.00 ms per call) was 4.00 times as fast as PyTorch (vmap, 4.00 ms per call) in fewer "
+        "than 3 processes; others may differ."
     )
+
+
+@pytest.mark.parametrize(
+    ("effect", "drift", "text"),
+    [
+        (1.2, 0.05, "JAX 1.20×\n(1.20 … 1.20)"),
+        (1.2, 0.09, "JAX 1.20×\n(1.20 … 1.20)"),
+        (1.2, -0.1, "not decided\n(1.20 … 1.20; drift -10%)"),  # more than half of the effect
+        (3.0, 0.2, "JAX 3.00×\n(3.00 … 3.00; drift +20%)"),  # cannot explain the effect, but is told
+        (1.0, 0.05, "same\n(1.000 … 1.000)"),
+        (1.0, 0.15, "not decided\n(1.000 … 1.000; drift +15%)"),
+    ],
+)
+def test_a_ratio_that_drifts_by_more_than_half_of_its_effect_decides_nothing(effect: float, drift: float, text: str):
+    found = compare([of("jax", [[1.0] * 3] * 4), of("torch", [[effect] * 3] * 4)])
+    assert found.drift == 0.0
+    assert found._replace(drift=drift).text == text
+
+
+def test_the_quotient_of_the_medians_is_told_where_it_disagrees():
+    # PyTorch had further rounds, slower ones, that JAX was not in
+    found = compare([of("jax", [[1.0] * 2] * 4), of("torch", [[1.2] * 2 + [1.5] * 3] * 4)])
+    assert found.text == "JAX 1.20×\n(1.20 … 1.20; of the medians 1.50)"
+    assert found.sentence.endswith("95% interval 1.20 … 1.20; of the medians 1.50.")
+
+
+def test_a_case_that_is_not_compiled_says_so_in_the_sentence():
+    slower = steady(case("torch", "vmap", compiled=False), 0.2)
+    assert "PyTorch (vmap, not compiled, 200 ms per call)" in compare([pair(0.1, 0.2)[0], slower]).sentence
 
 
 def test_without_a_second_framework_there_is_its_time_or_nothing():
@@ -64,7 +94,7 @@ def test_without_a_second_framework_there_is_its_time_or_nothing():
 
 def test_the_rounds_that_both_were_in_decide_the_order():
     # JAX has the smaller median, thanks to rounds that PyTorch was not in
-    jax, torch = of("jax", [[2.0, 2.0, 1.0, 1.0, 1.0]] * 2), of("torch", [[1.5, 1.5]] * 2)
+    jax, torch = of("jax", [[2.0, 2.0, 1.0, 1.0, 1.0]] * 3), of("torch", [[1.5, 1.5]] * 3)
     assert jax.time.value < torch.time.value
     found = compare([jax, torch])
     assert found.results == (torch, jax) and found.text.startswith("PyTorch 1.33×")
@@ -104,7 +134,8 @@ def test_there_is_a_verdict_for_each_pass_and_input():
 def test_the_break_even_is_the_call_from_which_a_case_takes_less_time_in_total(
     jax: float, torch: float, cold: list[float | None], text: str
 ):
-    assert break_even_text(compare(pair(jax, torch)), cold) == text
+    first_calls = [seconds and of_processes([seconds]) for seconds in cold]
+    assert break_even_text(compare(pair(jax, torch)), first_calls) == text  # pyright: ignore[reportArgumentType]
 
 
 # what a run still has to measure

@@ -1,5 +1,6 @@
 """What a worker says at its start, and when it starts its framework's compiler."""
 
+import importlib
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +27,25 @@ def test_the_compiler_is_started_once_before_the_first_case_that_is_compiled(mon
     events = said(monkeypatch, Backend("jax"), plain, compiled, compiled)
     start = ["setup_starts", "setup_ended"]
     assert [event["event"] for event in events] == ["hello", "done", *start, "done", "done"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ModuleNotFoundError("No module named 'jax'"), "JAX is not installed (No module named 'jax')"),
+        (ImportError("failed to map segment from shared object"), "JAX cannot be imported (failed to map segment"),
+        (MemoryError("no memory"), "JAX cannot be imported (no memory)"),
+    ],
+)
+def test_a_framework_that_cannot_be_imported_is_told_apart_from_one_that_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+):
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    (event,) = said(monkeypatch, Backend("jax"))
+    assert event["event"] == "unavailable" and event["reason"].startswith(reason) and not event["device_problem"]
 
 
 def test_a_compiler_that_does_not_start_is_left_for_the_cases_to_show(monkeypatch: pytest.MonkeyPatch):

@@ -41,8 +41,8 @@ def diagnostics(record: Record) -> Iterator[str]:
             yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
     yield from _gates(record)
     yield from _steadiness(record)
-    for reason in dict.fromkeys(result.retrace_note for result in record.results if result.retrace_note):
-        titles = "; ".join(result.case.title for result in record.results if result.retrace_note == reason)
+    for reason in dict.fromkeys(result.new_shapes_note for result in record.results if result.new_shapes_note):
+        titles = "; ".join(result.case.title for result in record.results if result.new_shapes_note == reason)
         yield f"new shape not measured: {titles}: {reason}"
     yield from record.notes
     for absence in record.absent:

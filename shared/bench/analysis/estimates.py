@@ -3,8 +3,8 @@
 A sample is the wall time of one call. Samples come in blocks: one case, one round of one worker process. Calls of a
 block share the state of the machine, and rounds of a worker share its memory layout, which makes a process a percent
 faster or slower for as long as it lives. Only whole workers are independent. So each worker contributes one value, the
-median of its rounds' medians, and the interval is Student's t over the logarithms of these values. From a single worker
-there is no interval, and nothing is decided.
+median of its rounds' medians, and the interval is Student's t over the logarithms of these values. From fewer
+than LEAST_PROCESSES workers there is no interval, and nothing is decided.
 """
 
 import functools
@@ -17,6 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
+# two may agree by chance, and their interval would look narrow
+LEAST_PROCESSES = 3
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
 
@@ -58,7 +60,7 @@ def all_seconds(blocks: Iterable[Block]) -> list[float]:
 def median_time(blocks: Sequence[Block]) -> Estimate:
     """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers.
 
-    Without an interval (NaN) where there is only one worker.
+    Without an interval (NaN) where there are too few workers.
     """
     return _estimate(_by_worker(_round_medians(blocks)))
 
@@ -67,10 +69,24 @@ def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate:
     """Time of one case over that of another, from the rounds that both were in; all NaN if there are none.
 
     Two blocks of the same round are adjacent in time, so slow changes of the machine cancel. Without an interval (NaN)
-    where only one worker timed both.
+    where too few workers timed both.
     """
+    return _estimate(_by_worker(_paired(slower, faster)))
+
+
+def ratio_drift(slower: Sequence[Block], faster: Sequence[Block]) -> float | None:
+    """How much that ratio changed from the first third of the rounds to the last, as a fraction; as `drift`."""
+    return _change(list(_paired(slower, faster).values()))
+
+
+def of_processes(values: Sequence[float]) -> Estimate:
+    """Of a number that each process has once: the geometric mean, as `median_time`."""
+    return _estimate(tuple((value,) for value in values))
+
+
+def _paired(slower: Sequence[Block], faster: Sequence[Block]) -> dict[tuple[int, int], float]:
     over, under = _round_medians(slower), _round_medians(faster)
-    return _estimate(_by_worker({key: over[key] / under[key] for key in over if key in under}))
+    return {key: over[key] / under[key] for key in over if key in under}
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
@@ -82,7 +98,7 @@ def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
 
     logs = [[math.log(median(rounds)) for rounds in _by_worker(_round_medians(side))] for side in (new, old)]
     value = math.exp(float(np.mean(logs[0]) - np.mean(logs[1])))
-    if min(map(len, logs)) < 2:
+    if min(map(len, logs)) < LEAST_PROCESSES:
         return Estimate(value, math.nan, math.nan)
     interval = ttest_ind(*logs, equal_var=False).confidence_interval(CONFIDENCE)
     return Estimate(value, math.exp(interval.low), math.exp(interval.high))
@@ -106,20 +122,23 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
     """The geometric mean of the workers' medians, with its interval if there are several."""
     from scipy.stats import sem, t  # imported here: it takes a third of a second
 
-    if len(workers) < 2:
-        return Estimate(median(workers[0]) if workers else math.nan, math.nan, math.nan)
+    if not workers:
+        return Estimate(math.nan, math.nan, math.nan)
     logs = np.log([median(rounds) for rounds in workers])
+    if len(workers) < LEAST_PROCESSES:
+        return Estimate(math.exp(logs.mean()), math.nan, math.nan)
     margin = sem(logs) * t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)
     return Estimate(*(math.exp(logs.mean() + side) for side in (0.0, -margin, margin)))
 
 
 def drift(blocks: Sequence[Block]) -> float | None:
     """How much slower the last third of the rounds was than the first, as a fraction; None for less than six rounds."""
-    rounds = [median(block.seconds) for block in blocks]
+    return _change([median(block.seconds) for block in blocks])
+
+
+def _change(rounds: Sequence[float]) -> float | None:
     third = len(rounds) // 3
-    if third < 2:
-        return None
-    return median(rounds[-third:]) / median(rounds[:third]) - 1
+    return median(rounds[-third:]) / median(rounds[:third]) - 1 if third > 1 else None
 
 
 def break_even(fast_first: float, fast_call: float, slow_first: float, slow_call: float) -> int:

@@ -1,14 +1,18 @@
 """Comparisons of the two frameworks: each one's fastest case of a pass, over all variants or of one."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import SAME, Estimate, time_ratio
+from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate, of_processes, ratio_drift, time_ratio
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.variants import SAME_CODE
+
+# change of a ratio from the first rounds to the last that a reader is told of
+_LARGE_DRIFT = 0.1
 
 
 class Comparison(NamedTuple):
@@ -16,6 +20,29 @@ class Comparison(NamedTuple):
 
     results: tuple[Result, ...]
     ratio: Estimate | None  # time of the second over the first, from paired rounds; None where there are not two
+    drift: float | None = None  # of the ratio, from the first rounds to the last; None for too few rounds
+
+    @property
+    def outcome(self) -> str:
+        """ "same", "different" or "not decided": too few processes, 1 in the interval, or a ratio that drifted by more
+        than half of what it says."""
+        assert self.ratio is not None, "there is nothing to compare"
+        effect = abs(math.log(self.ratio.value))
+        allowed = _LARGE_DRIFT if self.ratio.outcome == "same" else effect / 2
+        is_adrift = self.drift is not None and abs(math.log1p(self.drift)) > allowed
+        return "not decided" if is_adrift else self.ratio.outcome
+
+    @property
+    def doubts(self) -> list[str]:
+        """What a reader must know about the ratio beside its interval."""
+        if self.ratio is None or math.isnan(self.ratio.low):
+            return []
+        doubts, quotient = [], self.results[1].time.value / self.results[0].time.value
+        if self.drift is not None and (abs(self.drift) > _LARGE_DRIFT or self.outcome != self.ratio.outcome):
+            doubts.append(f"drift {self.drift:+.0%}")
+        if not self.ratio.low / SAME <= quotient <= self.ratio.high * SAME:
+            doubts.append(f"of the medians {ratio_text(quotient)}")
+        return doubts
 
     @property
     def text(self) -> str:
@@ -25,25 +52,23 @@ class Comparison(NamedTuple):
         name = FRAMEWORKS[self.results[0].case.framework]
         if self.ratio is None:
             return f"{name} only\n({duration(self.results[0].time.value)})"
-        if math.isnan(self.ratio.low):
-            return f"not decided\n({name} {ratio_text(self.ratio.value)}× in one process)"
-        first = f"{name} {ratio_text(self.ratio.value)}×" if self.ratio.outcome == "different" else self.ratio.outcome
-        return f"{first}\n({ratio_interval(self.ratio)})"
+        return _cell(name, self.ratio, self.outcome, self.doubts)
 
     @property
     def sentence(self) -> str:
         """The same in words."""
         if not self.results:
             return "no case was measured."
-        cases = [(result.case, duration(result.time.value)) for result in self.results]
-        names = [f"{FRAMEWORKS[case.framework]} ({case.variant}, {time} per call)" for case, time in cases]
+        names = [
+            f"{FRAMEWORKS[r.case.framework]} ({r.case.how}, {duration(r.time.value)} per call)" for r in self.results
+        ]
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
         texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
-        faster = f"{texts[self.ratio.outcome]}{names[0]} was {ratio_text(self.ratio.value)} times as fast as {names[1]}"
+        faster = f"{texts[self.outcome]}{names[0]} was {ratio_text(self.ratio.value)} times as fast as {names[1]}"
         if math.isnan(self.ratio.low):
-            return f"{faster} in one process; other processes may differ."
-        return f"{faster}; 95% interval {ratio_interval(self.ratio)}."
+            return f"{faster} in fewer than {LEAST_PROCESSES} processes; others may differ."
+        return f"{'; '.join([f'{faster}; 95% interval {ratio_interval(self.ratio)}', *self.doubts])}."
 
     @property
     def same_code(self) -> str | None:
@@ -52,6 +77,21 @@ class Comparison(NamedTuple):
             return None
         code = "native kernel" if self.results[0].case.device == "cpu" else "kernels"
         return f"Both ran the same {code}; what differs is what each framework does around it."
+
+
+def _cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> str:
+    """Two lines: which is faster, and the interval."""
+    factor = f"{name} {ratio_text(ratio.value)}×"
+    if math.isnan(ratio.low):
+        return f"not decided\n({factor}, < {LEAST_PROCESSES} processes)"
+    return f"{factor if outcome == 'different' else outcome}\n({'; '.join([ratio_interval(ratio), *doubts])})"
+
+
+def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
+    """Which of two frameworks takes less, for a table cell. seconds: by framework, of one sample in each process."""
+    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: median(own[1]))
+    ratio = of_processes([over / under for over, under in zip(more, less, strict=False)])
+    return _cell(FRAMEWORKS[fast], ratio, ratio.outcome)
 
 
 def compare(results: Iterable[Result]) -> Comparison:
@@ -66,7 +106,7 @@ def compare(results: Iterable[Result]) -> Comparison:
     if ratio.value < 1:  # paired rounds know better than the medians
         best = (best[1], best[0])
         ratio = time_ratio(best[1].blocks, best[0].blocks)
-    return Comparison(best, ratio)
+    return Comparison(best, ratio, ratio_drift(best[1].blocks, best[0].blocks))
 
 
 def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.questions.in_words import statements
 from shared.bench.questions.question import Question
-from shared.bench.questions.speed import statements
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import NOTHING
@@ -182,16 +182,16 @@ def _by_case(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
 
 
 def _first_call(result: Result) -> float | None:
-    return result.cold.seconds if result.cold else None
+    return result.first_call.value if result.first_call else None
 
 
 def _compiling(result: Result) -> float | None:
     """Seconds of the first call without the run itself."""
-    if result.cold is None:
+    if not result.cold:
         return None
-    if result.cold.tracing is not None and result.cold.compiling:
-        return result.cold.tracing + result.cold.compiling
-    return result.cold.seconds - result.time.value
+    if result.cold[0].tracing is not None and result.cold[0].compiling:
+        return result.cold[0].tracing + result.cold[0].compiling
+    return result.cold[0].seconds - result.time.value
 
 
 def _lines(

@@ -21,6 +21,7 @@ class Ladder(Question):
     name = "ladder"
     asks = "what does each rung of the ladder gain, with and without the compiler"
     default_input = "random"
+    default_budget = 900.0
     times_rounds = False
     times_reference = True
 
@@ -95,5 +96,6 @@ def _cells(result: Result | None) -> tuple[str, str]:
     if result is None:
         return NOTHING, NOTHING
     if result.status == "ok":
-        return duration(result.cold and result.cold.seconds), duration(result.time.value if result.measured else None)
+        first = result.first_call
+        return duration(first and first.value), duration(result.time.value if result.measured else None)
     return {"wrong": "WRONG", "failed": "FAILED", "limit": result.reason or ""}[result.status], NOTHING

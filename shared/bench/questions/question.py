@@ -32,6 +32,7 @@ class Question(ABC):
 
     takes: tuple[str, ...] = ("size",)  # of the options of the command line that only some questions take
     default_input = "globins"  # of problems that take sequences, on a CPU
+    default_budget = 300.0  # seconds
     # every case is measured once for each label; the machine itself is measured by workers of the first
     labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
 
@@ -70,6 +71,8 @@ class Question(ABC):
                 where = (name, settings.problem, settings.device, settings.dtype, label)
                 case = Case(framework, variant, pass_name, compiled, *where)
                 reason = able.why_not(variant, pass_name, compiled)
+                if reason is None and compiled and settings.quick:
+                    reason = able.slow_compiler
                 if reason is None:
                     cases.append(case)
                 else:

@@ -5,17 +5,16 @@ Every case is called with empty caches and on a new shape, then timed by fresh p
 frameworks take turns. The answer is a table: a row for each way to write it, in each cell the faster framework.
 """
 
-from collections.abc import Iterator
-
-from shared.bench.analysis.estimates import SAME, break_even
-from shared.bench.analysis.verdict import Comparison, compare, verdicts
+from shared.bench.analysis.estimates import SAME
+from shared.bench.analysis.verdict import Comparison, faster_by_process
 from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.questions.in_words import break_even_text, comparisons, compiled, for_whom, new_shapes, statements
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
-from shared.bench.report.case_table import FIRST_CALLS, case_table
-from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+from shared.bench.report.case_table import FIRST_CALLS, TABLES, case_table
+from shared.bench.report.tables import Answer, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_text
-from shared.variants import SAME_CODE, VARIANTS
+from shared.variants import SAME_CODE
 
 # how a variant is written, for those that a user would choose between; others go by their name
 _WRITTEN = {
@@ -23,7 +22,7 @@ _WRITTEN = {
     "wavefront": "wavefront\ntuned framework code",
     "fused": "fused\none kernel that both call",
 }
-_LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
+_FIRST_CALLS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
 
 
 class Speed(Question):
@@ -38,9 +37,9 @@ class Speed(Question):
         undecided = {
             result.case
             for name in record.inputs
-            for own in _comparisons(record, name).values()
+            for own in comparisons(record, name).values()
             for comparison in own.values()
-            if comparison.ratio and comparison.ratio.outcome == "not decided"
+            if comparison.ratio and comparison.outcome == "not decided"
             for result in comparison.results
         }
         return super().contenders(record) | undecided
@@ -50,54 +49,12 @@ class Speed(Question):
         if not tables and not record.generations:
             tables = _provisional(record)
         if tables:
-            tables.append(first_call_table(record))
-        told = [statement for name in record.inputs for statement in _variants_in_words(record, name)]
+            tables.append(case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS))
+        told = [statement for name in record.inputs for statement in for_whom(record, name)]
         return Answer(tables, told + statements(record))
 
 
 QUESTION = Speed()
-
-
-def _comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
-    """By variant and pass, in the order of the ladder; without variants that nobody measured."""
-    found = {
-        variant.name: {
-            pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant.name)
-            for pass_name in record.settings.passes
-        }
-        for variant in VARIANTS[record.settings.problem]
-    }
-    return {variant: own for variant, own in found.items() if any(each.results for each in own.values())}
-
-
-def _variants_in_words(record: Record, input_name: str) -> Iterator[Statement]:
-    """A sentence for each variant that both frameworks have: each pass, and what the first call costs."""
-    for variant, own in _comparisons(record, input_name).items():
-        compared = {pass_name: comparison for pass_name, comparison in own.items() if comparison.ratio}
-        if not compared:
-            continue
-        parts = []
-        for pass_name, comparison in compared.items():
-            each = [f"{duration(r.time.value)} in {FRAMEWORKS[r.case.framework]}" for r in comparison.results]
-            parts.append(f"{pass_name} {comparison.text.replace(chr(10), ' ')}, {' against '.join(each)}")
-        last = list(compared.values())[-1]
-        cold = [(FRAMEWORKS[r.case.framework], r.cold.seconds) for r in last.results if r.cold]
-        first = " and ".join(f"{duration(seconds)} in {name}" for name, seconds in sorted(cold))
-        about = f"{input_name}, {variant}" if len(record.inputs) > 1 else variant
-        yield Statement(about, f"{'; '.join(parts)}; the first call, caches empty, takes {first}.")
-
-
-def statements(record: Record) -> list[Statement]:
-    """A verdict for each pass and input, in words, and what a reader must know about it."""
-    found = []
-    for (pass_name, input_name), comparison in verdicts(record).items():
-        lost = [result for result in record.results_of(pass_name, input_name) if result.status != "ok"]
-        details = [f"Left out: {r.case.name} {_LOST[r.status]} ({r.reason})." for r in lost]
-        if comparison.same_code:
-            details.append(comparison.same_code)
-        about = f"{input_name}, {pass_name}" if len(record.inputs) > 1 else pass_name
-        found.append(Statement(about, "\n  ".join([comparison.sentence, *details])))
-    return found
 
 
 def decision_table(record: Record, input_name: str) -> Table | None:
@@ -105,8 +62,8 @@ def decision_table(record: Record, input_name: str) -> Table | None:
 
     None where nothing can be compared. New shape and break-even are those of the last pass.
     """
-    comparisons = _comparisons(record, input_name)
-    every = [comparison for own in comparisons.values() for comparison in own.values()]
+    found = comparisons(record, input_name)
+    every = [comparison for own in found.values() for comparison in own.values()]
     if not any(comparison.ratio for comparison in every):
         return None
     passes = record.settings.passes
@@ -114,18 +71,18 @@ def decision_table(record: Record, input_name: str) -> Table | None:
         (
             _WRITTEN.get(variant, variant),
             _code_lines(record, variant),
-            _compiled(own),
+            compiled(own.values()),
             *(own[name].text for name in passes),
             *_first_call_cells(own[passes[-1]]),
         )
-        for variant, own in comparisons.items()
+        for variant, own in found.items()
     ]
     headers = (
         "how it is written",
         "lines of code\n" + " / ".join(FRAMEWORKS.values()),
         "compiled",
         *passes,
-        *(f"{passes[-1]},\n{what}" for what in ("new shape", "in total,\ncaches empty", "in total,\ncaches warm")),
+        *(f"{passes[-1]},\n{what}" for what in _FIRST_CALLS),
     )
     below = [
         "The faster framework per call, by what factor, and the 95% interval; "
@@ -151,48 +108,16 @@ def _code_lines(record: Record, variant: str) -> str:
     return " / ".join(NOTHING if count is None else f"{count:,}" for count in counts) + shared
 
 
-def _compiled(own: dict[str, Comparison]) -> str:
-    """The frameworks whose compiler the cases of a variant went through."""
-    cases = [result.case for comparison in own.values() for result in comparison.results]
-    names = [name for key, name in FRAMEWORKS.items() if any(c.compiled and c.framework == key for c in cases)]
-    if len(names) == 1:
-        return f"{names[0]} only"
-    return "both" if names else "neither"
-
-
-def _first_call_cells(comparison: Comparison) -> tuple[str, str, str]:
-    """Which is faster on a new shape, and in total from empty and from warm caches."""
+def _first_call_cells(comparison: Comparison) -> tuple[str, ...]:
+    """Which is faster on the first new shape and on a later one, and in total from empty and from warm caches."""
     if comparison.ratio is None:
-        return NOTHING, NOTHING, NOTHING
-    shapes = {FRAMEWORKS[r.case.framework]: r.retrace.seconds for r in comparison.results if r.retrace}
-    cold = [result.cold.seconds if result.cold else None for result in comparison.results]
-    warm = [result.warm_seconds for result in comparison.results]
+        return (NOTHING,) * 4
+    new = [faster_by_process(seconds) for seconds in new_shapes(comparison).values()]
     return (
-        _faster(shapes) if len(shapes) == 2 else NOTHING,
-        break_even_text(comparison, cold),
-        break_even_text(comparison, warm),
+        *[*new, NOTHING, NOTHING][:2],
+        break_even_text(comparison, [result.first_call for result in comparison.results]),
+        break_even_text(comparison, [result.warm_call for result in comparison.results]),
     )
-
-
-def break_even_text(comparison: Comparison, first_seconds: list[float | None]) -> str:
-    """Which of two cases takes the least total time from which call on. first_seconds: of their first calls."""
-    fast, slow = first_seconds
-    if fast is None or slow is None:
-        return NOTHING
-    if comparison.ratio is None or comparison.ratio.outcome == "not decided":
-        return "not decided"
-    faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
-    if comparison.ratio.outcome == "same":
-        return f"{faster if fast <= slow else slower} from call 1"
-    call = comparison.results[0].time.value
-    calls = break_even(fast, call, slow, call * comparison.ratio.value)
-    return f"{faster} from call {float(f'{calls:.2g}'):,.0f}"  # two significant figures: no more are known
-
-
-def first_call_table(record: Record) -> Table:
-    """Seconds of first calls, for each case."""
-    table = case_table(record, FIRST_CALLS, "First calls")
-    return table._replace(below=("One sample each; with caches warm, on disk, the median over processes.",))
 
 
 def _provisional(record: Record) -> list[Table]:

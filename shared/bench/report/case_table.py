@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from shared.bench.analysis.estimates import LEAST_PROCESSES, Estimate
 from shared.bench.analysis.roofline import share_of_limit
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
@@ -12,21 +13,36 @@ from shared.problems import PROBLEMS
 CACHES_EMPTY, CACHES_WARM = "first call,\ncaches empty", "first call,\ncaches warm"
 RATE = "rate"  # the header is the problem's unit
 NAMES = ("pass", "input", "framework", "variant", "compiled")  # of a case
-ALL = (
-    *NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape", "median", "95% interval", "samples",
-    "rounds", "workers", "device time", RATE, "of the limit", "memory",
-    "input bytes", "output bytes", "error, of allowed", "status",
-)  # fmt: skip
-# what one compares, for the console
+NEW_SHAPES = {1: "new shape", 2: "second\nnew shape", 10: "tenth\nnew shape"}
+# what one compares, for the console: each cell a line
 BRIEF = (*NAMES, CACHES_EMPTY, CACHES_WARM, "new shape", "median", "95% interval", "device time", RATE, "memory")
-FIRST_CALLS = (*NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, "new shape")
+# everything, by title: no table is wider than a page
+FIRST_CALLS = "First calls"
+TABLES = {
+    "Time of a call": (
+        *NAMES, "median", "95% interval", "samples", "rounds", "workers", "device time", RATE, "of the limit", "status",
+    ),
+    FIRST_CALLS: (*NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, *NEW_SHAPES.values()),
+    "Memory and errors": (*NAMES, "memory", "input bytes", "output bytes", "error, of allowed"),
+}  # fmt: skip
+_BELOW = {
+    FIRST_CALLS: (f"With a 95% interval where at least {LEAST_PROCESSES} processes took part; else one sample or two.",)
+}
 
 _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
 
 
-def case_table(record: Record, columns: Sequence[str] = ALL, title: str = "All cases") -> Table:
+def case_tables(record: Record) -> list[Table]:
+    """Every number of every case, in tables that have any."""
+    tables = (case_table(record, columns, title) for title, columns in TABLES.items())
+    return [table for table in tables if not set(table.headers) <= set(NAMES)]
+
+
+def case_table(record: Record, columns: Sequence[str], title: str = "All cases") -> Table:
     """Every case, with these columns; empty ones are left out."""
     cells = [case_cells(record, result) for result in record.results]
+    if columns == BRIEF:
+        cells = [{name: text.partition("\n")[0] for name, text in row.items()} for row in cells]
     kept = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in cells)]
     if "input" in kept and len(record.inputs) == 1:
         kept.remove("input")
@@ -36,6 +52,7 @@ def case_table(record: Record, columns: Sequence[str] = ALL, title: str = "All c
         tuple(unit if name == RATE else name for name in kept),
         [tuple(row.get(name, NOTHING) for name in kept) for row in cells],
         tuple("left" if name in (*NAMES, "status") else "right" for name in kept),
+        _BELOW.get(title, ()),
     )
 
 
@@ -59,15 +76,18 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
         cells["error, of allowed"] = "not finite" if error is None else f"{error:.1%}"
     if result.status != "ok":
         return cells | {CACHES_EMPTY: result.reason if result.status == "limit" and result.reason else mark}
-    cold, new_shape = result.cold, result.retrace
-    cells |= {
-        CACHES_EMPTY: duration(cold.seconds if cold else None),
-        "tracing": duration(cold.tracing if cold else None),
-        "compiling": duration(cold.compiling if cold else None),
-        CACHES_WARM: duration(result.warm_seconds),
-        "new shape": duration(new_shape.seconds if new_shape else None),
-    }
+    cells |= {CACHES_EMPTY: _with_interval(result.first_call), CACHES_WARM: _with_interval(result.warm_call)}
+    cells |= {name: _with_interval(result.new_shape(number)) for number, name in NEW_SHAPES.items()}
+    if result.cold:
+        cells |= {"tracing": duration(result.cold[0].tracing), "compiling": duration(result.cold[0].compiling)}
     return cells | _time_cells(record, result) if result.blocks else cells
+
+
+def _with_interval(time: Estimate | None) -> str:
+    if time is None:
+        return NOTHING
+    interval = time_interval(time)
+    return duration(time.value) + ("" if interval == NOTHING else f"\n({interval})")
 
 
 def _time_cells(record: Record, result: Result) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,19 +15,31 @@ from shared.bench.report.report import Report
 from shared.bench.report.tables import Answer, Table, left_then_right
 from shared.bench.units import NOTHING, ratio_interval, ratio_text
 
+# outcomes: of a case with too few processes, and those that are worse than before
+_NO_INTERVAL = "too few processes"
+_WORSE = {"slower", "wrong", "failed", "limit"}
 
-def compare_runs(old: Record, new: Record) -> Report:
+
+class Changes(NamedTuple):
+    """What changed between two runs."""
+
+    report: Report
+    exit_code: int  # 0: nothing is slower; 1: something is, or became wrong or failed; 2: nothing can be compared
+
+
+def compare_runs(old: Record, new: Record) -> Changes:
     """A table of the cases that both runs have, a summary, and how the runs differ otherwise."""
     same = [name for name, facts in old.inputs.items() if facts == new.inputs.get(name)]
     before = {result.case for result in old.results if result.case.input in same}
     rows = [_row(old, new, result.case) for result in new.results if result.case in before]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")
-    below = ("First calls and memory are single samples.",)
+    below = ("Memory is a single sample, and so is a first call without an interval.",)
     table = Table("Cases in both runs", headers, rows, left_then_right(len(NAMES), 6), below)
     outcomes = [row[headers.index("outcome")] for row in rows]
-    counts = ", ".join(f"{outcomes.count(name)} {name}" for name in ("slower", "faster", "same", "not decided"))
+    named = dict.fromkeys(["slower", "faster", "same", "not decided", *outcomes])
+    counts = ", ".join(f"{outcomes.count(name)} {name}" for name in named if name != NOTHING)
     extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(rows)} in both"
-    return Report(
+    report = Report(
         head=[
             f"{name}: {run.started} to {run.finished}, commit {run.environment.get('git_commit')}: {run.command}"
             for name, run in (("old", old), ("new", new))
@@ -35,6 +48,8 @@ def compare_runs(old: Record, new: Record) -> Report:
         answer=Answer([table] if rows else []),
         diagnostics=[f"{extents}: {counts}"],
     )
+    nothing = set(outcomes) <= {NOTHING, _NO_INTERVAL}
+    return Changes(report, 1 if _WORSE & set(outcomes) else 2 if nothing else 0)
 
 
 def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
@@ -44,11 +59,13 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
     names = [after[name] for name in NAMES]
     times = [cells.get("median", cells["status"]) for cells in (before, after)]
     if not all(result.measured for result in results):
-        return *names, *times, NOTHING, NOTHING, NOTHING, NOTHING
+        lost = results[0].measured and results[1].status != "ok"
+        return *names, *times, NOTHING, results[1].status if lost else NOTHING, NOTHING, NOTHING
     ratio = time_quotient(results[1].blocks, results[0].blocks)
     interval = "" if math.isnan(ratio.low) else f" ({ratio_interval(ratio)})"
     outcome = ("slower" if ratio.value > 1 else "faster") if ratio.outcome == "different" else ratio.outcome
-    samples = [f"{before[name]} → {after[name]}" for name in (CACHES_EMPTY, "memory")]
+    outcome = outcome if interval else _NO_INTERVAL
+    samples = [f"{before[name]} → {after[name]}".replace("\n", " ") for name in (CACHES_EMPTY, "memory")]
     return *names, *times, f"{ratio_text(ratio.value)}{interval}", outcome, *samples
 
 

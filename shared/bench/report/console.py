@@ -2,29 +2,29 @@
 
 import contextlib
 import sys
+from dataclasses import replace
 
 from tabulate import tabulate
 
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
-from shared.bench.report.case_table import BRIEF
+from shared.bench.report.case_table import BRIEF, case_table
 from shared.bench.report.report import Report, report_of
 from shared.bench.report.tables import Table
 
 
 def console_report(record: Record) -> str:
     """Everything that a run prints at its end."""
-    return console_text(report_of(record, BRIEF))
+    return console_text(replace(report_of(record), cases=[case_table(record, BRIEF)] if record.results else []))
 
 
 def console_text(report: Report) -> str:
-    """A report without its conditions."""
+    """A report without its terms and conditions."""
     parts = [f"WARNING: {line}" for line in report.warnings]
-    parts += map(console_table, report.answer.tables)
-    parts += [f"{about}: {text}" for about, text in report.answer.statements]
+    first, *others = [*map(console_table, report.answer.tables), ""]
+    parts += [first, *(f"{about}: {text}" for about, text in report.answer.statements), *others]
     parts.append("\n".join(report.head))
-    if report.cases:
-        parts.append(console_table(report.cases))
+    parts += map(console_table, report.cases)
     parts.append("\n".join(report.diagnostics))
     return "\n\n".join(filter(None, parts))
 

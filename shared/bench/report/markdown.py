@@ -17,11 +17,11 @@ def markdown_report(records: Sequence[Record]) -> str:
     parts = ["# JAX and PyTorch compared"]
     for report in map(report_of, records):
         parts += [f"## {escaped(report.heading)}", *(f"**{escaped(line)}**" for line in report.warnings)]
-        parts += map(markdown_table, report.answer.tables)
-        parts.append("\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements))
-        parts.append(markdown_items(report.head))
-        if report.cases:
-            parts.append(markdown_table(report.cases))
+        first, *others = [*map(markdown_table, report.answer.tables), ""]
+        told = "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
+        parts += [first, told, *others]
+        parts += [markdown_items(report.terms), markdown_items(report.head)]
+        parts += map(markdown_table, report.cases)
         parts += ["### Diagnostics", markdown_items(report.diagnostics)]
         parts += ["### Conditions", f"```\n{report.conditions}\n```"]
     return "\n\n".join(filter(None, parts)) + "\n"

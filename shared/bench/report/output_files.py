@@ -1,10 +1,13 @@
 """The files that a run leaves: checked before anything is measured, and kept whole whatever happens."""
 
+import contextlib
 import errno
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from shared.bench.record import Record, write_atomically
 from shared.bench.report.console import print_error
@@ -15,14 +18,46 @@ class CannotWrite(Exception):
     """A file cannot be written; the text says which and why."""
 
 
-def check_writable(option: str, path: Path) -> None:
-    """Raise CannotWrite if a file cannot be written: before an hour of measuring, not after."""
+def check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path], force: bool) -> None:
+    """Raise CannotWrite if a file cannot be written: before an hour of measuring, not after.
+
+    outputs: by option. An existing file is overwritten by force only; one that is read, or has two options, never.
+    """
+    taken = {path.resolve(): "which this command reads" for path in inputs}
+    for option, path in outputs.items():
+        try:
+            if path.is_dir():
+                raise IsADirectoryError(errno.EISDIR, "it is a directory")
+            is_file = path.is_file()
+            if (is_file or not path.exists()) and path.resolve() in taken:
+                raise FileExistsError(errno.EEXIST, f"it is the file {taken[path.resolve()]}")
+            if is_file and not force:
+                raise FileExistsError(errno.EEXIST, "it exists; --force overwrites it")
+            tempfile.TemporaryFile(dir=path.parent).close()
+        except OSError as error:
+            raise CannotWrite(f"cannot write {path} ({option}): {error.strerror}") from None
+        taken[path.resolve()] = f"of {option}"
+
+
+@contextlib.contextmanager
+def locked(path: Path | None) -> Iterator[None]:
+    """A context in which no other run writes this record. Raises CannotWrite if one does."""
+    if path is None or (path.exists() and not path.is_file()):
+        yield
+        return
+    real = path.resolve()
+    lock = FileLock(real.with_name(f".{real.name}.lock"))
+    with contextlib.suppress(OSError, NotImplementedError):  # some network folders have no locks
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise CannotWrite(f"cannot write {path}: another run is writing it") from None
     try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "it is a directory")
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise CannotWrite(f"cannot write {path} ({option}): {error.strerror}") from None
+        yield
+    finally:
+        if lock.is_locked:
+            Path(lock.lock_file).unlink(missing_ok=True)
+            lock.release()
 
 
 class Keeper:
@@ -50,20 +85,16 @@ class Keeper:
         return None
 
 
-def write_reports(
-    records: Sequence[Record], page: Path | None, markdown: Path | None, picture: Path | None
-) -> list[str]:
+def write_reports(records: Sequence[Record], page: Path | None, markdown: Path | None) -> list[str]:
     """Write the files that were asked for; returns the errors."""
     problems = []
-    for path, render in ((page, _html), (markdown, markdown_report), (picture, _picture)):
+    for path, render in ((page, _html), (markdown, markdown_report)):
         if path is None:
             continue
         try:
             write_atomically(path, render(records))
         except OSError as error:
             problems.append(f"cannot write {path}: {error.strerror}")
-        except CannotWrite as error:
-            problems.append(f"cannot write {path}: {error}")
         except Exception as error:  # one report that fails must not cost the others
             traceback.print_exc()
             problems.append(f"cannot make {path}: {error!r}")
@@ -74,12 +105,3 @@ def _html(records: Sequence[Record]) -> str:
     from shared.bench.report.html import html_report  # here: matplotlib takes a second to import
 
     return html_report(records)
-
-
-def _picture(records: Sequence[Record]) -> str:
-    from shared.bench.report.plots import picture_svg
-
-    shown = next((picture for record in records for picture in record.pictures.values()), None)
-    if shown is None:
-        raise CannotWrite("no case with a picture passed its gate")
-    return picture_svg(shown)

@@ -3,16 +3,18 @@
 import pprint
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
-from shared.bench.report.case_table import ALL, case_table
+from shared.bench.report.case_table import case_tables
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import clock, duration
 from shared.problems import PROBLEMS
+from shared.variants import VARIANTS
 
 
 @dataclass
@@ -23,20 +25,24 @@ class Report:
     heading: str = ""
     warnings: list[str] = field(default_factory=list)
     answer: Answer = field(default_factory=Answer)
-    cases: Table | None = None
+    terms: list[str] = field(default_factory=list)  # what the names of passes and variants mean
+    cases: list[Table] = field(default_factory=list)
     diagnostics: list[str] = field(default_factory=list)
     conditions: str = ""
 
 
-def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
-    """The report of a record. columns: of the table of cases."""
+def report_of(record: Record) -> Report:
+    """The report of a record, with every number."""
     settings = record.settings
+    answer = QUESTIONS[settings.question].answer(record)
+    answered = {table.title for table in answer.tables}
     return Report(
         heading=f"{settings.question}: {settings.problem} on {settings.device}, {record.started}",
         head=list(_head(record)),
         warnings=list(warnings(record)),
-        answer=QUESTIONS[settings.question].answer(record),
-        cases=case_table(record, columns) if record.results else None,
+        answer=answer,
+        terms=list(_terms(record)),
+        cases=[table for table in case_tables(record) if table.title not in answered],
         diagnostics=list(diagnostics(record)),
         conditions=_conditions(record),
     )
@@ -57,8 +63,10 @@ def _head(record: Record) -> Iterator[str]:
     versions = f"Python {where.get('python')}, NumPy {where.get('numpy')}"
     yield f"on {', '.join([*gpus, str(where.get('cpu', ''))])}, {cores}, {versions}"
     for name, facts in frameworks.items():
-        start = facts.get("compiler_start_seconds")
-        took = f"; starting its compiler took {duration(start)}, once, not counted below" if start else ""
+        starts: list[float] = facts.get("compiler_start_seconds", [])
+        took = f"; a process that compiles starts its compiler first, {duration(starts[0])}" if starts else ""
+        took += f", later ones {duration(median(starts[1:]))}" if len(starts) > 1 else ""
+        took += ": not counted below" if starts else ""
         flags = f", XLA_FLAGS {facts['XLA_FLAGS']}" if "XLA_FLAGS" in facts else ""
         yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{flags}{took}"
     timed = [result.blocks for result in record.results if result.measured]
@@ -66,6 +74,17 @@ def _head(record: Record) -> Iterator[str]:
         workers = _range([len({block.worker for block in blocks}) for blocks in timed])
         rounds = _range([len(blocks) for blocks in timed])
         yield f"fresh processes for each case: {workers}; rounds: {rounds}; {clock(record.seconds)} minutes"
+
+
+def _terms(record: Record) -> Iterator[str]:
+    """The passes and variants that were measured, each with what it is."""
+    problem = PROBLEMS[record.settings.problem]
+    for name in record.settings.passes:
+        yield f"{name}: {problem.passes[name]}"
+    used = {result.case.variant for result in record.results}
+    for variant in VARIANTS[record.settings.problem]:
+        if variant.name in used:
+            yield f"{variant.name}: {variant.changes}"
 
 
 def _range(counts: Sequence[int]) -> str:

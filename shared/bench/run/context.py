@@ -1,8 +1,9 @@
 """The context of a run: its settings, its record, and its workers, one process for each framework and label."""
 
+import contextlib
 import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,13 @@ class Run:
         missing: dict[str, str] = {}
         unfit: list[str] = []
         workers: dict[str, Worker] = {}
-        for framework in self.settings.frameworks:
-            self.progress.say(f"starting {FRAMEWORKS[framework]}")
+        self.progress.say(f"starting {' and '.join(FRAMEWORKS[name] for name in self.settings.frameworks)}")
+        keys = {name: (name, next(iter(self.question.labels))) for name in self.settings.frameworks}
+        for key in keys.values():
+            self._spawn(key)
+        for framework, key in keys.items():
             try:
-                workers[framework] = self._start((framework, next(iter(self.question.labels))))
+                workers[framework] = self._ready(key)
             except Unavailable as error:
                 if error.device_problem:
                     unfit.append(str(error))
@@ -65,11 +69,21 @@ class Run:
             raise CannotMeasure("\n".join([*unfit, *missing.values()]))
         return workers, missing
 
-    def _start(self, key: tuple[str, str]) -> Worker:
+    def start_workers(self, cases: Iterable[Case]) -> None:
+        """Start the workers of these cases at once; one that does not start fails with the first of its cases."""
+        keys = dict.fromkeys(case.worker_key for case in cases)
+        for key in keys:
+            self._spawn(key)
+        for key in keys:
+            with contextlib.suppress(Unavailable):
+                self._ready(key)
+
+    def _spawn(self, key: tuple[str, str]) -> None:
         framework, label = key
         start = self.question.labels[label]
         workers_at_a_time = len(self.settings.frameworks) * len(self.question.labels)
-        worker = Worker(
+        # here before it is waited for, so that `stop` ends it after Ctrl-C, too
+        self._workers[key] = Worker(
             framework,
             start.command or worker_handle.WORKER_COMMAND,
             replace(self.settings, threads=start.threads or self.settings.threads),
@@ -78,38 +92,44 @@ class Run:
             memory_share=MEMORY_SHARE / workers_at_a_time,
             environment=self.environment,
         )
-        self._workers[key] = worker  # before it is waited for, so that `stop` ends it after Ctrl-C, too
+
+    def _ready(self, key: tuple[str, str]) -> Worker:
+        """The worker that was spawned, when it can take commands. Raises Unavailable."""
         try:
-            worker.wait_until_ready()
+            self._workers[key].wait_until_ready()
         except Unavailable:
-            worker.stop()
+            self._workers[key].stop()
             raise
-        return worker
+        return self._workers[key]
 
     def running(self, case: Case) -> Worker | None:
         """The case's worker if it is alive."""
         worker = self._workers.get(case.worker_key)
         return worker if worker is not None and worker.alive else None
 
-    def ask(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
+    def ask(self, do: str, case: Case, **arguments: Any) -> Reply:
         """Send the case's worker a command. There is a new worker if there was none, or if it has ended.
 
-        expected: as for `Worker.ask`.
+        arguments: of `Worker.ask`, and of the command.
         """
         try:
-            worker = self.running(case) or self._start(case.worker_key)
+            worker = self.running(case)
+            if worker is None:
+                self._spawn(case.worker_key)
+                worker = self._ready(case.worker_key)
         except Unavailable as error:
             return Reply("failed", f"the worker could not be started again: {error}")
-        reply = worker.ask(do, case, expected, **arguments)
+        before = worker.compiler_start_seconds
+        reply = worker.ask(do, case, **arguments)
         environment = self.record.environment.get("frameworks", {}).get(case.framework)
-        if environment is not None and worker.compiler_start_seconds is not None:
-            environment.setdefault("compiler_start_seconds", worker.compiler_start_seconds)
+        if environment is not None and before is None and worker.compiler_start_seconds is not None:
+            environment.setdefault("compiler_start_seconds", []).append(worker.compiler_start_seconds)
         return reply
 
-    def ask_for_result(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
+    def ask_for_result(self, do: str, case: Case, **arguments: Any) -> Reply:
         """The same for a command that judges or times the case: gate, status and reason go into its result."""
         result = self.record.result(case)
-        reply = self.ask(do, case, expected, **arguments)
+        reply = self.ask(do, case, **arguments)
         result.gate = reply.details.get("gate", result.gate)
         result.status, result.reason = reply.status, reply.reason
         return reply

@@ -1,5 +1,8 @@
-"""The first phase: each case with empty caches, its gate, its memory, and a call on a new shape."""
+"""The first phase: each case with empty caches, its gate, its memory, and calls on new shapes. Later processes repeat
+what is cheap of it."""
 
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shared.bench.analysis.estimates import Block
@@ -9,17 +12,20 @@ from shared.bench.run.context import Run
 from shared.problems import PROBLEMS
 from shared.variants import variant_names
 
-# new shapes are tried while no more than this part of the budget is spent
-_SHARE = 0.4
-# why a new shape is missing that a resumed run may still measure
+# Parts of the budget: no first call begins after the first of them, if rounds are to follow; new shapes that take more
+# than moments are tried until the second.
+_SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
+# seconds for new shapes after the first of each case: moments
+_MOMENTS = 1.0
+# why something is missing that a resumed run may still measure
 _NO_ROOM, _INTERRUPTED = "the budget had no room for it", "interrupted"
 _WITH_LESS_WORK = " with less work"
 
 
 def measure_first_calls(run: Run, cases: list[Case]) -> None:
-    """The cold call of each case that has none yet, its gate, its memory, and its new shape.
+    """The cold call of each case that has none yet, its gate, its memory, and its new shapes.
 
-    Where an earlier run left a new shape out, both again: it needs a function that has seen one shape.
+    Where an earlier run left new shapes out, both again: they need a function that has seen one shape.
     """
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most
     rungs = variant_names(run.settings.problem)
@@ -28,31 +34,63 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     run.progress.begin("first calls", len(pending))
     for result in pending:
         run.progress.step(result.case.title)
-        _first_call(run, result)
+        _first_call(run, result, is_essential=result.case.group == results[0].case.group)
         run.keep()
         run.progress.results(run.record)
     run.progress.results(run.record, is_first_answer=run.question.times_rounds)
 
 
+def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float) -> None:
+    """First calls with empty caches in these workers too, the cheapest first, as far as the time goes."""
+    end = time.monotonic() + seconds
+    costs = {case: _cost(run.record.result(case)) for case in cases if run.record.result(case).status == "ok"}
+    run.progress.begin(f"worker {process}, first calls", len(costs))
+    for case in sorted(costs, key=costs.__getitem__):
+        if time.monotonic() + costs[case] > end:
+            break
+        run.progress.step(case.title)
+        result = run.record.result(case)
+        reply = run.ask("cold", case, process=process, rounds_follow=True)
+        if reply.status == "ok":
+            result.cold.append(reply.details["cold"])
+            if run.question.tries_new_shape:
+                _new_shapes(run, result, min(end - time.monotonic(), 10 * costs[case]))
+        elif reply.status == "wrong":
+            result.status, result.reason, result.gate = reply.status, reply.reason, reply.details["gate"]
+
+
+def _cost(result: Result) -> float:
+    """Seconds that the first call and a new shape take."""
+    return sum(estimate.value for estimate in (result.first_call, result.new_shape(1)) if estimate)
+
+
 def _is_pending(run: Run, result: Result) -> bool:
-    if result.cold is None:
-        return result.status in ("ok", "failed")
-    may_retry = result.status == "ok" and result.retrace_note in (_NO_ROOM, _INTERRUPTED)
-    return may_retry and _has_room(run, 2 * result.cold.seconds)
+    if not result.cold:
+        return result.status in ("ok", "failed") or (result.reason or "").endswith(_NO_ROOM)
+    may_retry = result.status == "ok" and result.new_shapes_note in (_NO_ROOM, _INTERRUPTED)
+    return may_retry and _spent(run) + 2 * result.cold[0].seconds < _NEW_SHAPES_SHARE * run.settings.budget
 
 
-def _has_room(run: Run, expected: float) -> bool:
-    """Whether a new shape that is expected to take so many seconds still fits."""
-    return run.settings.budget - run.seconds_left + expected <= _SHARE * run.settings.budget
+def _spent(run: Run) -> float:
+    """Seconds of the budget."""
+    return run.settings.budget - run.seconds_left
 
 
-def _first_call(run: Run, result: Result) -> None:
+def _first_call(run: Run, result: Result, is_essential: bool) -> None:
+    """is_essential: whatever the budget, so that a run with a small one has an answer."""
     case, question = result.case, run.question
     reason = limit_exceeded_with_less_work(run.record, case)
     if reason is not None:  # waiting for the limit again would show nothing new
         result.status, result.reason = "limit", reason
         return
-    reply = run.ask_for_result("cold", case, rounds_follow=question.times_rounds)
+    is_late = _spent(run) > (_SHARE if question.times_rounds else 1.0) * run.settings.budget
+    if is_late and not is_essential:
+        result.status, result.reason = "limit", _NO_ROOM
+        return
+    limit = run.settings.compile_limit if is_essential else min(run.settings.compile_limit, run.seconds_left)
+    reply = run.ask_for_result("cold", case, limit=limit, process=0, rounds_follow=question.times_rounds)
+    if reply.status == "limit" and limit < run.settings.compile_limit:
+        result.reason = f"{reply.reason}: {_NO_ROOM}"
     if reply.status != "ok":
         return
     run.cached.add(case)
@@ -60,6 +98,7 @@ def _first_call(run: Run, result: Result) -> None:
     picture = found.pop("picture")
     if picture is not None:
         run.record.pictures.setdefault(case.input, picture | {"by": case.title})
+    result.cold, result.new_shapes = [found.pop("cold")], []
     for name, value in found.items():  # the rest are fields of the result
         setattr(result, name, value)
     if run.settings.device != "cpu" and question.times_rounds:
@@ -67,7 +106,11 @@ def _first_call(run: Run, result: Result) -> None:
     if not question.times_rounds:  # the second call is the only sample
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
     if question.tries_new_shape:
-        _new_shape(run, result, found["cold"].seconds)
+        seconds = result.cold[0].seconds
+        if seconds > _MOMENTS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:
+            result.new_shapes_note = _NO_ROOM
+        else:
+            _new_shapes(run, result, _MOMENTS)
 
 
 def _measure_device_time(run: Run, case: Case) -> None:
@@ -79,14 +122,13 @@ def _measure_device_time(run: Run, case: Case) -> None:
         run.record.note(f"no device time: {case.title}: {problem}")
 
 
-def _new_shape(run: Run, result: Result, expected: float) -> None:
-    """Call the function of the last first call on another shape; an error here costs only this number."""
-    if not _has_room(run, expected):
-        result.retrace_note = _NO_ROOM
-        return
-    result.retrace_note = _INTERRUPTED
-    reply = run.ask("new_shape", result.case)
-    result.retrace, result.retrace_note = reply.details.get("retrace"), reply.reason
+def _new_shapes(run: Run, result: Result, seconds: float) -> None:
+    """Call the function of the last first call on other shapes; an error here costs only these numbers."""
+    result.new_shapes_note = result.new_shapes_note or _INTERRUPTED
+    reply = run.ask("new_shapes", result.case, seconds=seconds)
+    if reply.status == "ok":
+        result.new_shapes.append(reply.details["new_shapes"])
+    result.new_shapes_note = None if result.new_shapes else reply.reason
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
@@ -95,12 +137,15 @@ def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
 
     def amounts(of: Case) -> tuple[int, int]:
         facts = record.inputs[of.input]
-        return problem.extent(facts.shape, facts.work), problem.passes.index(of.pass_name)
+        return problem.extent(facts.shape, facts.work), list(problem.passes).index(of.pass_name)
 
     for result in record.results:
         other = result.case
         if result.status != "limit" or replace(other, input=case.input, pass_name=case.pass_name) != case:
             continue
-        if other != case and all(less <= own for less, own in zip(amounts(other), amounts(case), strict=True)):
-            return (result.reason or "").removesuffix(_WITH_LESS_WORK) + _WITH_LESS_WORK
+        reason = (result.reason or "").removesuffix(_WITH_LESS_WORK)
+        if other == case or reason.endswith(_NO_ROOM):
+            continue
+        if all(less <= own for less, own in zip(amounts(other), amounts(case), strict=True)):
+            return reason + _WITH_LESS_WORK
     return None

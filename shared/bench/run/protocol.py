@@ -4,12 +4,16 @@ First every case is called with empty caches and checked by the parity gate (`fi
 fresh workers time all cases in turn (`timed_calls`), until the question is answered precisely or the budget is spent.
 """
 
+import contextlib
 import functools
+import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case
@@ -24,6 +28,7 @@ from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.progress import Lines
 from shared.bench.run.timed_calls import BUDGET_SPENT, measure_timed_calls
+from shared.bench.units import clock
 from shared.kernels import cpp
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.problem import UnusableInput
@@ -47,15 +52,16 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
 
     requested = question.inputs(record.settings)
     environment = ONE_ARENA if question.times_rounds else {}
-    with tempfile.TemporaryDirectory(prefix="compare-", ignore_cleanup_errors=True) as name:
-        run = Run(question, record, progress, keep_with_time, Path(name), start, environment)
+    progress.say(f"{question.name}: up to {clock(record.settings.budget)} minutes; --budget SECONDS changes that")
+    with _folder() as folder:
+        run = Run(question, record, progress, keep_with_time, folder, start, environment)
         try:
             cases, inputs = _begin(run, requested)
             _save_inputs(run, inputs)
             _measure_limits(run, cases)
             if question.times_reference:
                 _time_reference(run, inputs)
-            if question.times_rounds and record.settings.workers is None:
+            if record.settings.workers is None:
                 progress.ends_within(run.seconds_left)
             measure_first_calls(run, cases)
             run.stop()
@@ -68,6 +74,17 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
             run.keep()
         finally:
             run.stop()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for the run, which holds a lock in it while it lives. Removes those that killed runs have left."""
+    prefix, lock = "compare-", "run.lock"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*/{lock}"):
+        with contextlib.suppress(OSError), FileLock(left, timeout=0):
+            shutil.rmtree(left.parent)
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, FileLock(Path(name, lock)):
+        yield Path(name)
 
 
 def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str, Inputs]]:
@@ -95,12 +112,12 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     record.code_lines = {framework: code_lines(framework, settings.problem) for framework in abilities}
     record.kernel_lines = kernel_lines()
     for name, given in inputs.items():
+        for note in given.notes:
+            record.note(note)
         if given.repeats < used[name].repeats:
-            fitting = f"{given.pairs:,} pairs are the largest batch that fits"
-            record.note(f"{name}: {fitting}; {used[name].pairs:,} were asked for")
+            record.note(f"{name}: {given.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for")
     if any(case.variant == "fused" for case in cases) and not cpp.cache_is_writable():
-        where = cpp.cache_folder()
-        record.note(f"fused: its kernels were compiled for this run only: {where} cannot be written")
+        record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be written")
     run.keep()
     return cases, inputs
 

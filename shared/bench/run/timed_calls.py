@@ -13,6 +13,7 @@ from shared.bench.cases import Case
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record
 from shared.bench.run.context import Run
+from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
     ALL_CASES_WORKERS,
     DOMINATED_FACTOR,
@@ -25,6 +26,8 @@ from shared.bench.run.schedule import (
     rounds_that_fit,
 )
 
+# of a worker's time, for first calls with empty caches after its rounds
+_FIRST_CALLS_SHARE = 0.2
 # how a note begins that holds until the run is resumed
 BUDGET_SPENT = "the budget of"
 
@@ -101,8 +104,10 @@ def _note_precision(run: Run) -> None:
 def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     """Fresh workers: each case's first call in them, then rounds."""
     missing = (run.settings.workers or LEAST_WORKERS) - len(run.record.generations)
-    end = time.monotonic() + run.seconds_left / max(1, missing)
+    start = time.monotonic()
+    end = start + run.seconds_left / max(1, missing)
     run.progress.begin(f"worker {number + 1}, preparing", len(cases))
+    run.start_workers(cases)
     plans: dict[Case, BlockPlan] = {}
     for case in itertools.chain.from_iterable(order(cases, run.settings, number, 0)):
         run.progress.step(case.title)
@@ -112,10 +117,12 @@ def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     run.keep()
     cores = usable_cores()[: run.settings.threads]
     began, before = time.monotonic(), seconds_of_others(cores)
-    _time_rounds(run, plans, number, end)
+    _time_rounds(run, plans, number, end - _FIRST_CALLS_SHARE * max(0.0, end - start))
     seconds, after = time.monotonic() - began, seconds_of_others(cores)
     others = None if before is None or after is None else max(0.0, after - before)
     run.record.generations.append(Generation(number, seconds, others))
+    run.keep()
+    repeat_first_calls(run, list(plans), number + 1, _FIRST_CALLS_SHARE * (time.monotonic() - start))
     run.keep()
 
 

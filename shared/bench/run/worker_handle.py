@@ -89,13 +89,16 @@ class Worker:
         self.abilities = {problem: Abilities(**able) for problem, able in hello["abilities"].items()}
         self.environment = hello["environment"]
 
-    def ask(self, do: str, case: Case, expected: float | None = None, **arguments: Any) -> Reply:
+    def ask(
+        self, do: str, case: Case, expected: float | None = None, limit: float | None = None, **arguments: Any
+    ) -> Reply:
         """Send a command and wait for its outcome; a worker that takes far too long is stopped.
 
-        expected: seconds of the command's calls. None: it compiles, so it has the compile limit until its first call is
-        done; past that the status is "limit". What is set up once does not count: the compiler, the native kernels.
+        expected: seconds of the command's calls. None: it compiles, so it has the limit, or else the compile limit,
+        until its first call is done; past that the status is "limit". What is set up once does not count: the
+        compiler, the native kernels.
         """
-        limit = self._compile_limit if expected is None else PATIENCE_SECONDS + 10 * expected
+        limit = limit or self._compile_limit if expected is None else PATIENCE_SECONDS + 10 * expected
         in_first_call, seconds = expected is None, limit
         try:
             self._connection.send((do, case, arguments))
@@ -109,7 +112,7 @@ class Worker:
         except TimeoutError:
             self.stop()
             if in_first_call:
-                return Reply("limit", f"> {limit:g} s")
+                return Reply("limit", f"> {limit:.3g} s")
             return Reply("failed", f"the worker did not answer within {seconds:.3g} s and was stopped")
         except (EOFError, OSError):
             return Reply("failed", self._how_it_ended())

@@ -24,6 +24,8 @@ _GAPS, _GAP_BYTES = 8, 2**20
 _DEVICE_CALLS = 5
 # calls right after the first, for the provisional answer: so many, or so many seconds of them
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
+# shapes on which a function is called for the first time, one after the other
+NEW_SHAPES = 10
 
 
 class _Call:
@@ -84,22 +86,29 @@ class CaseRunner:
         self.backend, self.folder, self.send = backend, folder, send
         self.gate = ParityGate(backend, folder)
         self._prepared: dict[Case, _Call] = {}
-        self._cold: tuple[Callable[..., Any], _Call] | None = None  # function and call of the last cold case
+        # function, call and process of the last cold case
+        self._cold: tuple[Callable[..., Any], _Call, int] | None = None
         self._random = np.random.default_rng()
 
-    def cold(self, case: Case, rounds_follow: bool) -> dict[str, Any]:
+    def cold(self, case: Case, process: int, rounds_follow: bool) -> dict[str, Any]:
         """The first call with caches empty in memory and on disk. Raises Wrong.
 
+        process: 0 for the process that also finds out what the record says once; others have caches of their own.
         rounds_follow: whether others time the case further, or the second call is the only one, which may take minutes.
         """
         backend, inputs = self.backend, self.gate.inputs(case.input)
         self._cold = None
+        self._prepared.clear()
         backend.forget_compiled()
-        with self._context(case):
+        with self._context(case, process):
             built = self._build(case)
             function = self._function(case, inputs)
             call = _Call(backend, function, case, inputs)
             first, gate, on_host = self._first_call(case, call)
+            self._cold = function, call, process
+            if process:
+                call.release()
+                return {"cold": first}
             picture = PROBLEMS[case.problem].picture(on_host, inputs)
             del on_host  # it may share the result's memory
             second, result = timed(call)
@@ -110,7 +119,6 @@ class CaseRunner:
                 early.append(timed(call)[0])
             peak = call.peak_bytes() if rounds_follow else None
         call.release()
-        self._cold = function, call
         return {
             "cold": first,
             "gate": gate,
@@ -123,14 +131,18 @@ class CaseRunner:
             "work": inputs.work,
         }
 
-    def new_shape(self, case: Case) -> dict[str, Any]:
-        """Call the function of the last cold case on a shape that it has not seen."""
+    def new_shapes(self, case: Case, seconds: float) -> dict[str, Any]:
+        """Seconds of the calls of the last cold case's function on shapes that it has not seen: one, and up to
+        NEW_SHAPES if they take no longer than so many seconds."""
         assert self._cold is not None, "a cold case goes before"
-        with self._context(case):
-            call = _Call(self.backend, self._cold[0], case, self.gate.inputs(case.input).resized)
-            with self.backend.compile_times() as split:
-                seconds, _ = timed(call)
-        return {"retrace": Compilation(seconds, split.tracing, split.compiling)}
+        function, _, process = self._cold
+        taken: list[float] = []
+        with self._context(case, process):
+            while len(taken) < NEW_SHAPES and sum(taken) + max(taken, default=0.0) <= seconds:
+                inputs = self.gate.inputs(case.input).resized(len(taken) + 1)
+                taken.append(timed(_Call(self.backend, function, case, inputs))[0])
+                self.send("first_call", seconds=taken[-1])
+        return {"new_shapes": taken}
 
     def prepare(self, case: Case) -> dict[str, Any]:
         """The first call of this process, with the caches on disk that an earlier one filled; then warm-up calls. Keeps
@@ -203,10 +215,10 @@ class CaseRunner:
         return {"seconds": seconds}
 
     @contextlib.contextmanager
-    def _context(self, case: Case) -> Iterator[None]:
+    def _context(self, case: Case, process: int = 0) -> Iterator[None]:
         """Of everything that may compile: the case's precision, and its compilers' cache, which all processes of the
-        run share."""
-        parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label)
+        run share unless they have one of their own."""
+        parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label, process)
         cache = self.folder / "compiled" / "-".join(map(str, parts))
         with self.backend.compiler_cache(cache), self.backend.precision(case.dtype):
             yield

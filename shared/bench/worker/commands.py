@@ -41,8 +41,9 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
 
     try:
         backend = importlib.import_module(f"{framework}_impl.backend")
-    except ImportError as error:
-        send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} is not installed ({error})")
+    except Exception as error:  # an import may fail in many ways, for want of memory too
+        how = "is not installed" if isinstance(error, ModuleNotFoundError) else "cannot be imported"
+        send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} {how} ({error})")
         return
     backend.limit_memory(device, memory)
     problem = backend.device_problem(device)

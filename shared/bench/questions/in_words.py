@@ -1,0 +1,124 @@
+"""The comparisons of a run in sentences: one for each kind of code that a reader may write, and one for each pass."""
+
+from collections.abc import Iterable, Iterator
+from statistics import median
+
+from shared.bench.analysis.estimates import Estimate, break_even
+from shared.bench.analysis.verdict import Comparison, compare, faster_by_process, verdicts
+from shared.bench.cases import FRAMEWORKS
+from shared.bench.record import Record
+from shared.bench.report.tables import Statement
+from shared.bench.units import NOTHING, duration
+from shared.variants import VARIANTS
+
+_FOR_WHOM = {
+    "vmap": "If you write the loop yourself",
+    "wavefront": "If you tune framework code",
+    "fused": "If you bring a native kernel",
+}
+_LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
+
+
+def comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
+    """By variant and pass, in the order of the ladder; without variants that nobody measured."""
+    found = {
+        variant.name: {
+            pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant.name)
+            for pass_name in record.settings.passes
+        }
+        for variant in VARIANTS[record.settings.problem]
+    }
+    return {variant: own for variant, own in found.items() if any(each.results for each in own.values())}
+
+
+def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
+    """A sentence for each kind of code that a reader may write, and one for shapes that change."""
+    where = f"{input_name}: " if len(record.inputs) > 1 else ""
+    shapes = []
+    for variant, own in comparisons(record, input_name).items():
+        name = f"{_FOR_WHOM[variant]} ({variant})" if variant in _FOR_WHOM else variant
+        about = f"{where}{name}; compiled: {compiled(own.values())}"
+        compared = {pass_name: comparison for pass_name, comparison in own.items() if comparison.ratio}
+        if not compared:
+            names = {FRAMEWORKS[r.case.framework] for comparison in own.values() for r in comparison.results}
+            yield Statement(about, f"only {', '.join(names)} was measured.")
+            continue
+        parts = [f"{pass_name} {_with_times(found.text, _calls(found))}" for pass_name, found in compared.items()]
+        pass_name, last = list(compared.items())[-1]
+        total = break_even_text(last, [result.first_call for result in last.results])
+        parts.append(f"{pass_name} in total, the first call with empty caches included: {total}")
+        if last.same_code:
+            parts.append(last.same_code[0].lower() + last.same_code[1:].removesuffix("."))
+        yield Statement(about, f"{'; '.join(parts)}.")
+        new = [
+            f"the {_ordinal(number)} {_with_times(faster_by_process(seconds), _medians(seconds))}"
+            for number, seconds in new_shapes(last).items()
+        ]
+        shapes += [f"{variant}: {', '.join(new)}"] if new else []
+    if shapes:
+        yield Statement(f"{where}If shapes change", f"{pass_name} on a new shape, {'; '.join(shapes)}.")
+
+
+def compiled(found: Iterable[Comparison]) -> str:
+    """The frameworks whose compiler the cases went through."""
+    cases = [result.case for comparison in found for result in comparison.results]
+    names = [name for key, name in FRAMEWORKS.items() if any(c.compiled and c.framework == key for c in cases)]
+    return f"{names[0]} only" if len(names) == 1 else "both" if names else "neither"
+
+
+def _calls(comparison: Comparison) -> dict[str, float]:
+    return {result.case.framework: result.time.value for result in comparison.results}
+
+
+def _with_times(cell: str, seconds: dict[str, float]) -> str:
+    each = [f"{duration(value)} in {FRAMEWORKS[name]}" for name, value in seconds.items()]
+    return f"{cell.replace(chr(10), ' ')}, {' against '.join(each)}"
+
+
+def _medians(seconds: dict[str, list[float]]) -> dict[str, float]:
+    return {name: median(samples) for name, samples in seconds.items()}
+
+
+def new_shapes(comparison: Comparison) -> dict[int, dict[str, list[float]]]:
+    """By number: of the first new shape, and of the last that both frameworks have, each one's samples."""
+    counts = [max(map(len, result.new_shapes), default=0) for result in comparison.results]
+    numbers = dict.fromkeys((1, min(counts))) if len(counts) == 2 and min(counts) else {}
+    return {
+        number: {
+            r.case.framework: [own[number - 1] for own in r.new_shapes if len(own) >= number]
+            for r in comparison.results
+        }
+        for number in numbers
+    }
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
+
+
+def statements(record: Record) -> list[Statement]:
+    """A verdict for each pass and input, in words, and what a reader must know about it."""
+    found = []
+    for (pass_name, input_name), comparison in verdicts(record).items():
+        lost = [result for result in record.results_of(pass_name, input_name) if result.status != "ok"]
+        details = [f"Left out: {r.case.name} {_LOST[r.status]} ({r.reason})." for r in lost]
+        if comparison.same_code:
+            details.append(comparison.same_code)
+        about = f"{input_name}, {pass_name}" if len(record.inputs) > 1 else pass_name
+        found.append(Statement(about, "\n  ".join([comparison.sentence, *details])))
+    return found
+
+
+def break_even_text(comparison: Comparison, first_calls: list[Estimate | None]) -> str:
+    """Which of two cases takes the least total time from which call on, given their first calls."""
+    if not all(first_calls):
+        return NOTHING
+    if comparison.ratio is None or comparison.outcome == "not decided":
+        return "not decided"
+    fast, slow = (first.value for first in first_calls if first)
+    faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
+    if comparison.outcome == "same":
+        return f"{faster if fast <= slow else slower} from call 1"
+    call = comparison.results[0].time.value
+    calls = break_even(fast, call, slow, call * comparison.ratio.value)
+    return f"{faster} from call {float(f'{calls:.2g}'):,.0f}"  # two significant figures: no more are known
