@@ -12,7 +12,7 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation
 from shared.bench.run.context import Run
 from shared.bench.run.first_calls import repeat_first_calls
-from shared.bench.run.timed_calls import _next_cases
+from shared.bench.run.timed_calls import _next_cases, _note_precision
 from shared.bench.run.worker_handle import Reply
 
 FAST, SLOW, FAR_SLOWER = (case("jax", name) for name in ("fused", "wavefront", "vmap"))
@@ -62,3 +62,12 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
     slow, fast = made.result(SLOW), made.result(FAST)
     assert [start.seconds for start in slow.cold] == [0.25, 0.75] and slow.new_shapes == [[0.25], [0.5, 0.125]]
     assert (fast.status, fast.reason, len(fast.cold)) == ("wrong", "score off", 1)
+
+
+@pytest.mark.parametrize(("workers", "width"), [(2, "unknown with fewer than 3 processes"), (4, "±0.0%")])
+def test_the_width_that_the_budget_reached_is_told_where_there_is_an_interval(workers: int, width: str):
+    made = record(
+        *(right(each, *[0.1] * 5, workers=workers) for each in (FAST, OTHER)), settings=Settings(precision=-1.0)
+    )
+    _note_precision(Run(QUESTIONS["speed"], made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
+    assert [f"the widest interval of a verdict is {width}, asked" in note for note in made.notes] == [True]

@@ -24,8 +24,7 @@ class Comparison(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """ "same", "different" or "not decided": too few processes, 1 in the interval, or a ratio that drifted by more
-        than half of what it says."""
+        """As of an Estimate; "not decided" also where the ratio drifted by more than half of what it says."""
         assert self.ratio is not None, "there is nothing to compare"
         effect = abs(math.log(self.ratio.value))
         allowed = _LARGE_DRIFT if self.ratio.outcome == "same" else effect / 2

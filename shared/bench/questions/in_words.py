@@ -54,9 +54,9 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
             f"the {_ordinal(number)} {_with_times(faster_by_process(seconds), _medians(seconds))}"
             for number, seconds in new_shapes(last).items()
         ]
-        shapes += [f"{variant}: {', '.join(new)}"] if new else []
+        shapes += [f"{variant} {pass_name}: {', '.join(new)}"] if new else []
     if shapes:
-        yield Statement(f"{where}If shapes change", f"{pass_name} on a new shape, {'; '.join(shapes)}.")
+        yield Statement(f"{where}If shapes change", f"the call on a new shape, {'; '.join(shapes)}.")
 
 
 def compiled(found: Iterable[Comparison]) -> str:

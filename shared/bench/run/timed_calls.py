@@ -5,10 +5,11 @@ is the first call of a new process that finds the caches on disk.
 """
 
 import itertools
+import math
 import time
 from dataclasses import replace
 
-from shared.bench.analysis.estimates import Block
+from shared.bench.analysis.estimates import LEAST_PROCESSES, Block
 from shared.bench.cases import Case
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record
@@ -93,8 +94,9 @@ def _note_precision(run: Run) -> None:
     """Note that the budget was too short for intervals as narrow as asked for."""
     settings, estimates = run.settings, run.question.deciding(run.record)
     if settings.workers is None and not is_precise(estimates, settings):
-        widest = max(estimate.relative_half_width for estimate in estimates)
-        reached = f"±{widest:.1%}" if len(run.record.generations) > 1 else "unknown after a single process"
+        widths = [estimate.relative_half_width for estimate in estimates]
+        is_known = not any(map(math.isnan, widths))
+        reached = f"±{max(widths):.1%}" if is_known else f"unknown with fewer than {LEAST_PROCESSES} processes"
         run.record.note(
             f"{BUDGET_SPENT} {settings.budget:g} s was spent: the widest interval of a verdict is {reached}, asked for "
             f"was ±{settings.precision:.1%}"
