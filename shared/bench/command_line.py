@@ -128,7 +128,8 @@ def _parser() -> argparse.ArgumentParser:
 
     add = parser.add_argument_group("how it is measured").add_argument
     seconds, fraction, limit = (real(name, positive=True) for name in ("budget", "precision", "compile-limit"))
-    add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {Settings.budget:g})")
+    budgets = " or ".join(f"{most:g}" for most in sorted({each.default_budget for each in QUESTIONS.values()}))
+    add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {budgets}, by question)")
     add("--precision", type=fraction, metavar="FRACTION",
         help=f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})")  # fmt: skip
     add("--workers", type=whole("workers", 1), metavar="N",
@@ -191,6 +192,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
         "passes": question.default_passes(problem),
         "input": _default_input(given, question, problem),
         "threads": cores,
+        "budget": question.default_budget,
         "arguments": {name: given[name] for name in problem.arguments if name in given},
     }
     settings = Settings(question.name, **defaults | _fields_of(Settings, given))

@@ -51,23 +51,28 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
         run = Run(question, record, progress, keep_with_time, Path(name), start, environment)
         try:
             cases, inputs = _begin(run, requested)
-            _save_inputs(run, inputs)
-            _measure_limits(run, cases)
-            if question.times_reference:
-                _time_reference(run, inputs)
-            if question.times_rounds and record.settings.workers is None:
-                progress.ends_within(run.seconds_left)
-            measure_first_calls(run, cases)
-            run.stop()
-            run.environment = {}
-            if question.times_rounds:
-                measure_timed_calls(run, cases)
+            question.measure(run, cases, inputs)
             if git_commit() != record.environment["git_commit"]:
                 record.note("the files of this checkout changed during the run: later processes used the changed ones")
             record.finished = now()
             run.keep()
         finally:
             run.stop()
+
+
+def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
+    """Both phases, as questions are measured that have no way of their own."""
+    _save_inputs(run, inputs)
+    _measure_limits(run, cases)
+    if run.question.times_reference:
+        _time_reference(run, inputs)
+    if run.question.times_rounds and run.settings.workers is None:
+        run.progress.ends_within(run.seconds_left)
+    measure_first_calls(run, cases)
+    run.stop()
+    run.environment = {}
+    if run.question.times_rounds:
+        measure_timed_calls(run, cases)
 
 
 def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str, Inputs]]:
