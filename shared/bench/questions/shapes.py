@@ -25,6 +25,7 @@ from shared.bench.questions.shapes_totals import (
     processes,
     ratio_of_totals,
     total_text,
+    totals_table,
 )
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
@@ -79,9 +80,10 @@ class Shapes(Question):
         for pass_name in record.settings.passes:
             by_variant = _by_variant(record, pass_name)
             if by_variant:
-                tables.append(_table(record, pass_name, by_variant))
                 prefix = f"{pass_name}, " if len(record.settings.passes) > 1 else ""
                 every = [result for results in by_variant.values() for result in results]
+                tables.append(_table(record, pass_name, by_variant))
+                tables.append(totals_table(every, f"Totals over processes, {pass_name}"))
                 for about, results in {"fastest of all": every, **by_variant}.items():
                     told += [Statement(f"{prefix}{about}", text) for text in _winners(results)]
                 for variant, results in by_variant.items():
@@ -187,8 +189,9 @@ def _advice(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
             continue
         best, best_later = (fastest(own.values(), number) for number in (count, later))
         compiled, batches = compilations(best)
-        told = f": {compiled} compilations{'' if batches is None else f' in the {batches} batches that were measured'}"
-        told += f", {total_text(best, count)} ({best.case.label}) for {count} batches"
+        told = f": {compiled} compilation{'' if compiled == 1 else 's'}"
+        told += "" if batches is None else f" up to batch {batches}"
+        told += f", {total_text(best, count)} for {count} batches"
         advice = _ADVICE.get(best.case.label, f"pad to {best.case.label}")
         other = own.get(AS_IS, best)
         if other is best and len(own) > 1:
@@ -196,7 +199,7 @@ def _advice(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
         if other is not best:
             ratio = ratio_of_totals(other, best, count)
             if ratio.outcome != "different" and not math.isnan(ratio.low):
-                advice = "no strategy is decided to be faster"
+                advice = f"no strategy is decided to be faster; {best.case.label}"
             told += f" against {total_text(other, count)} ({other.case.label}), {_factor(ratio)}"
         if best_later is not best:
             told += f"; for {later} batches {total_text(best_later, later)} ({best_later.case.label})"
@@ -222,7 +225,7 @@ def _lines(results: Sequence[Result]) -> str:
             face, style = (colour, "-") if framework == "jax" else ("white", "--")
             look = {"marker": _MARKERS[strategy], "color": colour, "markerfacecolor": face, "markersize": 4}
             name = f"{FRAMEWORKS[framework]} {strategy}"
-            axes.loglog(range(1, len(totals) + 1), totals, style, label=name, linewidth=1, **look)
+            axes.semilogy(range(1, len(totals) + 1), totals, style, label=name, linewidth=1, **look)
         axes.set_xlabel("batches")
         axes.yaxis.set_major_formatter(SECONDS)
         axes.legend(fontsize=8)

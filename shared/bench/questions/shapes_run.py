@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 # fresh processes for each case, unless the user says how many
 _PROCESSES = 3
-# batches at the end of a stream that are called again
-_AGAIN = 5
+# batches at the end of a stream that are called again: so many, or so many seconds of them
+_AGAIN, _AGAIN_SECONDS = 5, 1.0
 
 
 def measure_streams(run: "Run", cases: Sequence[Case], stream: AlignmentInputs) -> None:
@@ -143,8 +143,11 @@ def timed_stream(runner: "CaseRunner", case: Case, padded: list[tuple[int, int]]
     results: list[Any] = []
     took: list[Compilation] = []
     compilations: list[int] = []
-    empty = Path(tempfile.mkdtemp())  # in the run's folder
-    with backend.compiler_cache(empty), backend.precision(case.dtype):
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty,
+        backend.compiler_cache(Path(empty)),
+        backend.precision(case.dtype),
+    ):
         while len(took) < len(batches) and (not took or sum(each.seconds for each in took) < seconds):
             with backend.compile_times() as times:
                 batch_seconds, result = timed(functools.partial(call, len(took)))
@@ -152,8 +155,10 @@ def timed_stream(runner: "CaseRunner", case: Case, padded: list[tuple[int, int]]
             took.append(Compilation(batch_seconds, times.tracing, times.compiling))
             compilations.append(times.compilations)
             runner.send("step")
-        last = range(max(0, len(took) - _AGAIN), len(took))
-        again = [timed(functools.partial(call, number))[0] for number in last]
+        again: list[float] = []
+        for number in range(len(took))[: -_AGAIN - 1 : -1]:
+            if sum(again) < _AGAIN_SECONDS:
+                again.append(timed(functools.partial(call, number))[0])
         gates = [_check(runner, case, number, result) for number, result in enumerate(results)]
     worst = max(gates, key=lambda gate: gate.error_of_allowed or 0.0)
     return {

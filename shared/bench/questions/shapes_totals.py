@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
 from shared.bench.analysis.estimates import Block, Estimate, median_time, time_ratio
 from shared.bench.analysis.verdict import Comparison, compare
+from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Result
-from shared.bench.units import duration
+from shared.bench.report.tables import Table, left_then_right
+from shared.bench.units import duration, time_interval
 
 # after so many batches totals are told
 COUNTS = (5, 50, 500)
@@ -87,6 +90,21 @@ def ratio_of_totals(slower: Result, faster: Result, count: int) -> Estimate:
 def fastest(results: Iterable[Result], count: int) -> Result:
     """The one with the least total."""
     return min(results, key=lambda result: total_estimate(result, count).value)
+
+
+def totals_table(results: Sequence[Result], title: str) -> Table:
+    """Every case: its shapes, processes, and totals with their intervals."""
+    rows = []
+    for result in results:
+        case, estimates = result.case, [total_estimate(result, count) for count in COUNTS]
+        shapes = len({tuple(shape) for shape in result.details["shapes"]})
+        intervals = [(total_text(result, count), time_interval(e)) for count, e in zip(COUNTS, estimates, strict=True)]
+        names = FRAMEWORKS[case.framework], case.variant, case.label
+        rows.append((*names, str(shapes), str(len(processes(result))), *chain.from_iterable(intervals)))
+    after = chain.from_iterable((f"after {count}", "95% interval") for count in COUNTS)
+    return Table(
+        title, ("framework", "variant", "strategy", "shapes", "processes", *after), rows, left_then_right(3, 8)
+    )
 
 
 def _as_result(result: Result, count: int) -> Result:
