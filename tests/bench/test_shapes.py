@@ -1,16 +1,16 @@
 """The question of shapes that change: its stream, what totals follow from measured batches, and whole runs of it."""
 
 import dataclasses
-from collections.abc import Callable
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 from hand_made import case, ended, record
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from numpy_worker import Backend
 
 import jax_impl.backend
 import torch_impl.backend
@@ -19,11 +19,15 @@ from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS, shapes_run, shapes_stream
 from shared.bench.questions.question import WorkerStart
+from shared.bench.questions.shapes_run import timed_stream
 from shared.bench.questions.shapes_stream import STRATEGIES, batches_of, drawn_shapes, references_of, stream_of
 from shared.bench.questions.shapes_totals import compilations, is_extrapolated, total_text, totals
 from shared.bench.record import Record, Result
 from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
+from shared.bench.run import context
+from shared.bench.run.worker_handle import Worker
+from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import PROBLEMS
 from torch_impl.compiler import compiled as torch_compiled
 
@@ -193,6 +197,13 @@ def test_a_run_has_a_stream_for_each_process_and_goes_on_after_an_interruption(
 ):
     path = tmp_path / "run.json"
     use_numpy_workers(monkeypatch)
+    started: list[str] = []
+
+    def start(framework: str, *given: Any, **options: Any) -> Worker:
+        started.append(framework)
+        return Worker(framework, *given, **options)
+
+    monkeypatch.setattr(context, "Worker", start)
     few = run_shapes(*NUMPY, "--framework", "jax", "--workers", "1", "--json", str(path))
     assert few.code == 0, few.err
     made = Record.read(path)
@@ -206,6 +217,7 @@ def test_a_run_has_a_stream_for_each_process_and_goes_on_after_an_interruption(
     made.write(path)
     resumed = run_here("--resume", str(path))
     assert resumed.code == 0, resumed.err
+    assert len(started) == 1 + 4 + 1 + 5  # in each run one that says what it can, and one for each stream
     after = Record.read(path)
     assert [len(result.details["processes"]) for result in after.results] == [2] * 4
     assert after.results[1].details["processes"][0] == made.results[1].details["processes"][0]
@@ -222,6 +234,29 @@ def test_a_stream_ends_when_its_share_of_the_budget_is_spent_and_each_case_has_o
     assert ended.code == 0, ended.err
     streams = [result.details["processes"] for result in Record.read(path).results]
     assert len(streams) == 4 + 6 and [[len(one["seconds"]) for one in own] for own in streams] == [[1]] * 10
+
+
+@pytest.mark.parametrize("label", ["dynamic", "as is"])
+def test_a_stream_has_dynamic_shapes_where_its_strategy_says_so(tmp_path: Path, four_batches: None, label: str):
+    asked: list[bool] = []
+
+    class Asked(Backend):
+        def call_of(self, *given: Any, dynamic: bool = False, **options: Any) -> Any:
+            asked.append(dynamic)
+            return super().call_of(*given, **options)
+
+    stream = stream_of(SMALL)
+    batches, references = batches_of(stream), references_of("smith_waterman", stream, ["marginals"])
+    for number, (batch, expected) in enumerate(zip(batches, references, strict=True)):
+        (tmp_path / f"batch-{number}.inputs").write_bytes(pickle.dumps(batch))
+        (tmp_path / f"batch-{number}.reference").write_bytes(pickle.dumps(expected))
+    events: list[str] = []
+    runner = CaseRunner(Asked("torch"), tmp_path, lambda event, **_: events.append(event))
+    of = case("torch", "vmap", "marginals", label=label)
+    found = timed_stream(runner, of, [(rows, cols) for _, rows, cols in (batch.shape for batch in batches)], 60.0)
+    assert asked == [label == "dynamic"]
+    assert events == ["setup_starts", "setup_ended", *["step"] * 4]  # each batch may take as long as a compilation
+    assert len(found["process"]["again"]) == 4 and found["gate"].pairs == 8
 
 
 def test_a_wrong_result_in_a_stream_is_wrong(monkeypatch: pytest.MonkeyPatch, four_batches: None):
@@ -262,23 +297,17 @@ def test_both_frameworks_compile_once_for_each_shape_that_they_get(
         assert compilations(result) == (len(shapes) if result.case.framework == "jax" else 0, None)
 
 
-@pytest.mark.parametrize(
-    ("backend", "compile_function", "counts"),
-    [
-        (jax_impl.backend, jax.jit, [1, 1, 0, 1]),
-        (torch_impl.backend, partial(torch_compiled, backend="eager"), [1, 1, 0, 1]),
-        (torch_impl.backend, partial(torch_compiled, backend="eager", dynamic=None), [1, 1, 0, 0]),
-    ],
-    ids=["jax", "torch", "torch, dynamic"],
-)
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", [jax_impl.backend, torch_impl.backend], ids=["jax", "torch"])
 def test_compilations_are_counted_the_same_way_and_dynamic_shapes_need_two(
-    backend: Any, compile_function: Callable[..., Any], counts: list[int]
+    monkeypatch: pytest.MonkeyPatch, backend: Any, dynamic: bool
 ):
+    monkeypatch.setattr(torch_impl.backend, "compile_function", partial(torch_compiled, backend="eager"))  # fast
     backend.forget_compiled()  # PyTorch remembers which sizes of a line of code have changed
-    function, found = compile_function(lambda x: 2 * x), []
+    function, found = backend.pass_function("score", lambda x: 2 * x, compiled=True, dynamic=dynamic), []
     for length in (3, 4, 3, 5):
         array = backend.to_device(np.ones(length, np.float32), "cpu")
         with backend.compile_times() as times:
             function(array)
         found.append(times.compilations)
-    assert found == counts
+    assert found == ([1, 1, 0, 0] if dynamic and backend is torch_impl.backend else [1, 1, 0, 1])
