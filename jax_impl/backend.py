@@ -76,11 +76,14 @@ def function(problem: str, variant: str, options: dict[str, Any] | None = None) 
     return functools.partial(getattr(jax_impl, problem), variant=variant, **(options or {}))
 
 
-def pass_function(pass_name: str, score: Callable[..., jax.Array], compiled: bool) -> Callable[..., jax.Array]:
+def pass_function(
+    pass_name: str, score: Callable[..., jax.Array], compiled: bool, dynamic: bool = False
+) -> Callable[..., jax.Array]:
     """The function that a pass calls, compiled or not, with similarity, lengths and the parameters.
 
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
-    lengths, is the gradient of sum(weights * marginals) with respect to the similarity.
+    lengths, is the gradient of sum(weights * marginals) with respect to the similarity. dynamic:
+    nothing here, jax.jit compiles each shape by itself.
     """
     asked = {
         "score": score,
@@ -103,12 +106,15 @@ def abilities(problem: str, device: str) -> Abilities:
 
 
 def call_of(
-    problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool
+    problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool, dynamic: bool = False
 ) -> Callable[..., jax.Array]:
-    """The function that a case times; called with the arrays of its inputs and, by name, its parameters."""
+    """The function that a case times; called with the arrays of its inputs and, by name, its parameters.
+
+    dynamic: of an alignment, see `pass_function`.
+    """
     if problem not in ALIGNMENTS:
         return _module(problem).call_of(variant, pass_name, options, compiled)
-    return pass_function(pass_name, function(problem, variant, options), compiled)
+    return pass_function(pass_name, function(problem, variant, options), compiled, dynamic)
 
 
 def _module(problem: str) -> ModuleType:
@@ -166,7 +172,8 @@ def _configure(settings: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def compile_times() -> Iterator[CompileTimes]:
-    """Seconds that go into tracing (to StableHLO) and compiling (by XLA) inside; known when it ends."""
+    """Seconds that go into tracing (to StableHLO) and compiling (by XLA) inside, and how often XLA compiles; known when
+    it ends."""
     spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
 
     def listen(event: str, duration_secs: float, **_: Any) -> None:
@@ -182,6 +189,7 @@ def compile_times() -> Iterator[CompileTimes]:
         jax.monitoring.unregister_event_duration_listener(listen)
         times.compiling = union_length(spans[True])
         times.tracing = union_length(spans[True] + spans[False]) - times.compiling
+        times.compilations = len(spans[True])
 
 
 def set_threads(threads: int) -> None:

@@ -11,10 +11,14 @@ FLUSH_BYTES = 2**28
 
 @dataclass
 class CompileTimes:
-    """Seconds of a call spent tracing and compiling; None where the framework does not report them."""
+    """Seconds of a call spent tracing and compiling; None where the framework does not report them.
+
+    compilations: how many functions were compiled, each with its backward.
+    """
 
     tracing: float | None = None
     compiling: float | None = None
+    compilations: int = 0
 
 
 @contextlib.contextmanager

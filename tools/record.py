@@ -25,6 +25,7 @@ RECORDS = {
     "cpu-growth-16": "growth --sizes 32x32,64x64,128x128,256x256,512x512,1024x1024 --batch 16 "
     "--variant vmap,wavefront,fused --workers 3 --budget 600",
     "cpu-growth-512": "growth --sizes 32x32,128x128 --batch 512 --variant vmap,wavefront,fused --workers 3",
+    "cpu-shapes": "shapes --budget 3600",
     "cpu-regression": "speed --problem linear_regression --budget 600",
     "cpu-regression-growth": "growth --problem linear_regression --epochs 200 "
     "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",

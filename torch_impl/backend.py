@@ -72,14 +72,17 @@ def function(problem: str, variant: str, options: dict[str, Any] | None = None) 
     return functools.partial(getattr(torch_impl, problem), variant=variant, **(options or {}))
 
 
-def pass_function(pass_name: str, score: Callable[..., torch.Tensor], compiled: bool) -> Callable[..., torch.Tensor]:
+def pass_function(
+    pass_name: str, score: Callable[..., torch.Tensor], compiled: bool, dynamic: bool = False
+) -> Callable[..., torch.Tensor]:
     """The function that a pass calls, compiled or not, with similarity, lengths and the parameters.
 
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
     lengths, is the gradient of sum(weights * marginals) with respect to the similarity. The compiler does not trace
-    through autograd's call: it compiles the score, and with it the backward that the marginals then run.
+    through autograd's call: it compiles the score, and with it the backward that the marginals then run. dynamic:
+    torch.compile's default, which compiles a size that has changed once more, as a variable.
     """
-    score = compile_function(score) if compiled else score
+    score = compile_function(score, dynamic=None if dynamic else False) if compiled else score
     return {
         "score": score,
         "marginals": functools.partial(torch_impl.marginals, score),
@@ -100,12 +103,15 @@ def abilities(problem: str, device: str) -> Abilities:
 
 
 def call_of(
-    problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool
+    problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool, dynamic: bool = False
 ) -> Callable[..., torch.Tensor]:
-    """The function that a case times; called with the arrays of its inputs and, by name, its parameters."""
+    """The function that a case times; called with the arrays of its inputs and, by name, its parameters.
+
+    dynamic: of an alignment, see `pass_function`.
+    """
     if problem not in ALIGNMENTS:
         return _module(problem).call_of(variant, pass_name, options, compiled)
-    return pass_function(pass_name, function(problem, variant, options), compiled)
+    return pass_function(pass_name, function(problem, variant, options), compiled, dynamic)
 
 
 def _module(problem: str) -> ModuleType:
@@ -155,8 +161,9 @@ def compiler_cache(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compile_times() -> Iterator[CompileTimes]:
-    """Seconds that go into tracing (Dynamo) and compiling (AOTAutograd and inductor) inside; known when it ends."""
-    before = _compiler_totals()
+    """Seconds that go into tracing (Dynamo) and compiling (AOTAutograd and inductor) inside, and the graphs that Dynamo
+    has them compile; known when it ends."""
+    before, graphs = _compiler_totals(), _compiled_graphs()
     times = CompileTimes()
     try:
         yield times
@@ -168,10 +175,15 @@ def compile_times() -> Iterator[CompileTimes]:
         )
         # the forward's backend runs inside its frame; the backward is compiled by itself, from what was traced then
         times.tracing, times.compiling = frame - backend, backend + backward
+        times.compilations = _compiled_graphs() - graphs
 
 
 def _compiler_totals() -> dict[str, float]:
     return torch._dynamo.utils.calculate_time_spent()
+
+
+def _compiled_graphs() -> int:
+    return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
 def set_threads(threads: int) -> None:

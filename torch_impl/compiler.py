@@ -19,13 +19,16 @@ from torch_impl.first_order_guard import tied
 _DYNAMO = {"capture_scalar_outputs": True, "recompile_limit": 256, "accumulated_recompile_limit": 1024}
 
 
-def compiled(function: Callable[..., Any], backend: str = "inductor") -> Callable[..., Any]:
-    """The function under torch.compile; each shape is compiled by itself. Importing this changes no setting.
+def compiled(
+    function: Callable[..., Any], backend: str = "inductor", dynamic: bool | None = False
+) -> Callable[..., Any]:
+    """The function under torch.compile; each shape is compiled by itself unless `dynamic`, which is torch.compile's,
+    says otherwise. Importing this changes no setting.
 
     The settings hold during a call and are put back after it. A result that is a single tensor can be differentiated
     once: a second derivative raises, where torch.compile alone may silently drop it.
     """
-    inner = torch.compile(function, backend=backend, dynamic=False, fullgraph=True)
+    inner = torch.compile(function, backend=backend, dynamic=dynamic, fullgraph=True)
 
     @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:

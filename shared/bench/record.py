@@ -98,6 +98,7 @@ class Result:
     work: int | None = None
     on_device: list[float] = field(default_factory=list)  # seconds on an accelerator itself, of some calls
     blocks: list[Block] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)  # of a question that measures in its own way: plain JSON
 
     @property
     def measured(self) -> bool:

@@ -85,7 +85,12 @@ class Backend:
     def environment(self, device: str) -> dict[str, str]:
         return {self._name: np.__version__} | ({} if device == "cpu" else {"gpu": "Pretended 9000"})
 
-    def call_of(self, problem: str, variant: str, pass_name: str, options: Mapping[str, Any], *, compiled: bool) -> Any:
+    def call_of(
+        self, problem: str, variant: str, pass_name: str, options: Mapping[str, Any], *, compiled: bool,
+        dynamic: bool = False,
+    ) -> Any:  # fmt: skip
+        assert not dynamic or self._name == "torch"
+
         def call(similarity: np.ndarray, *arrays: Any, **parameters: Any) -> np.ndarray:
             self._note("call", variant, pass_name, len(similarity))
             given = {**parameters, **options}

@@ -1,6 +1,6 @@
 """The questions: what each answers from records made by hand, and that a new one is a class and a line."""
 
-import importlib.util
+import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -196,11 +196,12 @@ def test_growth_finds_the_exponents_of_power_laws():
 # another question
 
 THREADS = '''
-"""How much faster is each case with two threads than with one?"""
+"""How much faster is each case with two threads than with one, and on how many cores did it run?"""
 
 from dataclasses import replace
 
 from shared.bench.analysis.estimates import time_ratio
+from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.question import Question, WorkerStart
 from shared.bench.report.tables import Answer, Table, left_then_right
 from shared.bench.units import ratio_interval
@@ -211,6 +212,12 @@ class Threads(Question):
     asks = "how much faster is each case with two threads than with one"
     labels = {"1 thread": WorkerStart(threads=1), "2 threads": WorkerStart(threads=2)}
 
+    def measure(self, run, cases, inputs):
+        super().measure(run, cases, inputs)
+        for case in cases:
+            reply = run.ask_for_result("call", case, expected=0.0, function=cores_of, most=99)
+            run.record.result(case).details = dict(reply.details)
+
     def deciding(self, record):
         return list(speed_ups(record).values())
 
@@ -219,11 +226,21 @@ class Threads(Question):
 
     def answer(self, record):
         rows = [
-            (case.name, case.pass_name, f"{ratio.value:.2f}", ratio_interval(ratio))
+            (case.name, case.pass_name, f"{ratio.value:.2f}", ratio_interval(ratio), cores(record, case))
             for case, ratio in speed_ups(record).items()
         ]
-        headers = ("case", "pass", "speed-up", "95% interval")
-        return Answer([Table("Two threads against one", headers, rows, left_then_right(2, 2))])
+        headers = ("case", "pass", "speed-up", "95% interval", "cores")
+        return Answer([Table("Two threads against one", headers, rows, left_then_right(2, 3))])
+
+
+def cores(record, case):
+    return record.result(case).details["cores"]
+
+
+def cores_of(runner, case, most):
+    """In a worker, after the phases that every question has."""
+    assert runner.gate.inputs(case.input).work
+    return {"cores": str(min(most, len(usable_cores())))}
 
 
 def speed_ups(record):
@@ -239,12 +256,10 @@ QUESTION = Threads()
 
 
 def test_a_question_is_added_by_a_file_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    path = tmp_path / "threads.py"
-    path.write_text(THREADS)
-    spec = importlib.util.spec_from_file_location("threads", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    (tmp_path / "threads.py").write_text(THREADS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the workers
+    module = importlib.import_module("threads")
     monkeypatch.setitem(QUESTIONS, "threads", module.QUESTION)
 
     threads: list[int] = []  # of the workers that are started
@@ -261,9 +276,10 @@ def test_a_question_is_added_by_a_file_and_a_line(monkeypatch: pytest.MonkeyPatc
     assert ended.code == 0, ended.err
     made = Record.read(tmp_path / "run.json")
     assert [result.case.label for result in made.results if result.measured] == ["1 thread", "2 threads"]
-    assert threads.count(1) == threads.count(2) == 3  # for the first calls, and twice for the rounds
+    assert threads.count(1) == threads.count(2) == 4  # for the first calls, twice for the rounds, and for its own
     (row,) = module.QUESTION.answer(made).tables[0].rows
     assert row[:2] == ("JAX vmap", "score") and float(row[2]) > 0
+    assert [result.details for result in made.results] == [{"cores": "1"}, {"cores": "2"}]
     assert "Two threads against one\n\ncase      pass      speed-up" in ended.out
     assert "### Two threads against one" in (tmp_path / "run.md").read_text()
     assert f'<td class="right">{row[2]}</td>' in html_report([made])

@@ -47,6 +47,7 @@ WHOLE_RESULT = Result(
     work=126,
     on_device=[0.0625, 0.125, 0.25],
     blocks=[Block(0, 0, (0.25, 0.5)), Block(1, 4, (0.125,))],
+    details={"shapes": [[6, 7], [8, 9]], "processes": [{"seconds": [0.25, 0.5]}]},
 )
 WHOLE = Record(
     "python compare.py",

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shared.bench.analysis.estimates import Estimate, time_ratio
 from shared.bench.analysis.verdict import verdicts
@@ -13,6 +13,9 @@ from shared.bench.report.tables import Answer, Plot
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.problem import Problem
 from shared.variants import Abilities, variant_names
+
+if TYPE_CHECKING:
+    from shared.bench.run.context import Run
 
 
 class WorkerStart(NamedTuple):
@@ -32,7 +35,6 @@ class Question(ABC):
 
     takes: tuple[str, ...] = ("size",)  # of the options of the command line that only some questions take
     default_input = "globins"  # of problems that take sequences, on a CPU
-    default_budget = 300.0  # seconds
     # every case is measured once for each label; the machine itself is measured by workers of the first
     labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
 
@@ -81,9 +83,20 @@ class Question(ABC):
 
     # how they are measured
 
+    default_budget = Settings.budget  # seconds
     times_rounds = True  # fresh workers time rounds after the first calls; or else the second call is the only time
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
+
+    def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Inputs]) -> None:
+        """Measure the cases into the run's record, which is to be kept after every step (`run.keep`).
+
+        Unless a question has a way of its own: first calls, then rounds. `run.ask_for_result("call", case, function=f)`
+        calls f(runner, case), a function of a module, in the case's worker, and returns its dictionary.
+        """
+        from shared.bench.run.protocol import measure_calls  # here: a run has a question
+
+        measure_calls(run, cases, inputs)
 
     def deciding(self, record: Record) -> list[Estimate]:
         """The estimates that must be precise before the run may end: each verdict's ratio, or its only time."""

@@ -57,17 +57,7 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
         run = Run(question, record, progress, keep_with_time, folder, start, environment)
         try:
             cases, inputs = _begin(run, requested)
-            _save_inputs(run, inputs)
-            _measure_limits(run, cases)
-            if question.times_reference:
-                _time_reference(run, inputs)
-            if record.settings.workers is None:
-                progress.ends_within(run.seconds_left)
-            measure_first_calls(run, cases)
-            run.stop()
-            run.environment = {}
-            if question.times_rounds:
-                measure_timed_calls(run, cases)
+            question.measure(run, cases, inputs)
             if git_commit() != record.environment["git_commit"]:
                 record.note("the files of this checkout changed during the run: later processes used the changed ones")
             record.finished = now()
@@ -85,6 +75,21 @@ def _folder() -> Iterator[Path]:
             shutil.rmtree(left.parent)
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as name, FileLock(Path(name, lock)):
         yield Path(name)
+
+
+def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
+    """Both phases, as questions are measured that have no way of their own."""
+    _save_inputs(run, inputs)
+    _measure_limits(run, cases)
+    if run.question.times_reference:
+        _time_reference(run, inputs)
+    if run.settings.workers is None:
+        run.progress.ends_within(run.seconds_left)
+    measure_first_calls(run, cases)
+    run.stop()
+    run.environment = {}
+    if run.question.times_rounds:
+        measure_timed_calls(run, cases)
 
 
 def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str, Inputs]]:

@@ -95,15 +95,15 @@ class Worker:
         """Send a command and wait for its outcome; a worker that takes far too long is stopped.
 
         expected: seconds of the command's calls. None: it compiles, so it has the limit, or else the compile limit,
-        until its first call is done; past that the status is "limit". What is set up once does not count: the
-        compiler, the native kernels.
+            until its first call is done, or for each of its steps; past that the status is "limit". What is set up
+            once does not count: the compiler, the native kernels.
         """
         limit = limit or self._compile_limit if expected is None else PATIENCE_SECONDS + 10 * expected
         in_first_call, seconds = expected is None, limit
         try:
             self._connection.send((do, case, arguments))
             while (event := self._next(seconds))["event"] != "done":
-                in_first_call = event["event"] == "setup_ended" and expected is None
+                in_first_call = event["event"] in ("setup_ended", "step") and expected is None
                 if event["event"] == "first_call":
                     seconds = PATIENCE_SECONDS + 10 * event["seconds"]
                 else:

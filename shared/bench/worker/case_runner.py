@@ -101,7 +101,7 @@ class CaseRunner:
         self._prepared.clear()
         backend.forget_compiled()
         with self._context(case, process):
-            built = self._build(case)
+            built = self.build(case)
             function = self._function(case, inputs)
             call = _Call(backend, function, case, inputs)
             first, gate, on_host = self._first_call(case, call)
@@ -149,7 +149,7 @@ class CaseRunner:
         the case for `sample`. Raises Wrong."""
         backend, inputs = self.backend, self.gate.inputs(case.input)
         with self._context(case):
-            self._build(case)
+            self.build(case)
             call = _Call(backend, self._function(case, inputs), case, inputs)
             first, gate = self._first_call(case, call)[:2]  # without the result: it may share memory
             calls, call_seconds = warm_up(call)
@@ -162,7 +162,7 @@ class CaseRunner:
         backend, inputs = self.backend, replace(self.gate.inputs(case.input), repeats=repeats)
         try:
             with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case.dtype):
-                self._build(case)
+                self.build(case)
                 _Call(backend, self._function(case, inputs), case, inputs)()
         except Exception as error:
             if not backend.is_out_of_memory(error):
@@ -214,6 +214,10 @@ class CaseRunner:
             call.release()
         return {"seconds": seconds}
 
+    def call(self, case: Case, function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
+        """What a question measures in its own way: its function, called with this runner and the case."""
+        return function(self, case, **arguments)
+
     @contextlib.contextmanager
     def _context(self, case: Case, process: int = 0) -> Iterator[None]:
         """Of everything that may compile: the case's precision, and its compilers' cache, which all processes of the
@@ -223,7 +227,7 @@ class CaseRunner:
         with self.backend.compiler_cache(cache), self.backend.precision(case.dtype):
             yield
 
-    def _build(self, case: Case) -> float:
+    def build(self, case: Case) -> float:
         """Seconds to build the case's native kernels: once per machine, so they are no part of a first call."""
         self.send("setup_starts")
         seconds, _ = timed(lambda: self.backend.build(case.variant, case.dtype, case.device))

@@ -1,0 +1,315 @@
+"""The question of shapes that change: its stream, what totals follow from measured batches, and whole runs of it."""
+
+import dataclasses
+import pickle
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hand_made import case, ended, record
+from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from numpy_worker import Backend
+
+import jax_impl.backend
+import torch_impl.backend
+from shared import reference
+from shared.bench.analysis.estimates import Block
+from shared.bench.cases import Settings
+from shared.bench.questions import QUESTIONS, shapes_run, shapes_stream
+from shared.bench.questions.question import WorkerStart
+from shared.bench.questions.shapes_run import timed_stream
+from shared.bench.questions.shapes_stream import STRATEGIES, batches_of, drawn_shapes, references_of, stream_of
+from shared.bench.questions.shapes_totals import compilations, is_extrapolated, total_text, totals
+from shared.bench.record import Record, Result
+from shared.bench.report.html import html_report
+from shared.bench.report.tables import Answer
+from shared.bench.run import context
+from shared.bench.run.worker_handle import Worker
+from shared.bench.worker.case_runner import CaseRunner
+from shared.problems import PROBLEMS
+from torch_impl.compiler import compiled as torch_compiled
+
+SMALL = Settings("shapes", input="random", passes=("marginals",), size=(24, 33), batch=3)
+
+
+@pytest.fixture
+def four_batches(monkeypatch: pytest.MonkeyPatch):
+    """Streams of 4 batches instead of 50, counted on to 40."""
+    for module in (shapes_stream, shapes_run):
+        monkeypatch.setattr(module, "BATCHES", 4)
+        monkeypatch.setattr(module, "COUNTED", 40)
+
+
+# the stream
+
+
+def test_every_batch_has_another_shape_which_its_pairs_fill_and_the_seed_decides():
+    stream = stream_of(SMALL)
+    batches = batches_of(stream)
+    shapes = [batch.similarity.shape for batch in batches]
+    assert len(set(shapes)) == len(batches) == 50
+    assert {(3, *batch.pair_lengths.max(axis=0)) for batch in batches} == set(shapes)
+    assert np.concatenate([batch.pair_lengths for batch in batches]).min() >= 24 // 9
+    assert [tuple(shape) for shape in drawn_shapes(SMALL)[:50]] == [shape[1:] for shape in shapes]
+    assert (stream_of(SMALL).similarity == stream.similarity).all()
+    other = [batch.similarity.shape for batch in batches_of(stream_of(dataclasses.replace(SMALL, seed=1)))]
+    assert other != shapes
+
+
+def test_a_strategy_pads_to_few_shapes_that_hold_every_batch():
+    shapes = drawn_shapes(Settings("shapes"))
+    counts = {}
+    for name, strategy in STRATEGIES.items():
+        padded = strategy(shapes)
+        assert (padded >= shapes).all()
+        counts[name] = len(np.unique(padded[:50], axis=0))
+    assert counts["as is"] == counts["dynamic"] == counts["eager"] == 50
+    assert counts["4 shapes"] == 4 < counts["multiples of 64"] < counts["multiples of 16"] < 50
+
+
+def test_the_reference_of_a_batch_is_that_of_its_shortest_and_longest_pair(four_batches: None):
+    stream = stream_of(SMALL)
+    for batch, expected in zip(batches_of(stream), references_of("smith_waterman", stream, ["marginals"]), strict=True):
+        work = batch.pair_lengths.prod(axis=1)
+        assert list(expected.pairs) == [work.argmin(), work.argmax()]
+        whole = reference.gradients("smith_waterman", batch.similarity, batch.lengths)["similarity"]
+        verdict = PROBLEMS["smith_waterman"].judge("marginals", whole, expected, batch, "float64")
+        assert verdict.passed and verdict.error is not None and verdict.error < 1e-6
+
+
+# totals
+
+
+def streamed(framework: str, label: str, *processes: list[float], shapes: int = 50, **others: Any) -> Result:
+    """A case whose streams took so many seconds batch by batch; every shape of the first `shapes` batches is new."""
+    padded = [[min(number, shapes - 1), 9] for number in range(50)]
+    counts = [1] * shapes + [0] * (50 - shapes)
+    streams = [{"seconds": own, "compilations": counts[: len(own)], "again": [0.01]} for own in processes]
+    details = {"shapes": padded, "later": 450, "later_new": 450 if shapes == 50 else 0, "processes": streams}
+    blocks = [Block(number, 0, (0.01,)) for number in range(len(processes))]
+    return Result(case(framework, "vmap", "marginals", label=label, **others), blocks=blocks, details=details)
+
+
+AS_IS = streamed("jax", "as is", *[[3.0] + [2.0 * slower] * 49 for slower in (1.0, 1.005, 1.01)])
+FOUR = streamed(
+    "jax", "4 shapes", *[[3.0] + [2.0 * slower] * 3 + [0.1] * 46 for slower in (1.0, 1.005, 1.01)], shapes=4
+)
+
+
+def test_what_was_measured_is_summed_and_what_was_not_is_extrapolated_by_new_and_seen_shapes():
+    assert totals(AS_IS, 5)[0] == pytest.approx(3 + 4 * 2) and totals(AS_IS, 50)[0] == pytest.approx(3 + 49 * 2)
+    assert totals(AS_IS, 500)[0] == pytest.approx(3 + 499 * 2)
+    assert totals(FOUR, 50)[0] == pytest.approx(9 + 46 * 0.1) and totals(FOUR, 500)[0] == pytest.approx(9 + 496 * 0.1)
+    assert [is_extrapolated(FOUR, count) for count in (5, 50, 500)] == [False, False, True]
+    assert total_text(FOUR, 50) == "13.6 s" and total_text(FOUR, 500) == "~58.6 s"
+
+
+def test_a_stream_that_was_cut_is_extrapolated_and_marked():
+    cut = streamed("torch", "4 shapes", [20.0, 10.0], shapes=4)
+    # two more new shapes, then as long as a batch that was called again
+    assert totals(cut, 5) == [pytest.approx(30 + 2 * 10 + 0.01)] and totals(cut, 50) == [pytest.approx(50 + 46 * 0.01)]
+    assert compilations(cut) == (2, 2) and compilations(FOUR) == (4, None)
+    assert total_text(cut, 5) == "~50.0 s"
+    first_only = streamed("torch", "as is", [20.0])
+    assert totals(first_only, 5) == [100.0]
+
+
+def test_the_first_batch_of_what_is_not_compiled_says_nothing_of_the_others():
+    eager = streamed("torch", "eager", [0.9, 0.2, 0.4], compiled=False)
+    assert totals(eager, 500) == [pytest.approx(1.5 + 497 * 0.3)]
+    assert totals(streamed("torch", "eager", [0.9], compiled=False), 5) == [pytest.approx(0.9 + 4 * 0.01)]
+
+
+# the answer
+
+
+def answer(*results: Result) -> Answer:
+    return QUESTIONS["shapes"].answer(
+        record(*results, settings=dataclasses.replace(SMALL, frameworks=("jax", "torch")))
+    )
+
+
+PYTORCH = streamed("torch", "4 shapes", *[[first] + [9.0] * 3 + [0.01] * 46 for first in (9.0, 9.05, 9.1)], shapes=4)
+
+
+def test_the_table_has_both_totals_and_the_faster_framework_for_each_count():
+    table, each = answer(AS_IS, FOUR, PYTORCH).tables
+    assert [row[:6] for row in each.rows] == [
+        ("JAX", "vmap", "as is", "50", "3", "11.0 s"),
+        ("JAX", "vmap", "4 shapes", "4", "3", "9.13 s"),
+        ("PyTorch", "vmap", "4 shapes", "4", "3", "36.1 s"),
+    ]
+    low, high = each.rows[1][8].split(" … ")
+    assert float(low.removesuffix(" s")) < 13.6 < float(high.removesuffix(" s"))
+    as_is, four = table.rows
+    assert as_is[:5] == ("vmap", "as is", "50 / –", "10.0 ms / –", "11.0 s / –")
+    assert four[:4] == ("vmap", "4 shapes", "4 / 4", "10.0 ms / 10.0 ms")
+    assert [cell.split("\n")[:2] for cell in four[4:]] == [
+        ["9.13 s / 36.1 s", "JAX 3.95×"],
+        ["13.6 s / 36.5 s", "JAX 2.68×"],
+        ["~58.6 s / ~41.0 s", "PyTorch 1.43×"],
+    ]
+
+
+def test_the_sentences_say_who_wins_when_and_what_to_do():
+    told = dict(answer(AS_IS, FOUR, PYTORCH).statements)
+    assert list(told) == ["fastest of all", "vmap", "vmap in JAX", "vmap in PyTorch"]
+    after = told["vmap"].split("; ")
+    assert after[0].startswith("after 5 batches JAX 3.95× (") and after[0].endswith(
+        "9.13 s (4 shapes) against 36.1 s (4 shapes)"
+    )
+    assert after[2].startswith("after 500 batches PyTorch 1.43× (")
+    assert told["vmap in JAX"].startswith(
+        "pad to 4 shapes: 4 compilations, 13.6 s for 50 batches against 101 s (as is), 7.45× ("
+    )
+    assert told["vmap in PyTorch"] == "pad to 4 shapes: 4 compilations, 36.5 s for 50 batches."
+
+
+def test_fewer_than_three_processes_decide_nothing_and_neither_does_a_wide_interval():
+    once = streamed("jax", "4 shapes", [3.0] + [2.0] * 3 + [0.1] * 46, shapes=4)
+    table, each = answer(once, PYTORCH).tables
+    assert each.rows[0][6] == "–" != each.rows[1][6]
+    assert table.rows[0][5].endswith("\nnot decided\n(JAX 2.68×, < 3 processes)")
+    assert "7.43×, < 3 processes." in dict(answer(AS_IS, once).statements)["vmap in JAX"]
+    restless = streamed("jax", "4 shapes", [3.0] * 50, [1.0] * 50, [1.0] * 50, shapes=4)
+    told = dict(answer(AS_IS, restless).statements)["vmap in JAX"]
+    assert told.startswith("no strategy is decided to be faster; 4 shapes: ") and "not decided (0." in told
+
+
+def test_a_case_without_a_time_is_named_below_the_table():
+    late = ended(case("torch", "vmap", "marginals", label="as is"), "limit", "> 120 s")
+    table, _ = answer(AS_IS, late).tables
+    assert table.below[-1] == "No PyTorch vmap marginals, as is: > 120 s."
+    assert answer(late).tables == []
+
+
+# runs
+
+NUMPY = ("--size", "12x17", "--batch", "3", "--threads", "1", "--variant", "vmap")
+
+
+def run_shapes(*arguments: str) -> Ended:
+    return run_here("shapes", *arguments)
+
+
+def test_a_run_has_a_stream_for_each_process_and_goes_on_after_an_interruption(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
+):
+    path = tmp_path / "run.json"
+    use_numpy_workers(monkeypatch)
+    started: list[str] = []
+
+    def start(framework: str, *given: Any, **options: Any) -> Worker:
+        started.append(framework)
+        return Worker(framework, *given, **options)
+
+    monkeypatch.setattr(context, "Worker", start)
+    few = run_shapes(*NUMPY, "--framework", "jax", "--workers", "1", "--json", str(path))
+    assert few.code == 0, few.err
+    made = Record.read(path)
+    assert [result.case.label for result in made.results] == [
+        name for name in STRATEGIES if name not in ("dynamic", "eager")
+    ]
+    assert all(len(process["seconds"]) == 4 for r in made.results for process in r.details["processes"])
+    assert {r.gate.pairs for r in made.results if r.gate} == {8}  # two of each batch
+    made.results[0].details["processes"].clear()
+    made.settings = dataclasses.replace(made.settings, workers=2)
+    made.write(path)
+    resumed = run_here("--resume", str(path))
+    assert resumed.code == 0, resumed.err
+    assert len(started) == 1 + 4 + 1 + 5  # in each run one that says what it can, and one for each stream
+    after = Record.read(path)
+    assert [len(result.details["processes"]) for result in after.results] == [2] * 4
+    assert after.results[1].details["processes"][0] == made.results[1].details["processes"][0]
+    assert "Shapes that change with every batch, marginals" in resumed.out
+    assert html_report([after]).count("<figure>") == 1
+
+
+def test_a_stream_ends_when_its_share_of_the_budget_is_spent_and_each_case_has_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
+):
+    use_numpy_workers(monkeypatch)
+    path = tmp_path / "run.json"
+    ended = run_shapes(*NUMPY, "--budget", "0.1", "--json", str(path))
+    assert ended.code == 0, ended.err
+    streams = [result.details["processes"] for result in Record.read(path).results]
+    assert len(streams) == 4 + 6 and [[len(one["seconds"]) for one in own] for own in streams] == [[1]] * 10
+
+
+@pytest.mark.parametrize("label", ["dynamic", "as is"])
+def test_a_stream_has_dynamic_shapes_where_its_strategy_says_so(tmp_path: Path, four_batches: None, label: str):
+    asked: list[bool] = []
+
+    class Asked(Backend):
+        def call_of(self, *given: Any, dynamic: bool = False, **options: Any) -> Any:
+            asked.append(dynamic)
+            return super().call_of(*given, **options)
+
+    stream = stream_of(SMALL)
+    batches, references = batches_of(stream), references_of("smith_waterman", stream, ["marginals"])
+    for number, (batch, expected) in enumerate(zip(batches, references, strict=True)):
+        (tmp_path / f"batch-{number}.inputs").write_bytes(pickle.dumps(batch))
+        (tmp_path / f"batch-{number}.reference").write_bytes(pickle.dumps(expected))
+    events: list[str] = []
+    runner = CaseRunner(Asked("torch"), tmp_path, lambda event, **_: events.append(event))
+    of = case("torch", "vmap", "marginals", label=label)
+    found = timed_stream(runner, of, [(rows, cols) for _, rows, cols in (batch.shape for batch in batches)], 60.0)
+    assert asked == [label == "dynamic"]
+    assert events == ["setup_starts", "setup_ended", *["step"] * 4]  # each batch may take as long as a compilation
+    assert len(found["process"]["again"]) == 4 and found["gate"].pairs == 8
+
+
+def test_a_wrong_result_in_a_stream_is_wrong(monkeypatch: pytest.MonkeyPatch, four_batches: None):
+    use_numpy_workers(monkeypatch, wrong="vmap")
+    ended = run_shapes(*NUMPY, "--framework", "torch", "--workers", "2")
+    assert ended.code == 1
+    assert "WRONG: PyTorch vmap marginals, as is: marginals off by 1.0e+00" in ended.out
+    assert "No PyTorch" not in ended.out and "in total" not in ended.out  # nothing was right
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--problem", "stencil"), "shapes goes with alignments, not with stencil"),
+        (("--input", "globins"), "shapes goes with --input random, got 'globins'"),
+        (("--pass", "hvp"), "shapes goes with --pass score and marginals, got hvp"),
+        (("--size", "6x7"), "50 batches of different shapes need a size of more than 6x7"),
+    ],
+)
+def test_what_shapes_cannot_answer_is_refused(arguments: tuple[str, ...], text: str):
+    assert_refused(run_shapes(*arguments), text)
+
+
+def test_both_frameworks_compile_once_for_each_shape_that_they_get(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, four_batches: None
+):
+    labels = {"as is": WorkerStart(), "multiples of 16": WorkerStart()}
+    monkeypatch.setattr(QUESTIONS["shapes"], "labels", labels)
+    path = tmp_path / "run.json"
+    size = ("--size", "24x33", "--batch", "3", "--variant", "fused")
+    ended = run_shapes(*size, "--workers", "1", "--json", str(path))
+    assert ended.code == 0, ended.err
+    results = Record.read(path).results
+    assert len(results) == 4
+    for result in results:
+        shapes = {tuple(shape) for shape in result.details["shapes"]}
+        assert len(shapes) == 4 if result.case.label == "as is" else len(shapes) < 4
+        assert compilations(result) == (len(shapes) if result.case.framework == "jax" else 0, None)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", [jax_impl.backend, torch_impl.backend], ids=["jax", "torch"])
+def test_compilations_are_counted_the_same_way_and_dynamic_shapes_need_two(
+    monkeypatch: pytest.MonkeyPatch, backend: Any, dynamic: bool
+):
+    monkeypatch.setattr(torch_impl.backend, "compile_function", partial(torch_compiled, backend="eager"))  # fast
+    backend.forget_compiled()  # PyTorch remembers which sizes of a line of code have changed
+    function, found = backend.pass_function("score", lambda x: 2 * x, compiled=True, dynamic=dynamic), []
+    for length in (3, 4, 3, 5):
+        array = backend.to_device(np.ones(length, np.float32), "cpu")
+        with backend.compile_times() as times:
+            function(array)
+        found.append(times.compilations)
+    assert found == ([1, 1, 0, 0] if dynamic and backend is torch_impl.backend else [1, 1, 0, 1])
