@@ -106,7 +106,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
     rate = Rate("steps", "steps/s", 1.0, "A step is the loss on all pairs, its gradient, and the update.")
     sizes = Sizes("PAIRSxLETTERS", "32x40", 2, ((32, 20), (32, 40), (32, 80)), "cells in a step")
     has_auto = True
-    takes = ("picture",)
+    takes = (*Problem.takes, "picture")
 
     def inputs(self, settings: Any) -> dict[str, Pairs]:
         return {DATA: self.inputs_of_size(settings, settings.size or SIZE)}

@@ -1,13 +1,13 @@
 """The interface between the benchmark and a problem: its inputs, variants, reference results and gate."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from shared.variants import Abilities
+from shared.variants import VARIANTS, Abilities, Variant
 
 # The names of inputs: the one pair, the batch, and what a problem with one kind of input has. `growth` names each of
 # its own by its size.
@@ -62,7 +62,7 @@ class Inputs(ABC):
     @property
     @abstractmethod
     def resized(self) -> "Inputs":
-        """The same of another shape, one that no compiler has seen yet."""
+        """The same of another shape, one that no compiler has seen yet. Raises NotMeasurable."""
 
 
 class Rate(NamedTuple):
@@ -111,6 +111,10 @@ class UnusableInput(Exception):
     """What was asked for cannot be computed; the text says why."""
 
 
+class NotMeasurable(Exception):
+    """A number that cannot be had although nothing is wrong; the text says why, and stands in its place."""
+
+
 GivenInputs = TypeVar("GivenInputs", bound=Inputs)
 GivenReference = TypeVar("GivenReference")
 
@@ -129,7 +133,23 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     rate: Rate
     sizes: Sizes
     has_auto = False  # whether a framework picks a variant by itself
-    takes: tuple[str, ...] = ()  # of the options of the command line that only some problems take, beside its arguments
+    # of the options of the command line that only some problems take, beside its arguments
+    takes: tuple[str, ...] = ("size", "sizes")
+    without_reference: tuple[str, ...] = ()  # passes that NumPy does not compute by themselves
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """From naive to fast."""
+        return VARIANTS[self.name]
+
+    @property
+    def variant_names(self) -> tuple[str, ...]:
+        """In the ladder's order."""
+        return tuple(variant.name for variant in self.variants)
+
+    def abilities(self, framework: str, known: Mapping[str, Abilities]) -> Abilities:
+        """What a framework can run of it. known: by problem, as its backend says. Raises UnusableInput."""
+        return known[self.name]
 
     def argument_values(self, settings: Any) -> dict[str, Any]:
         """All arguments, those that were given and the others' defaults."""

@@ -15,7 +15,8 @@ from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, case_table
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_text
-from shared.variants import SAME_CODE, VARIANTS
+from shared.problems import problem_of
+from shared.variants import SAME_CODE
 
 # how a variant is written, for those that a user would choose between; others go by their name
 _WRITTEN = {
@@ -61,11 +62,11 @@ QUESTION = Speed()
 def _comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
     """By variant and pass, in the order of the ladder; without variants that nobody measured."""
     found = {
-        variant.name: {
-            pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant.name)
+        variant: {
+            pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant)
             for pass_name in record.settings.passes
         }
-        for variant in VARIANTS[record.settings.problem]
+        for variant in problem_of(record.settings.problem).variant_names
     }
     return {variant: own for variant, own in found.items() if any(each.results for each in own.values())}
 

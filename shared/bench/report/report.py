@@ -12,7 +12,7 @@ from shared.bench.record import Record
 from shared.bench.report.case_table import ALL, case_table
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import clock, duration
-from shared.problems import PROBLEMS
+from shared.problems import problem_of
 
 
 @dataclass
@@ -45,7 +45,7 @@ def report_of(record: Record, columns: Sequence[str] = ALL) -> Report:
 def _head(record: Record) -> Iterator[str]:
     """The problem, the inputs, the machine, the versions and the extent of the run, a line each."""
     settings, where = record.settings, record.environment
-    problem = PROBLEMS[settings.problem]
+    problem = problem_of(settings.problem)
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
     given = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
     yield f"{problem.name}: {problem.text}; {settings.dtype}{given}"
