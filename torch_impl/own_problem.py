@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._dynamo.exc import TorchDynamoException
 
 from shared.problems.own_file import own_function
 from shared.problems.problem import NotMeasurable
@@ -61,10 +62,8 @@ def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: boo
     def attempted(*arrays: Tensor) -> Tensor:
         try:
             return asked(*arrays)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # many kinds, of the compiler and of what it runs; uncompiled, a fault shows as one
+        except TorchDynamoException as error:  # the compiler's, not the function's own
             first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            raise NotMeasurable(f"torch.compile failed: {type(error).__name__}: {first_line}"[:300]) from error
+            raise NotMeasurable(f"torch.compile failed: {type(error).__name__} ({first_line[:200]})") from error
 
     return attempted

@@ -95,7 +95,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "no message")
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        first_line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
         raise UnusableInput(f"{path.name}{_line(path, error)}: {type(error).__name__}: {first_line}") from None
     imported = [name for name in _FRAMEWORKS if name in sys.modules and name not in before]
     if imported:
