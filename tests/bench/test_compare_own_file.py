@@ -15,7 +15,7 @@ from shared.bench.record import Facts, Record
 from shared.bench.report.console import console_report
 from shared.bench.report.html import html_report
 from shared.bench.report.markdown import markdown_report
-from shared.problems import PROBLEMS, problem_of
+from shared.problems import problem_of
 from shared.variants import Abilities
 
 # the first case that needs PyTorch's compiler starts it
@@ -83,10 +83,8 @@ def test_an_edited_file_is_not_resumed(mine: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_list_and_help_name_a_file(monkeypatch: pytest.MonkeyPatch):
     start_at_once(monkeypatch)
-    lines = run_here("--list").out.splitlines()
-    after = lines[len(QUESTIONS) + len(PROBLEMS) :]
-    assert after[0] == "FILE.py: functions of your own; size as inputs(seed) makes it; passes: value, gradient"
-    assert [line.split()[0] for line in after[after.index("variants of FILE.py:") :][1:3]] == ["eager", "compiled"]
+    line = "FILE.py: functions of your own; size as inputs(seed) makes it; passes: value, gradient"
+    assert line in run_here("--list").out.splitlines()
     assert "see --list, or FILE.py" in run_here("--help").out
 
 
