@@ -135,7 +135,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     has_auto = False  # whether a framework picks a variant by itself
     # of the options of the command line that only some problems take, beside its arguments
     takes: tuple[str, ...] = ("size", "sizes")
-    without_reference: tuple[str, ...] = ()  # passes that NumPy does not compute by themselves
+    without_reference: tuple[str, ...] = ()  # passes that nobody has written in NumPy
 
     @property
     def variants(self) -> tuple[Variant, ...]:

@@ -96,6 +96,5 @@ def _cells(result: Result | None) -> tuple[str, str]:
         return NOTHING, NOTHING
     if result.status == "ok":
         return duration(result.cold and result.cold.seconds), duration(result.time.value if result.measured else None)
-    return {"wrong": "WRONG", "failed": "FAILED", "limit": (result.reason or "").partition(":")[0]}[
-        result.status
-    ], NOTHING
+    limit = (result.reason or "").partition(":")[0]
+    return {"wrong": "WRONG", "failed": "FAILED", "limit": limit}[result.status], NOTHING

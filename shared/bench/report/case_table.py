@@ -58,9 +58,8 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
         error = result.gate.error_of_allowed
         cells["error, of allowed"] = "not finite" if error is None else f"{error:.1%}"
     if result.status != "ok":
-        return cells | {
-            CACHES_EMPTY: result.reason.partition(":")[0] if result.status == "limit" and result.reason else mark
-        }
+        limit = (result.reason or mark).partition(":")[0]  # the diagnostics have what follows a colon
+        return cells | {CACHES_EMPTY: limit if result.status == "limit" else mark}
     cold, new_shape = result.cold, result.retrace
     cells |= {
         CACHES_EMPTY: duration(cold.seconds if cold else None),
