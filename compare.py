@@ -21,10 +21,10 @@ from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs,
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import Lines, progress_for_here
 from shared.bench.run.protocol import DoesNotFit, measure
-from shared.problems import PROBLEMS
+from shared.problems import ANY_FILE, PROBLEMS, problem_of
 from shared.problems.problem import UnusableInput
 from shared.sequences import SequenceError
-from shared.variants import VARIANTS, Abilities
+from shared.variants import Abilities
 
 # raised before anything is measured, by what the user gave
 _BAD_INPUT = (CannotWrite, UnreadableRecord, DoesNotFit, SequenceError, UnusableInput)
@@ -120,13 +120,14 @@ def _list(settings: Settings) -> int:
     """Print the questions, problems and variants, and what each framework has of them."""
     for question in QUESTIONS.values():
         print(f"{question.name}: {question.asks}")
-    for problem in PROBLEMS.values():
+    problems = [*PROBLEMS.values(), problem_of(ANY_FILE)]
+    for problem in problems:
         flags = " ".join(itertools.starmap(flag, problem.arguments.items()))
         takes = f"; takes {flags}" if flags else ""
         passes = ", ".join(problem.passes)
         print(f"{problem.name}: {problem.text}; size {problem.sizes.form}; passes: {passes}{takes}")
-    for ladder in dict.fromkeys(VARIANTS.values()):
-        print(f"variants of {', '.join(name for name in PROBLEMS if VARIANTS[name] is ladder)}:")
+    for ladder in dict.fromkeys(problem.variants for problem in problems):
+        print(f"variants of {', '.join(problem.name for problem in problems if problem.variants is ladder)}:")
         for variant in ladder:
             print(f"  {variant.name:<15} {variant.changes}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
@@ -150,7 +151,7 @@ def _lacking(abilities: dict[str, Abilities]) -> dict[str, list[str]]:
     """What a framework cannot run, and why; with the problems of which that is so."""
     found: dict[str, list[str]] = {}
     for problem, able in abilities.items():
-        rungs = [variant.name for variant in VARIANTS[problem]]
+        rungs = problem_of(problem).variant_names
         for what, reasons in (("no ", able.absent), ("no hvp of ", able.first_order)):
             for reason in dict.fromkeys(reasons[name] for name in rungs if name in reasons):
                 names = ", ".join(name for name in rungs if reasons.get(name) == reason)

@@ -29,7 +29,7 @@ from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_binding
 from jax_impl.kernels.cpp_binding import register
 from shared.alignments import ALIGNMENTS
-from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, union_length
+from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, module_of, union_length
 from shared.variants import Abilities, fastest_variant
 
 NAME = "jax"
@@ -119,7 +119,7 @@ def call_of(
 
 def _module(problem: str) -> ModuleType:
     """The file of a problem that is no alignment, with its own `abilities` and `call_of`."""
-    return importlib.import_module(f"jax_impl.{problem}")
+    return importlib.import_module(f"jax_impl.{module_of(problem)}")
 
 
 def wait(value: Any) -> Any:

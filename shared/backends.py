@@ -9,6 +9,16 @@ from dataclasses import dataclass
 FLUSH_BYTES = 2**28
 
 
+def is_file(problem: str) -> bool:
+    """Whether a problem is named by the path of a user's file."""
+    return problem.endswith(".py")
+
+
+def module_of(problem: str) -> str:
+    """The module, in a framework's package, of a problem that is no alignment."""
+    return "own_problem" if is_file(problem) else problem
+
+
 @dataclass
 class CompileTimes:
     """Seconds of a call spent tracing and compiling; None where the framework does not report them.

@@ -78,6 +78,11 @@ STENCIL_VARIANTS = (
     Variant("scan", "the Python loop over columns becomes the compiler's own scan, with the convolution in it"),
     Variant("scan_sum", "the scan with the shifted slices"),
 )
+# of a problem in a user's file
+OWN_VARIANTS = (
+    Variant("eager", "as written, called without a compiler: PyTorch only"),
+    Variant("compiled", "the whole function under jax.jit or torch.compile"),
+)
 
 # the rungs are the same for every alignment
 VARIANTS = dict.fromkeys(ALIGNMENTS, ALIGNMENT_VARIANTS) | {

@@ -77,3 +77,11 @@ def _check_floats(name: str, seen: Seen) -> None:
         raise TypeError(f"{name} must be a floating-point array of this framework or NumPy, got {seen.type_name}")
     if seen.dtype not in _FLOATS:
         raise TypeError(f"{name} must be float32 or float64, got {seen.dtype}")
+
+
+def check_result(name: str, result: Any, kind: type[Any], shape: tuple[int, ...] | None = None) -> None:
+    """Raise unless a user's function has returned one array of this kind, and of this shape if it is known."""
+    if not isinstance(result, kind):
+        raise TypeError(f"{name} must return one array of its framework, got {type(result).__name__}")
+    if shape is not None and tuple(result.shape) != shape:
+        raise ValueError(f"{name} must return shape {shape}, as reference does, got {tuple(result.shape)}")

@@ -19,7 +19,7 @@ import torch._dynamo.utils
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from shared.backends import FLUSH_BYTES, CompileTimes, environment_of
+from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, module_of
 from shared.kernels import cpp
 from shared.variants import Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
@@ -116,7 +116,7 @@ def call_of(
 
 def _module(problem: str) -> ModuleType:
     """The file of a problem that is no alignment, with its own `abilities` and `call_of`."""
-    return importlib.import_module(f"torch_impl.{problem}")
+    return importlib.import_module(f"torch_impl.{module_of(problem)}")
 
 
 def wait(value: Any) -> Any:

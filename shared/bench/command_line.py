@@ -12,7 +12,7 @@ from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
-from shared.problems import PROBLEMS
+from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
 from shared.problems.argument_types import (
     file,
     join_numbers,
@@ -25,8 +25,7 @@ from shared.problems.argument_types import (
     some_of,
     whole,
 )
-from shared.problems.problem import Argument, Problem
-from shared.variants import variant_names
+from shared.problems.problem import Argument, Problem, UnusableInput
 
 EPILOG = """examples:
   python compare.py
@@ -83,7 +82,7 @@ def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
     request = Request(**_fields_of(Request, given))
     mode = next((name for name in _MODES if name in given), None)
     questions = [QUESTIONS[name] for name in dict.fromkeys(given.get("questions", [Settings.question]))]
-    problem = PROBLEMS[given.get("problem", Settings.problem)]
+    problem = problem_of(given.get("problem", Settings.problem))
     try:
         if mode is not None:
             _check_mode(given, option_of, mode)
@@ -93,7 +92,7 @@ def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
         for question in questions:
             _check_owners(given, option_of, question, problem)
         return request, [_settings(given, question, problem) for question in questions]
-    except ArgumentTypeError as error:
+    except (ArgumentTypeError, UnusableInput) as error:
         parser.error(str(error))
 
 
@@ -125,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", type=one_of("device", ("cpu", "cuda")), help="cpu or cuda (default cpu)")
     frameworks = some_of("framework", FRAMEWORKS)
     add("--framework", type=frameworks, dest="frameworks", metavar="NAME[,NAME]", help="jax or torch (default both)")
-    add("--problem", type=one_of("problem", PROBLEMS), help=f"see --list (default {Settings.problem})")
+    add("--problem", type=problem_name, help=f"see --list, or {ANY_FILE} (default {Settings.problem})")
     add("--variant", type=names, dest="variants", metavar="NAME[,NAME]", help="see --list, or auto (default a few)")
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]", help="see --list (default one or two)")
     add("--input", metavar="globins|random|FILE", help="bundled proteins, random matrices, or a FASTA file")
@@ -217,7 +216,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
         "arguments": {name: given[name] for name in problem.arguments if name in given},
     }
     settings = Settings(question.name, **defaults | _fields_of(Settings, given))
-    variants = (*variant_names(problem.name), *(["auto"] if problem.has_auto else []))
+    variants = (*problem.variant_names, *(["auto"] if problem.has_auto else []))
     for what, asked, known in (("variant", settings.variants, variants), ("pass", settings.passes, problem.passes)):
         for name in asked or ():
             if name not in known:

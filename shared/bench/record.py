@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from shared.backends import is_file
 from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time, of_processes
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.clock import WarmUp
-from shared.problems import PROBLEMS, Inputs
-from shared.variants import variant_names
+from shared.problems import PROBLEMS, Inputs, problem_of
 
 SCHEMA_VERSION = 5
 STATUSES = ("ok", "wrong", "failed", "limit")
@@ -228,13 +228,13 @@ def _check_names(record: Record) -> None:
     """Raise ValueError on a name that this version does not know."""
     from shared.bench.questions import QUESTIONS  # here: questions read records
 
-    settings, known = record.settings, {"question": QUESTIONS, "problem": PROBLEMS}
-    used = [("question", settings.question), ("problem", settings.problem)]
-    if settings.problem in PROBLEMS:
-        variants = variant_names(settings.problem)
-        known |= {"pass": PROBLEMS[settings.problem].passes, "variant": variants, "framework": FRAMEWORKS}
-        known |= {"input": record.inputs, "status": STATUSES}
-        used += [("pass", name) for name in settings.passes]
+    settings = record.settings
+    if settings.problem not in PROBLEMS and not is_file(settings.problem):
+        raise ValueError(f"unknown problem {settings.problem!r}")
+    problem = problem_of(settings.problem)
+    known = {"question": QUESTIONS, "problem": [settings.problem], "pass": problem.passes, "status": STATUSES}
+    known |= {"variant": problem.variant_names, "framework": FRAMEWORKS, "input": record.inputs}
+    used = [("question", settings.question), *(("pass", name) for name in settings.passes)]
     for result in record.results:
         case = result.case
         used += [("problem", case.problem), ("pass", case.pass_name), ("variant", case.variant)]

@@ -55,7 +55,7 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
     rate = Rate("cells", "GCUPS", 1e9, "1 GCUPS is a billion cells per second; padding does not count.")
     sizes = Sizes("ROWSxCOLS", "100x150", 2, tuple((n, n) for n in (32, 64, 128, 256, 512)), "cells in a call")
     has_auto = True
-    takes = ("input", "matrix", "batch")
+    takes = (*Problem.takes, "input", "matrix", "batch")
 
     def __init__(self, name: str) -> None:
         self.name = name

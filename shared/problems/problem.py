@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import psutil
 
-from shared.variants import Abilities
+from shared.variants import VARIANTS, Abilities, Variant
 
 # The names of inputs: the one pair, the batch, and what a problem with one kind of input has. `growth` names each of
 # its own by its size.
@@ -63,7 +63,10 @@ class Inputs(ABC):
 
     @abstractmethod
     def resized(self, step: int) -> "Inputs":
-        """The same of another shape, that no compiler has seen yet: another one for each step from 1."""
+        """The same of another shape, that no compiler has seen yet: another one for each step from 1.
+
+        Raises NotMeasurable.
+        """
 
 
 class Rate(NamedTuple):
@@ -121,6 +124,10 @@ def check_memory(needed_bytes: int, what: str) -> None:
         raise UnusableInput(f"{what} do not fit into memory: take fewer, or smaller ones")
 
 
+class NotMeasurable(Exception):
+    """A number that cannot be had although nothing is wrong; the text says why, and stands in its place."""
+
+
 GivenInputs = TypeVar("GivenInputs", bound=Inputs)
 GivenReference = TypeVar("GivenReference")
 
@@ -139,7 +146,23 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     rate: Rate
     sizes: Sizes
     has_auto = False  # whether a framework picks a variant by itself
-    takes: tuple[str, ...] = ()  # of the options of the command line that only some problems take, beside its arguments
+    # of the options of the command line that only some problems take, beside its arguments
+    takes: tuple[str, ...] = ("size", "sizes")
+    without_reference: tuple[str, ...] = ()  # passes that nobody has written in NumPy
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """From naive to fast."""
+        return VARIANTS[self.name]
+
+    @property
+    def variant_names(self) -> tuple[str, ...]:
+        """In the ladder's order."""
+        return tuple(variant.name for variant in self.variants)
+
+    def abilities(self, framework: str, known: Mapping[str, Abilities]) -> Abilities:
+        """What a framework can run of it. known: by problem, as its backend says. Raises UnusableInput."""
+        return known[self.name]
 
     def argument_values(self, settings: Any) -> dict[str, Any]:
         """All arguments, those that were given and the others' defaults."""

@@ -15,7 +15,7 @@ import compare
 from shared.bench.cases import Settings
 from shared.bench.report import output_files
 from shared.bench.run import context, worker_handle
-from shared.problems import PROBLEMS
+from shared.problems import ANY_FILE, PROBLEMS
 from shared.variants import Abilities
 
 _ALL = Abilities("vmap")
@@ -54,7 +54,7 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
     """Have runs in this process find workers of this ability, which are there at once and cannot run a case."""
     environment = {"jax": "1.2.3", "torch": "1.2.3"}
     worker = SimpleNamespace(
-        abilities=dict.fromkeys(PROBLEMS, able),
+        abilities=dict.fromkeys((*PROBLEMS, ANY_FILE), able),
         environment=environment,
         alive=True,
         wait_until_ready=lambda: None,

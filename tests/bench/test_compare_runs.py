@@ -21,9 +21,8 @@ from shared.bench.report.console import console_report
 from shared.bench.run.schedule import MOST_CALLS
 from shared.bench.units import duration
 from shared.kernels import cpp
-from shared.problems import PROBLEMS
+from shared.problems import ANY_FILE, PROBLEMS, problem_of
 from shared.problems.alignments import PASSES
-from shared.variants import variant_names
 
 # as a user might call it from Python; at the end, which of these modules are loaded
 _AS_A_FUNCTION = (
@@ -223,16 +222,17 @@ def test_the_start_of_a_compiler_is_told_and_belongs_to_no_case(regression: Run)
 def test_list_shows_questions_problems_variants_and_each_framework_s_choice(monkeypatch: pytest.MonkeyPatch):
     start_at_once(monkeypatch)
     lines = run_here("--list").out.splitlines()
-    titles = [*QUESTIONS, *PROBLEMS]
+    problems = [*PROBLEMS, ANY_FILE]
+    titles = [*QUESTIONS, *problems]
     assert [line.split(":")[0] for line in lines[: len(titles)]] == titles
     assert lines[len(QUESTIONS) + 1].endswith(
         "passes: score, marginals, hvp; "
         "takes --gap-open --gap-extend --temperature --no-restrict-turns --no-penalize-turns"
     )
-    heads = [f"variants of {', '.join(ALIGNMENTS)}:", *(f"variants of {name}:" for name in list(PROBLEMS)[4:])]
+    heads = [f"variants of {', '.join(ALIGNMENTS)}:", *(f"variants of {name}:" for name in problems[4:])]
     assert [line for line in lines if line.startswith("variants of ")] == heads
     listed = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
-    every = [variant_names(name) for name in ("smith_waterman", *list(PROBLEMS)[4:])]
+    every = [problem_of(name).variant_names for name in ("smith_waterman", *problems[4:])]
     assert listed == [name for names in every for name in names]
     assert lines[-2:] == ["JAX 1.2.3: auto picks vmap", "PyTorch 1.2.3: auto picks vmap"]
 

@@ -36,7 +36,7 @@ def warnings(record: Record) -> Iterator[str]:
 def diagnostics(record: Record) -> Iterator[str]:
     """Lines for a reader who asks more after the numbers."""
     for result in record.results:
-        if result.status in ("wrong", "failed"):
+        if result.status in ("wrong", "failed") or ":" in (result.reason or ""):
             kept = f" ({len(result.seconds)} samples taken before are kept in the record)" if result.blocks else ""
             yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
     yield from _gates(record)

@@ -1,7 +1,7 @@
 """The roofline: the machine's measured rates, and the work per second that they allow a case."""
 
 from shared.bench.record import Record, Result
-from shared.problems import PROBLEMS
+from shared.problems import problem_of
 
 # names in a record's environment; None or absent where it was not measured
 BANDWIDTH, EXPONENTIALS = "bandwidth_bytes_per_second", "exponentials_per_second"
@@ -14,7 +14,7 @@ def rate_limit(record: Record, result: Result) -> float | None:
     """
     bandwidth, exponentials = record.environment.get(BANDWIDTH), record.environment.get(EXPONENTIALS)
     moved = (result.input_bytes or 0) + (result.output_bytes or 0)
-    needed = PROBLEMS[result.case.problem].special_functions(result.case.pass_name, result.case.dtype)
+    needed = problem_of(result.case.problem).special_functions(result.case.pass_name, result.case.dtype)
     limits = []
     if bandwidth and moved and result.work:
         limits.append(result.work * bandwidth / moved)

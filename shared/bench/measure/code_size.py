@@ -1,16 +1,16 @@
-"""How much code a variant takes: the lines of what it uses within its framework's package.
+"""How much code a variant takes: the lines of what it uses within its framework's package, or within a user's file.
 
 That is each definition at the top of a module that it names, and what those name in turn, also through imports. Blank
 lines, comments and docstrings do not count.
 """
 
 import ast
-import functools
 import re
 from pathlib import Path
 from typing import NamedTuple
 
 from shared.alignments import ALIGNMENTS
+from shared.backends import is_file
 
 _ROOT = Path(__file__).resolve().parents[3]
 # variant -> the definition, or the module, that is its own
@@ -21,10 +21,13 @@ _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
 def code_lines(framework: str, problem: str) -> dict[str, int]:
-    """By variant; empty for problems other than alignments."""
-    if problem not in ALIGNMENTS:
-        return {}
-    return {variant: _lines(f"{framework}_impl", start) for variant, start in _STARTS.items()}
+    """By variant; empty for problems other than alignments and a user's own."""
+    root, starts = _ROOT / f"{framework}_impl", _STARTS if problem in ALIGNMENTS else {}
+    if is_file(problem):
+        root, starts = Path(problem).resolve(), dict.fromkeys(("eager", "compiled"), f"{framework}_function")
+    definitions = _definitions(root) if starts else {}
+    counts = {variant: _lines(definitions, f"{root.stem}.{start}") for variant, start in starts.items()}
+    return {variant: count for variant, count in counts.items() if count}
 
 
 def kernel_lines() -> int:
@@ -34,10 +37,9 @@ def kernel_lines() -> int:
     return sum(bool(line.strip()) for text in code for line in text.splitlines())
 
 
-def _lines(package: str, start: str) -> int:
+def _lines(definitions: "dict[str, _Definition]", start: str) -> int:
     """Lines of all definitions that one of them reaches, itself included."""
-    definitions = _definitions(package)
-    pending, reached = [f"{package}.{start}"], set[str]()
+    pending, reached = [start], set[str]()
     lines: set[tuple[str, int]] = set()
     while pending:
         name = pending.pop()
@@ -55,12 +57,11 @@ class _Definition(NamedTuple):
     uses: list[str]  # dotted names, also of what is no definition of the package
 
 
-@functools.cache
-def _definitions(package: str) -> dict[str, _Definition]:
-    """By dotted name, all that the modules of a package define or import from others."""
+def _definitions(root: Path) -> dict[str, _Definition]:
+    """By dotted name, all that a file or the modules of a package define or import from others."""
     found: dict[str, _Definition] = {}
-    for path in (_ROOT / package).rglob("*.py"):
-        module = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+    for path in [root] if root.is_file() else root.rglob("*.py"):
+        module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
         own: dict[str, _Definition] = {}
         source = path.read_text(encoding="utf-8")
         for node in ast.parse(source).body:

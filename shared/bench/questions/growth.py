@@ -15,7 +15,7 @@ from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import NOTHING
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import Inputs, problem_of
 from shared.problems.argument_types import size_text
 from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
@@ -54,14 +54,16 @@ class Growth(Question):
     takes = ("sizes",)
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
-        problem = PROBLEMS[settings.problem]
+        problem = problem_of(settings.problem)
         sizes = settings.sizes or problem.sizes.growth
+        if not sizes:
+            raise UnusableInput(f"growth does not go with {problem.name}, which has one size")
         if len(sizes) < LEAST_SIZES:
             raise UnusableInput(f"growth needs at least {LEAST_SIZES} sizes, got {', '.join(map(size_text, sizes))}")
         return {size_text(size): problem.inputs_of_size(settings, size) for size in sizes}
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
-        return PROBLEMS[settings.problem].growth_modes(variant, abilities)
+        return problem_of(settings.problem).growth_modes(variant, abilities)
 
     def answer(self, record: Record) -> Answer:
         table = growth_table(record)
@@ -100,7 +102,7 @@ def growth_table(record: Record) -> Table:
         for scaling in scalings(record)
     ]
     extents = [extent(record, name) for name in record.inputs] or [0]
-    axis = PROBLEMS[record.settings.problem].sizes.axis
+    axis = problem_of(record.settings.problem).sizes.axis
     title = f"Growth: p of n^p for n {axis}, fitted from {min(extents):,} to {max(extents):,}"
     headers = (
         *("pass", "framework", "variant", "compiled"),
@@ -167,7 +169,7 @@ def fitted(points: Sequence[tuple[float, float]], least: int = LEAST_FITTED) -> 
 def extent(record: Record, name: str) -> int:
     """The size of an input, in the units of the problem's axis."""
     facts = record.inputs[name]
-    return PROBLEMS[record.settings.problem].extent(facts.shape, facts.work)
+    return problem_of(record.settings.problem).extent(facts.shape, facts.work)
 
 
 def _by_case(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
@@ -202,7 +204,7 @@ def _lines(
 ) -> str:
     from shared.bench.report.plots import COLOURS, drawn
 
-    axis = PROBLEMS[record.settings.problem].sizes.axis
+    axis = problem_of(record.settings.problem).sizes.axis
     variants = list(dict.fromkeys(key[2] for key in lines))
 
     def draw(axes: Any) -> None:

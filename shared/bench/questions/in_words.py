@@ -9,7 +9,7 @@ from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record
 from shared.bench.report.tables import Statement
 from shared.bench.units import NOTHING, duration
-from shared.variants import VARIANTS
+from shared.problems import problem_of
 
 _FOR_WHOM = {
     "vmap": "If you write the loop yourself",
@@ -22,11 +22,11 @@ _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
 def comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
     """By variant and pass, in the order of the ladder; without variants that nobody measured."""
     found = {
-        variant.name: {
-            pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant.name)
+        variant: {
+            pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant)
             for pass_name in record.settings.passes
         }
-        for variant in VARIANTS[record.settings.problem]
+        for variant in problem_of(record.settings.problem).variant_names
     }
     return {variant: own for variant, own in found.items() if any(each.results for each in own.values())}
 

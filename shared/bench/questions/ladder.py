@@ -10,7 +10,7 @@ from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import Inputs, problem_of
 from shared.problems.problem import Problem
 from shared.variants import Abilities
 
@@ -29,13 +29,13 @@ class Ladder(Question):
         return problem.default_passes[:1]
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
-        return PROBLEMS[settings.problem].ladder_inputs(settings)
+        return problem_of(settings.problem).ladder_inputs(settings)
 
     def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
         return True
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
-        return PROBLEMS[settings.problem].ladder_modes(variant, input_name, abilities, settings)
+        return problem_of(settings.problem).ladder_modes(variant, input_name, abilities, settings)
 
     def answer(self, record: Record) -> Answer:
         keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
@@ -98,4 +98,5 @@ def _cells(result: Result | None) -> tuple[str, str]:
     if result.status == "ok":
         first = result.first_call
         return duration(first and first.value), duration(result.time.value if result.measured else None)
-    return {"wrong": "WRONG", "failed": "FAILED", "limit": result.reason or ""}[result.status], NOTHING
+    limit = (result.reason or "").partition(":")[0]
+    return {"wrong": "WRONG", "failed": "FAILED", "limit": limit}[result.status], NOTHING

@@ -10,9 +10,9 @@ from shared.bench.analysis.verdict import verdicts
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import Inputs, problem_of
 from shared.problems.problem import Problem
-from shared.variants import Abilities, variant_names
+from shared.variants import Abilities
 
 if TYPE_CHECKING:
     from shared.bench.run.context import Run
@@ -43,15 +43,15 @@ class Question(ABC):
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """The inputs by name. Raises UnusableInput, SequenceError or MemoryError."""
-        return PROBLEMS[settings.problem].inputs(settings)
+        return problem_of(settings.problem).inputs(settings)
 
     def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
         """Whether a variant is measured if the user names none."""
-        return PROBLEMS[settings.problem].is_default(variant, abilities, settings)
+        return problem_of(settings.problem).is_default(variant, abilities, settings)
 
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
         """Whether a variant is measured compiled (True), not compiled (False), both or neither."""
-        return PROBLEMS[settings.problem].modes(variant, abilities)
+        return problem_of(settings.problem).modes(variant, abilities)
 
     def plan(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
@@ -61,7 +61,7 @@ class Question(ABC):
         abilities: of each usable framework. inputs: the names of the run's inputs.
         """
         cases, absent = [], {}
-        variants = variant_names(settings.problem)
+        variants = problem_of(settings.problem).variant_names
         for name, pass_name, variant, framework in product(inputs, settings.passes, variants, abilities):
             able = abilities[framework]
             if settings.variants is None:

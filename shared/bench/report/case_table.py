@@ -8,7 +8,7 @@ from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Table
 from shared.bench.units import NOTHING, duration, size, time_interval
-from shared.problems import PROBLEMS
+from shared.problems import problem_of
 
 CACHES_EMPTY, CACHES_WARM = "first call,\ncaches empty", "first call,\ncaches warm"
 RATE = "rate"  # the header is the problem's unit
@@ -46,7 +46,7 @@ def case_table(record: Record, columns: Sequence[str], title: str = "All cases")
     kept = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in cells)]
     if "input" in kept and len(record.inputs) == 1:
         kept.remove("input")
-    unit = PROBLEMS[record.settings.problem].rate.unit
+    unit = problem_of(record.settings.problem).rate.unit
     return Table(
         title,
         tuple(unit if name == RATE else name for name in kept),
@@ -75,7 +75,8 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
         error = result.gate.error_of_allowed
         cells["error, of allowed"] = "not finite" if error is None else f"{error:.1%}"
     if result.status != "ok":
-        return cells | {CACHES_EMPTY: result.reason if result.status == "limit" and result.reason else mark}
+        limit = (result.reason or mark).partition(":")[0]  # the diagnostics have what follows a colon
+        return cells | {CACHES_EMPTY: limit if result.status == "limit" else mark}
     cells |= {CACHES_EMPTY: _with_interval(result.first_call), CACHES_WARM: _with_interval(result.warm_call)}
     cells |= {name: _with_interval(result.new_shape(number)) for number, name in NEW_SHAPES.items()}
     if result.cold:
@@ -96,7 +97,7 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
         "median": duration(result.time.value),
         "95% interval": time_interval(result.time),
         "device time": duration(result.device_seconds),
-        RATE: PROBLEMS[result.case.problem].rate.text(rate) if rate else NOTHING,
+        RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,
     }
     if len(result.blocks) == 1:  # the second call only, as in a ladder

@@ -13,8 +13,7 @@ from shared.bench.record import Record
 from shared.bench.report.case_table import case_tables
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import clock, duration
-from shared.problems import PROBLEMS
-from shared.variants import VARIANTS
+from shared.problems import problem_of
 
 
 @dataclass
@@ -51,7 +50,7 @@ def report_of(record: Record) -> Report:
 def _head(record: Record) -> Iterator[str]:
     """The problem, the inputs, the machine, the versions and the extent of the run, a line each."""
     settings, where = record.settings, record.environment
-    problem = PROBLEMS[settings.problem]
+    problem = problem_of(settings.problem)
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
     given = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
     yield f"{problem.name}: {problem.text}; {settings.dtype}{given}"
@@ -78,11 +77,11 @@ def _head(record: Record) -> Iterator[str]:
 
 def _terms(record: Record) -> Iterator[str]:
     """The passes and variants that were measured, each with what it is."""
-    problem = PROBLEMS[record.settings.problem]
+    problem = problem_of(record.settings.problem)
     for name in record.settings.passes:
         yield f"{name}: {problem.passes[name]}"
     used = {result.case.variant for result in record.results}
-    for variant in VARIANTS[record.settings.problem]:
+    for variant in problem.variants:
         if variant.name in used:
             yield f"{variant.name}: {variant.changes}"
 

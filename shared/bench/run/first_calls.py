@@ -9,8 +9,7 @@ from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
 from shared.bench.record import Record, Result
 from shared.bench.run.context import Run
-from shared.problems import PROBLEMS
-from shared.variants import variant_names
+from shared.problems import problem_of
 
 # Parts of the budget: no first call begins after the first of them, if rounds are to follow; new shapes that take more
 # than moments are tried until the second.
@@ -28,7 +27,7 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     Where an earlier run left new shapes out, both again: they need a function that has seen one shape.
     """
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most
-    rungs = variant_names(run.settings.problem)
+    rungs = problem_of(run.settings.problem).variant_names
     results = sorted(map(run.record.result, cases), key=lambda result: -rungs.index(result.case.variant))
     pending = [result for result in results if _is_pending(run, result)]
     run.progress.begin("first calls", len(pending))
@@ -133,7 +132,7 @@ def _new_shapes(run: Run, result: Result, seconds: float) -> None:
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
     """Such as "> 120 s with less work", if this variant exceeded a limit on a smaller input or with an earlier pass."""
-    problem = PROBLEMS[case.problem]
+    problem = problem_of(case.problem)
 
     def amounts(of: Case) -> tuple[int, int]:
         facts = record.inputs[of.input]

@@ -30,7 +30,7 @@ from shared.bench.run.progress import Lines
 from shared.bench.run.timed_calls import BUDGET_SPENT, measure_timed_calls
 from shared.bench.units import clock
 from shared.kernels import cpp
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 
 
@@ -96,7 +96,8 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     """The cases and their inputs. Records what the run is and where it runs; a resumed record must be of the same."""
     settings, record = run.settings, run.record
     workers, missing = run.start_frameworks()
-    abilities = {framework: worker.abilities[settings.problem] for framework, worker in workers.items()}
+    problem = problem_of(settings.problem)
+    abilities = {framework: problem.abilities(framework, worker.abilities) for framework, worker in workers.items()}
     cases, absent = run.question.plan(settings, abilities, list(requested))
     if not cases:
         raise UnusableInput("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
@@ -142,7 +143,7 @@ def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any
 
 def _save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
     """Write inputs and reference results for the workers."""
-    problem = PROBLEMS[run.settings.problem]
+    problem = problem_of(run.settings.problem)
     for name, given in inputs.items():
         seconds, expected = timed(lambda given=given: problem.reference_results(given, run.settings.passes))
         covered = problem.covered(expected)
@@ -168,11 +169,11 @@ def _measure_limits(run: Run, cases: list[Case]) -> None:
 
 def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:
     """Time the NumPy reference itself, in this process, on one core."""
-    problem = PROBLEMS[run.settings.problem]
+    problem = problem_of(run.settings.problem)
     known = {(entry.input, entry.pass_name) for entry in run.record.references}
     for name, given in inputs.items():
         for pass_name in run.settings.passes:
-            if (name, pass_name) not in known:
+            if (name, pass_name) not in known and pass_name not in problem.without_reference:
                 run.progress.say(f"NumPy {pass_name}, {given.text}")
                 call = functools.partial(problem.reference, pass_name, given)
                 run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))

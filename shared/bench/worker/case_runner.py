@@ -15,7 +15,7 @@ from shared.bench.measure.clock import timed, warm_up
 from shared.bench.measure.memory import peak_bytes
 from shared.bench.record import Compilation, Gate
 from shared.bench.worker.parity_gate import ParityGate
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import Inputs, problem_of
 
 # Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
@@ -109,7 +109,7 @@ class CaseRunner:
             if process:
                 call.release()
                 return {"cold": first}
-            picture = PROBLEMS[case.problem].picture(on_host, inputs)
+            picture = problem_of(case.problem).picture(on_host, inputs)
             del on_host  # it may share the result's memory
             second, result = timed(call)
             output_bytes = result.nbytes

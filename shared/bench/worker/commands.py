@@ -22,7 +22,8 @@ from shared.bench.measure.machine import best_rate, calibration_seconds, stream_
 from shared.bench.worker.case_runner import CaseRunner
 from shared.bench.worker.parity_gate import Wrong
 from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
-from shared.problems import PROBLEMS
+from shared.problems import ANY_FILE, PROBLEMS
+from shared.problems.problem import NotMeasurable
 
 # copied on an accelerator to measure its memory bandwidth
 _DEVICE_STREAM_BYTES = 2**29
@@ -55,7 +56,7 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
     versions = {name: str(value) for name, value in backend.environment(device).items()}
     send(
         "hello",
-        abilities={name: backend.abilities(name, device).as_json() for name in PROBLEMS},
+        abilities={name: backend.abilities(name, device).as_json() for name in (*PROBLEMS, ANY_FILE)},
         environment=versions | {"threads": threads, "cores": usable_cores()},
     )
     commands = _Commands(backend, folder, send)
@@ -70,6 +71,8 @@ def _outcome(commands: "_Commands", do: str, case: Case, arguments: dict[str, An
         return {"status": "ok", "reason": None, "details": getattr(commands, do)(case, **arguments)}
     except Wrong as error:
         return {"status": "wrong", "reason": str(error), "details": {"gate": error.gate}}
+    except NotMeasurable as error:
+        return {"status": "limit", "reason": str(error), "details": {}}
     except Exception as error:
         traceback.print_exc()
         if commands.backend.is_out_of_memory(error):

@@ -11,7 +11,7 @@ import numpy as np
 
 from shared.bench.cases import Case
 from shared.bench.record import Gate
-from shared.problems import PROBLEMS, Inputs
+from shared.problems import Inputs, problem_of
 
 
 class Wrong(Exception):
@@ -45,7 +45,7 @@ class ParityGate:
         backend, inputs = self.backend, self.inputs(case.input)
         parts = (result,) if inputs.repeats == 1 else backend.extremes(result, inputs.repeats)
         expected, source = self._expected(case)
-        problem = PROBLEMS[case.problem]
+        problem = problem_of(case.problem)
 
         on_host = [backend.to_numpy(part) for part in parts]
         verdicts = [problem.judge(case.pass_name, part, expected, inputs, case.dtype) for part in on_host]
@@ -61,7 +61,7 @@ class ParityGate:
         """The expected result, and its source in words."""
         auto = self.backend.abilities(case.problem, case.device).auto
         if case.input not in self._expected_results:
-            problem, reference = PROBLEMS[case.problem], self._stored(f"{case.input}.reference")
+            problem, reference = problem_of(case.problem), self._stored(f"{case.input}.reference")
             run = functools.partial(self._float64, replace(case, variant=auto))
             self._expected_results[case.input] = problem.confirmed(reference, self.inputs(case.input), run)
         expected, source = self._expected_results[case.input]

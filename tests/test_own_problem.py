@@ -1,0 +1,273 @@
+"""A problem in a user's file: what the file must be, the gates of value and gradient, and both frameworks on it."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from frameworks import DTYPES, FRAMEWORKS
+
+from shared.bench.cases import Settings
+from shared.problems import problem_of
+from shared.problems.own_gate import Slopes, judge_slopes, slopes_of
+from shared.problems.own_problem import OwnInputs, OwnProblem
+from shared.problems.problem import NotMeasurable, UnusableInput, Verdict
+
+EXAMPLE = Path(__file__).parents[1] / "docs/soft_dtw.py"
+# integers between two floating-point arrays, of which the second has no influence
+MINE = """\
+import numpy as np
+
+def inputs(seed):
+    drawn = np.random.default_rng(seed).standard_normal((3, 2))
+    return drawn, np.arange(2), np.float32([2.0])
+
+def reference(x, n, unused):
+    return np.tanh(x[:, n]).sum(0)
+
+def jax_function(x, n, unused):
+    import jax.numpy as jnp
+    return jnp.tanh(x[:, n]).sum(0)
+
+def torch_function(x, n, unused):
+    import torch
+    return torch.tanh(x[:, n]).sum(0)
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    return path
+
+
+def changed(path: Path, old: str, new: str) -> Path:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def made(path: Path, dtype: str = "float32") -> tuple[OwnProblem, OwnInputs]:
+    """The problem of a file, and its inputs."""
+    problem = problem_of(str(path))
+    assert isinstance(problem, OwnProblem)
+    (given,) = problem.inputs(Settings(problem=str(path), passes=problem.default_passes, dtype=dtype)).values()
+    return problem, given
+
+
+# the file
+
+ARRAYS = "mine.py: inputs(seed) must return a tuple of NumPy arrays"
+# what is written, what is written instead, and the error
+FAULTS = {
+    "import": ("import numpy", "import nympy", "mine.py, line 1: ModuleNotFoundError: No module named 'nympy'"),
+    "syntax": ("inputs(seed):", "inputs(seed:", "mine.py, line 3: SyntaxError: '(' was never closed"),
+    "exit": ("import numpy as np", "raise SystemExit", "mine.py, line 1: SystemExit: no message"),
+    "no reference": ("def reference", "def referenz", "mine.py must define the function reference, got none"),
+    "neither": ("_function(", "_loop(", "mine.py must define jax_function or torch_function, got neither"),
+    "number": ("def inputs", "inputs = 3\n\ndef other", "mine.py: inputs must be a function, got int"),
+    "passes": ("def inputs", "passes = ('slope',)\ndef inputs", "mine.py: passes must be a tuple of value or gradient"),
+    "inputs raise": ("(seed).", "(-1).", "mine.py, line 4: ValueError: expected non-negative integer"),
+    "list": ("drawn, np.arange(2), np.float32([2.0])", "[drawn]", f"{ARRAYS}, got list"),
+    "scalar": ("np.float32([2.0])", "2.0", f"{ARRAYS} of real numbers, got (float64, int64, float)"),
+    "integers": ("return drawn, np.arange(2), np.float32([2.0])", "return (np.arange(2),)",
+        f"{ARRAYS}, at least one of them floating-point, got (int64)"),
+    "arguments": ("reference(x, n, unused)", "reference(x, n)",
+        "mine.py: TypeError: reference() takes 2 positional arguments but 3 were given"),
+    "reference raises": ("np.tanh", "np.tan_h", "mine.py, line 8: AttributeError: module 'numpy' has no attribute"),
+    "tuple": ("np.tanh(x[:, n]).sum(0)", "x, n", "mine.py: reference must return one array or number, got tuple"),
+    "complex": ("np.tanh(x", "np.tanh(1j * x", "mine.py: reference must return real numbers, got complex128"),
+    "infinite": ("np.tanh(x", "np.log(0 * x", "mine.py: reference must return finite numbers, got others"),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_file_is_refused_in_one_line(mine: Path, fault: str):
+    old, new, text = FAULTS[fault]
+    with pytest.raises(UnusableInput) as error:
+        made(changed(mine, old, new))
+    assert str(error.value).startswith(text) and "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path):
+    with pytest.raises(UnusableInput, match=r"^cannot read .*none\.py: No such file or directory$"):
+        made(tmp_path / "none.py")
+
+
+@pytest.mark.parametrize("where", ["import numpy as np\n", "    return np.tanh(x[:, n]).sum(0)\n"])
+def test_a_framework_is_imported_by_its_own_function_only(mine: Path, monkeypatch: pytest.MonkeyPatch, where: str):
+    monkeypatch.delitem(sys.modules, "torch")
+    indent = where[: -len(where.lstrip())]
+    changed(mine, where, f"{indent}import sys; sys.modules['torch'] = sys\n{where}")  # as an import would
+    with pytest.raises(UnusableInput, match=r"^mine\.py must import torch only inside jax_function and torch_function"):
+        made(mine)
+
+
+def test_a_file_may_import_what_lies_beside_it(mine: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (mine.parent / "beside_mine.py").write_text("tanh = __import__('numpy').tanh\n")
+    problem, given = made(changed(mine, "    return np.tanh", "    from beside_mine import tanh\n    return tanh"))
+    assert problem.reference_results(given, ["value"]).value.shape == (2,)
+
+
+def test_floats_get_the_dtype_of_the_run_and_others_stay(mine: Path):
+    for dtype in DTYPES:
+        _, given = made(mine, dtype)
+        assert [str(array.dtype) for array in given.given] == [dtype, "int64", dtype]
+        assert given.text == f"inputs(0): {dtype} (3, 2), int64 (2,), {dtype} (1,)"
+
+
+def test_a_file_that_is_changed_during_a_run_is_not_measured(mine: Path):
+    _, given = made(mine)
+    changed(mine, "torch.tanh", "torch.sin")
+    for framework in FRAMEWORKS.values():
+        with pytest.raises(UnusableInput, match=r"^mine\.py was changed during the run$"):
+            framework.backend.call_of(str(mine), "compiled", "value", given.options, compiled=True)
+
+
+def test_there_is_no_other_shape(mine: Path):
+    with pytest.raises(NotMeasurable, match=r"^inputs\(seed\) gives one shape only$"):
+        _ = made(mine)[1].resized(1)
+
+
+# the gates
+
+X = np.random.default_rng(3).standard_normal(50)
+WEIGHTS = np.random.default_rng(4).standard_normal(50)
+
+
+def smooth(by: np.ndarray) -> float:
+    return float((WEIGHTS * np.sin(X + by)).sum())
+
+
+RIGHT = WEIGHTS * np.cos(X)
+
+
+def judged(gradient: np.ndarray, dtype: str = "float64", expected: Slopes | None = None) -> Verdict:
+    scales = np.ones_like(X)
+    return judge_slopes(gradient.astype(dtype), expected or slopes_of(smooth, scales, 0), scales, 0, dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_right_gradient_passes_by_far(dtype: str):
+    verdict = judged(RIGHT, dtype)
+    assert verdict.passed and (verdict.error or 0) < 0.05 and verdict.summary is None, verdict.text
+
+
+def one_entry_off(gradient: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(50) == 7, gradient + 1e-3 * np.linalg.norm(gradient), gradient)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "wrong",
+    [one_entry_off, lambda g: 1.001 * g, lambda g: -g, lambda g: g[::-1], np.zeros_like],
+    ids=["one entry", "scale", "sign", "order", "zero"],
+)
+def test_a_wrong_gradient_does_not_pass(dtype: str, wrong):
+    verdict = judged(wrong(RIGHT), dtype)
+    assert not verdict.passed and (verdict.error or 0) > 2
+    assert verdict.text.startswith("gradient along a random direction off by ")
+
+
+@pytest.mark.parametrize("kink", [0.0, 2e-6, 4e-6, 8e-6])
+def test_next_to_a_kink_a_right_gradient_passes_with_a_remark(kink: float):
+    def bent(by: np.ndarray) -> float:
+        return smooth(by) + 3 * max(0.0, kink + by[5])
+
+    expected = slopes_of(bent, np.ones_like(X), 0)
+    verdict = judged(RIGHT + 3 * (kink > 0) * (np.arange(50) == 5), expected=expected)
+    assert verdict.passed and verdict.summary and verdict.summary in verdict.text
+    assert verdict.summary.startswith("the reference's differences hold to ")
+    assert not judged(-5 * RIGHT, expected=expected).passed
+
+
+def test_arrays_of_very_different_magnitude_are_moved_each_by_its_own(mine: Path):
+    changed(mine, "return drawn, np.arange(2), np.float32([2.0])", "return 1e-8 * drawn, np.arange(2), 1e8 * drawn")
+    changed(mine, "np.tanh(x[:, n])", "(np.tanh(1e8 * x) * np.tanh(1e-8 * unused))")
+    problem, given = made(mine, "float64")
+    near, _, far = given.given
+    slope = 1 - np.tanh(1e8 * near) ** 2
+    gradients = [1e8 * slope * np.tanh(1e-8 * far), 1e-8 * slope * np.tanh(1e8 * near)]
+    gradient = np.concatenate([(each * given.cotangent).ravel() for each in gradients])
+    verdict = problem.judge("gradient", gradient, problem.reference_results(given, ["gradient"]), given, "float64")
+    assert verdict.passed and verdict.summary is None, verdict.text
+
+
+@pytest.mark.parametrize(("dtype", "allowed"), [("float32", 1e-4), ("float64", 1e-9)])
+def test_a_value_may_be_off_by_a_part_of_the_largest(mine: Path, dtype: str, allowed: float):
+    problem, given = made(mine, dtype)
+    expected = problem.reference_results(given, ["value"])
+    largest = np.abs(expected.value).max()
+    for factor, passes in ((0.9, True), (1.1, False)):
+        off = (expected.value + np.array([0, factor * allowed * largest])).astype(dtype)
+        assert problem.judge("value", off, expected, given, dtype).passed is passes
+    verdict = problem.judge("value", np.zeros(3, dtype), expected, given, dtype)
+    assert verdict.text == f"value is {dtype} of shape (3,), expected {dtype} of shape (2,)"
+
+
+# the frameworks
+
+
+def computed(framework: str, path: Path, given: OwnInputs, pass_name: str, compiled: bool) -> np.ndarray:
+    backend = FRAMEWORKS[framework].backend
+    variant = "compiled" if compiled else "eager"
+    with backend.precision(str(given.cotangent.dtype)):
+        function = backend.call_of(str(path), variant, pass_name, given.options, compiled=compiled)
+        arrays = [backend.to_device(array, "cpu") for array in given.arguments(pass_name)]
+        return backend.to_numpy(function(*arrays))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_example_is_right_in_both_frameworks(framework: str, dtype: str):
+    problem, given = made(EXAMPLE, dtype)
+    assert problem.default_passes == ("value", "gradient")
+    expected = problem.reference_results(given, problem.default_passes)
+    for pass_name in problem.default_passes:
+        result = computed(framework, EXAMPLE, given, pass_name, compiled=framework == "jax")
+        verdict = problem.judge(pass_name, result, expected, given, dtype)
+        assert verdict.passed, verdict.text
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_compiled_gradients_of_all_floats_are_concatenated_with_zeros_where_nothing_depends(mine: Path, framework: str):
+    problem, given = made(mine)
+    torch._dynamo.reset()
+    result = computed(framework, mine, given, "gradient", compiled=True)
+    assert result.shape == given.gradient_shape == (7,) and result[-1] == 0
+    verdict = problem.judge("gradient", result, problem.reference_results(given, ["gradient"]), given, "float32")
+    assert verdict.passed, verdict.text
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_gradient_of_one_array_has_its_shape(mine: Path, framework: str):
+    _, given = made(changed(mine, "np.float32([2.0])", "np.arange(1)"))
+    assert computed(framework, mine, given, "gradient", compiled=False).shape == given.gradient_shape == (3, 2)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_function_must_return_one_array_of_the_shape_of_the_reference(mine: Path, framework: str):
+    _, given = made(changed(changed(mine, "jnp.tanh(x[:, n]).sum(0)", "x, n"), "torch.tanh(x[:, n]).sum(0)", "x, n"))
+    text = rf"^{framework}_function must return one array of its framework, got tuple\b"
+    for compiled in (False, True):
+        with pytest.raises(TypeError, match=text):
+            computed(framework, mine, given, "value", compiled)
+    changed(mine, "return x, n", "return x")
+    _, given = made(changed(mine, "np.tanh(x[:, n]).sum(0)", "x[0]"))
+    with pytest.raises(
+        ValueError, match=rf"^{framework}_function must return shape \(2,\), as reference does, got \(3"
+    ):
+        computed(framework, mine, given, "gradient", compiled=False)
+
+
+def test_what_torch_compile_cannot_do_is_no_failure(mine: Path):
+    _, given = made(changed(mine, "return torch.tanh(x[:, n])", "return (x if x.sum() > 1e9 else torch.tanh(x[:, n]))"))
+    assert computed("torch", mine, given, "value", compiled=False).shape == (2,)
+    torch._dynamo.reset()
+    with pytest.raises(NotMeasurable, match=r"^torch\.compile failed: Unsupported \(.*\)$"):
+        computed("torch", mine, given, "value", compiled=True)

@@ -1,0 +1,69 @@
+"""A problem of the user's own in PyTorch: `torch_function` of a Python file, as it is and under torch.compile.
+
+`jax_impl.own_problem` has the same names with the same meaning.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dynamo.exc import TorchDynamoException
+
+from shared.problems.own_file import own_function
+from shared.problems.problem import NotMeasurable
+from shared.variants import Abilities
+from shared.workload_checks import check_result
+from torch_impl.compiler import compiled as compile_function
+
+Tensor = torch.Tensor
+
+FUNCTION = "torch_function"
+# variant -> why it cannot run in this framework
+ABSENT: dict[str, str] = {}
+
+
+def _value(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
+    result = function(*arrays)
+    check_result(FUNCTION, result, Tensor)
+    return result
+
+
+def _gradient(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
+    """The last array is the cotangent."""
+    *given, cotangent = arrays
+    given = [array.detach().requires_grad_(array.is_floating_point()) for array in given]
+    with torch.enable_grad():
+        result = function(*given)
+        check_result(FUNCTION, result, Tensor, tuple(cotangent.shape))
+        leaves = [array for array in given if array.requires_grad]
+        gradients = torch.autograd.grad(result, leaves, cotangent, materialize_grads=True)
+    return gradients[0] if len(gradients) == 1 else torch.cat([each.ravel() for each in gradients])
+
+
+def abilities(device: str) -> Abilities:
+    """Which variants the benchmark may ask for."""
+    return Abilities(None, ABSENT)
+
+
+def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: bool) -> Callable[..., Tensor]:
+    """The function to be timed: "value" is f(*arrays), "gradient" f(*arrays, cotangent), of sum(cotangent * result).
+
+    The gradient is with respect to the floating-point arrays: of the array's shape where there is one, else raveled
+    and concatenated.
+    """
+    function = own_function(options, FUNCTION)
+    passes = {"value": _value, "gradient": _gradient}
+    if not compiled:
+        return functools.partial(passes[pass_name], function)
+    # the compiler does not trace through autograd's call: it compiles the function and its backward
+    asked = functools.partial(passes[pass_name], compile_function(function))
+
+    def attempted(*arrays: Tensor) -> Tensor:
+        try:
+            return asked(*arrays)
+        except TorchDynamoException as error:  # the compiler's, not the function's own
+            first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            raise NotMeasurable(f"torch.compile failed: {type(error).__name__} ({first_line[:200]})") from error
+
+    return attempted
