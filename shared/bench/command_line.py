@@ -13,8 +13,8 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import PROBLEMS
-from shared.problems.argument_types import join_numbers, names, one_of, real, size, size_text, sizes, some_of, whole
-from shared.problems.problem import Argument, Problem
+from shared.problems.argument_types import join_numbers, names, one_of, real, size, sizes, some_of, whole
+from shared.problems.problem import Argument, Problem, UnusableInput
 from shared.variants import variant_names
 
 EPILOG = """examples:
@@ -33,6 +33,7 @@ _REPORTS = ("report", "markdown", "picture")
 # what is done instead of a new run, and the options that go with it
 _MODES = {
     "resume": ("budget", "json", *_REPORTS),
+    "predict": ("questions", "recorded"),
     "recorded": _REPORTS,
     "against": (),
     "list": ("device", "frameworks"),
@@ -50,6 +51,7 @@ class Request:
     picture: Path | None = None
     resume: Path | None = None
     recorded: Sequence[Path] = ()
+    predict: tuple[int, ...] | None = None
     against: Sequence[Path] = ()
 
 
@@ -74,7 +76,7 @@ def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
         for question in questions:
             _check_owners(given, option_of, question, problem)
         return request, [_settings(given, question, problem) for question in questions]
-    except ArgumentTypeError as error:
+    except (ArgumentTypeError, UnusableInput) as error:
         parser.error(str(error))
 
 
@@ -145,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--picture", type=Path, metavar="FILE", help="write an alignment before and after learning (SVG)")
     add("--resume", type=Path, metavar="FILE", help="continue a recorded run for --budget seconds, and keep it there")
     add("--from", type=Path, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
+    add("--predict", type=size, metavar="SIZE", help="with --from, a record of growth: what a call takes at a size")
     add("--against", type=Path, nargs=2, metavar=("OLD", "NEW"), help="what changed between two recorded runs")
     add("--list", action="store_true", help="list questions, problems, and the variants that each framework has")
     return parser
@@ -171,6 +174,9 @@ def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: st
     for name in given:
         if name not in (mode, *_MODES[mode]):
             raise ArgumentTypeError(f"{option_of[name]} does not go with {option_of[mode]}")
+    questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
+    if mode == "predict" and (questions != ["growth"] or len(records) != 1):
+        raise ArgumentTypeError(f"--predict takes growth and one record, got {', '.join(questions)} and {len(records)}")
 
 
 def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], question: Question, problem: Problem) -> None:
@@ -199,10 +205,8 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
         for name in asked or ():
             if name not in known:
                 raise ArgumentTypeError(f"unknown {what} {name!r} of {problem.name}; known: {', '.join(known)}")
-    for numbers in settings.sizes or [settings.size]:
-        if numbers and len(numbers) != problem.sizes.numbers:
-            wanted = f"{problem.sizes.form}, such as {problem.sizes.example}"
-            raise ArgumentTypeError(f"a size of {problem.name} is {wanted}, got {size_text(numbers)!r}")
+    for numbers in filter(None, settings.sizes or [settings.size]):
+        problem.check_size(numbers, in_growth=settings.sizes is not None)
     if settings.input == "random" and "matrix" in given:
         raise ArgumentTypeError("--matrix goes with sequences, not with --input random")
     if settings.input != "random" and (settings.size or "sizes" in question.takes):

@@ -52,10 +52,7 @@ def _head(record: Record) -> Iterator[str]:
     for facts in record.inputs.values():
         yield f"input: {facts.text}; {facts.work:,} {problem.rate.work}"
     frameworks: Mapping[str, Mapping[str, Any]] = where.get("frameworks", {})
-    gpus = dict.fromkeys(str(facts["gpu"]) for facts in frameworks.values() if facts.get("gpu"))
-    cores = f"{settings.threads} core{'s' if settings.threads > 1 else ''}"
-    versions = f"Python {where.get('python')}, NumPy {where.get('numpy')}"
-    yield f"on {', '.join([*gpus, str(where.get('cpu', ''))])}, {cores}, {versions}"
+    yield f"on {record.device_name}, Python {where.get('python')}, NumPy {where.get('numpy')}"
     for name, facts in frameworks.items():
         start = facts.get("compiler_start_seconds")
         took = f"; starting its compiler took {duration(start)}, once, not counted below" if start else ""
