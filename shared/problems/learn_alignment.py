@@ -106,7 +106,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
         "temperature": Argument(1.0, real("temperature", *TEMPERATURES), "of the smooth maximum", "T"),
     }
     rate = Rate("steps", "steps/s", 1.0, "A step is the loss on all pairs, its gradient, and the update.")
-    sizes = Sizes("PAIRSxLETTERS", "32x40", ((32, 20), (32, 40), (32, 80)), "cells in a step")
+    sizes = Sizes("PAIRSxLETTERS", "32x40", ((8, 20), (8, 80), (32, 20), (32, 40), (32, 80)), "cells in a step")
     loop_text = f"{ALIGNMENT_PROBLEMS[0].loop_text}; of all steps of the training"
     has_auto = True
     takes = ("picture",)

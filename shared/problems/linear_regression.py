@@ -82,7 +82,7 @@ class LinearRegression(Problem[Points, Fitted]):
         "learning_rate": Argument(1e-2, real("learning-rate", positive=True), "length of a step down", "R"),
     }
     rate = Rate("steps", "steps/s", 1.0, "A step is one epoch: the gradient over all points, and the update.")
-    sizes = Sizes("POINTS", "1000", ((100,), (10_000,), (1_000_000,)), "points")
+    sizes = Sizes("POINTS", "1000", tuple((10**n,) for n in range(2, 7)), "points")
     loop_text = "A step is an epoch, a cell a point in it"
 
     def inputs(self, settings: Any) -> dict[str, Points]:

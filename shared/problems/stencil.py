@@ -26,6 +26,8 @@ from shared.reference.stencil import gradient, stencil
 from shared.variants import Abilities
 
 SIZE = (64, 32)
+# two heights, so that what a column costs can be told from what a cell costs
+_GROWTH = ((16, 8), (16, 32), (64, 4), (64, 8), (64, 16), (64, 32))
 # of the largest number that is wanted
 ALLOWED = {"float32": 1e-5, "float64": 1e-12}
 # written out in full, so that a compiler may take minutes: only where the question is what compiling costs
@@ -83,7 +85,7 @@ class Stencil(Problem[Weights, Known]):
     default_passes = ("value", "gradient")
     arguments = {}  # noqa: RUF012
     rate = Rate("cells", "Mcells/s", 1e6, "1 Mcells/s is a million cells per second.")
-    sizes = Sizes("HEIGHTxWIDTH", "64x32", tuple((64, width) for width in (4, 8, 16, 32)), "cells in a call")
+    sizes = Sizes("HEIGHTxWIDTH", "64x32", _GROWTH, "cells in a call")
     loop_text = "A step is a column; in cell_loop a cell"
 
     def inputs(self, settings: Any) -> dict[str, Weights]:

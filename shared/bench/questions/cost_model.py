@@ -33,8 +33,8 @@ _ODD, _MEDIAN_TO_SIGMA = 2.5, 1.4826
 _DEPENDENT = 1e-6
 # most places where the knee is tried, and how many sizes there must be on either side
 _KNEES, _BESIDE = 5, 2
-# a share that counts as 0
-_NONE = 1e-6
+# the least share with which a fit starts, and one that counts as 0 in its result
+_START, _NONE = 1e-3, 1e-6
 _LEAST = float(np.finfo(float).tiny)
 
 
@@ -138,19 +138,17 @@ def fitted(
     rows, measured, every = np.array(columns, dtype=float), np.log(values), np.arange(len(sizes))
     if not sizes or len(sizes) <= len(_independent(rows, measured)):
         return None
-    has_knee = has_knee and len(sizes) > rows.shape[1] + 3  # it is two more numbers, also where a size is left out
     without = tuple(_best_sum(rows[every != k], measured[every != k], has_knee) for k in every)
     errors = np.array([float(one.logs(row)) for one, row in zip(without, rows, strict=True)]) - measured
     return Fit(sizes, _best_sum(rows, measured, has_knee), without, errors)
 
 
 def _best_sum(rows: np.ndarray, measured: np.ndarray, has_knee: bool) -> Sum:
-    """The sum with the smallest residuals, over all knees."""
-    knees = np.array([math.inf])
-    between = np.unique(rows[:, 0])[_BESIDE:-_BESIDE]
-    if has_knee and len(between):
-        knees = between[np.unique(np.linspace(0, len(between) - 1, _KNEES).round().astype(int))]
-    return min((_summed(rows, measured, knee) for knee in knees), key=lambda found: found[0])[1]
+    """The sum with the smallest variance of residuals, without a knee and, if asked for, with one."""
+    between = np.unique(rows[:, 0])[_BESIDE:-_BESIDE] if has_knee else np.array([])
+    chosen = np.unique(np.linspace(0, len(between) - 1, min(_KNEES, len(between))).round().astype(int))
+    sums = [_summed(rows, measured, knee) for knee in (math.inf, *between[chosen])]
+    return min(sums, key=lambda found: found[0])[1]
 
 
 def _independent(rows: np.ndarray, measured: np.ndarray) -> list[int]:
@@ -165,8 +163,9 @@ def _independent(rows: np.ndarray, measured: np.ndarray) -> list[int]:
 
 
 def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float, Sum]:
-    """The cost of the residuals, and the sum, by robust least squares over the logarithms."""
-    from scipy.optimize import least_squares
+    """The sum, by robust least squares over the logarithms; and the variance of its residuals, which is infinite where
+    there are no more sizes than numbers to fit."""
+    from scipy.optimize import least_squares, nnls
 
     rows = np.column_stack([rows, np.maximum(0.0, rows[:, 0] - knee)])
     kept = _independent(rows, measured)
@@ -175,7 +174,7 @@ def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float,
     scaled = rows[:, kept] * scale
     found = least_squares(
         lambda shares: np.log(scaled @ shares) - measured,
-        np.full(len(kept), 1 / len(kept)),
+        np.maximum(nnls(scaled / np.exp(measured)[:, None], np.ones(len(rows)))[0], _START),
         bounds=(0, np.inf),
         loss="soft_l1",
         f_scale=_SOFT,
@@ -183,4 +182,6 @@ def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float,
     )
     coefficients = np.zeros(rows.shape[1])
     coefficients[kept] = np.where(found.x > _NONE, found.x, 0.0) * scale  # it never reaches its bound
-    return found.cost, Sum(coefficients[:-1], float(coefficients[-1]), knee)
+    freedom = len(rows) - len(kept) - (knee < math.inf)
+    variance = found.cost / freedom if freedom > 0 else math.inf
+    return variance, Sum(coefficients[:-1], float(coefficients[-1]), knee)
