@@ -138,7 +138,7 @@ class LearnAlignment(Problem[Pairs, Trained]):
         """The loops of all training steps, each as that of an alignment."""
         (pairs, letters), steps = size, self.argument_values(settings)["steps"]
         own = ALIGNMENT_PROBLEMS[0].loop(settings, variant, (pairs, letters, letters))
-        return Loop(steps * own.steps, steps * own.cells)
+        return Loop(steps * own.steps, steps * own.cells, repeats=steps)
 
     def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
         pairs, letters = size

@@ -104,7 +104,7 @@ class LinearRegression(Problem[Points, Fitted]):
 
     def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
         epochs = self.argument_values(settings)["epochs"]
-        return Loop(epochs, epochs * size[0])
+        return Loop(epochs, epochs * size[0], repeats=epochs)
 
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant in _COMPILED]

@@ -105,6 +105,7 @@ class Loop(NamedTuple):
 
     steps: int  # trips of the sequential loop: each needs the result of the one before
     cells: float  # elementary results that all of its steps compute
+    repeats: int = 1  # how often these are the same cells, as in training
 
 
 class Verdict(NamedTuple):

@@ -144,7 +144,7 @@ def fitted(
 
 
 def _best_sum(rows: np.ndarray, measured: np.ndarray, has_knee: bool) -> Sum:
-    """The sum with the smallest variance of residuals, without a knee and, if asked for, with one."""
+    """The sum with the lowest Bayesian information criterion, without a knee and, if asked for, with one."""
     between = np.unique(rows[:, 0])[_BESIDE:-_BESIDE] if has_knee else np.array([])
     chosen = np.unique(np.linspace(0, len(between) - 1, min(_KNEES, len(between))).round().astype(int))
     sums = [_summed(rows, measured, knee) for knee in (math.inf, *between[chosen])]
@@ -163,8 +163,8 @@ def _independent(rows: np.ndarray, measured: np.ndarray) -> list[int]:
 
 
 def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float, Sum]:
-    """The sum, by robust least squares over the logarithms; and the variance of its residuals, which is infinite where
-    there are no more sizes than numbers to fit."""
+    """The Bayesian information criterion, divided by the number of sizes, and the sum: by robust least squares over the
+    logarithms. It is infinite for a knee where there are no more sizes than numbers to fit."""
     from scipy.optimize import least_squares, nnls
 
     rows = np.column_stack([rows, np.maximum(0.0, rows[:, 0] - knee)])
@@ -182,6 +182,8 @@ def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float,
     )
     coefficients = np.zeros(rows.shape[1])
     coefficients[kept] = np.where(found.x > _NONE, found.x, 0.0) * scale  # it never reaches its bound
-    freedom = len(rows) - len(kept) - (knee < math.inf)
-    variance = found.cost / freedom if freedom > 0 else math.inf
-    return variance, Sum(coefficients[:-1], float(coefficients[-1]), knee)
+    result = Sum(coefficients[:-1], float(coefficients[-1]), knee)
+    count = len(kept) + (knee < math.inf)
+    if knee < math.inf and count >= len(rows):
+        return math.inf, result
+    return math.log(max(found.cost, _LEAST)) + count * math.log(len(rows)) / len(rows), result

@@ -99,8 +99,8 @@ def cost_table(record: Record) -> Table:
         *("memory\nof a cell", "compiling", "compiling\na step", "error,\nmedian", "error,\nlargest"),
     )
     below = (
-        f"{PROBLEMS[record.settings.problem].loop_text}. 95% intervals are over sizes; <: not told from zero; –: not "
-        "told from another cost, or not known.",
+        f"{PROBLEMS[record.settings.problem].loop_text}.",
+        "95% intervals are over sizes; <: not told from zero; –: not told from another cost, or not known.",
         "The error is that of predicting the time of a size from all others.",
     )
     title = f"Costs, fitted over {len(record.inputs)} sizes"
@@ -143,8 +143,8 @@ def crossovers(record: Record) -> Iterator[Statement]:
             sizes = _path(record, own)
             races = [found for numbers in sizes if (found := race(own, numbers))]
             if races:
-                about = f"{pass_name}, {variant or 'the fastest'}"
-                yield Statement(about, _crossover([found.winner for found in races], sizes, record))
+                about = f"{pass_name}, {variant or 'fastest variants'}"
+                yield Statement(about, _crossover([found.words for found in races], sizes, record))
 
 
 def _path(record: Record, cases: Sequence[Costs]) -> list[Size]:
@@ -166,25 +166,20 @@ def _lines(record: Record, pass_name: str) -> list[Costs]:
     ]
 
 
-def _crossover(winners: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
-    """Who is faster where, in words. winners: at each size."""
+def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
+    """Who is faster where. outcomes: in words at each size, None where it is not decided."""
     problem, parts, end = PROBLEMS[record.settings.problem], [], 0
-    for winner, group in itertools.groupby(winners):
+    for outcome, group in itertools.groupby(outcomes):
         begin, end = end, end + len(list(group))
-        low, high = (
-            f"{float(f'{problem.extent_of_size(record.settings, sizes[at]):.2g}'):,.0f}" for at in (begin, end - 1)
-        )
-        where = f"from {low} to {high}"
-        if begin == 0:
-            where = "throughout" if end == len(sizes) else f"up to {high}"
-        elif end == len(sizes):
-            where = f"from {low}"
-        if winner:
-            parts.append(f"{winner} is faster {where}")
-    text = f"from {size_text(sizes[0])} to {size_text(sizes[-1])}, "
-    if None in winners:
+        extents = [problem.extent_of_size(record.settings, sizes[at]) for at in (begin, end - 1)]
+        low, high = (f"{float(f'{extent:.2g}'):,.0f}" for extent in extents)
+        where = f"up to {high}" if begin == 0 else f"from {low} on" if end == len(sizes) else f"from {low} to {high}"
+        if outcome:
+            unit = "" if parts else f" {problem.sizes.axis}"
+            parts.append(f"{outcome} {'throughout' if len(set(outcomes)) == 1 else where + unit}")
+    if None in outcomes:
         parts.append("elsewhere it is not decided" if parts else "it is not decided which framework is faster")
-    return f"{text}{', '.join(parts)} ({problem.sizes.axis})."
+    return f"{', '.join(parts)} ({size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 
 def _drawing(

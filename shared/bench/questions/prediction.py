@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shared.bench.report.report import Report
 
 Size = tuple[int, ...]
+_OUTSIDE = " Extrapolated."
 
 
 class Costs(NamedTuple):
@@ -41,7 +42,7 @@ class Costs(NamedTuple):
 
     def peak_bytes(self, size: Size) -> Estimate | None:
         """Of a call."""
-        return self.memory and self.memory.at((1.0, self._loop(size).cells))
+        return self.memory and self.memory.at(_memory_columns(self._loop(size)))
 
     def covers(self, size: Size) -> bool:
         """Whether steps, cells, and cells in a step lie between those that were measured."""
@@ -75,13 +76,17 @@ def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
 
     time = fit(_time_columns, lambda result: result.time.value, has_knee=True)
     # a peak of 0 says that the framework had memory left from before, not that it needs none
-    memory = fit(lambda loop: (1.0, loop.cells), lambda result: result.peak_bytes)
+    memory = fit(_memory_columns, lambda result: result.peak_bytes)
     compiling = fit(lambda loop: (1.0, loop.steps), _compiling) if case.compiled else None
     return time and Costs(case, settings, tuple(sizes.values()), time, memory, compiling)
 
 
 def _time_columns(loop: Loop) -> tuple[float, ...]:
     return loop.cells, loop.steps, 1.0
+
+
+def _memory_columns(loop: Loop) -> tuple[float, ...]:
+    return 1.0, loop.cells / loop.repeats
 
 
 def _extents(loop: Loop) -> tuple[float, ...]:
@@ -105,13 +110,16 @@ class Race(NamedTuple):
     ratio: Estimate  # time of the slower one over that of the faster one
 
     @property
-    def winner(self) -> str | None:
-        """The faster framework; None where that is not decided."""
-        return FRAMEWORKS[self.faster.case.framework] if self.ratio.outcome == "different" else None
+    def words(self) -> str | None:
+        """The faster framework, in a few words; None where that is not decided."""
+        if self.ratio.outcome == "same":
+            return f"both are the same within ±{SAME - 1:.0%}"
+        faster = f"{FRAMEWORKS[self.faster.case.framework]} is faster"
+        return faster if self.ratio.outcome == "different" else None
 
     @property
     def sentence(self) -> str:
-        """The same in words."""
+        """The same with the ratio and its interval."""
         texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
         names = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in (self.faster, self.slower)]
         return (
@@ -161,6 +169,12 @@ def prediction(record: Record, size: Size) -> "Report":
     )
     title = f"Predicted for {size_text(size)}, from {len(record.inputs)} sizes; nothing was measured"
     races = {name: race([c for c in cases if c.case.pass_name == name], size) for name in record.settings.passes}
-    told = [Statement(name, found.sentence) for name, found in races.items() if found]
+    told = [
+        Statement(
+            name, f"{found.sentence}{'' if found.faster.covers(size) and found.slower.covers(size) else _OUTSIDE}"
+        )
+        for name, found in races.items()
+        if found
+    ]
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
     return Report([], answer=Answer([table], told))
