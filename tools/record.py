@@ -26,8 +26,8 @@ RECORDS = {
     "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",
     "cpu-stencil-ladder": "ladder --problem stencil --pass value,gradient",
     "cpu-stencil-growth": "growth --problem stencil --workers 2 --compile-limit 300",
-    "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 16x4,64x2,64x3,64x4 --variant cell_loop --pass gradient "
-    "--workers 2 --compile-limit 600",
+    "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 16x4,64x2,64x3,64x4 --variant cell_loop "
+    "--pass gradient --workers 2 --compile-limit 600",
     "cpu-learn": "speed --problem learn_alignment --budget 150 --picture results/learn_alignment.svg",
 }
 
