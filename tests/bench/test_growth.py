@@ -87,7 +87,7 @@ def test_a_row_has_the_costs_with_their_units_and_the_errors_on_sizes_not_seen()
     assert found == {
         "pass": "score", "framework": "JAX", "variant": "vmap", "a call": "100 µs", "a step": "3.00 µs",
         "a cell": "20.0 ns", "a cell beyond\nthe caches": "–", "memory\nof a cell": "24.0 B", "compiling": "500 ms",
-        "compiling\na step": "2.00 ms", "error,\nmedian": "0%", "error,\nlargest": "0%",
+        "compiling\na step": "2.00 ms", "error on sizes\nnot seen": "0%",
     }  # fmt: skip
 
 

@@ -91,17 +91,16 @@ def cost_table(record: Record) -> Table:
             _text(costs.time.beyond, duration),
             _text(memory and memory.coefficient(1), _bytes),
             *(_text(compiling and compiling.coefficient(column), duration) for column in (0, 1)),
-            f"{median - 1:.0%}",
-            f"{largest - 1:.0%}\n({costs.time.worst})",
+            f"{median - 1:.0%}\n({largest - 1:.0%} at {costs.time.worst})",
         ))  # fmt: skip
     headers = (
         *("pass", "framework", "variant", "a call", "a step", "a cell", "a cell beyond\nthe caches"),
-        *("memory\nof a cell", "compiling", "compiling\na step", "error,\nmedian", "error,\nlargest"),
+        *("memory\nof a cell", "compiling", "compiling\na step", "error on sizes\nnot seen"),
     )
     below = (
         f"{PROBLEMS[record.settings.problem].loop_text}.",
         "95% intervals are over sizes; <: not told from zero; –: not told from another cost, or not known.",
-        "The error is that of predicting the time of a size from all others.",
+        "The error is that of predicting the time of a size from all others: its median, and the largest.",
     )
     title = f"Costs, fitted over {len(record.inputs)} sizes"
     return Table(title, headers, rows, left_then_right(3, len(headers) - 3), below)
