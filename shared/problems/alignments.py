@@ -35,14 +35,14 @@ _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
 # What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
 _FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "cuda_graph", "fused")
 
-# Their loop goes through a pair cell by cell, through all pairs side by side; those of the others by anti-diagonals,
-# of which the wavefront's are as long as the shorter side; batch_loop has one for each pair.
-_BY_CELLS, _BY_SHORTER_SIDE, _BY_PAIRS = ("cell_loop", "fused"), ("wavefront", "cuda_graph"), ("batch_loop",)
+# The loop of cell_loop goes through all pairs cell by cell, those of the others by anti-diagonals, which for the
+# wavefront are as long as the shorter side; batch_loop has those of each pair. The loop of fused is in its kernel.
+_BY_SHORTER_SIDE = ("wavefront", "cuda_graph")
 
 # Batch, rows and columns vary independently, so that what a call, a step and a cell cost can be told apart: small ones,
 # long and narrow ones, short and wide ones, and large ones; at least two of each, so that the others predict each.
 _GROWTH = (
-    (1, 8, 8), (4, 16, 16), (1, 8, 128), (1, 32, 512), (128, 32, 16), (64, 32, 32), (1, 512, 512), (16, 128, 128),
+    (1, 16, 16), (4, 16, 16), (1, 8, 128), (1, 32, 512), (128, 32, 16), (64, 32, 32), (1, 512, 512), (16, 128, 128),
     (32, 256, 128), (128, 256, 256),
 )  # fmt: skip
 
@@ -70,8 +70,8 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
     rate = Rate("cells", "GCUPS", 1e9, "1 GCUPS is a billion cells per second; padding does not count.")
     sizes = Sizes("ROWSxCOLS", "100x150", _GROWTH, "cells in a call", growth_form="BATCHxROWSxCOLS")
     loop_text = (
-        "A step is an anti-diagonal of all pairs (in cell_loop and fused a cell of all pairs, in batch_loop an "
-        "anti-diagonal of one); cells are those of the layout, which has more than a matrix that is not square"
+        "A step is an anti-diagonal of all pairs (cell_loop: a cell of all pairs; batch_loop: an anti-diagonal of one; "
+        "fused: none); cells are those of the layout, which has more than a matrix that is not square"
     )
     has_auto = True
     takes = ("input", "matrix", "batch")
@@ -95,15 +95,14 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         return ladder_inputs(settings, *self._split(settings))
 
     def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
-        """Cells count those of the layout: as many as in the matrix where it is square, up to twice as many and more
-        where it is long."""
+        """Cells count those of the layout: as many as in the matrix where it is square, more where it is long."""
         pairs, rows, cols = batch_of_size(settings, size)
-        if variant in _BY_CELLS:
-            return Loop(rows * cols, pairs * rows * cols)
+        if variant in ("cell_loop", "fused"):
+            return Loop(rows * cols if variant == "cell_loop" else 0, pairs * rows * cols)
         diagonals = rows + cols - 1
-        # of the diagonals of a square, half of the positions are outside
+        # of the positions on the diagonals of a square, half are outside
         positions = min(rows, cols) if variant in _BY_SHORTER_SIDE else (rows + cols + 1) // 2
-        return Loop(diagonals * (pairs if variant in _BY_PAIRS else 1), pairs * diagonals * positions / 2)
+        return Loop(diagonals * (pairs if variant == "batch_loop" else 1), pairs * diagonals * positions / 2)
 
     def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
         return math.prod(batch_of_size(settings, size))

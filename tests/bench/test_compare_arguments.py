@@ -51,7 +51,7 @@ REFUSED = {
     "--input random --size 9999999999x9999999999": "",
     # what does not go together
     "growth --sizes 5x5,6x6,7x7": "growth needs at least 4 sizes, got 5x5, 6x6, 7x7",
-    "growth --batch 3": "a batch of 3 goes with sizes of ROWSxCOLS, got '1x8x8'",
+    "growth --batch 3": "a batch of 3 goes with sizes of ROWSxCOLS, got '1x16x16'",
     "growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
     "speed growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
     "speed growth --sizes 5x5": f"--sizes goes with the question {TAKE_SIZES}, not with speed",
