@@ -19,7 +19,7 @@ from shared.variants import variant_names
 
 EPILOG = """examples:
   python compare.py
-  python compare.py growth --sizes 32x32,64x64,128x128 --report growth.html
+  python compare.py growth --sizes 1x32x32,16x32x32,1x256x256,16x256x128,64x64x64 --report growth.html
   python compare.py --size 100x150 --batch 100 --variant vmap --json result.json
   python compare.py --resume result.json
   python compare.py --from cpu.json gpu.json --report both.html
