@@ -14,6 +14,7 @@ from pathlib import Path
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
 from shared.bench.questions import QUESTIONS
+from shared.bench.questions.prediction import prediction
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
 from shared.bench.report.console import console_report, console_text, first_table, print_error
@@ -44,6 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             changes = compare_runs(*map(Record.read, request.against))
             print(console_text(changes.report))
             return changes.exit_code
+        if request.predict:
+            print(console_text(prediction(Record.read(request.recorded[0]), request.predict)))
+            return 0
         if request.recorded:
             return _show([Record.read(path) for path in request.recorded], request)
         with locked(request.json or request.resume):

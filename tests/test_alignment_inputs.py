@@ -169,15 +169,16 @@ def test_only_a_ladder_has_a_single_pair_beside_the_batch():
 
 
 def test_growth_has_an_input_for_each_size_whose_pairs_fill_their_matrices():
-    sizes = ((6, 7), (20, 3))
+    sizes = ((6, 7), (20, 3), (3, 6, 7), (1, 2, 2))
     found: dict[str, Any] = QUESTIONS["growth"].inputs(Settings(input="random", sizes=sizes))
-    assert list(found) == ["6x7", "20x3"]
+    assert list(found) == ["6x7", "20x3", "3x6x7", "1x2x2"]
     for size, given in zip(sizes, found.values(), strict=True):
-        assert given.similarity.shape == (GROWTH_BATCH, *size)
-        assert (given.pair_lengths == size).all() and given.work == given.similarity.size
+        batch, *matrix = size if len(size) == 3 else (GROWTH_BATCH, *size)
+        assert given.similarity.shape == (batch, *matrix)
+        assert (given.pair_lengths == matrix).all() and given.work == given.similarity.size
     assert found["20x3"].text == f"random similarity, seed 0, {GROWTH_BATCH} pairs of 20 x 3"
-    given, _ = QUESTIONS["growth"].inputs(Settings(sizes=((4, 5), (2, 2)), batch=3)).values()
-    assert given.shape == (3, 4, 5)
+    first, *_ = QUESTIONS["growth"].inputs(Settings(sizes=((4, 5), (2, 2), (3, 3), (9, 9)), batch=3)).values()
+    assert first.shape == (3, 4, 5)
 
 
 def test_a_gpu_has_a_small_and_a_repeated_large_batch_where_no_size_is_asked_for(monkeypatch: pytest.MonkeyPatch):

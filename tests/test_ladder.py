@@ -4,6 +4,7 @@ The last two rungs, which are no sweeps, have test_ladder_by_hand.py; what both 
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,9 @@ import jax_impl.plain_loops
 import jax_impl.sweeps
 import torch_impl.plain_loops
 import torch_impl.sweeps
-from shared import reference
+from shared import problems, reference
 from shared.alignments import recurrence_of
+from shared.bench.cases import Settings
 from shared.variants import FOR_GPUS, variant_names
 
 LADDER = tuple(name for name in variant_names("smith_waterman") if name not in (*BY_HAND, *FOR_GPUS))
@@ -95,6 +97,19 @@ def test_jax_batch_loop_calls_one_compiled_function_for_each_pair(problem):
     assert len(calls) == PAIRS
     assert len({id(inner) for call in calls for inner in inner_jaxprs(call)}) == 1
     assert not any(equation.primitive.name == "scan" for equation in jaxpr.eqns)
+
+
+@pytest.mark.parametrize("variant", LADDER)
+def test_a_loop_has_as_many_steps_as_costs_are_counted_for(variant):
+    loop = problems.PROBLEMS["smith_waterman"].loop(Settings(), variant, (PAIRS, ROWS, COLS))
+    jaxpr = traced(variant, PAIRS, ROWS, COLS, problem="smith_waterman")
+    if variant in UNROLLED:  # a log for each step, and one over the ends
+        assert len(named("log", jaxpr)) == loop.steps + 1
+        return
+    scans = named("scan", jaxpr)
+    assert sum(scan.params["length"] for scan in scans) == loop.steps
+    # what the scans stack is the layout, of which a square matrix fills a half
+    assert sum(math.prod(scan.outvars[-1].aval.shape) for scan in scans) == 2 * loop.cells
 
 
 # PyTorch: the graph that Dynamo hands to the compiler

@@ -20,19 +20,15 @@ RECORDS = {
     "cpu-free-gap": "speed --problem free_gap --pass score,marginals,hvp --workers 3",
     "cpu-global": "speed --problem needleman_wunsch --pass score,marginals,hvp --workers 3",
     "cpu-ladder": "ladder",
-    "cpu-growth-1": "growth --sizes 32x32,128x128,512x512,1024x1024 --batch 1 "
-    "--variant vmap,wavefront,fused --workers 3",
-    "cpu-growth-16": "growth --sizes 32x32,64x64,128x128,256x256,512x512,1024x1024 --batch 16 "
-    "--variant vmap,wavefront,fused --workers 3 --budget 600",
-    "cpu-growth-512": "growth --sizes 32x32,128x128 --batch 512 --variant vmap,wavefront,fused --workers 3",
+    "cpu-growth": "growth --workers 3 --budget 900",
     "cpu-shapes": "shapes --budget 3600",
     "cpu-regression": "speed --problem linear_regression --budget 600",
     "cpu-regression-growth": "growth --problem linear_regression --epochs 200 "
     "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",
     "cpu-stencil-ladder": "ladder --problem stencil --pass value,gradient",
     "cpu-stencil-growth": "growth --problem stencil --workers 2 --compile-limit 300",
-    "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 64x2,64x3,64x4 --variant cell_loop --pass gradient "
-    "--workers 2 --compile-limit 600",
+    "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 16x4,64x2,64x3,64x4 --variant cell_loop "
+    "--pass gradient --workers 3 --compile-limit 600",
     "cpu-learn": "speed --problem learn_alignment --budget 150",
 }
 

@@ -20,7 +20,6 @@ from shared.problems.argument_types import (
     one_of,
     real,
     size,
-    size_text,
     sizes,
     some_of,
     whole,
@@ -29,7 +28,7 @@ from shared.problems.problem import Argument, Problem, UnusableInput
 
 EPILOG = """examples:
   python compare.py
-  python compare.py growth --sizes 32x32,64x64,128x128 --report growth.html
+  python compare.py growth --sizes 1x32x32,16x32x32,1x256x256,16x256x128,64x64x64 --report growth.html
   python compare.py --size 100x150 --batch 100 --variant vmap --json result.json
   python compare.py --resume result.json
   python compare.py --from cpu.json gpu.json --report both.html
@@ -45,6 +44,7 @@ _REPORTS = ("report", "markdown", "force")
 # what is done instead of a new run, and the options that go with it
 _MODES = {
     "resume": ("budget", "json", *_REPORTS),
+    "predict": ("questions", "recorded"),
     "recorded": _REPORTS,
     "against": (),
     "list": ("device", "frameworks"),
@@ -62,6 +62,7 @@ class Request:
     force: bool = False
     resume: Path | None = None
     recorded: Sequence[Path] = ()
+    predict: tuple[int, ...] | None = None
     against: Sequence[Path] = ()
 
     @property
@@ -166,6 +167,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--force", action="store_true", help="overwrite these files where they exist")
     add("--resume", type=file, metavar="FILE", help="continue a recorded run for --budget seconds, and keep it there")
     add("--from", type=file, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
+    add("--predict", type=size, metavar="SIZE", help="with --from, a record of growth: what a call takes at a size")
     add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if anything is slower")
     add("--list", action="store_true", help="list questions, problems, and the variants that each framework has")
     return parser
@@ -192,6 +194,9 @@ def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: st
     for name in given:
         if name not in (mode, *_MODES[mode]):
             raise ArgumentTypeError(f"{option_of[name]} does not go with {option_of[mode]}")
+    questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
+    if mode == "predict" and (questions != ["growth"] or len(records) != 1):
+        raise ArgumentTypeError(f"--predict takes growth and one record, got {', '.join(questions)} and {len(records)}")
 
 
 def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], question: Question, problem: Problem) -> None:
@@ -221,10 +226,8 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
         for name in asked or ():
             if name not in known:
                 raise ArgumentTypeError(f"unknown {what} {name!r} of {problem.name}; known: {', '.join(known)}")
-    for numbers in settings.sizes or [settings.size]:
-        if numbers and len(numbers) != problem.sizes.numbers:
-            wanted = f"{problem.sizes.form}, such as {problem.sizes.example}"
-            raise ArgumentTypeError(f"a size of {problem.name} is {wanted}, got {size_text(numbers)!r}")
+    for numbers in filter(None, settings.sizes or [settings.size]):
+        problem.check_size(numbers, in_growth=settings.sizes is not None)
     if settings.input == "random" and "matrix" in given:
         raise ArgumentTypeError("--matrix goes with sequences, not with --input random")
     if settings.input != "random" and (settings.size or "sizes" in question.takes):

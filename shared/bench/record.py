@@ -194,6 +194,13 @@ class Record:
         return [r for r in self.results if (r.case.pass_name, r.case.input) == (pass_name, input_name)]
 
     @property
+    def device_name(self) -> str:
+        """The accelerator and the CPU, and how many of its cores were used."""
+        gpus = dict.fromkeys(facts.get("gpu") for facts in self.environment.get("frameworks", {}).values())
+        cores = f"{self.settings.threads} core{'s' if self.settings.threads > 1 else ''}"
+        return ", ".join([*filter(None, gpus), str(self.environment.get("cpu", "")), cores])
+
+    @property
     def cores_busy_with_others(self) -> float | None:
         """Cores that other programs kept busy on average while rounds were timed; None where it is not known, or
         where the rounds were too short to tell."""

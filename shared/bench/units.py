@@ -19,7 +19,7 @@ def duration(seconds: float | None) -> str:
     """Seconds, with three significant figures and a fitting unit."""
     if not seconds:
         return NOTHING
-    for factor, unit in ((1e6, "µs"), (1e3, "ms")):
+    for factor, unit in ((1e12, "ps"), (1e9, "ns"), (1e6, "µs"), (1e3, "ms")):
         value = float(f"{seconds * factor:.3g}")  # rounded first: 999.9 µs are 1.00 ms
         if value < 1000:
             return f"{figures(value)} {unit}"

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.problems.problem import BATCH, SINGLE, Inputs, check_memory, other_length
+from shared.problems.argument_types import size_text
+from shared.problems.problem import BATCH, SINGLE, Inputs, UnusableInput, check_memory, other_length
 from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
 
 RANDOM_SIZE = (100, 150)
@@ -121,9 +122,17 @@ def inputs_of_size(
     settings: Any, size: tuple[int, ...], parameters: dict[str, float], options: dict[str, Any]
 ) -> AlignmentInputs:
     """A batch of random pairs, each as large as its matrix."""
-    rows, cols = size
-    _, batch = _random(settings, (rows, cols), settings.batch or GROWTH_BATCH, _FULL, _FULL)
+    count, rows, cols = batch_of_size(settings, size)
+    _, batch = _random(settings, (rows, cols), count, _FULL, _FULL)
     return _made(batch, settings, parameters, options)
+
+
+def batch_of_size(settings: Any, size: tuple[int, ...]) -> tuple[int, int, int]:
+    """Pairs, rows and columns of a size, BATCHxROWSxCOLS or ROWSxCOLS."""
+    *own, rows, cols = size
+    if own and settings.batch:
+        raise UnusableInput(f"a batch of {settings.batch} goes with sizes of ROWSxCOLS, got {size_text(size)!r}")
+    return own[0] if own else settings.batch or GROWTH_BATCH, rows, cols
 
 
 def _made(raw: _Raw, settings: Any, parameters: dict[str, float], options: dict[str, Any]) -> AlignmentInputs:

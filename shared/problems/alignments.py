@@ -1,5 +1,6 @@
 """The alignments as problems of the benchmark: they share their inputs and passes, and differ in what they compute."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,17 @@ from shared.alignments import ALIGNMENTS
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.problems import alignment_reference
 from shared.problems.alignment_gate import judge
-from shared.problems.alignment_inputs import AlignmentInputs, alignment_inputs, inputs_of_size, ladder_inputs
+from shared.problems.alignment_inputs import (
+    GROWTH_BATCH,
+    AlignmentInputs,
+    alignment_inputs,
+    batch_of_size,
+    inputs_of_size,
+    ladder_inputs,
+)
 from shared.problems.alignment_reference import ReferenceResults, batched
 from shared.problems.argument_types import one_of, real
-from shared.problems.problem import BATCH, Argument, Problem, Rate, RunFloat64, Sizes, Verdict
+from shared.problems.problem import BATCH, Argument, Loop, Problem, Rate, RunFloat64, Sizes, Verdict
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 from shared.variants import FOR_GPUS, Abilities
 
@@ -30,6 +38,17 @@ _DEFAULT_VARIANTS = ("vmap", "wavefront")
 _RUN_UNCOMPILED = ("cell_loop", "diagonal_loop", "batch_loop")
 # What the ladder measures on each of its inputs: these are batches by nature, these are made for either.
 _FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "cuda_graph", "fused")
+
+# The loop of cell_loop goes through all pairs cell by cell, those of the others by anti-diagonals, which for the
+# wavefront are as long as the shorter side; batch_loop has those of each pair. The loop of fused is in its kernel.
+_BY_SHORTER_SIDE = ("wavefront", "cuda_graph")
+
+# Batch, rows and columns vary independently, so that what a call, a step and a cell cost can be told apart: small ones,
+# long and narrow ones, short and wide ones, and large ones; at least two of each, so that the others predict each.
+_GROWTH = (
+    (1, 16, 16), (4, 16, 16), (1, 8, 128), (1, 32, 512), (128, 32, 16), (64, 32, 32), (1, 512, 512), (16, 128, 128),
+    (32, 256, 128), (128, 256, 256),
+)  # fmt: skip
 
 _ENDS = ALIGNMENTS["smith_waterman"].option_values["end"]
 _READ = {
@@ -53,7 +72,11 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
     passes = PASSES
     default_passes = ("score", "marginals")
     rate = Rate("cells", "GCUPS", 1e9, "1 GCUPS is a billion cells per second; padding does not count.")
-    sizes = Sizes("ROWSxCOLS", "100x150", 2, tuple((n, n) for n in (32, 64, 128, 256, 512)), "cells in a call")
+    sizes = Sizes("ROWSxCOLS", "100x150", _GROWTH, "cells in a call", growth_form="BATCHxROWSxCOLS")
+    loop_text = (
+        "A step is an anti-diagonal of all pairs (cell_loop: a cell of all pairs; batch_loop: an anti-diagonal of one; "
+        "fused: none); cells are those of the layout, which has more than a matrix that is not square"
+    )
     has_auto = True
     takes = (*Problem.takes, "input", "matrix", "batch")
 
@@ -74,6 +97,23 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
 
     def ladder_inputs(self, settings: Any) -> dict[str, AlignmentInputs]:
         return ladder_inputs(settings, *self._split(settings))
+
+    def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
+        """Cells count those of the layout: as many as in the matrix where it is square, more where it is long."""
+        pairs, rows, cols = batch_of_size(settings, size)
+        if variant in ("cell_loop", "fused"):
+            return Loop(rows * cols if variant == "cell_loop" else 0, pairs * rows * cols)
+        diagonals = rows + cols - 1
+        # of the positions on the diagonals of a square, half are outside
+        positions = min(rows, cols) if variant in _BY_SHORTER_SIDE else (rows + cols + 1) // 2
+        return Loop(diagonals * (pairs if variant == "batch_loop" else 1), pairs * diagonals * positions / 2)
+
+    def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
+        return math.prod(batch_of_size(settings, size))
+
+    def growing_size(self, settings: Any, n: int) -> tuple[int, ...]:
+        """Square pairs."""
+        return (n, n) if settings.batch else (GROWTH_BATCH, n, n)
 
     def _split(self, settings: Any) -> tuple[dict[str, float], dict[str, Any]]:
         """Differentiable parameters, and options."""

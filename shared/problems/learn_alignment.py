@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shared.problems.alignments import ALIGNMENT_PROBLEMS
 from shared.problems.argument_types import real, whole
 from shared.problems.problem import (
     DATA,
     Argument,
     Inputs,
+    Loop,
     Problem,
     Rate,
     Sizes,
@@ -99,7 +101,8 @@ class LearnAlignment(Problem[Pairs, Trained]):
         "temperature": Argument(1.0, real("temperature", *TEMPERATURES), "of the smooth maximum", "T"),
     }
     rate = Rate("steps", "steps/s", 1.0, "A step is the loss on all pairs, its gradient, and the update.")
-    sizes = Sizes("PAIRSxLETTERS", "32x40", 2, ((32, 20), (32, 40), (32, 80)), "cells in a step")
+    sizes = Sizes("PAIRSxLETTERS", "32x40", ((8, 20), (8, 80), (32, 20), (32, 40), (32, 80)), "cells in a step")
+    loop_text = f"{ALIGNMENT_PROBLEMS[0].loop_text}; of all steps of the training"
     has_auto = True
 
     def inputs(self, settings: Any) -> dict[str, Pairs]:
@@ -123,6 +126,16 @@ class LearnAlignment(Problem[Pairs, Trained]):
             parameters={name: values[name] for name in ("learning_rate", "temperature")},
             options={"steps": values["steps"]}, seed=settings.seed,
         )  # fmt: skip
+
+    def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
+        """The loops of all training steps, each as that of an alignment."""
+        (pairs, letters), steps = size, self.argument_values(settings)["steps"]
+        own = ALIGNMENT_PROBLEMS[0].loop(settings, variant, (pairs, letters, letters))
+        return Loop(steps * own.steps, steps * own.cells, repeats=steps)
+
+    def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
+        pairs, letters = size
+        return pairs * letters**2
 
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         return int(np.prod(shape))

@@ -14,6 +14,7 @@ from shared.problems.problem import (
     DATA,
     Argument,
     Inputs,
+    Loop,
     Problem,
     Rate,
     Sizes,
@@ -80,7 +81,8 @@ class LinearRegression(Problem[Points, Fitted]):
         "learning_rate": Argument(1e-2, real("learning-rate", positive=True), "length of a step down", "R"),
     }
     rate = Rate("steps", "steps/s", 1.0, "A step is one epoch: the gradient over all points, and the update.")
-    sizes = Sizes("POINTS", "1000", 1, ((100,), (10_000,), (1_000_000,)), "points")
+    sizes = Sizes("POINTS", "1000", tuple((10**n,) for n in range(2, 7)), "points")
+    loop_text = "A step is an epoch, a cell a point in it"
 
     def inputs(self, settings: Any) -> dict[str, Points]:
         return {DATA: self.inputs_of_size(settings, settings.size or (POINTS,))}
@@ -98,6 +100,10 @@ class LinearRegression(Problem[Points, Fitted]):
         given = (array.astype(settings.dtype) for array in (x, y))
         named = {"parameters": {"learning_rate": learning_rate}, "options": {"epochs": epochs}}
         return Points(text, *given, **named, seed=settings.seed)
+
+    def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
+        epochs = self.argument_values(settings)["epochs"]
+        return Loop(epochs, epochs * size[0], repeats=epochs)
 
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant in _COMPILED]

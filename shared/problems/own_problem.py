@@ -107,7 +107,7 @@ class OwnProblem(Problem[OwnInputs, Known]):
     }
     arguments = {}  # noqa: RUF012
     rate = Rate("call", "calls/s", 1.0, "A call of the function, or of its gradient.")
-    sizes = Sizes("as inputs(seed) makes it", "", 0, (), "calls")
+    sizes = Sizes("as inputs(seed) makes it", "", (), "calls")
     takes = ()
     without_reference = ("gradient",)
 

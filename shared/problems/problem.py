@@ -1,5 +1,6 @@
 """The interface between the benchmark and a problem: its inputs, variants, reference results and gate."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import psutil
 
+from shared.problems.argument_types import size_text
 from shared.variants import VARIANTS, Abilities, Variant
 
 # The names of inputs: the one pair, the batch, and what a problem with one kind of input has. `growth` names each of
@@ -97,9 +99,17 @@ class Sizes(NamedTuple):
 
     form: str  # "ROWSxCOLS"
     example: str
-    numbers: int  # that make a size
     growth: tuple[tuple[int, ...], ...]
     axis: str  # what grows with it
+    growth_form: str | None = None  # the other form in which growth takes a size
+
+
+class Loop(NamedTuple):
+    """What a call does, for a model of its cost."""
+
+    steps: int  # trips of the sequential loop: each needs the result of the one before
+    cells: float  # elementary results that all of its steps compute
+    repeats: int = 1  # how often these are the same cells, as in training
 
 
 class Verdict(NamedTuple):
@@ -145,6 +155,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     arguments: dict[str, Argument]
     rate: Rate
     sizes: Sizes
+    loop_text = "The cells of a size are the product of its numbers"  # what `loop` counts
     has_auto = False  # whether a framework picks a variant by itself
     # of the options of the command line that only some problems take, beside its arguments
     takes: tuple[str, ...] = ("size", "sizes")
@@ -168,6 +179,15 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
         """All arguments, those that were given and the others' defaults."""
         return {name: settings.arguments.get(name, argument.default) for name, argument in self.arguments.items()}
 
+    def check_size(self, size: Sequence[int], in_growth: bool) -> None:
+        """Raise UnusableInput if a size has too many numbers, or too few."""
+        forms, example = [self.sizes.form], self.sizes.example
+        if in_growth and self.sizes.growth_form:
+            forms, example = [self.sizes.growth_form, *forms], size_text(self.sizes.growth[-1])
+        if len(size) not in [form.count("x") + 1 for form in forms]:
+            wanted = f"{' or '.join(forms)}, such as {example}"
+            raise UnusableInput(f"a size of {self.name} is {wanted}, got {size_text(size)!r}")
+
     @abstractmethod
     def inputs(self, settings: Any) -> dict[str, GivenInputs]:
         """The inputs that the settings ask for, by name. Raises UnusableInput."""
@@ -183,6 +203,18 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     def extent(self, shape: tuple[int, ...], work: int) -> int:
         """How large an input is, as the axis of `sizes` says. shape, work: as the input has them."""
         return work
+
+    def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
+        """What a variant does in a call on an input of a size."""
+        return Loop(0, math.prod(size))
+
+    def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
+        """How large an input of a size is, as the axis of `sizes` says."""
+        return math.prod(size)
+
+    def growing_size(self, settings: Any, n: int) -> tuple[int, ...]:
+        """The size number n of those along which the frameworks are compared."""
+        return (*self.sizes.growth[-1][:-1], n)
 
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         """Whether a variant runs compiled, not compiled, both, or neither."""

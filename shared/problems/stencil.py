@@ -13,6 +13,7 @@ import numpy as np
 from shared.problems.problem import (
     DATA,
     Inputs,
+    Loop,
     Problem,
     Rate,
     Sizes,
@@ -26,6 +27,8 @@ from shared.reference.stencil import gradient, stencil
 from shared.variants import Abilities
 
 SIZE = (64, 32)
+# two heights, so that what a column costs can be told from what a cell costs
+_GROWTH = ((16, 8), (16, 32), (64, 4), (64, 8), (64, 16), (64, 32))
 # of the largest number that is wanted
 ALLOWED = {"float32": 1e-5, "float64": 1e-12}
 # written out in full, so that a compiler may take minutes: only where the question is what compiling costs
@@ -83,7 +86,8 @@ class Stencil(Problem[Weights, Known]):
     default_passes = ("value", "gradient")
     arguments = {}  # noqa: RUF012
     rate = Rate("cells", "Mcells/s", 1e6, "1 Mcells/s is a million cells per second.")
-    sizes = Sizes("HEIGHTxWIDTH", "64x32", 2, tuple((64, width) for width in (4, 8, 16, 32)), "cells in a call")
+    sizes = Sizes("HEIGHTxWIDTH", "64x32", _GROWTH, "cells in a call")
+    loop_text = "A step is a column; in cell_loop a cell"
 
     def inputs(self, settings: Any) -> dict[str, Weights]:
         return {DATA: self.inputs_of_size(settings, settings.size or SIZE)}
@@ -96,6 +100,11 @@ class Stencil(Problem[Weights, Known]):
         return Weights(
             f"weights of {height} x {width}, seed {settings.seed}", w.astype(settings.dtype), seed=settings.seed
         )
+
+    def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
+        height, width = size
+        # a step of the double loop is a cell; a step of the others is a column
+        return Loop(height * width, 0) if variant in _WRITTEN_OUT else Loop(width, height * width)
 
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant not in _WRITTEN_OUT]

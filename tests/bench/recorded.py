@@ -98,15 +98,16 @@ def ladder() -> Record:
 
 
 def growth() -> Record:
-    """Speed over three sizes, each an input of its own."""
-    sides = (32, 64, 256)
-    sizes, results = {}, []
-    for side in sides:
-        shape = (16, side, side)
-        sizes[f"{side}x{side}"] = Facts(f"16 pairs of {side} x {side}", shape, 16, 16 * side * side, {}, {}, "5f" * 32)
-        results += _measured(f"{side}x{side}", scale=side * side / 2e4)
-    settings = Settings("growth", input="random", sizes=tuple((side, side) for side in sides))
-    return hand_made.record(*results, settings=settings, inputs=sizes, resumed_by=["python compare.py --resume"])
+    """Speed over six sizes, each an input of its own."""
+    sizes, results = ((1, 8, 8), (16, 32, 32), (1, 512, 512), (64, 32, 32), (128, 64, 64), (16, 256, 256)), []
+    inputs = {}
+    for size in sizes:
+        pairs, rows, cols = size
+        name, work = f"{pairs}x{rows}x{cols}", pairs * rows * cols
+        inputs[name] = Facts(f"{pairs} pairs of {rows} x {cols}", size, pairs, work, {}, {}, "5f" * 32)
+        results += _measured(name, scale=(100 + 10 * (rows + cols) + work) / 2e4)
+    settings = Settings("growth", input="random", sizes=sizes)
+    return hand_made.record(*results, settings=settings, inputs=inputs, resumed_by=["python compare.py --resume"])
 
 
 def troubled() -> Record:

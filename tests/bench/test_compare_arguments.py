@@ -20,6 +20,7 @@ TAKE_SIZE, TAKE_SIZES = (
     " or ".join(name for name, question in QUESTIONS.items() if option in question.takes)
     for option in ("size", "sizes")
 )
+GROWTH_SIZE = "a size of smith_waterman is BATCHxROWSxCOLS or ROWSxCOLS, such as 128x256x256"
 GAP = "gap must be a finite number of at most 1e+18, got"
 REFUSED = {
     # unknown names, with those that are known
@@ -46,10 +47,12 @@ REFUSED = {
     "--size=0x5": "size must be whole numbers from 1, such as 100x150, got '0x5'",
     "--size=100": "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '100'",
     "--problem stencil --size 2x5": "a stencil has a height of at least 3, got 2",
-    "growth --sizes=32": "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '32'",
+    "--size=16x5x5": "a size of smith_waterman is ROWSxCOLS, such as 100x150, got '16x5x5'",
+    "growth --sizes=32": f"{GROWTH_SIZE}, got '32'",
     "--input random --size 9999999999x9999999999": "",
     # what does not go together
-    "growth --sizes 5x5": "growth needs at least 2 sizes, got 5x5",
+    "growth --sizes 5x5,6x6,7x7": "growth needs at least 4 sizes, got 5x5, 6x6, 7x7",
+    "growth --batch 3": "a batch of 3 goes with sizes of ROWSxCOLS, got '1x16x16'",
     "growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
     "speed growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
     "speed growth --sizes 5x5": f"--sizes goes with the question {TAKE_SIZES}, not with speed",
@@ -62,6 +65,10 @@ REFUSED = {
     "--problem free_gap --no-penalize-turns": "--no-penalize-turns goes with --problem smith_waterman_affine, not with",
     "--resume a.json --from b.json": "--from does not go with --resume",
     "--against a.json b.json --list": "--list does not go with --against",
+    "--predict 5x5": "--predict takes growth and one record, got growth and 0",
+    "--predict 5x5 --from a.json b.json": "--predict takes growth and one record, got growth and 2",
+    "speed --predict 5x5 --from a.json": "--predict takes growth and one record, got speed and 1",
+    "--predict 5x5 --from a.json --report b.html": "--report does not go with --predict",
     "--from a.json --json b.json": "--json does not go with --from",
     "ladder --resume a.json": "a question does not go with --resume",
     "--resume a.json --dtype float32": "--dtype does not go with --resume",

@@ -161,16 +161,18 @@ def test_what_workers_of_both_frameworks_say_has_no_types_of_theirs():
     assert "PyTorch" in done.stdout and done.stdout.splitlines()[-1] == "loaded: numpy"
 
 
-def test_growth_measures_every_size_and_fits_exponents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    path, sizes = tmp_path / "run.json", ("4x1", "4x2", "4x4")
+def test_growth_measures_every_size_and_predicts_another(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    path, sizes = tmp_path / "run.json", ("1x4x4", "2x4x1", "8x2x2", "3x8x6", "1x9x9")
     use_numpy_workers(monkeypatch)
-    arguments = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--batch", "2", "--json", str(path))
+    arguments = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--json", str(path))
     ended = run_here("growth", *LEAST, *arguments, "--sizes", ",".join(sizes))
     assert ended.code == 0, ended.err
-    assert [(r.case.input, len(r.blocks)) for r in Record.read(path).results] == [(size, 2) for size in sizes]
-    assert "for n cells in a call, fitted from 8 to 32" in ended.out
-    abouts = [line.split(":")[0] for line in ended.out.splitlines() if ": only JAX" in line]
-    assert abouts == [f"{size}, score" for size in sizes]
+    made = Record.read(path)
+    assert [(r.case.input, len(r.blocks)) for r in made.results] == [(size, 2) for size in sizes]
+    assert [facts.shape for facts in made.inputs.values()] == [tuple(map(int, size.split("x"))) for size in sizes]
+    assert "Costs, fitted over 5 sizes" in ended.out
+    predicted = run_here("--from", str(path), "--predict", "2x5x5")
+    assert predicted.code == 0 and "\nscore   JAX          vmap" in predicted.out
 
 
 def test_the_ladder_has_a_table_of_the_single_pair_and_of_the_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

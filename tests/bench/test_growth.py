@@ -1,63 +1,246 @@
-"""The exponents of growth: found again in times that are powers of the size, and absent where too little is known."""
+"""Growth: what it tells of records whose cases have known costs, and what it predicts from them."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import pytest
-from hand_made import case, facts, right
+from hand_made import case, facts, record, right
+from in_process import assert_refused, run_here
 
 from shared.bench.cases import Settings
-from shared.bench.questions.growth import fitted, growth_table, scalings
-from shared.bench.record import Compilation, Record
+from shared.bench.questions import QUESTIONS
+from shared.bench.questions.growth import cost_table
+from shared.bench.questions.prediction import prediction
+from shared.bench.record import Compilation, Record, Result
+from shared.bench.report.tables import Answer
+from shared.problems import PROBLEMS
+from shared.problems.argument_types import size_text
+from shared.problems.problem import Loop, UnusableInput
+
+SETTINGS = Settings("growth", input="random", passes=("score",))
+SIZES = PROBLEMS["smith_waterman"].sizes.growth
+Seconds = Callable[[Loop], float]
 
 
-def record_of(call: float, compiling: float, sides: tuple[int, ...] = (10, 20, 40), compiled: bool = True) -> Record:
-    """One case whose times are powers of the cells."""
-    results, inputs = [], {}
-    for side in sides:
-        work, name = side * side, f"{side}x{side}"
-        inputs[name] = replace(facts(name), shape=(1, side, side), work=work)
-        of = case("jax", "vmap", input=name, compiled=compiled)
-        cold = Compilation(1e4 + work**compiling, work**compiling * 0.25, work**compiling * 0.75)
-        results.append(replace(right(of, *[1e-6 * work**call] * 3, workers=2), cold=[cold]))
-    return Record("", Settings(question="growth"), inputs=inputs, results=results)
+def costing(call: float, step: float, cell: float) -> Seconds:
+    return lambda loop: call + step * loop.steps + cell * loop.cells
 
 
-@pytest.mark.parametrize("exponent", [-0.5, 0.0, 2.0])
-def test_an_exponent_is_found_again(exponent: float):
-    found = fitted([(n, 3 * n**exponent) for n in (4.0, 8.0, 16.0, 32.0)])
-    assert found is not None and found.sizes == 4
-    assert found.exponent == pytest.approx(exponent, abs=1e-9) and found.largest_factor == pytest.approx(1.0)
+def results(framework: str, seconds: Seconds, variant: str = "vmap", noise: int | None = None) -> list[Result]:
+    """A case at each size; noise: the seed of errors of a tenth."""
+    generator, made = np.random.default_rng(noise), []
+    for size in SIZES:
+        loop = PROBLEMS["smith_waterman"].loop(SETTINGS, variant, size)
+        time = seconds(loop) * (1.0 if noise is None else float(np.exp(0.1 * generator.standard_normal())))
+        compiling = 0.5 + 0.002 * loop.steps
+        made.append(
+            right(
+                case(framework, variant, input=size_text(size)), *[time] * 3, workers=2,
+                cold=compiling + time, peak_bytes=round(10_000 + 24 * loop.cells),
+            )
+        )  # fmt: skip
+    return made
 
 
-def test_two_sizes_have_a_fit_only_where_the_run_has_no_more():
-    assert fitted([(1.0, 1.0), (2.0, 4.0), (2.0, 5.0)]) is None
-    (found,) = scalings(record_of(2.0, 1.0, sides=(3, 4)))
-    assert found.call is not None and found.call.exponent == pytest.approx(2.0, abs=1e-3)
-    assert scalings(record_of(1.0, 1.0, sides=(3,))) == []
+def growth_of(*cases: list[Result], settings: Settings = SETTINGS) -> Record:
+    inputs = {size_text(size): facts(shape=size) for size in SIZES}
+    return record(*(result for own in cases for result in own), settings=settings, inputs=inputs)
 
 
-def test_calls_and_compiling_have_exponents_of_their_own():
-    (found,) = scalings(record_of(1.0, 2.0))
-    assert found.call is not None and found.compiling is not None and found.first_call is not None
-    assert found.call.exponent == pytest.approx(1.0, abs=1e-3)
-    assert found.compiling.exponent == pytest.approx(2.0, abs=1e-3)
-    assert found.first_call.exponent < 2.0
-    (found,) = scalings(record_of(1.0, 2.0, compiled=False))
-    assert found.compiling is None and found.call is not None
+def answer(made: Record) -> Answer:
+    return QUESTIONS["growth"].answer(made)
 
 
-def test_a_case_that_failed_at_one_size_is_fitted_through_the_others():
-    record = record_of(1.0, 1.5, sides=(10, 20, 40, 80))
-    failed = record.results[-1]
-    failed.status, failed.reason, failed.blocks = "limit", "> 120 s", []
-    (found,) = scalings(record)
-    assert found.call is not None and found.call.sizes == 3
+def cells(made: Record) -> dict[str, str]:
+    """Of the first row of the table, first lines."""
+    table = cost_table(made)
+    return dict(zip(table.headers, (cell.partition("\n")[0] for cell in table.rows[0]), strict=True))
 
 
-def test_times_that_follow_no_power_are_marked_in_the_table():
-    record = record_of(1.0, 1.0, sides=(10, 20, 40, 80))
-    assert growth_table(record).rows[0][-2:] == ("1.00", "0.00")  # of time and memory
-    bent = record.results[1]
-    record.results[1] = replace(bent, blocks=right(bent.case, *[1.0] * 3, workers=2).blocks)
-    table = growth_table(record)
-    assert "×)" in table.rows[0][-2] and table.title.endswith("fitted from 100 to 6,400")
+# what a case does
+
+
+@pytest.mark.parametrize(
+    ("problem", "variant", "size", "loop"),
+    [
+        ("smith_waterman", "scan_cond", (16, 3, 5), Loop(7, 16 * 7 * 4 / 2)),
+        ("smith_waterman", "batch_loop", (16, 3, 5), Loop(16 * 7, 16 * 7 * 4 / 2)),
+        ("smith_waterman", "wavefront", (3, 5), Loop(7, 16 * 7 * 3 / 2)),  # a batch of 16
+        ("needleman_wunsch", "cell_loop", (16, 3, 5), Loop(15, 16 * 15)),
+        ("needleman_wunsch", "fused", (16, 3, 5), Loop(0, 16 * 15)),
+        ("stencil", "scan", (64, 32), Loop(32, 64 * 32)),
+        ("stencil", "cell_loop", (64, 32), Loop(64 * 32, 0)),
+        ("linear_regression", "jit_step", (50,), Loop(200, 200 * 50, repeats=200)),
+        ("learn_alignment", "fused", (8, 20), Loop(0, 7 * 8 * 400, repeats=7)),
+    ],
+)
+def test_a_problem_tells_the_steps_of_the_loop_and_the_cells(problem, variant, size, loop):
+    settings = Settings(problem=problem, arguments={"epochs": 200, "steps": 7})
+    assert PROBLEMS[problem].loop(settings, variant, size) == loop
+
+
+# the table
+
+
+def test_a_row_has_the_costs_with_their_units_and_the_errors_on_sizes_not_seen():
+    found = cells(growth_of(results("jax", costing(1e-4, 3e-6, 2e-8))))
+    assert found == {
+        "pass": "score", "framework": "JAX", "variant": "vmap", "a call": "100 µs", "a step": "3.00 µs",
+        "a cell": "20.0 ns", "a cell beyond\nthe caches": "–", "memory\nof a cell": "24.0 B", "compiling": "500 ms",
+        "compiling\na step": "2.00 ms", "error on sizes\nnot seen": "0%",
+    }  # fmt: skip
+
+
+def test_a_cost_that_is_not_told_from_zero_is_below_a_bound_and_compiling_is_of_compiled_cases():
+    made = results("jax", costing(1e-4, 0.0, 2e-8), noise=0)
+    for result in made:
+        result.case = case("jax", "vmap", compiled=False, input=result.case.input)
+    found = cells(growth_of(made))
+    assert found["a step"].startswith("< ") and found["compiling"] == found["compiling\na step"] == "–"
+
+
+def test_tracing_and_compiling_are_taken_where_the_framework_reports_them():
+    made = results("jax", costing(1e-4, 3e-6, 2e-8))
+    for result in made:
+        result.cold = [Compilation(9.0, 0.25, 0.5)]
+    assert cells(growth_of(made))["compiling"] == "750 ms"
+
+
+def test_memory_of_zero_is_not_known():
+    made = results("jax", costing(1e-4, 3e-6, 2e-8))
+    made[2].peak_bytes = made[6].peak_bytes = 0
+    assert cells(growth_of(made))["memory\nof a cell"] == "24.0 B"
+    for result in made:
+        result.peak_bytes = None
+    assert cells(growth_of(made))["memory\nof a cell"] == "–"
+
+
+def test_a_case_that_failed_at_some_sizes_is_fitted_to_the_others_and_without_enough_it_has_no_row():
+    made = results("jax", costing(1e-4, 3e-6, 2e-8))
+    for result in made[1::2]:
+        result.status, result.blocks = "limit", []
+    assert cells(growth_of(made))["a step"] == "3.00 µs"
+    assert cost_table(growth_of(made[:5])).rows == [] and answer(growth_of(made[:5])).tables == []
+
+
+# the sentences
+
+
+def test_a_sentence_tells_what_a_step_costs_on_the_device():
+    made = growth_of(
+        results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-4, 24e-6, 2e-8)),
+        results("torch", costing(1e-4, 0.0, 2e-8), "wavefront", noise=0),
+    )  # fmt: skip
+    made.environment["frameworks"]["jax"]["gpu"] = "Abacus X"
+    told = dict(answer(made).statements)["score, a step"]
+    jax, torch = "3.00 µs (3.00 µs … 3.00 µs) in JAX", "24.0 µs (24.0 µs … 24.0 µs) in PyTorch"
+    assert told.startswith(f"on Abacus X, Abacus 9, 1 core it costs: vmap {jax}, {torch}; wavefront < ")
+
+
+def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():
+    # equal at 900 µs / 15 ns = 60,000 cells
+    made = growth_of(results("jax", costing(1e-4, 0.0, 2e-8)), results("torch", costing(1e-3, 0.0, 5e-9)))
+    assert dict(answer(made).statements)["score, vmap"] == (
+        "JAX is faster up to 58,000 cells in a call, PyTorch is faster from 66,000 on (16x16x16 to 16x482x482)."
+    )
+
+
+def test_between_two_sizes_it_may_be_decided_for_none():
+    made = growth_of(
+        results("jax", costing(1e-4, 0.0, 2e-8), noise=0), results("torch", costing(1e-3, 0.0, 5e-9), noise=1)
+    )
+    told = dict(answer(made).statements)["score, vmap"]
+    assert told.startswith("JAX is faster up to ") and " cells in a call, PyTorch is faster from " in told
+    assert told.endswith(" on, elsewhere it is not decided (16x16x16 to 16x482x482).")
+
+
+def test_a_framework_is_faster_throughout_or_none_is_or_it_is_not_decided():
+    made = [results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7))]
+    assert dict(answer(growth_of(*made)).statements)["score, vmap"].startswith("JAX is faster throughout (")
+    close = [results("jax", costing(1e-4, 3e-6, 2e-8), noise=0), results("torch", costing(1e-4, 3e-6, 2e-8), noise=1)]
+    told = dict(answer(growth_of(*close)).statements)["score, vmap"]
+    assert told.startswith("it is not decided which framework is faster (")
+    same = [results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1.01e-4, 3e-6, 2e-8))]
+    told = dict(answer(growth_of(*same)).statements)["score, vmap"]
+    assert told.startswith("both are the same within ±3% throughout (")
+
+
+def test_the_fastest_of_each_framework_are_compared_too():
+    made = growth_of(
+        results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)),
+        results("torch", costing(1e-5, 3e-7, 2e-9), "wavefront"),
+    )  # fmt: skip
+    told = dict(answer(made).statements)
+    assert told["score, fastest variants"].startswith("PyTorch is faster throughout")
+    assert told["score, vmap"].startswith("JAX is faster throughout")
+    assert "score, wavefront" not in told  # of one framework only
+
+
+def test_plots_have_the_points_and_lines_of_the_model():
+    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)))
+    titles, drawings, readings = zip(*QUESTIONS["growth"].plots(made), strict=True)
+    assert titles == ("score: time of a call", "score: first call, caches empty", "score: peak memory of a call")
+    assert "the cost model" in readings[0] and "the cost model" not in readings[1]
+    # the corners of the two lines
+    assert drawings[0].count("\nL ") > drawings[1].count("\nL ") + 50
+
+
+# predictions
+
+
+def predicted(made: Record, size: tuple[int, ...]) -> tuple[dict[str, str], list[str]]:
+    """The first row by header, without that of the second interval; and the sentences."""
+    report = prediction(made, size)
+    (table,) = report.answer.tables
+    return dict(zip(table.headers[:6], table.rows[0], strict=False)) | {"": table.rows[0][-1]}, [
+        text for _, text in report.answer.statements
+    ]
+
+
+def test_a_prediction_has_time_memory_and_the_faster_framework():
+    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)))
+    row, (told,) = predicted(made, (32, 100, 150))
+    loop = PROBLEMS["smith_waterman"].loop(SETTINGS, "vmap", (32, 100, 150))
+    seconds = 1e-4 + 3e-6 * loop.steps + 2e-8 * loop.cells
+    assert row["time"] == f"{seconds * 1e3:.1f} ms" and row["95% interval"].startswith(row["time"][:3])
+    assert row["memory"] == f"{(10_000 + 24 * loop.cells) / 2**20:.1f} MiB" and row[""] == ""
+    assert told.startswith("JAX (vmap) is 1") and " times as fast as PyTorch (vmap); 95% interval " in told
+
+
+def test_a_winner_is_not_named_where_the_interval_contains_1_and_one_framework_has_no_rival():
+    close = [results("jax", costing(1e-4, 3e-6, 2e-8), noise=0), results("torch", costing(1e-4, 3e-6, 2e-8), noise=1)]
+    assert predicted(growth_of(*close), (32, 100, 150))[1][0].startswith("not decided: ")
+    assert predicted(growth_of(close[0]), (32, 100, 150))[1] == []
+
+
+@pytest.mark.parametrize("size", [(1, 2, 2), (512, 256, 256), (1, 4096, 4096), (4096, 16, 16)])
+def test_a_size_outside_those_measured_is_marked(size: tuple[int, ...]):
+    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)))
+    row, (told,) = predicted(made, size)
+    assert row[""] == "extrapolated" and told.endswith(" Extrapolated.")
+    row, (told,) = predicted(made, (50, 60))  # a batch of 16
+    assert row[""] == "" and not told.endswith(" Extrapolated.")
+
+
+def test_what_cannot_be_predicted_is_refused_in_one_line(tmp_path: Path):
+    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)))
+    form = "a size of smith_waterman is BATCHxROWSxCOLS or ROWSxCOLS, such as 128x256x256, got '100'"
+    with pytest.raises(UnusableInput, match=form):
+        prediction(made, (100,))
+    with pytest.raises(UnusableInput, match="a prediction takes cases that were measured at several sizes, got none"):
+        prediction(growth_of(), (100, 150))
+    made.settings = Settings("speed")
+    made.write(tmp_path / "speed.json")
+    ended = run_here("growth", "--from", str(tmp_path / "speed.json"), "--predict", "16x100x150")
+    assert_refused(ended, "a prediction takes a record of growth, got one of speed")
+
+
+def test_the_command_prints_a_prediction_and_nothing_else(tmp_path: Path):
+    made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)))
+    made.write(tmp_path / "growth.json")
+    for question in ((), ("growth",)):
+        ended = run_here(*question, "--from", str(tmp_path / "growth.json"), "--predict", "16x100x150")
+        assert ended.code == 0 and ended.err == []
+        assert ended.out.startswith("Predicted for 16x100x150, from 10 sizes; nothing was measured\n\npass")
+        assert "All cases" not in ended.out

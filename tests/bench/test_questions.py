@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import blocks, case, ended, facts, record, right, steady
+from hand_made import blocks, case, ended, record, right, steady
 from in_process import run_here, use_numpy_workers
 
 from shared.bench.analysis.estimates import Block
@@ -172,25 +172,6 @@ def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
     }
     (gain,) = found.statements
     assert gain.text == "JAX from 200 ms (cell_loop, not compiled) to 2.00 ms (fused), 100 times as fast."
-
-
-# growth
-
-
-def test_growth_finds_the_exponents_of_power_laws():
-    sides, results = (10, 20, 40), []
-    for side in sides:
-        cells = side * side
-        of = case("jax", "vmap", input=f"{side}x{side}")
-        compilation = Compilation(1e-4 * cells**2, 0.25e-4 * cells**2, 0.75e-4 * cells**2)
-        results.append(right(of, 1e-6 * cells**1.5))
-        results[-1].cold = [compilation]
-    inputs = {f"{side}x{side}": facts(shape=(1, side, side)) for side in sides}
-    found = answer(record(*results, settings=Settings("growth", passes=("score",)), inputs=inputs))
-    (table,) = found.tables
-    assert found.statements[0] == ("score, JAX", "vmap: time grows as n^1.50, compile time n^2.00, memory n^0.00.")
-    assert table.rows == [("score", "JAX", "vmap", "yes", "2.00", "2.00", "1.50", "0.00")]
-    assert table.title.endswith("fitted from 100 to 1,600")
 
 
 # another question

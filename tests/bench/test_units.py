@@ -11,7 +11,8 @@ from shared.bench.units import clock, duration, figures, ratio_interval, ratio_t
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (2.5e-7, "0.25 µs"),
+        (2.5e-7, "250 ns"),
+        (4.23e-10, "423 ps"),
         (42.31e-6, "42.3 µs"),
         (1e-3, "1.00 ms"),
         (12.34, "12.3 s"),

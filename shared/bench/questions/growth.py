@@ -1,55 +1,45 @@
-"""How do run time, compile time and memory grow with the size of the input?
+"""What do a call, a step of its loop and a cell cost? How do run time, memory and compile time grow with the size?
 
-Every case is measured at each size, as in `speed`; the exponent p of size^p is fitted to its times.
+Every case is measured at each size, as in `speed`. A cost model (`cost_model`) is fitted to that; it tells from which
+size on which framework is faster, and predicts sizes that were not measured (`prediction`).
 """
 
-import math
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.questions.in_words import statements
+from shared.bench.analysis.estimates import Estimate
+from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.questions.prediction import Costs, Size, costs_of, race
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING
+from shared.bench.units import NOTHING, duration, figures
 from shared.problems import Inputs, problem_of
+from shared.problems.argument_types import size as numbers_of
 from shared.problems.argument_types import size_text
 from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
 
-# sizes of a run, and of a fit in a run that has more
-LEAST_SIZES, LEAST_FITTED = 2, 3
-# largest deviation from a power law that is not mentioned
-_STRAIGHT = 1.25
+# one more than a time has coefficients
+LEAST_SIZES = 4
+# the numbers of the sizes on the path that are tried
+_NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()
+# lines in a plot, for each framework
+_MOST_LINES = 2
+_TIME = "time of a call"
+_READING = "Lower is better. Both scales are logarithmic."
+_LINES = " Lines: the cost model of each framework's fastest variants, for the sizes that the answer compares."
 _MARKERS = "osD^vPXp<>"
-
-
-class Power(NamedTuple):
-    """quantity = factor * size^exponent, by least squares over logarithms."""
-
-    exponent: float
-    sizes: int
-    largest_factor: float  # largest deviation of a point from the fit
-
-
-class Scaling(NamedTuple):
-    """Of a case over the sizes; None where too few are known."""
-
-    case: Case  # on one of the inputs
-    first_call: Power | None
-    compiling: Power | None  # and tracing: the first call without the run
-    call: Power | None
-    memory: Power | None
 
 
 class Growth(Question):
     """A run over several sizes."""
 
     name = "growth"
-    asks = "how do run time, compile time and memory grow with the size of the input"
+    asks = "what do a call, a step of its loop and a cell cost; from which size on is which framework faster"
     default_input = "random"
     takes = ("sizes",)
 
@@ -66,156 +56,162 @@ class Growth(Question):
         return problem_of(settings.problem).growth_modes(variant, abilities)
 
     def answer(self, record: Record) -> Answer:
-        table = growth_table(record)
-        return Answer([table] if table.rows else [], [*in_words(record), *statements(record)])
+        table = cost_table(record)
+        return Answer([table] if table.rows else [], [*steps_in_words(record), *crossovers(record)])
 
     def plots(self, record: Record) -> Iterator[Plot]:
-        """Time, first call and memory over size, a line for each framework and variant."""
+        """Time, first call and memory over the size."""
         from shared.bench.report.plots import BYTES, SECONDS  # here: matplotlib takes a second to import
 
         quantities: tuple[tuple[str, Callable[[Result], float | None], Any], ...] = (
-            ("time of a call", lambda result: result.time.value, SECONDS),
-            ("first call, caches empty", _first_call, SECONDS),
+            (_TIME, lambda result: result.time.value, SECONDS),
+            ("first call, caches empty", lambda result: result.first_call and result.first_call.value, SECONDS),
             ("peak memory of a call", lambda result: result.peak_bytes, BYTES),
         )
-        for pass_name in record.settings.passes:
-            lines = _by_case([result for result in record.results if result.case.pass_name == pass_name])
-            for name, value, unit in quantities:
-                if any(value(result) for results in lines.values() for result in results):
-                    drawing = _lines(record, lines, value, unit)
-                    yield Plot(f"{pass_name}: {name}", drawing, "Lower is better. Both scales are logarithmic.")
+        for pass_name, (name, value, unit) in itertools.product(record.settings.passes, quantities):
+            results = [r for r in record.results if r.measured and r.case.pass_name == pass_name and value(r)]
+            lines = _lines(record, pass_name) if name == _TIME else []
+            if results:
+                drawing = _drawing(record, results, value, unit, lines)
+                yield Plot(f"{pass_name}: {name}", drawing, _READING + (_LINES if lines else ""))
 
 
 QUESTION = Growth()
 
 
-def growth_table(record: Record) -> Table:
-    """The fitted exponents."""
-    rows = [
-        (
-            scaling.case.pass_name,
-            FRAMEWORKS[scaling.case.framework],
-            scaling.case.variant,
-            "yes" if scaling.case.compiled else "no",
-            *map(_power_text, (scaling.first_call, scaling.compiling, scaling.call, scaling.memory)),
-        )
-        for scaling in scalings(record)
-    ]
-    extents = [extent(record, name) for name in record.inputs] or [0]
-    axis = problem_of(record.settings.problem).sizes.axis
-    title = f"Growth: p of n^p for n {axis}, fitted from {min(extents):,} to {max(extents):,}"
+def cost_table(record: Record) -> Table:
+    """The coefficients of each case, and how well they predict sizes that were not seen."""
+    rows = []
+    for costs in costs_of(record):
+        memory, compiling = costs.memory, costs.compiling
+        median, largest = costs.time.factors
+        rows.append((
+            costs.case.pass_name,
+            FRAMEWORKS[costs.case.framework],
+            costs.case.variant,
+            *(_text(costs.time.coefficient(column), duration) for column in (2, 1, 0)),
+            _text(costs.time.beyond, duration),
+            _text(memory and memory.coefficient(1), _bytes),
+            *(_text(compiling and compiling.coefficient(column), duration) for column in (0, 1)),
+            f"{median - 1:.0%}\n({largest - 1:.0%} at {costs.time.worst})",
+        ))  # fmt: skip
     headers = (
-        *("pass", "framework", "variant", "compiled"),
-        *("first call,\ncaches empty", "tracing and\ncompiling", "time of\na call", "memory of\na call"),
+        *("pass", "framework", "variant", "a call", "a step", "a cell", "a cell beyond\nthe caches"),
+        *("memory\nof a cell", "compiling", "compiling\na step", "error on sizes\nnot seen"),
     )
-    below = (f"(…×): the largest deviation from the fit, where it is more than {_STRAIGHT:g}×.",)
-    return Table(title, headers, rows, left_then_right(4, 4), below)
+    below = (
+        f"{problem_of(record.settings.problem).loop_text}.",
+        "95% intervals are over sizes; <: not told from zero; –: not told from another cost, or not known.",
+        "The error is that of predicting the time of a size from all others: its median, and the largest.",
+    )
+    title = f"Costs, fitted over {len(record.inputs)} sizes"
+    return Table(title, headers, rows, left_then_right(3, len(headers) - 3), below)
 
 
-def _power_text(power: Power | None) -> str:
-    """The exponent, and the largest deviation where the quantity does not follow a power law."""
-    if power is None:
+def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
+    """A coefficient with its interval, or below what it is where it cannot be told from 0."""
+    if not estimate or not estimate.high:
         return NOTHING
-    return f"{_exponent(power)} ({power.largest_factor:.2g}×)" if power.largest_factor > _STRAIGHT else _exponent(power)
+    if estimate.low <= 0:
+        return f"< {text(estimate.high)}"
+    return f"{text(estimate.value)}\n({text(estimate.low)} … {text(estimate.high)})"
 
 
-def _exponent(power: Power) -> str:
-    return f"{round(power.exponent, 2) + 0.0:.2f}"  # never -0.00
+def _bytes(count: float) -> str:
+    return f"{figures(count)} B"
 
 
-def in_words(record: Record) -> list[Statement]:
-    """A sentence for each framework and pass: how time, compile time and memory of each variant grow."""
-    told: dict[str, list[str]] = {}
-    for scaling in scalings(record):
-        powers = {"time grows as": scaling.call, "compile time": scaling.compiling, "memory": scaling.memory}
-        parts = [f"{name} n^{_exponent(power)}" for name, power in powers.items() if power is not None]
-        about = f"{scaling.case.pass_name}, {FRAMEWORKS[scaling.case.framework]}"
-        mode = "" if scaling.case.compiled else " (not compiled)"
-        told.setdefault(about, []).append(f"{scaling.case.variant}{mode}: {', '.join(parts)}")
-    return [Statement(about, f"{'; '.join(parts)}.") for about, parts in told.items()]
+def steps_in_words(record: Record) -> Iterator[Statement]:
+    """For each pass: what a step of the loop costs on this device, in each framework."""
+    for pass_name in record.settings.passes:
+        known: dict[str, list[str]] = {}
+        for costs in costs_of(record):
+            text = _text(costs.time.coefficient(1), duration).replace("\n", " ")
+            if text != NOTHING and costs.case.pass_name == pass_name:
+                known.setdefault(costs.case.variant, []).append(f"{text} in {FRAMEWORKS[costs.case.framework]}")
+        if known:
+            each = "; ".join(f"{variant} {', '.join(texts)}" for variant, texts in known.items())
+            yield Statement(f"{pass_name}, a step", f"on {record.device_name} it costs: {each}.")
 
 
-def scalings(record: Record) -> list[Scaling]:
-    """One for each case that was measured at enough sizes."""
-    found = []
-    for results in _by_case(record.results).values():
-        extents = [extent(record, result.case.input) for result in results]
-
-        def power(
-            value: Callable[[Result], float | None],
-            results: list[Result] = results,
-            extents: list[int] = extents,
-        ) -> Power | None:
-            points = [(n, y) for n, y in zip(extents, map(value, results), strict=True) if y and y > 0]
-            return fitted(points, max(LEAST_SIZES, min(LEAST_FITTED, len(record.inputs))))
-
-        compiling = power(_compiling) if results[0].case.compiled else None
-        powers = power(_first_call), compiling, power(lambda r: r.time.value), power(lambda r: r.peak_bytes)
-        if any(powers):
-            found.append(Scaling(results[0].case, *powers))
-    return found
+def crossovers(record: Record) -> Iterator[Statement]:
+    """For each pass, of all variants and of each: the faster framework along the problem's path of sizes."""
+    for pass_name in record.settings.passes:
+        cases = [costs for costs in costs_of(record) if costs.case.pass_name == pass_name]
+        variants = list(dict.fromkeys(costs.case.variant for costs in cases))
+        for variant in ("", *variants) if len(variants) > 1 else variants:
+            own = [costs for costs in cases if variant in ("", costs.case.variant)]
+            sizes = _path(record, own)
+            races = [found for numbers in sizes if (found := race(own, numbers))]
+            if races:
+                about = f"{pass_name}, {variant or 'fastest variants'}"
+                yield Statement(about, _crossover([found.words for found in races], sizes, record))
 
 
-def fitted(points: Sequence[tuple[float, float]], least: int = LEAST_FITTED) -> Power | None:
-    """The fit through (size, time); None for fewer sizes than `least`."""
-    if len({size for size, _ in points}) < least:
-        return None
-    x, y = (np.log([point[at] for point in points]) for at in (0, 1))
-    exponent, constant = np.polyfit(x, y, 1)
-    off = float(np.abs(y - (exponent * x + constant)).max())
-    return Power(float(exponent), len(points), math.exp(off))
+def _path(record: Record, cases: Sequence[Costs]) -> list[Size]:
+    """The sizes of the path that lie between those measured."""
+    path = (problem_of(record.settings.problem).growing_size(record.settings, n) for n in _NUMBERS)
+    return [numbers for numbers in path if all(costs.covers(numbers) for costs in cases)]
 
 
-def extent(record: Record, name: str) -> int:
-    """The size of an input, in the units of the problem's axis."""
-    facts = record.inputs[name]
-    return problem_of(record.settings.problem).extent(facts.shape, facts.work)
+def _lines(record: Record, pass_name: str) -> list[Costs]:
+    """Each framework's fastest cases at the end of the path."""
+    cases = [costs for costs in costs_of(record) if costs.case.pass_name == pass_name]
+    if not (sizes := _path(record, cases)):
+        return []
+    ranked = sorted(cases, key=lambda costs: costs.seconds(sizes[-1]).value)
+    return [
+        costs
+        for framework in FRAMEWORKS
+        for costs in [each for each in ranked if each.case.framework == framework][:_MOST_LINES]
+    ]
 
 
-def _by_case(results: Sequence[Result]) -> dict[tuple[str, ...], list[Result]]:
-    """The measured results that differ only in their size."""
-    own: dict[tuple[str, ...], list[Result]] = {}
-    for result in results:
-        case = result.case
-        if result.measured:
-            mode = "" if case.compiled else "not compiled"
-            own.setdefault((case.pass_name, case.framework, case.variant, mode, case.label), []).append(result)
-    return own
+def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
+    """Who is faster where. outcomes: in words at each size, None where it is not decided."""
+    problem, parts, end = problem_of(record.settings.problem), [], 0
+    for outcome, group in itertools.groupby(outcomes):
+        begin, end = end, end + len(list(group))
+        extents = [problem.extent_of_size(record.settings, sizes[at]) for at in (begin, end - 1)]
+        low, high = (f"{float(f'{extent:.2g}'):,.0f}" for extent in extents)
+        where = f"up to {high}" if begin == 0 else f"from {low} on" if end == len(sizes) else f"from {low} to {high}"
+        if outcome:
+            unit = "" if parts else f" {problem.sizes.axis}"
+            parts.append(f"{outcome} {'throughout' if len(set(outcomes)) == 1 else where + unit}")
+    if None in outcomes:
+        parts.append("elsewhere it is not decided" if parts else "it is not decided which framework is faster")
+    return f"{', '.join(parts)} ({size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 
-def _first_call(result: Result) -> float | None:
-    return result.first_call.value if result.first_call else None
-
-
-def _compiling(result: Result) -> float | None:
-    """Seconds of the first call without the run itself."""
-    if not result.cold:
-        return None
-    if result.cold[0].tracing is not None and result.cold[0].compiling:
-        return result.cold[0].tracing + result.cold[0].compiling
-    return result.cold[0].seconds - result.time.value
-
-
-def _lines(
+def _drawing(
     record: Record,
-    lines: dict[tuple[str, ...], list[Result]],
+    results: Sequence[Result],
     value: Callable[[Result], float | None],
     unit: Any,
+    lines: Sequence[Costs],
 ) -> str:
+    """Points of what was measured, and lines of what a call takes by the model."""
     from shared.bench.report.plots import COLOURS, drawn
 
-    axis = problem_of(record.settings.problem).sizes.axis
-    variants = list(dict.fromkeys(key[2] for key in lines))
+    problem, settings = problem_of(record.settings.problem), record.settings
+    variants = list(dict.fromkeys(result.case.variant for result in results))
+    points: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
+    for result in results:
+        at = problem.extent_of_size(settings, numbers_of(result.case.input)), value(result)
+        points.setdefault((result.case.framework, result.case.variant), []).append(at)
 
     def draw(axes: Any) -> None:
-        for (_, framework, variant, mode, label), results in lines.items():
-            points = sorted((extent(record, result.case.input), value(result) or math.nan) for result in results)
-            names = " ".join(filter(None, (FRAMEWORKS[framework], variant, mode, label)))
+        for (framework, variant), known in points.items():
             marker, colour = _MARKERS[variants.index(variant) % len(_MARKERS)], COLOURS[framework]
-            face, style = (colour, "-") if framework == "jax" else ("white", "--")
-            look = {"marker": marker, "color": colour, "markerfacecolor": face}
-            axes.loglog(*zip(*points, strict=True), style, label=names, **look)
-        axes.set_xlabel(axis)
+            look = {"color": colour, "markerfacecolor": colour if framework == "jax" else "white"}
+            axes.loglog(*zip(*known, strict=True), marker, label=f"{FRAMEWORKS[framework]} {variant}", **look)
+        for costs in lines:
+            line = [
+                (problem.extent_of_size(settings, size), costs.seconds(size).value) for size in _path(record, lines)
+            ]
+            framework = costs.case.framework
+            axes.loglog(*zip(*line, strict=True), "-" if framework == "jax" else "--", color=COLOURS[framework])
+        axes.set_xlabel(problem.sizes.axis)
         axes.yaxis.set_major_formatter(unit)
         axes.legend(fontsize=8)
 

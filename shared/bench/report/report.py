@@ -57,10 +57,7 @@ def _head(record: Record) -> Iterator[str]:
     for facts in record.inputs.values():
         yield f"input: {facts.text}; {facts.work:,} {problem.rate.work}"
     frameworks: Mapping[str, Mapping[str, Any]] = where.get("frameworks", {})
-    gpus = dict.fromkeys(str(facts["gpu"]) for facts in frameworks.values() if facts.get("gpu"))
-    cores = f"{settings.threads} core{'s' if settings.threads > 1 else ''}"
-    versions = f"Python {where.get('python')}, NumPy {where.get('numpy')}"
-    yield f"on {', '.join([*gpus, str(where.get('cpu', ''))])}, {cores}, {versions}"
+    yield f"on {record.device_name}, Python {where.get('python')}, NumPy {where.get('numpy')}"
     for name, facts in frameworks.items():
         starts: list[float] = facts.get("compiler_start_seconds", [])
         took = f"; a process that compiles starts its compiler first, {duration(starts[0])}" if starts else ""
