@@ -74,7 +74,8 @@ def align(
     if chosen in ENGINES:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         text = checks.third_order_text(chosen, alternatives)
-        return _by_engine(ENGINES[chosen](function_name, options), text, similarity, lengths, parameters)
+        call = functools.partial(scores_of, ENGINES[chosen](function_name, options), text)
+        return _by_engine(call, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
     recurrence, run = recurrence_of(function_name, options), sweep_of(function_name, chosen)
@@ -89,9 +90,13 @@ def align(
     elif chosen in SCANNING:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
         if under_derivative_transform():
-            raise checks.CannotDifferentiate(checks.transform_text(chosen, "differentiated", alternatives))
+            raise checks.CannotDifferentiate(
+                checks.transform_text(chosen, "differentiated by torch.func", alternatives)
+            )
         if chosen == "batch_loop" and under_transform():  # its compiled pair cannot be mapped
-            raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped", alternatives))
+            raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped by torch.func", alternatives))
+        if chosen == "vmap" and torch.compiler.is_exporting():  # torch.export cannot trace a vmap in a scan
+            raise checks.CannotDifferentiate(checks.transform_text(chosen, "exported", alternatives))
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)
     else:
         scores = sweep(s, *values)
@@ -109,18 +114,22 @@ def call_operators(
     options: dict[str, Any],
     variant: str,
 ) -> Tensor | None:
-    """The result of `call` for a batch, without a graph; None if the chosen variant has no operators.
+    """The result of `call` for a batch, without a graph; None if the chosen variant has no operators for it.
 
-    It is called with the operators' module, `cpp_binding` or `triton_binding`, and their arguments: similarity,
-    lengths, values, kind and options. The batch is the first axis of its result.
+    It is called with the operators' module, `cpp_binding`, `triton_binding` or `wavefront`, and their arguments:
+    similarity, lengths, values, and two that say which alignment it is. Its result is of similarity's shape.
     """
     if _may_be_fused(variant):
         result = plain_call(call, function_name, options, similarity, lengths, parameters)
         if result is not None:
             return result
-    if _chosen(function_name, similarity, variant) != "fused":
-        return None
-    return _fused(call, function_name, options, similarity, lengths, parameters)
+    chosen = _chosen(function_name, similarity, variant)
+    if chosen == "fused":
+        return _fused(call, function_name, options, similarity, lengths, parameters)
+    if chosen in ENGINES and torch.compiler.is_exporting():  # which cannot trace autograd
+        kind = recurrence_of(function_name, options).name, chosen == "cuda_graph"
+        return _by_engine(lambda *tensors: call(wavefront, *tensors, *kind), similarity, lengths, parameters)
+    return None
 
 
 def _may_be_fused(variant: Any) -> bool:
@@ -135,8 +144,10 @@ def _chosen(function_name: str, similarity: Any, variant: str) -> str:
     return choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
 
 
-def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Tensor:
-    """Scores by an engine, which masks what lies outside lengths by itself."""
+def _by_engine(
+    call: Callable[[Tensor, Tensor, Tensor], Tensor], similarity: Any, lengths: Any, parameters: dict[str, Any]
+) -> Tensor:
+    """What an engine, which masks what lies outside lengths by itself, gives for similarity, lengths and values."""
     arguments = prepare(similarity, lengths, parameters, mask=False)
     s, sizes = arguments.similarity, arguments.lengths
     values = torch.stack(list(arguments.parameters.values()), dim=-1)
@@ -144,8 +155,10 @@ def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, paramet
     if single:
         s, sizes, values = s[None], sizes[None], values[None]
     # torch.func.vmap over nothing cannot multiply numbers, but it can multiply a batch of one
-    scores = (scores_of(engine, text, s, sizes, values) * arguments.valid.view(-1)).to(arguments.result_dtype)
-    return scores[0] if single else scores
+    results = call(s, sizes, values)
+    valid = arguments.valid.view(-1, *(1 for _ in results.shape[1:]))
+    results = (results * valid).to(arguments.result_dtype)
+    return results[0] if single else results
 
 
 def _why_not(name: str, similarity: Any, asked: str) -> str | None:
