@@ -21,7 +21,7 @@ from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import under_derivative_transform, under_transform
 
-# variant -> why it cannot run in this framework on a CPU
+# variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
 _no_kernels = cpp.why_absent()
 if _no_kernels:
@@ -29,18 +29,22 @@ if _no_kernels:
 
 
 def absent_on(device: str) -> dict[str, str]:
-    """The same for "cpu" or "cuda"."""
-    if device == "cpu":
-        return dict(ABSENT)
-    reason = triton_kernels.why_absent()
-    return {"fused": reason} if reason else {}
+    """The same for "cpu" or "cuda". For a CPU it tries the C++ compiler, once."""
+    if device != "cpu":
+        reason = triton_kernels.why_absent()
+        return {"fused": reason} if reason else {}
+    reason = cpp.why_unusable()
+    if reason:
+        ABSENT["fused"] = reason
+    return dict(ABSENT)
 
 
 def absent_here() -> dict[str, str]:
     """The variants that run neither on the CPU nor on a GPU of this machine, with the reasons."""
+    absent = absent_on("cpu")
     if not torch.cuda.is_available():
-        return dict(ABSENT)
-    return {name: reason for name, reason in ABSENT.items() if name in absent_on("cuda")}
+        return absent
+    return {name: reason for name, reason in absent.items() if name in absent_on("cuda")}
 
 
 # variant -> (function name, options) -> what computes scores, gradients and their tangents
@@ -141,7 +145,19 @@ def _chosen(function_name: str, similarity: Any, variant: str) -> str:
     """The variant to run. Raises ValueError if it is absent or unknown."""
     # `_why_not` reports what a GPU lacks for fused
     absent = {} if is_on_gpu(similarity) else ABSENT
-    return choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
+    why_not = lambda name: _why_not(name, similarity)  # noqa: E731
+    return choose_variant(function_name, variant, absent, why_not, lambda reason: _warn(reason, similarity))
+
+
+def _warn(reason: str, similarity: Any) -> None:
+    # elsewhere nothing that the user could install would help
+    if not isinstance(similarity, Tensor) or similarity.device.type in ("cpu", "cuda"):
+        _warn_at_once(reason)
+
+
+@torch.compiler.assume_constant_result  # not traced: the compiler warns while it traces
+def _warn_at_once(reason: str) -> None:
+    cpp.warn(reason)
 
 
 def _by_engine(
@@ -161,11 +177,11 @@ def _by_engine(
     return results[0] if single else results
 
 
-def _why_not(name: str, similarity: Any, asked: str) -> str | None:
+def _why_not(name: str, similarity: Any) -> str | None:
     """Why a variant that is not absent cannot take this similarity; None if it can."""
     if name != "fused":
         return None
-    reason = why_not(similarity, warn=asked == "auto")
+    reason = why_not(similarity)
     if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
         ABSENT[name] = reason
     return reason
