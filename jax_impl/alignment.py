@@ -51,8 +51,13 @@ def align(
     parameters are differentiable, options (such as `end`) are not.
     """
     platform = platform_of(similarity)
-    why_not = lambda name: _why_not(name, similarity, platform)  # noqa: E731
-    chosen = choose_variant(function_name, variant, ABSENT, why_not, lambda reason: _warn(reason, platform))
+    chosen = choose_variant(
+        function_name,
+        variant,
+        ABSENT,
+        lambda name: _why_not(name, similarity, platform),
+        lambda reason: _warn(reason, platform),
+    )
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, platform)
     arguments = prepare(similarity, lengths, parameters)

@@ -145,8 +145,13 @@ def _chosen(function_name: str, similarity: Any, variant: str) -> str:
     """The variant to run. Raises ValueError if it is absent or unknown."""
     # `_why_not` reports what a GPU lacks for fused
     absent = {} if is_on_gpu(similarity) else ABSENT
-    why_not = lambda name: _why_not(name, similarity)  # noqa: E731
-    return choose_variant(function_name, variant, absent, why_not, lambda reason: _warn(reason, similarity))
+    return choose_variant(
+        function_name,
+        variant,
+        absent,
+        lambda name: _why_not(name, similarity),
+        lambda reason: _warn(reason, similarity),
+    )
 
 
 def _warn(reason: str, similarity: Any) -> None:

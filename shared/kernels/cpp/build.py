@@ -114,12 +114,12 @@ def find_compiler() -> tuple[str, ...]:
 
 
 def check_compiler(*targets: Target) -> None:
-    """Raise Absent unless one of these libraries is cached or the compiler accepts an empty file of C++17.
+    """Raise Absent unless one of these libraries is cached or the compiler accepts an empty file, tried once.
 
-    It is tried once per process, which takes about 20 ms; a build would take seconds.
+    That takes milliseconds, where a build takes seconds.
     """
-    compiler = find_compiler()
-    if not any((cache_folder() / _file_name(target, compiler)).exists() for target in targets):
+    compiler, folder = find_compiler(), cache_folder()
+    if not any(os.path.exists(folder / _file_name(target, compiler)) for target in targets):
         reason = _why_not_working(compiler)
         if reason:
             raise Absent(reason)

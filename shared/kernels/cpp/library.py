@@ -88,7 +88,7 @@ def why_absent() -> str | None:
 
 
 def why_unusable() -> str | None:
-    """The same after a try of the compiler, in some 20 ms and once, where none of these kernels is cached."""
+    """The same after a quick try of the compiler, once, where none of these kernels is cached."""
     reason = why_absent()
     if reason or _kernels:
         return reason
