@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from jax_impl.alignment import ABSENT, align
+from jax_impl.alignment import absent_on, align
 from jax_impl.expected_alignment import hessian_vector_product, marginals
 from shared.alignments import ALIGNMENTS
 from shared.checks import check_choice, check_flag
@@ -192,9 +192,9 @@ def needleman_wunsch(
 
 
 def variants(function_name: str) -> tuple[str, ...]:
-    """Names of the variants of a function that run on this machine, from naive to fast.
+    """Names of the variants of a function that run on this machine, from naive to fast. Tries the C++ compiler, once.
 
     Raises:
         ValueError: function_name is no public function's name.
     """
-    return usable_variants(function_name, ABSENT)
+    return usable_variants(function_name, absent_on("cpu"))

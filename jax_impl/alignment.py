@@ -16,7 +16,7 @@ from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 
-# variant -> why it cannot run in this framework on a CPU
+# variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
 ABSENT: dict[str, str] = {
     "cuda_graph": "JAX captures no graph by hand; XLA makes them of compiled loops by itself where "
     "XLA_FLAGS=--xla_gpu_enable_command_buffer=+WHILE asks for it"
@@ -27,7 +27,10 @@ if _no_kernels:
 
 
 def absent_on(device: str) -> dict[str, str]:
-    """The same for "cpu" or "cuda", where a few lines of C++ launch the kernels."""
+    """The same for "cpu" or "cuda", where a few lines of C++ launch the kernels; tries the C++ compiler, once."""
+    reason = cpp.why_unusable()
+    if reason:
+        ABSENT["fused"] = reason
     absent = dict(ABSENT)
     if device != "cpu":
         reason = triton_kernels.why_absent()
@@ -48,7 +51,13 @@ def align(
     parameters are differentiable, options (such as `end`) are not.
     """
     platform = platform_of(similarity)
-    chosen = choose_variant(function_name, variant, ABSENT, lambda name: _why_not(name, similarity, platform, variant))
+    chosen = choose_variant(
+        function_name,
+        variant,
+        ABSENT,
+        lambda name: _why_not(name, similarity, platform),
+        lambda reason: _warn(reason, platform),
+    )
     if chosen == "fused":
         return _fused(function_name, options, similarity, lengths, parameters, platform)
     arguments = prepare(similarity, lengths, parameters)
@@ -63,11 +72,16 @@ def align(
     return (scores * arguments.valid).astype(arguments.result_dtype)
 
 
-def _why_not(name: str, similarity: Any, platform: str, asked: str) -> str | None:
+def _warn(reason: str, platform: str) -> None:
+    if platform in ("cpu", "cuda"):  # elsewhere nothing that the user could install would help
+        cpp.warn(reason)
+
+
+def _why_not(name: str, similarity: Any, platform: str) -> str | None:
     """Why a variant that is not absent cannot take this similarity; None if it can."""
     if name != "fused":
         return None
-    reason = why_not(similarity, platform, warn=asked == "auto")
+    reason = why_not(similarity, platform)
     if reason and platform == "cpu" and not cpp_binding.loaded():  # not only for this one
         ABSENT[name] = reason
     return reason

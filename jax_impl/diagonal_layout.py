@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.experimental.layout import Layout, with_layout_constraint
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import SIMILARITY, Choice, Recurrence
@@ -214,4 +216,20 @@ def _merged(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Arra
 
 def _pin(x: Array) -> Array:
     """Keep the batch innermost in memory too: XLA:CPU would otherwise take the layout of the caller's array."""
+    return _pinned.bind(x)
+
+
+def _constrained(x: Array) -> Array:
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+
+
+def _lowered(context: mlir.LoweringRuleContext, x: Any) -> Any:
+    # jax.export refuses layout constraints; without them the same is computed, more slowly on some CPUs
+    function = (lambda x: x) if context.module_context.lowering_parameters.for_export else _constrained
+    return mlir.lower_fun(function, multiple_results=False)(context, x)
+
+
+_pinned = Primitive("pinned")
+_pinned.def_impl(_constrained)
+_pinned.def_abstract_eval(lambda x: x)
+mlir.register_lowering(_pinned, _lowered)

@@ -47,6 +47,12 @@ class CannotDifferentiate(RuntimeError):
     """A derivative is asked of a variant that does not have it; the text says which variants do."""
 
 
+EXPORT_TEXT = (
+    "torch.export cannot trace this gradient; export marginals or hessian_vector_product of a public function, "
+    "its parameters as keyword arguments, with variant 'wavefront', 'fused' or 'auto'"
+)
+
+
 def check_function(value: Any) -> None:
     """Raise unless derivatives can be taken of it."""
     if not callable(value):
@@ -184,9 +190,12 @@ def third_order_text(variant: str, usable: tuple[str, ...]) -> str:
 
 
 def transform_text(variant: str, done: str, usable: tuple[str, ...], has_auto: bool = True) -> str:
-    """The error for a variant that a transform of functions cannot pass through. done: "differentiated" or "mapped"."""
-    instead = ", or autograd" if done == "differentiated" else ""
-    return f"variant {variant!r} cannot be {done} by torch.func; use {_alternatives(usable, has_auto)}{instead}"
+    """The error for a variant that a transform of functions cannot pass through.
+
+    done: "differentiated by torch.func", "mapped by torch.func" or "exported".
+    """
+    instead = ", or autograd" if done.startswith("differentiated") else ""
+    return f"variant {variant!r} cannot be {done}; use {_alternatives(usable, has_auto)}{instead}"
 
 
 def _alternatives(usable: tuple[str, ...], has_auto: bool) -> str:

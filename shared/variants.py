@@ -111,18 +111,28 @@ def fastest_variant(absent: Mapping[str, str]) -> str:
 
 
 def choose_variant(
-    function_name: str, variant: str, absent: Mapping[str, str], why_not: Callable[[str], str | None]
+    function_name: str,
+    variant: str,
+    absent: Mapping[str, str],
+    why_not: Callable[[str], str | None],
+    warn: Callable[[str], None],
 ) -> str:
     """The variant to run: the one named, or for "auto" the fastest one. Raises ValueError if it is absent or unknown.
 
     why_not: why a variant that is not absent still cannot take these very arguments; None if it can.
+    warn: called with the reason where "auto" is not the first of FASTEST.
     """
     usable = usable_variants(function_name, absent)
     if isinstance(variant, str) and variant in absent:
         raise ValueError(absent_variant_text(variant, absent[variant], usable))
     check_choice("variant", variant, (*usable, "auto"))
     if variant == "auto":
-        return next(name for name in FASTEST if name not in absent and why_not(name) is None)
+        best, otherwise = FASTEST
+        reason = absent.get(best) or why_not(best)
+        if reason is None:
+            return best
+        warn(reason)
+        return otherwise
     reason = why_not(variant)
     if reason:
         raise ValueError(absent_variant_text(variant, reason, tuple(name for name in usable if name != variant)))

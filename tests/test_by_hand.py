@@ -27,6 +27,7 @@ import torch_impl.alignment
 from shared.alignments import recurrence_of
 from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
+from shared.kernels.cpp import library
 from shared.variants import FOR_GPUS, variant_names
 from torch_impl.kernels import cpp_binding
 
@@ -173,6 +174,27 @@ def test_where_fused_is_absent_auto_is_wavefront(framework, problem, monkeypatch
     text = f"variant 'fused' is absent here: it is Sunday; usable: {', '.join(usable)}"
     with pytest.raises(ValueError, match=f"^{text}$"):
         function(variant="fused")
+
+
+@pytest.mark.parametrize("use", ["score", "marginals", "product", "compiled"])
+@BOTH
+def test_where_fused_is_absent_auto_warns_once_at_the_users_line(framework, use, monkeypatch):
+    package, backend = FRAMEWORKS[framework]
+    compiled = {"jax": jax.jit, "torch": functools.partial(torch.compile, backend="eager", fullgraph=True)}[framework]
+    s = backend.to_device(MATRIX.astype(np.float32), "cpu")
+    call = {
+        "score": lambda: package.smith_waterman(s),
+        "marginals": lambda: package.marginals(package.smith_waterman, s),
+        "product": lambda: package.hessian_vector_product(package.smith_waterman, s, s),
+        "compiled": lambda: compiled(lambda own: package.smith_waterman(own))(s),
+    }[use]
+    monkeypatch.setitem(backend.absent, "fused", "it is Sunday")
+    monkeypatch.setattr(library, "_warned", False)
+    with pytest.warns(RuntimeWarning) as caught:
+        _ = call(), call()
+    (warning,) = (own for own in caught if own.category is RuntimeWarning)
+    assert str(warning.message) == "variant 'auto' is 'wavefront' here, which is slower than 'fused': it is Sunday"
+    assert (warning.filename, warning.lineno) == (__file__, call.__code__.co_firstlineno)
 
 
 WITHOUT = """

@@ -19,10 +19,14 @@ from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+import jax_impl.alignment
 import jax_impl.kernels.triton_binding as jax_calls
+import torch_impl.alignment
+import torch_impl.kernels.fused
 from jax_impl.kernels.fused import _Kernels, _scores
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
+from shared.kernels.cpp import library
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.kernels.triton.programs import (
     NARROW,
@@ -245,6 +249,17 @@ def test_without_triton_fused_is_absent_on_a_gpu_with_a_reason(framework: str, m
     monkeypatch.setattr(triton_kernels.importlib.util, "find_spec", lambda name: None)
     assert "pip install triton" in backend.absent_on("cuda")["fused"]
     assert backend.abilities("smith_waterman", "cuda").auto == "wavefront"
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_without_triton_auto_warns_on_a_gpu(framework: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(triton_kernels.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(library, "_warned", False)
+    monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
+    for module in (torch_impl.alignment, torch_impl.kernels.fused):
+        monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
+    with pytest.warns(RuntimeWarning, match="variant 'auto' is 'wavefront' here, .*: pip install triton"):
+        FRAMEWORKS[framework].package.smith_waterman(np.ones((2, 3), np.float32))
 
 
 def test_few_pairs_are_walked_in_wide_strips():

@@ -228,8 +228,15 @@ def test_a_program_can_be_built_too(tmp_path):
     assert subprocess.run([path]).returncode == 8
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("CXX", "false", "false cannot compile"),
+        ("PATH", "/nowhere", "no C++ compiler: none of c++, g++, clang++ on the PATH; install one, or name it in CXX"),
+    ],
+)
 @pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
-def test_a_compiler_that_fails_is_said_once_and_auto_still_works(package):
+def test_without_a_compiler_that_works_auto_warns_once_and_still_works(package, name, value, reason):
     code = f"""
         import numpy as np, {package} as package
         for _ in range(2):
@@ -240,9 +247,39 @@ def test_a_compiler_that_fails_is_said_once_and_auto_still_works(package):
             print(error)
         assert "fused" not in package.variants("smith_waterman")
     """
-    said = run_python(code, CXX="false")
-    assert said.count("RuntimeWarning: the native kernels are not used") == 1
-    assert "variant 'fused' is absent here: " in said
+    said = run_python(code, **{name: value})
+    (warning,) = re.findall("(.*): RuntimeWarning: variant 'auto' is 'wavefront' here, .* than 'fused': (.*)", said)
+    assert warning[0] == "<string>:4"
+    assert reason in warning[1]
+    assert f"variant 'fused' is absent here: {warning[1]}" in said
+
+
+@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
+def test_a_compiler_that_cannot_work_is_found_out_at_once_but_not_at_import(package, tmp_path, cache):
+    tried, compiler = tmp_path / "tried", tmp_path / "compiler"
+    compiler.write_text(f"#!/bin/sh\necho $* >> {tried}\nexit 1\n")
+    compiler.chmod(0o755)
+    code = f"""
+        from pathlib import Path
+        import {package} as package, {package}.backend as backend
+        assert not Path({str(tried)!r}).exists()
+        for problem in ("smith_waterman", "learn_alignment"):
+            able = backend.abilities(problem, "cpu")
+            assert able.auto == "wavefront"
+            assert "compiler cannot compile C++17: exit status 1; name another compiler in CXX" in able.absent["fused"]
+        assert "fused" not in package.variants("smith_waterman")
+    """
+    run_python(code, CXX=str(compiler))
+    assert [line.split()[0] for line in tried.read_text().splitlines()] == ["--version", "-std=c++17"]
+    assert not cache.exists()
+
+
+def test_a_compiler_is_not_tried_where_the_cache_has_what_it_would_make(source, monkeypatch):
+    cpp.compiled(target(source))
+    monkeypatch.setattr(building, "_why_not_working", lambda compiler: "it does not work")
+    building.check_compiler(target(source, 5), target(source))
+    with pytest.raises(cpp.Absent, match="it does not work"):
+        building.check_compiler(target(source, 5))
 
 
 def test_the_sources_are_packaged():

@@ -34,6 +34,8 @@ VMAP_OF_GRAD = "`jax.vmap` of `jax.grad`; `torch.func.vmap` of `torch.func.grad`
 JVP = "`jax.jvp`; `torch.func.jvp`"
 JVP_OF_GRAD = "`jax.jvp` of `jax.grad`; `torch.func.jvp` of `torch.func.grad`"
 THIRD = "a third derivative: `jax.grad`; autograd with `create_graph=True`"
+EXPORT = "the score exported: `jax.export`; `torch.export`"
+EXPORT_OF_GRAD = "the marginals exported: `jax.export`; `torch.export`"
 
 COLUMNS = {
     ("jax", "auto"): "JAX, `auto`",
@@ -52,14 +54,17 @@ SCANS = {
     JVP: NO_TORCH_FUNC,
     JVP_OF_GRAD: NO_TORCH_FUNC,
     THIRD: "raises: is right to first order only",
+    EXPORT: "yes, except `vmap`",
+    EXPORT_OF_GRAD: "raises: torch.export cannot trace this gradient",
 }
 AUTO = dict.fromkeys(SCANS, "yes") | {THIRD: "raises: is right to second order only"}
-# (framework, "auto" or "scans", transform) -> what happens
-OUTCOMES = {
-    (framework, variants, transform): outcome
-    for framework, variants in COLUMNS
-    for transform, outcome in (SCANS if variants == "scans" else AUTO).items()
+BY_COLUMN = {
+    ("jax", "auto"): AUTO | dict.fromkeys((EXPORT, EXPORT_OF_GRAD), "yes, except `fused`"),
+    ("torch", "auto"): AUTO,
+    ("torch", "scans"): SCANS,
 }
+# (framework, "auto" or "scans", transform) -> what happens
+OUTCOMES = {(*column, transform): outcome for column in COLUMNS for transform, outcome in BY_COLUMN[column].items()}
 # a scan is traced for seconds: two problems, each by one of these variants
 SCANNING = {"smith_waterman": "vmap", "needleman_wunsch": "scan_select"}
 
@@ -73,9 +78,10 @@ def variants_shown(framework: str, variants: str, problem: str) -> tuple[str, ..
 
 SHOWN = [
     (*key, problem, variant)
-    for key in OUTCOMES
+    for key, outcome in OUTCOMES.items()
     for problem in PROBLEMS
     for variant in variants_shown(*key[:2], problem)
+    if f"`{variant}`" not in outcome
 ]
 
 
@@ -115,6 +121,8 @@ GIVES = {
     VMAP_OF_GRAD: "marginals",
     JVP: "slopes",
     JVP_OF_GRAD: "products",
+    EXPORT: "scores",
+    EXPORT_OF_GRAD: "marginals",
 }
 
 
@@ -147,9 +155,24 @@ def by_jax(transform: str, problem: str, variant: str) -> np.ndarray:
         JVP: pushed,
         JVP_OF_GRAD: pushed_gradient,
         THIRD: jax.grad(squares_of(jax.grad(squares_of(jax.grad(total))))),
+        EXPORT: score,
+        EXPORT_OF_GRAD: jax.grad(total),
     }[transform]
+    arguments = case(problem).arguments
     with jax_impl.backend.precision("float64"):
-        return np.asarray(jax.jit(transformed, compiler_options=QUICK)(*case(problem).arguments))
+        if transform in (EXPORT, EXPORT_OF_GRAD):
+            transformed = jax.export.export(jax.jit(transformed))(*arguments).call
+        return np.asarray(jax.jit(transformed, compiler_options=QUICK)(*arguments))
+
+
+def exported(function: Callable[..., torch.Tensor], arguments: tuple) -> Callable[..., torch.Tensor]:
+    """What torch.export makes of a module that returns the function of the arguments."""
+
+    class Module(torch.nn.Module):
+        def forward(self, *given: Any) -> torch.Tensor:
+            return function(*given)
+
+    return torch.export.export(Module(), arguments).module()
 
 
 def by_torch(transform: str, problem: str, variant: str) -> np.ndarray:
@@ -182,6 +205,9 @@ def by_torch(transform: str, problem: str, variant: str) -> np.ndarray:
         gradient = lambda own: torch.func.grad(total)(own, *others)  # noqa: E731
         return torch.func.jvp(gradient, (matrix,), (torch.tensor(case(problem).direction),))[1]
 
+    def marginals(matrix: torch.Tensor, lengths: torch.Tensor, parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch_impl.marginals(function, matrix, lengths, **parameters)
+
     transformed = {
         COMPILE: compiled(score, backend="eager"),
         GRAD: autograd,
@@ -193,6 +219,8 @@ def by_torch(transform: str, problem: str, variant: str) -> np.ndarray:
         JVP: pushed,
         JVP_OF_GRAD: pushed_gradient,
         THIRD: functools.partial(autograd_again, 2),
+        EXPORT: lambda *given: exported(score, given)(*given),
+        EXPORT_OF_GRAD: lambda *given: exported(marginals, given)(*given),
     }[transform]
     return transformed(*arguments).detach().numpy()
 
@@ -215,17 +243,63 @@ def test_every_entry_is_what_happens(framework, variants, transform, problem, va
     if outcome.startswith("yes"):
         assert_right(compute(*given), transform, problem)
     else:
-        with pytest.raises(RuntimeError, match=f"variant '{variant}' {outcome.removeprefix('raises: ')}"):
+        named = "" if transform == EXPORT_OF_GRAD else f"variant '{variant}' "
+        with pytest.raises(RuntimeError, match=named + outcome.removeprefix("raises: ")):
             compute(*given)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_what_is_excepted_raises(problem):
-    excepted = [(key[2], name) for key, outcome in OUTCOMES.items() for name in re.findall("`(.*?)`", outcome)]
+    excepted = [(*key, name) for key, outcome in OUTCOMES.items() for name in re.findall("`(.*?)`", outcome)]
     assert excepted
-    for transform, variant in excepted:
-        with pytest.raises(RuntimeError, match=f"variant '{variant}'"):
-            by_torch(transform, problem, variant)
+    for framework, _, transform, variant in excepted:
+        if framework == "jax":
+            with pytest.raises(ValueError, match="custom calls whose targets have no compatibility guarantees"):
+                by_jax(transform, problem, variant)
+        else:
+            with pytest.raises(RuntimeError, match=f"variant '{variant}'"):
+                by_torch(transform, problem, variant)
+
+
+class Model(torch.nn.Module):
+    """Marginals and a product of their derivative, with a learned gap."""
+
+    def __init__(self, variant: str) -> None:
+        super().__init__()
+        self.function = functools.partial(torch_impl.smith_waterman, variant=variant)
+        self.gap = torch.nn.Parameter(torch.tensor(-1.5, dtype=torch.float64))
+
+    def forward(self, matrix: torch.Tensor, lengths: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+        own = {"gap": self.gap, "temperature": temperature}
+        marginals = torch_impl.marginals(self.function, matrix, lengths, **own)
+        product = torch_impl.hessian_vector_product(self.function, matrix, 2 * marginals, lengths, **own)
+        return torch.stack([marginals, product])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("variant", BY_HAND)
+def test_torch_exports_derivatives_for_any_batch_size(variant, strict):
+    similarity, lengths, parameters = case("smith_waterman").arguments
+    whole = tuple(torch.tensor(array) for array in (similarity, lengths, parameters["temperature"]))
+    model, batch = Model(variant), {0: torch.export.Dim("batch")}
+    some = tuple(array[:2] for array in whole)
+    program = torch.export.export(model, some, strict=strict, dynamic_shapes=(batch, batch, batch)).module()
+    wanted = model(*whole).detach()
+    assert wanted.abs().amax((1, 2, 3)).min() > 1e-3
+    np.testing.assert_array_equal(program(*whole).detach(), wanted)
+
+
+def test_torch_says_what_to_export_instead_of_another_gradient():
+    def own(similarity: torch.Tensor, lengths: None = None) -> torch.Tensor:
+        return torch_impl.smith_waterman(similarity, lengths)
+
+    for gradient in (
+        lambda s: torch_impl.marginals(own, s),
+        lambda s: torch_impl.hessian_vector_product(own, s, s),
+        torch.func.grad(lambda s: own(s).sum()),
+    ):
+        with pytest.raises(RuntimeError, match="export marginals or hessian_vector_product of a public function"):
+            exported(gradient, (torch.ones(2, 3, 3),))
 
 
 @pytest.mark.parametrize(

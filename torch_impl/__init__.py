@@ -194,7 +194,7 @@ def needleman_wunsch(
 
 
 def variants(function_name: str) -> tuple[str, ...]:
-    """Names of the variants of a function that run on this machine, from naive to fast.
+    """Names of the variants of a function that run on this machine, from naive to fast. Tries the C++ compiler, once.
 
     Raises:
         ValueError: function_name is no public function's name.

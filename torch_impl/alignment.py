@@ -21,7 +21,7 @@ from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import under_derivative_transform, under_transform
 
-# variant -> why it cannot run in this framework on a CPU
+# variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
 _no_kernels = cpp.why_absent()
 if _no_kernels:
@@ -29,18 +29,22 @@ if _no_kernels:
 
 
 def absent_on(device: str) -> dict[str, str]:
-    """The same for "cpu" or "cuda"."""
-    if device == "cpu":
-        return dict(ABSENT)
-    reason = triton_kernels.why_absent()
-    return {"fused": reason} if reason else {}
+    """The same for "cpu" or "cuda". For a CPU it tries the C++ compiler, once."""
+    if device != "cpu":
+        reason = triton_kernels.why_absent()
+        return {"fused": reason} if reason else {}
+    reason = cpp.why_unusable()
+    if reason:
+        ABSENT["fused"] = reason
+    return dict(ABSENT)
 
 
 def absent_here() -> dict[str, str]:
     """The variants that run neither on the CPU nor on a GPU of this machine, with the reasons."""
+    absent = absent_on("cpu")
     if not torch.cuda.is_available():
-        return dict(ABSENT)
-    return {name: reason for name, reason in ABSENT.items() if name in absent_on("cuda")}
+        return absent
+    return {name: reason for name, reason in absent.items() if name in absent_on("cuda")}
 
 
 # variant -> (function name, options) -> what computes scores, gradients and their tangents
@@ -74,7 +78,8 @@ def align(
     if chosen in ENGINES:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
         text = checks.third_order_text(chosen, alternatives)
-        return _by_engine(ENGINES[chosen](function_name, options), text, similarity, lengths, parameters)
+        call = functools.partial(scores_of, ENGINES[chosen](function_name, options), text)
+        return _by_engine(call, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
     recurrence, run = recurrence_of(function_name, options), sweep_of(function_name, chosen)
@@ -89,9 +94,13 @@ def align(
     elif chosen in SCANNING:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
         if under_derivative_transform():
-            raise checks.CannotDifferentiate(checks.transform_text(chosen, "differentiated", alternatives))
+            raise checks.CannotDifferentiate(
+                checks.transform_text(chosen, "differentiated by torch.func", alternatives)
+            )
         if chosen == "batch_loop" and under_transform():  # its compiled pair cannot be mapped
-            raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped", alternatives))
+            raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped by torch.func", alternatives))
+        if chosen == "vmap" and torch.compiler.is_exporting():  # torch.export cannot trace a vmap in a scan
+            raise checks.CannotDifferentiate(checks.transform_text(chosen, "exported", alternatives))
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)
     else:
         scores = sweep(s, *values)
@@ -109,18 +118,22 @@ def call_operators(
     options: dict[str, Any],
     variant: str,
 ) -> Tensor | None:
-    """The result of `call` for a batch, without a graph; None if the chosen variant has no operators.
+    """The result of `call` for a batch, without a graph; None if the chosen variant has no operators for it.
 
-    It is called with the operators' module, `cpp_binding` or `triton_binding`, and their arguments: similarity,
-    lengths, values, kind and options. The batch is the first axis of its result.
+    It is called with the operators' module, `cpp_binding`, `triton_binding` or `wavefront`, and their arguments:
+    similarity, lengths, values, and two that say which alignment it is. Its result is of similarity's shape.
     """
     if _may_be_fused(variant):
         result = plain_call(call, function_name, options, similarity, lengths, parameters)
         if result is not None:
             return result
-    if _chosen(function_name, similarity, variant) != "fused":
-        return None
-    return _fused(call, function_name, options, similarity, lengths, parameters)
+    chosen = _chosen(function_name, similarity, variant)
+    if chosen == "fused":
+        return _fused(call, function_name, options, similarity, lengths, parameters)
+    if chosen in ENGINES and torch.compiler.is_exporting():  # which cannot trace autograd
+        kind = recurrence_of(function_name, options).name, chosen == "cuda_graph"
+        return _by_engine(lambda *tensors: call(wavefront, *tensors, *kind), similarity, lengths, parameters)
+    return None
 
 
 def _may_be_fused(variant: Any) -> bool:
@@ -132,11 +145,30 @@ def _chosen(function_name: str, similarity: Any, variant: str) -> str:
     """The variant to run. Raises ValueError if it is absent or unknown."""
     # `_why_not` reports what a GPU lacks for fused
     absent = {} if is_on_gpu(similarity) else ABSENT
-    return choose_variant(function_name, variant, absent, lambda name: _why_not(name, similarity, variant))
+    return choose_variant(
+        function_name,
+        variant,
+        absent,
+        lambda name: _why_not(name, similarity),
+        lambda reason: _warn(reason, similarity),
+    )
 
 
-def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Tensor:
-    """Scores by an engine, which masks what lies outside lengths by itself."""
+def _warn(reason: str, similarity: Any) -> None:
+    # elsewhere nothing that the user could install would help
+    if not isinstance(similarity, Tensor) or similarity.device.type in ("cpu", "cuda"):
+        _warn_at_once(reason)
+
+
+@torch.compiler.assume_constant_result  # not traced: the compiler warns while it traces
+def _warn_at_once(reason: str) -> None:
+    cpp.warn(reason)
+
+
+def _by_engine(
+    call: Callable[[Tensor, Tensor, Tensor], Tensor], similarity: Any, lengths: Any, parameters: dict[str, Any]
+) -> Tensor:
+    """What an engine, which masks what lies outside lengths by itself, gives for similarity, lengths and values."""
     arguments = prepare(similarity, lengths, parameters, mask=False)
     s, sizes = arguments.similarity, arguments.lengths
     values = torch.stack(list(arguments.parameters.values()), dim=-1)
@@ -144,15 +176,17 @@ def _by_engine(engine: Engine, text: str, similarity: Any, lengths: Any, paramet
     if single:
         s, sizes, values = s[None], sizes[None], values[None]
     # torch.func.vmap over nothing cannot multiply numbers, but it can multiply a batch of one
-    scores = (scores_of(engine, text, s, sizes, values) * arguments.valid.view(-1)).to(arguments.result_dtype)
-    return scores[0] if single else scores
+    results = call(s, sizes, values)
+    valid = arguments.valid.view(-1, *(1 for _ in results.shape[1:]))
+    results = (results * valid).to(arguments.result_dtype)
+    return results[0] if single else results
 
 
-def _why_not(name: str, similarity: Any, asked: str) -> str | None:
+def _why_not(name: str, similarity: Any) -> str | None:
     """Why a variant that is not absent cannot take this similarity; None if it can."""
     if name != "fused":
         return None
-    reason = why_not(similarity, warn=asked == "auto")
+    reason = why_not(similarity)
     if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
         ABSENT[name] = reason
     return reason

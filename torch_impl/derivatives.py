@@ -22,7 +22,7 @@ import torch
 from torch._C import _autograd, _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
 
-from shared.checks import CannotDifferentiate
+from shared.checks import EXPORT_TEXT, CannotDifferentiate
 from torch_impl.arguments import inside
 from torch_impl.transforms import is_recorded, is_traced, levels_of, under_derivative_transform, under_forward_mode
 
@@ -67,6 +67,8 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     lower = [s, values]
     for level in reversed(levels):
         lower = [_functorch._unwrap_for_grad(tensor, level) for tensor in lower]
+    if levels and torch.compiler.is_exporting():
+        raise CannotDifferentiate(EXPORT_TEXT)
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in lower)
     if mapped and (levels or recorded):
         raise CannotDifferentiate("a gradient cannot be mapped inside torch.compile here; use torch.func.vmap outside")

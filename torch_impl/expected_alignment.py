@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.compiler import is_exporting
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from shared.checks import check_function, check_similarity, check_vector, is_option
+from shared.checks import EXPORT_TEXT, CannotDifferentiate, check_function, check_similarity, check_vector, is_option
 from torch_impl.alignment import call_operators
 from torch_impl.arguments import from_numpy, see
 from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
@@ -45,12 +46,14 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         check_similarity(see(similarity))
         similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
         # in forward mode too: a leaf of autograd's would have no tangent
-        if in_transform() or is_traced(similarity) or under_forward_mode():
+        if not is_exporting() and (in_transform() or is_traced(similarity) or under_forward_mode()):
             return torch.func.grad(total)(similarity)
     if not _is_recorded(similarity, *parameters.values()):
         result = _at_once(_gradients, function, similarity, lengths, parameters)
         if result is not None:
             return result
+    if is_exporting():
+        raise CannotDifferentiate(EXPORT_TEXT)
     # outside of torch.func, autograd does the same and also goes through compiled functions
     differentiable = torch.is_grad_enabled()
     with torch.inference_mode(False), torch.enable_grad():
@@ -89,7 +92,8 @@ def hessian_vector_product(
         check_vector(see(vector), tuple(similarity.shape))
         similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
         vector = vector.to(similarity)
-        if in_transform() or is_traced(similarity) or is_traced(vector) or under_forward_mode():
+        is_any_traced = is_traced(similarity) or is_traced(vector)
+        if not is_exporting() and (in_transform() or is_any_traced or under_forward_mode()):
 
             def loss(matrix: Tensor) -> Tensor:
                 return (vector * marginals(function, matrix, lengths, **parameters)).sum()
@@ -110,8 +114,10 @@ def hessian_vector_product(
 
 
 def _is_recorded(*values: Any) -> bool:
-    """Whether autograd records what is done with one of them."""
-    return torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in values)
+    """Whether autograd records what is done with one of them; an exported program is not differentiated."""
+    if is_exporting() or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
 
 def _is_alike(vector: Any, similarity: Tensor) -> bool:
@@ -160,12 +166,12 @@ def _at_once(
     return call_operators(call, name, similarity, lengths, parameters, options, variant)
 
 
-def _gradients(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+def _gradients(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any) -> Tensor:
     return operators.gradients(similarity, lengths, values, kind, options, False)[1]
 
 
 def _tangents(
-    vector: Tensor, operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int
+    vector: Tensor, operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any
 ) -> Tensor:
     direction = vector.to(similarity).view(similarity.shape), torch.zeros_like(values)
     return operators.tangents(similarity, lengths, values, *direction, kind, options)[1]

@@ -53,7 +53,7 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> Tensor:
         return _VARIANTS[variant](w)
     others = tuple(name for name in _VARIANTS if name not in SCANNING)
     if under_derivative_transform():
-        raise CannotDifferentiate(transform_text(variant, "differentiated", others, has_auto=False))
+        raise CannotDifferentiate(transform_text(variant, "differentiated by torch.func", others, has_auto=False))
     return first_order(_VARIANTS[variant], second_order_text(variant, others, has_auto=False), w)
 
 

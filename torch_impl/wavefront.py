@@ -168,7 +168,7 @@ def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrenc
 
 @score.register_fake
 def _(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool) -> Tensor:
-    return s.new_empty(len(s))
+    return s.new_empty(s.shape[:1])
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_gradients", mutates_args=())
@@ -301,7 +301,7 @@ def _(
 
 def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Uninitialized scores and gradients."""
-    return s.new_empty(len(s)), s.new_empty(s.shape), values.new_empty(values.shape)
+    return s.new_empty(s.shape[:1]), s.new_empty(s.shape), values.new_empty(values.shape)
 
 
 def engine(problem: str, options: dict[str, Any], graph: bool = False) -> Engine:

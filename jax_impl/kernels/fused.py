@@ -16,11 +16,8 @@ from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 
 
-def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
-    """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be.
-
-    warn: also issue the reason as a warning, once, if that fails.
-    """
+def why_not(similarity: Any, platform: str) -> str | None:
+    """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be."""
     if platform not in ("cpu", "cuda"):
         return "it runs on CPUs and CUDA devices only"
     reason = triton_kernels.why_absent() if platform == "cuda" else None
@@ -34,8 +31,6 @@ def why_not(similarity: Any, platform: str, warn: bool) -> str | None:
     try:
         _register(platform, dtype if dtype == "float64" else "float32")
     except cpp.Absent as reason:
-        if warn:
-            cpp.warn(str(reason))
         return str(reason)
     return None
 

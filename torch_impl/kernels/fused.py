@@ -24,11 +24,8 @@ from torch_impl.transforms import in_transform, nothing_at_work, under_forward_m
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
 
 
-def why_not(similarity: Any, warn: bool) -> str | None:
-    """Why these kernels cannot take this similarity; None if they can. Compiles the native ones if need be.
-
-    warn: also issue the reason as a warning, once, if that fails.
-    """
+def why_not(similarity: Any) -> str | None:
+    """Why these kernels cannot take this similarity; None if they can. Compiles the native ones if need be."""
     if is_on_gpu(similarity):
         return _why_not_on_gpu()
     if isinstance(similarity, Tensor) and similarity.device.type != "cpu":
@@ -36,7 +33,7 @@ def why_not(similarity: Any, warn: bool) -> str | None:
     dtype = str(getattr(similarity, "dtype", "")).removeprefix("torch.")
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         return None  # the checks refuse it with a better reason
-    return _why_not("float64" if dtype == "float64" else "float32", warn)
+    return _why_not("float64" if dtype == "float64" else "float32")
 
 
 def is_on_gpu(similarity: Any) -> bool:
@@ -53,12 +50,10 @@ def _why_not_on_gpu() -> str | None:
 
 
 @torch.compiler.assume_constant_result
-def _why_not(dtype: str, warn: bool) -> str | None:
+def _why_not(dtype: str) -> str | None:
     try:
         cpp.kernel(dtype)
     except cpp.Absent as reason:
-        if warn:
-            cpp.warn(str(reason))
         return str(reason)
     return None
 

@@ -23,6 +23,7 @@ from shared.kernels.cpp.library import (
     target,
     warn,
     why_absent,
+    why_unusable,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "target",
     "warn",
     "why_absent",
+    "why_unusable",
 ]

@@ -55,8 +55,7 @@ class Target(NamedTuple):
 def compiled(target: Target) -> Path:
     """The compiled library, from the cache or by compiling it now. Raises Absent with the reason."""
     compiler = find_compiler()
-    name = f"{target.name}-{_key(target, compiler)}.so"
-    folder = cache_folder()
+    name, folder = _file_name(target, compiler), cache_folder()
     try:
         return _cached_or_compiled(target, compiler, folder / name)
     except OSError as error:
@@ -114,6 +113,27 @@ def find_compiler() -> tuple[str, ...]:
     raise Absent(f"no C++ compiler: none of {', '.join(COMPILERS)} on the PATH; install one, or name it in CXX")
 
 
+def check_compiler(*targets: Target) -> None:
+    """Raise Absent unless one of these libraries is cached or the compiler accepts an empty file, tried once.
+
+    That takes milliseconds, where a build takes seconds.
+    """
+    compiler, folder = find_compiler(), cache_folder()
+    if not any(os.path.exists(folder / _file_name(target, compiler)) for target in targets):
+        reason = _why_not_working(compiler)
+        if reason:
+            raise Absent(reason)
+
+
+@cache
+def _why_not_working(compiler: tuple[str, ...]) -> str | None:
+    # with a header, which may be missing where the compiler is not
+    result = _run((*compiler, "-std=c++17", "-x", "c++", "-fsyntax-only", "-include", "cstdint", os.devnull))
+    if result.returncode:
+        return f"{shlex.join(compiler)} cannot compile C++17: {_first_error(result)}; name another compiler in CXX"
+    return None
+
+
 def cache_folder() -> Path:
     """The folder of the compiled libraries; it may be removed at any time."""
     own = os.environ.get("ALIGNMENT_CACHE")
@@ -147,8 +167,8 @@ def _private_folder() -> Path:
     return Path(folder)
 
 
-def _key(target: Target, compiler: tuple[str, ...]) -> str:
-    """A hash of everything that determines the compiler's output."""
+def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
+    """With a hash of everything that determines the compiler's output."""
     digest = hashlib.sha256()
     flags = (*FLAGS, *_link_flags(target), *FLOATING_POINT_FLAGS, *target.flags)
     for text in (*flags, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
@@ -159,7 +179,7 @@ def _key(target: Target, compiler: tuple[str, ...]) -> str:
         except OSError as error:
             raise Absent(f"a source is missing: {error}") from error
         digest.update(f"{file.name} {len(content)}\0".encode() + content)
-    return digest.hexdigest()[:20]
+    return f"{target.name}-{digest.hexdigest()[:20]}.so"
 
 
 def _link_flags(target: Target) -> tuple[str, ...]:

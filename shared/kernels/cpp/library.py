@@ -3,6 +3,7 @@
 import ctypes
 import os
 import struct
+import sys
 import threading
 import warnings
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from shared.kernels.cpp.build import Absent, Target, compiled, forget, why_no_compiler
+from shared.kernels.cpp.build import Absent, Target, check_compiler, compiled, forget, why_no_compiler
 
 FOLDER = Path(__file__).parent
 # compiled in parallel: those that take longest first
@@ -57,6 +58,10 @@ FUNCTIONS = {
 # parameters. Packing bytes takes a fraction of the time that filling a ctypes structure does.
 pack_call = struct.Struct("@4i3qPqPP").pack
 
+_TURNED_OFF = "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
+# packages whose frames may stand between a user's line and a warning
+_NOT_THE_USERS = ("shared", "jax_impl", "torch_impl", "jax", "torch")
+
 _kernels: dict[str, Kernel] = {}
 _failures: dict[str, str] = {}  # name of a build that failed -> why
 _building = threading.RLock()
@@ -76,18 +81,35 @@ def why_absent() -> str | None:
     Once a build has failed, and nothing else has been built, its reason.
     """
     if os.environ.get("ALIGNMENT_NATIVE", "1").strip().lower() in ("0", "no", "off", "false"):
-        return "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
+        return _TURNED_OFF
     if _kernels:
         return None
     return next(iter(_failures.values()), None) or why_no_compiler()
 
 
+def why_unusable() -> str | None:
+    """The same after a quick try of the compiler, once, where none of these kernels is cached."""
+    reason = why_absent()
+    if reason or _kernels:
+        return reason
+    try:
+        check_compiler(*map(target, REALS))
+    except Absent as error:
+        _failures["compiler"] = str(error)
+    return why_absent()
+
+
 def warn(reason: str) -> None:
-    """Warn once that a build has failed, where nothing else would report it."""
+    """Warn once that "auto" is not `fused`, for this reason, at the user's line; not where the user has chosen that."""
     global _warned
-    if not _warned:
-        _warned = True
-        warnings.warn(f"the native kernels are not used, slower code is: {reason}", RuntimeWarning, stacklevel=3)
+    if _warned or reason == _TURNED_OFF:
+        return
+    _warned = True
+    frame, level = sys._getframe(), 1
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_THE_USERS:
+        frame, level = frame.f_back, level + 1
+    text = f"variant 'auto' is 'wavefront' here, which is slower than 'fused': {reason}"
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
 def target(dtype: str, flags: tuple[str, ...] = ()) -> Target:
