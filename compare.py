@@ -1,5 +1,6 @@
 """Time the same kernels in JAX and in PyTorch, each proved correct first. Parse, run, print: see shared/bench."""
 
+import contextlib
 import itertools
 import os
 import shlex
@@ -17,8 +18,9 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.questions.prediction import prediction
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
-from shared.bench.report.console import console_report, console_text, first_table, print_error
+from shared.bench.report.console import console_report, console_table, console_text, first_table, print_error
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
+from shared.bench.report.side_by_side import side_by_side
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import Lines, progress_for_here
 from shared.bench.run.protocol import DoesNotFit, measure
@@ -38,6 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = shlex.join(["python", "compare.py", *given])
     try:
         read = [*request.recorded, *request.against, *filter(None, [request.resume]), Path(settings[0].input)]
+        if request.json and request.json not in request.record_files:
+            with contextlib.suppress(OSError):  # what is wrong is said next
+                request.json.mkdir(exist_ok=True)
         check_outputs(request.outputs, read, request.force)
         if request.list:
             return _list(settings[0])
@@ -50,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if request.recorded:
             return _show([Record.read(path) for path in request.recorded], request)
-        with locked(request.json or request.resume):
+        with contextlib.ExitStack() as locks:
+            for path in request.record_files:
+                locks.enter_context(locked(path))
             if not request.resume:
                 return _measure([Record(command, asked) for asked in settings], request)
             record = Record.read(request.resume)
@@ -72,10 +79,17 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     """Runs, new or resumed, and then all that they found; returns the highest exit code."""
     found: list[Record] = []
     codes = [0]
+    for line in request.left_out:
+        print_error(f"not asked: {line}")
     try:
-        for record in records:
-            keep = Keeper(record, request.json or request.resume)
-            codes.append(_run(record, keep))
+        for record, path in itertools.zip_longest(records, request.record_files):
+            keep = Keeper(record, path)
+            try:
+                codes.append(_run(record, keep))
+            except UnusableInput as error:
+                if not request.all:
+                    raise
+                print_error(f"not asked: {record.settings.question}: {error}")
             if record.started is not None:
                 found.append(record)
                 problem = keep.write()
@@ -111,7 +125,8 @@ def _show(records: Sequence[Record], request: Request) -> int:
     """Write the reports that are asked for, and print the records; returns the exit code."""
     problems = write_reports(records, request.report, request.markdown)
     code = max(map(_fail, problems), default=0)
-    print("\n\n\n".join(map(console_report, records)))  # at last, because it fails if the reader of a pipe has gone
+    parts = [*map(console_table, side_by_side(records)), *map(console_report, records)]
+    print("\n\n\n".join(parts))  # at last, because it fails if the reader of a pipe has gone
     return code
 
 

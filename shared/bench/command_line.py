@@ -1,9 +1,10 @@
 """The command line of compare.py: its options, and the settings that they make."""
 
 import argparse
+import math
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +32,7 @@ EPILOG = """examples:
   python compare.py growth --sizes 1x32x32,16x32x32,1x256x256,16x256x128,64x64x64 --report growth.html
   python compare.py --size 100x150 --batch 100 --variant vmap --json result.json
   python compare.py --resume result.json
+  python compare.py all --json results/mine --report everything.html
   python compare.py --from cpu.json gpu.json --report both.html
   python compare.py --against old.json new.json
 
@@ -39,6 +41,9 @@ slower; 2 bad arguments or bad input, or nothing to compare; 3 a framework canno
 130 interrupted (what is finished is printed)
 """
 
+# in place of questions: every one that can be asked with the given options
+ALL = "all"
+_ALL_REPORT = Path("report.html")
 _QUICK_SECONDS = 60.0
 _REPORTS = ("report", "markdown", "force")
 # what is done instead of a new run, and the options that go with it
@@ -57,6 +62,7 @@ class Request:
 
     list: bool = False
     json: Path | None = None
+    record_files: Sequence[Path] = ()  # one for each run, if they are to be kept
     report: Path | None = None
     markdown: Path | None = None
     force: bool = False
@@ -64,12 +70,15 @@ class Request:
     recorded: Sequence[Path] = ()
     predict: tuple[int, ...] | None = None
     against: Sequence[Path] = ()
+    all: bool = False  # every question that can be asked
+    left_out: Sequence[str] = ()  # of these, those that are not asked, and why
 
     @property
-    def outputs(self) -> dict[str, Path]:
-        """The files to be written, by option."""
-        named = {"--json": self.json, "--report": self.report, "--markdown": self.markdown}
-        return {option: path for option, path in named.items() if path is not None}
+    def outputs(self) -> Sequence[tuple[str, Path]]:
+        """The files to be written, each with its option; a record that is resumed is not one."""
+        records = [("--json", path) for path in self.record_files if self.json]
+        named = (("--report", self.report), ("--markdown", self.markdown))
+        return records + [(option, path) for option, path in named if path is not None]
 
 
 def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
@@ -82,17 +91,25 @@ def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
     option_of = {action.dest: (action.option_strings or ["a question"])[0] for action in parser._actions}
     request = Request(**_fields_of(Request, given))
     mode = next((name for name in _MODES if name in given), None)
-    questions = [QUESTIONS[name] for name in dict.fromkeys(given.get("questions", [Settings.question]))]
+    asked = dict.fromkeys(given.get("questions", [Settings.question]))
     problem = problem_of(given.get("problem", Settings.problem))
     try:
         if mode is not None:
             _check_mode(given, option_of, mode)
-            return request, [Settings(**_fields_of(Settings, given))]
-        if request.json and len(questions) > 1:
-            raise ArgumentTypeError(f"--json takes one question, got {', '.join(each.name for each in questions)}")
-        for question in questions:
-            _check_owners(given, option_of, question, problem)
-        return request, [_settings(given, question, problem) for question in questions]
+            kept = filter(None, [request.json or request.resume])
+            return replace(request, record_files=[*kept]), [Settings(**_fields_of(Settings, given))]
+        if ALL in asked:
+            settings, left_out = _of_all(given, option_of, problem)
+            request = replace(request, report=request.report or _ALL_REPORT, all=True, left_out=left_out)
+        else:
+            for name in asked:
+                _check_owners(given, option_of, QUESTIONS[name], problem)
+            settings = [_settings(given, QUESTIONS[name], problem) for name in asked]
+        if request.json:
+            is_folder = len(settings) > 1 or ALL in asked
+            files = [request.json / f"{own.question}.json" if is_folder else request.json for own in settings]
+            request = replace(request, record_files=files)
+        return request, settings
     except (ArgumentTypeError, UnusableInput) as error:
         parser.error(str(error))
 
@@ -119,7 +136,8 @@ def _parser() -> argparse.ArgumentParser:
         argument_default=argparse.SUPPRESS,
     )
     add = parser.add_argument
-    add("questions", nargs="*", type=_question, metavar="QUESTION", help=f"{', '.join(QUESTIONS)} (default speed)")
+    known = f"{', '.join(QUESTIONS)}, or {ALL} (default {Settings.question})"
+    add("questions", nargs="*", type=_question, metavar="QUESTION", help=known)
 
     add = parser.add_argument_group("what is measured").add_argument
     add("--device", type=one_of("device", ("cpu", "cuda")), help="cpu or cuda (default cpu)")
@@ -161,7 +179,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument
-    add("--json", type=file, metavar="FILE", help="record everything, with all samples, after every step")
+    add("--json", type=file, metavar="FILE", help="record everything, with all samples; of several questions a folder")
     add("--report", type=file, metavar="FILE", help="write an HTML page: the answer, plots and every number")
     add("--markdown", type=file, metavar="FILE", help="write the same as Markdown, without plots")
     add("--force", action="store_true", help="overwrite these files where they exist")
@@ -174,9 +192,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _question(text: str) -> str:
-    if text not in QUESTIONS:
-        listed = "".join(f"\n  {question.name}: {question.asks}" for question in QUESTIONS.values())
-        raise ArgumentTypeError(f"unknown question {text!r}; known:{listed}")
+    if text not in (*QUESTIONS, ALL):
+        listed = [*(f"{question.name}: {question.asks}" for question in QUESTIONS.values()), f"{ALL}: each of these"]
+        raise ArgumentTypeError("\n  ".join([f"unknown question {text!r}; known:", *listed]))
     return text
 
 
@@ -208,6 +226,32 @@ def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], questi
             owners = [owner for owner, options in takes.items() if option in options]
             if owners and name not in owners:
                 raise ArgumentTypeError(f"{option_of[option]} goes with {what} {' or '.join(owners)}, not with {name}")
+
+
+def _of_all(
+    given: Mapping[str, Any], option_of: Mapping[str, str], problem: Problem
+) -> tuple[list[Settings], list[str]]:
+    """The settings of every question that can be asked with these options; and those that cannot, or do not fit into
+    the budget of all together, with the reason. Each takes its default budget, the first one whatever is given."""
+    left = given.get("budget", math.inf)
+    found: list[Settings] = []
+    errors: dict[str, ArgumentTypeError | UnusableInput] = {}
+    for question in QUESTIONS.values():
+        others = {option for each in QUESTIONS.values() for option in each.takes} - {*question.takes}
+        own = {name: value for name, value in given.items() if name not in (*others, "budget")}
+        try:
+            _check_owners(own, option_of, question, problem)
+            settings = _settings(own, question, problem)
+            if found and settings.budget > left:
+                raise ArgumentTypeError(f"it takes {settings.budget:g} s of the budget, {left:g} s are left")
+        except (ArgumentTypeError, UnusableInput) as error:
+            errors[question.name] = error
+            continue
+        found.append(replace(settings, budget=min(settings.budget, left)))
+        left -= found[-1].budget
+    if not found:
+        raise next(iter(errors.values()))
+    return found, [f"{name}: {error}" for name, error in errors.items()]
 
 
 def _settings(given: Mapping[str, Any], question: Question, problem: Problem) -> Settings:

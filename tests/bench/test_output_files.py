@@ -52,17 +52,17 @@ def test_a_link_and_a_pipe_are_written_into_not_replaced(tmp_path: Path):
 
 def test_looking_whether_a_file_can_be_written_changes_nothing(tmp_path: Path):
     path = tmp_path / "run.json"
-    check_outputs({"--json": path}, [], force=False)
+    check_outputs([("--json", path)], [], force=False)
     assert not path.exists()
     path.write_text("old")
-    check_outputs({"--json": path}, [], force=True)
+    check_outputs([("--json", path)], [], force=True)
     with pytest.raises(CannotWrite, match="--force"):
-        check_outputs({"--json": path}, [], force=False)
+        check_outputs([("--json", path)], [], force=False)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_devices_are_written_without_force_and_may_have_several_outputs():
-    check_outputs({"--json": Path("/dev/null"), "--report": Path("/dev/null")}, [], force=False)
+    check_outputs([("--json", Path("/dev/null")), ("--report", Path("/dev/null"))], [], force=False)
 
 
 def test_a_record_that_another_run_writes_is_refused(tmp_path: Path):
@@ -70,7 +70,7 @@ def test_a_record_that_another_run_writes_is_refused(tmp_path: Path):
     with locked(path):
         with pytest.raises(CannotWrite, match="another run is writing it"), locked(tmp_path / "." / "run.json"):
             pass
-        with locked(tmp_path / "other.json"), locked(None):
+        with locked(tmp_path / "other.json"):
             pass
     with locked(path):
         pass
@@ -83,7 +83,7 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with pytest.raises(CannotWrite, match="Permission denied"):
-        check_outputs({"--json": tmp_path / "run.json"}, [], force=False)
+        check_outputs([("--json", tmp_path / "run.json")], [], force=False)
 
 
 def test_the_record_is_kept_after_every_step(tmp_path: Path):

@@ -7,6 +7,7 @@ from tabulate import tabulate
 
 from shared.bench.record import Record
 from shared.bench.report.report import report_of
+from shared.bench.report.side_by_side import side_by_side
 from shared.bench.report.tables import Table
 
 _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
@@ -14,7 +15,7 @@ _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
 
 def markdown_report(records: Sequence[Record]) -> str:
     """The report, complete."""
-    parts = ["# JAX and PyTorch compared"]
+    parts = ["# JAX and PyTorch compared", *map(markdown_table, side_by_side(records))]
     for report in map(report_of, records):
         parts += [f"## {escaped(report.heading)}", *(f"**{escaped(line)}**" for line in report.warnings)]
         first, *others = [*map(markdown_table, report.answer.tables), ""]

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -18,13 +18,14 @@ class CannotWrite(Exception):
     """A file cannot be written; the text says which and why."""
 
 
-def check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path], force: bool) -> None:
+def check_outputs(outputs: Sequence[tuple[str, Path]], inputs: Sequence[Path], force: bool) -> None:
     """Raise CannotWrite if a file cannot be written: before an hour of measuring, not after.
 
-    outputs: by option. An existing file is overwritten by force only; one that is read, or has two options, never.
+    outputs: each with its option. An existing file is overwritten by force only; one that is read, or has two options,
+    never.
     """
     taken = {path.resolve(): "which this command reads" for path in inputs}
-    for option, path in outputs.items():
+    for option, path in outputs:
         try:
             if path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "it is a directory")
@@ -40,9 +41,9 @@ def check_outputs(outputs: Mapping[str, Path], inputs: Sequence[Path], force: bo
 
 
 @contextlib.contextmanager
-def locked(path: Path | None) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """A context in which no other run writes this record. Raises CannotWrite if one does."""
-    if path is None or (path.exists() and not path.is_file()):
+    if path.exists() and not path.is_file():
         yield
         return
     real = path.resolve()

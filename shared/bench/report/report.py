@@ -22,6 +22,7 @@ class Report:
 
     head: list[str]
     heading: str = ""
+    asks: str = ""
     warnings: list[str] = field(default_factory=list)
     answer: Answer = field(default_factory=Answer)
     terms: list[str] = field(default_factory=list)  # what the names of passes and variants mean
@@ -37,6 +38,7 @@ def report_of(record: Record) -> Report:
     answered = {table.title for table in answer.tables}
     return Report(
         heading=f"{settings.question}: {settings.problem} on {settings.device}, {record.started}",
+        asks=QUESTIONS[settings.question].asks,
         head=list(_head(record)),
         warnings=list(warnings(record)),
         answer=answer,

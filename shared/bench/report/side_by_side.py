@@ -1,0 +1,42 @@
+"""Records of the same question from several machines, side by side."""
+
+from collections.abc import Sequence
+
+from shared.bench.cases import FRAMEWORKS
+from shared.bench.questions.in_words import comparisons
+from shared.bench.record import Record
+from shared.bench.report.tables import Table
+from shared.bench.units import NOTHING, duration
+
+
+def side_by_side(records: Sequence[Record]) -> list[Table]:
+    """A table for each question that more than one machine answered: the faster framework on each."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        settings = record.settings
+        groups.setdefault((settings.question, settings.problem, settings.dtype), []).append(record)
+    return [_table(own) for own in groups.values() if len({record.device_name for record in own}) > 1]
+
+
+def _table(records: Sequence[Record]) -> Table:
+    settings, columns = records[0].settings, [_cells(record) for record in records]
+    keys = dict.fromkeys(key for cells in columns for key in cells)
+    rows = [(*key, *(cells.get(key, NOTHING) for cells in columns)) for key in keys]
+    headers = ("input", "variant", "pass", *(record.device_name.replace(", ", "\n") for record in records))
+    names = " / ".join(FRAMEWORKS.values())
+    below = (f"The faster framework, by what factor, the 95% interval, and the times of a call: {names}.",)
+    title = f"Several machines, {settings.question}: {settings.problem}, {settings.dtype}"
+    return Table(title, headers, rows, ("left",) * len(headers), below)
+
+
+def _cells(record: Record) -> dict[tuple[str, str, str], str]:
+    """By input, variant and pass. Inputs by what they are: a name can mean another input on another machine."""
+    found = {}
+    for name, facts in record.inputs.items():
+        for variant, own in comparisons(record, name).items():
+            for pass_name, comparison in own.items():
+                if comparison.results:
+                    seconds = {r.case.framework: r.time.value for r in comparison.results}
+                    times = " / ".join(duration(seconds.get(framework)) for framework in FRAMEWORKS)
+                    found[facts.text, variant, pass_name] = f"{comparison.text}\n{times}"
+    return found

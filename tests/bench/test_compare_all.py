@@ -1,0 +1,112 @@
+"""`compare.py all`, and records of several questions or machines in one report."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import hand_made
+import pytest
+from hand_made import case, steady
+from in_process import run_here
+
+import compare
+from shared.bench.command_line import parse
+from shared.bench.questions import QUESTIONS
+from shared.bench.record import Facts, Record
+from shared.bench.report.html import html_report
+from shared.bench.report.side_by_side import side_by_side
+from shared.problems.problem import UnusableInput
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The questions that runs in this process were asked; shapes refuses its input, the others find one result."""
+    monkeypatch.chdir(tmp_path)
+    asked: list[str] = []
+
+    def measure(_: object, record: Record, __: object, keep: Callable[[], None]) -> None:
+        if record.settings.question == "shapes":
+            raise UnusableInput("shapes goes with others")
+        asked.append(record.settings.question)
+        result = steady(case("jax", "vmap", input="3x6x7"), 0.25)
+        whole = hand_made.record(result, settings=dataclasses.replace(record.settings, passes=("score",)))
+        vars(record).update(vars(dataclasses.replace(whole, inputs={"3x6x7": hand_made.facts()})))
+        keep()
+
+    monkeypatch.setattr(compare, "measure", measure)
+    return asked
+
+
+def test_all_asks_every_question_that_can_be_asked_and_writes_a_page_and_a_record_of_each(
+    asked: list[str], tmp_path: Path
+):
+    ended = run_here("all", "--framework", "jax", "--json", "records")
+    assert ended.code == 0
+    told = [line for line in ended.err if line.startswith("not asked: ")]
+    assert told[-1] == "not asked: shapes: shapes goes with others"
+    left_out = [line.split(": ")[1] for line in told]
+    assert {*asked, *left_out} == {*QUESTIONS} and {"speed", "ladder"} <= {*asked}
+    page = (tmp_path / "report.html").read_text()
+    for name in asked:
+        assert Record.read(tmp_path / "records" / f"{name}.json").settings.question == name
+        assert page.count(f">{name}: smith_waterman on cpu") == 2  # a link and a heading
+    again = run_here("all", "--framework", "jax", "--json", "records")
+    assert again.code == 2 and again.err[0].endswith("speed.json (--json): it exists; --force overwrites it")
+
+
+def test_all_asks_the_questions_that_fit_into_the_budget_and_the_first_whatever_it_is():
+    def budgets(seconds: str) -> dict[str, float]:
+        return {settings.question: settings.budget for settings in parse(["all", "--budget", seconds])[1]}
+
+    first, second = list(QUESTIONS.values())[:2]
+    assert budgets("10") == {first.name: 10.0}
+    both = first.default_budget + second.default_budget
+    fitting = budgets(f"{both}")
+    assert fitting == {first.name: first.default_budget, second.name: second.default_budget}
+    request, _ = parse(["all", "--budget", f"{both}"])
+    assert f"growth: it takes {QUESTIONS['growth'].default_budget:g} s of the budget, 0 s are left" in request.left_out
+
+
+def test_an_option_goes_to_the_questions_that_take_it():
+    request, settings = parse(["all", "--size", "64x64"])
+    sizes = {own.question: own.size for own in settings}
+    assert sizes["speed"] == (64, 64) and sizes["growth"] is None
+    assert parse(["all", "--input", "globins"])[0].left_out[0] == "growth: growth goes with --input random"
+    assert request.all and request.report == Path("report.html")
+
+
+def test_options_that_go_with_no_question_are_refused(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        parse(["all", "--variant", "fastest"])
+    assert "unknown variant 'fastest'" in capsys.readouterr().err
+
+
+# several machines
+
+
+def of_machine(name: str, factor: float, **inputs: Facts) -> Record:
+    made = hand_made.record(
+        steady(case("jax", "vmap"), 0.1), steady(case("torch", "vmap"), 0.1 * factor),
+        inputs={"batch": hand_made.facts()} | inputs,
+    )  # fmt: skip
+    return dataclasses.replace(made, environment=made.environment | {"cpu": name})
+
+
+def test_records_of_several_machines_are_shown_side_by_side():
+    records = [of_machine("Abacus", 2.0), of_machine("Soroban", 0.5)]
+    (table,) = side_by_side(records)
+    assert table.headers == ("input", "variant", "pass", "Abacus\n1 core", "Soroban\n1 core")
+    ((name, variant, pass_name, *cells),) = table.rows
+    assert (name, variant, pass_name) == ("three pairs", "vmap", "score")
+    assert [cell.split("\n") for cell in cells] == [
+        ["JAX 2.00×", "(2.00 … 2.00)", "100 ms / 200 ms"], ["PyTorch 2.00×", "(2.00 … 2.00)", "100 ms / 50.0 ms"],
+    ]  # fmt: skip
+    assert table.title in html_report(records)
+    assert side_by_side(records[:1]) == side_by_side([records[0], records[0]]) == []
+
+
+def test_another_input_of_the_same_name_has_a_row_of_its_own():
+    records = [of_machine("Abacus", 2.0), of_machine("Soroban", 0.5, batch=hand_made.facts("four pairs"))]
+    (table,) = side_by_side(records)
+    assert [row[0] for row in table.rows] == ["three pairs", "four pairs"]
+    assert [row[3:].index("–") for row in table.rows] == [1, 0]
