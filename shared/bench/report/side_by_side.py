@@ -21,12 +21,16 @@ def side_by_side(records: Sequence[Record]) -> list[Table]:
 def _table(records: Sequence[Record]) -> Table:
     settings, columns = records[0].settings, [_cells(record) for record in records]
     keys = dict.fromkeys(key for cells in columns for key in cells)
-    rows = [(*key, *(cells.get(key, NOTHING) for cells in columns)) for key in keys]
-    headers = ("input", "variant", "pass", *(record.device_name.replace(", ", "\n") for record in records))
+    texts = list(dict.fromkeys(text for text, _, _ in keys))
+    shown = slice(1 if len(texts) == 1 else 0, 3)
+    rows = [(*key[shown], *(cells.get(key, NOTHING) for cells in columns)) for key in keys]
+    devices = [record.device_name.replace(", ", "\n") for record in records]
+    headers = (*("input", "variant", "pass")[shown], *devices)
     names = " / ".join(FRAMEWORKS.values())
-    below = (f"The faster framework, by what factor, the 95% interval, and the times of a call: {names}.",)
+    below = [f"The faster framework, by what factor, the 95% interval, and the times of a call: {names}."]
+    below += [f"Input: {text}." for text in texts if len(texts) == 1]
     title = f"Several machines, {settings.question}: {settings.problem}, {settings.dtype}"
-    return Table(title, headers, rows, ("left",) * len(headers), below)
+    return Table(title, headers, rows, ("left",) * len(headers), tuple(below))
 
 
 def _cells(record: Record) -> dict[tuple[str, str, str], str]:
