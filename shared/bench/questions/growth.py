@@ -56,8 +56,8 @@ class Growth(Question):
         return problem_of(settings.problem).growth_modes(variant, abilities)
 
     def answer(self, record: Record) -> Answer:
-        table = cost_table(record)
-        return Answer([table] if table.rows else [], [*steps_in_words(record), *crossovers(record)])
+        tables = [table for table in (cost_table(record), first_call_table(record)) if table.rows]
+        return Answer(tables, [*steps_in_words(record), *crossovers(record)])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """Time, first call and memory over the size."""
@@ -80,10 +80,9 @@ QUESTION = Growth()
 
 
 def cost_table(record: Record) -> Table:
-    """The coefficients of each case, and how well they predict sizes that were not seen."""
+    """The coefficients of a call's time for each case, and how well they predict sizes that were not seen."""
     rows = []
     for costs in costs_of(record):
-        memory, compiling = costs.memory, costs.compiling
         median, largest = costs.time.factors
         rows.append((
             costs.case.pass_name,
@@ -91,21 +90,35 @@ def cost_table(record: Record) -> Table:
             costs.case.variant,
             *(_text(costs.time.coefficient(column), duration) for column in (2, 1, 0)),
             _text(costs.time.beyond, duration),
-            _text(memory and memory.coefficient(1), _bytes),
-            *(_text(compiling and compiling.coefficient(column), duration) for column in (0, 1)),
             f"{median - 1:.0%}\n({largest - 1:.0%} at {costs.time.worst})",
         ))  # fmt: skip
     headers = (
         *("pass", "framework", "variant", "a call", "a step", "a cell", "a cell beyond\nthe caches"),
-        *("memory\nof a cell", "compiling", "compiling\na step", "error on sizes\nnot seen"),
+        "error on sizes\nnot seen",
     )
     below = (
         f"{problem_of(record.settings.problem).loop_text}.",
         "95% intervals are over sizes; <: not told from zero; –: not told from another cost, or not known.",
         "The error is that of predicting the time of a size from all others: its median, and the largest.",
     )
-    title = f"Costs, fitted over {len(record.inputs)} sizes"
+    title = f"Time of a call, fitted over {len(record.inputs)} sizes"
     return Table(title, headers, rows, left_then_right(3, len(headers) - 3), below)
+
+
+def first_call_table(record: Record) -> Table:
+    """The coefficients of what a case compiles, and of its memory."""
+    rows = []
+    for costs in costs_of(record):
+        memory, compiling = costs.memory, costs.compiling
+        rows.append((
+            costs.case.pass_name,
+            FRAMEWORKS[costs.case.framework],
+            costs.case.variant,
+            *(_text(compiling and compiling.coefficient(column), duration) for column in (0, 1)),
+            _text(memory and memory.coefficient(1), _bytes),
+        ))  # fmt: skip
+    headers = ("pass", "framework", "variant", "compiling", "compiling\na step", "memory\nof a cell")
+    return Table("Compiling and memory, fitted to the same", headers, rows, left_then_right(3, len(headers) - 3))
 
 
 def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
@@ -114,7 +127,9 @@ def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
         return NOTHING
     if estimate.low <= 0:
         return f"< {text(estimate.high)}"
-    return f"{text(estimate.value)}\n({text(estimate.low)} … {text(estimate.high)})"
+    low, high = text(estimate.low), text(estimate.high)
+    unit = high[high.index(" ") :]
+    return f"{text(estimate.value)}\n({low.removesuffix(unit)} … {high})"
 
 
 def _bytes(count: float) -> str:

@@ -37,7 +37,7 @@ def report_of(record: Record) -> Report:
     answer = QUESTIONS[settings.question].answer(record)
     answered = {table.title for table in answer.tables}
     return Report(
-        heading=f"{settings.question}: {settings.problem} on {settings.device}, {record.started}",
+        heading=f"{settings.question}: {settings.problem} on {settings.device}, {str(record.started)[:10]}",
         asks=QUESTIONS[settings.question].asks,
         head=list(_head(record)),
         warnings=list(warnings(record)),
