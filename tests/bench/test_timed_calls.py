@@ -12,7 +12,7 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation
 from shared.bench.run.context import Run
 from shared.bench.run.first_calls import repeat_first_calls
-from shared.bench.run.timed_calls import _next_cases, _note_precision
+from shared.bench.run.timed_calls import _next_cases, note_precision
 from shared.bench.run.worker_handle import Reply
 
 FAST, SLOW, FAR_SLOWER = (case("jax", name) for name in ("fused", "wavefront", "vmap"))
@@ -69,5 +69,5 @@ def test_the_width_that_the_budget_reached_is_told_where_there_is_an_interval(wo
     made = record(
         *(right(each, *[0.1] * 5, workers=workers) for each in (FAST, OTHER)), settings=Settings(precision=-1.0)
     )
-    _note_precision(Run(QUESTIONS["speed"], made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
+    note_precision(Run(QUESTIONS["speed"], made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
     assert [f"the widest interval of a verdict is {width}, asked" in note for note in made.notes] == [True]

@@ -45,12 +45,16 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         if all(record.result(case).blocks for case in timed) and _is_enough(run, longest):
             break
         began = time.monotonic()
-        _one_generation(run, timed, number)
+        missing = (run.settings.workers or LEAST_WORKERS) - len(record.generations)
+        share = run.seconds_left / max(1, missing)
+        prepared = one_generation(run, timed, number, began + (1 - _FIRST_CALLS_SHARE) * share)
+        repeat_first_calls(run, prepared, number + 1, _FIRST_CALLS_SHARE * (time.monotonic() - began))
+        run.keep()
         run.stop()
         run.progress.results(record)
         longest = max(longest, time.monotonic() - began)
         number += 1
-    _note_precision(run)
+    note_precision(run)
 
 
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
@@ -90,7 +94,7 @@ def _is_enough(run: Run, longest: float) -> bool:
     return longest > run.seconds_left
 
 
-def _note_precision(run: Run) -> None:
+def note_precision(run: Run) -> None:
     """Note that the budget was too short for intervals as narrow as asked for."""
     settings, estimates = run.settings, run.question.deciding(run.record)
     if settings.workers is None and not is_precise(estimates, settings):
@@ -103,11 +107,11 @@ def _note_precision(run: Run) -> None:
         )
 
 
-def _one_generation(run: Run, cases: list[Case], number: int) -> None:
-    """Fresh workers: each case's first call in them, then rounds."""
-    missing = (run.settings.workers or LEAST_WORKERS) - len(run.record.generations)
-    start = time.monotonic()
-    end = start + run.seconds_left / max(1, missing)
+def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
+    """Fresh workers: each case's first call in them, then rounds until `end`, one in any case.
+
+    Returns the cases that were timed. The workers are left running.
+    """
     run.progress.begin(f"worker {number + 1}, preparing", len(cases))
     run.start_workers(cases)
     plans: dict[Case, BlockPlan] = {}
@@ -119,13 +123,12 @@ def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     run.keep()
     cores = usable_cores()[: run.settings.threads]
     began, before = time.monotonic(), seconds_of_others(cores)
-    _time_rounds(run, plans, number, end - _FIRST_CALLS_SHARE * max(0.0, end - start))
+    _time_rounds(run, plans, number, end)
     seconds, after = time.monotonic() - began, seconds_of_others(cores)
     others = None if before is None or after is None else max(0.0, after - before)
     run.record.generations.append(Generation(number, seconds, others))
     run.keep()
-    repeat_first_calls(run, list(plans), number + 1, _FIRST_CALLS_SHARE * (time.monotonic() - start))
-    run.keep()
+    return list(plans)
 
 
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
