@@ -45,10 +45,11 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         if all(record.result(case).blocks for case in timed) and _is_enough(run, longest):
             break
         began = time.monotonic()
-        missing = (run.settings.workers or LEAST_WORKERS) - len(record.generations)
-        share = run.seconds_left / max(1, missing)
-        prepared = one_generation(run, timed, number, began + (1 - _FIRST_CALLS_SHARE) * share)
-        repeat_first_calls(run, prepared, number + 1, _FIRST_CALLS_SHARE * (time.monotonic() - began))
+        least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
+        missing = (run.settings.workers or least) - len(record.generations)
+        end = began + (1 - repeats) * run.seconds_left / max(1, missing)
+        prepared = one_generation(run, timed, number, end)
+        repeat_first_calls(run, prepared, number + 1, repeats * (time.monotonic() - began))
         run.keep()
         run.stop()
         run.progress.results(record)
@@ -60,12 +61,14 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
     """The cases that worker `number` times: at first all that did not fail, then those that the question needs.
 
-    A dominated case is left out from the second worker on.
+    A dominated case is left out from the second worker on, in a quick run one that nothing is compared with too.
     """
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is not None:
         return well
     well = [case for case in well if not _is_dominated(run.record, case)]
+    if run.settings.quick and number:
+        well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
     if number < ALL_CASES_WORKERS:
         return well
     needed = run.question.contenders(run.record)
@@ -91,7 +94,9 @@ def _is_enough(run: Run, longest: float) -> bool:
         return number >= run.settings.workers
     if number >= LEAST_WORKERS and is_precise(run.question.deciding(run.record), run.settings):
         return True
-    return longest > run.seconds_left
+    # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
+    is_needed = run.settings.quick and number < LEAST_PROCESSES
+    return run.seconds_left < (0.0 if is_needed else longest)
 
 
 def note_precision(run: Run) -> None:
