@@ -151,7 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=whole("batch", 1), metavar="N", help="number of pairs (default all pairs of the proteins)")
     add("--size", type=size, help="of the random input, such as 100x150; see --list")
     add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="over which growth is measured")
-    add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 or float64 (default float32)")
+    add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (the default) or float64; threads: both")
     add("--seed", type=whole("seed", 0), metavar="N", help="of all random numbers (default 0)")
 
     add = parser.add_argument_group("parameters of problems; see --list").add_argument
@@ -260,6 +260,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     defaults = {
         "passes": question.default_passes(problem),
         "input": _default_input(given, question, problem),
+        "dtype": question.default_dtype,
         "threads": cores,
         "budget": _QUICK_SECONDS if "quick" in given else question.default_budget,
         "arguments": {name: given[name] for name in problem.arguments if name in given},

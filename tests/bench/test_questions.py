@@ -176,7 +176,7 @@ def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
 
 # another question
 
-THREADS = '''
+TWO_THREADS = '''
 """How much faster is each case with two threads than with one, and on how many cores did it run?"""
 
 from dataclasses import replace
@@ -188,8 +188,8 @@ from shared.bench.report.tables import Answer, Table, left_then_right
 from shared.bench.units import ratio_interval
 
 
-class Threads(Question):
-    name = "threads"
+class TwoThreads(Question):
+    name = "two_threads"
     asks = "how much faster is each case with two threads than with one"
     labels = {"1 thread": WorkerStart(threads=1), "2 threads": WorkerStart(threads=2)}
 
@@ -232,16 +232,16 @@ def speed_ups(record):
     return {case: ratio for case, ratio in ratios.items() if ratio is not None}
 
 
-QUESTION = Threads()
+QUESTION = TwoThreads()
 '''
 
 
 def test_a_question_is_added_by_a_file_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    (tmp_path / "threads.py").write_text(THREADS)
+    (tmp_path / "two_threads.py").write_text(TWO_THREADS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the workers
-    module = importlib.import_module("threads")
-    monkeypatch.setitem(QUESTIONS, "threads", module.QUESTION)
+    module = importlib.import_module("two_threads")
+    monkeypatch.setitem(QUESTIONS, "two_threads", module.QUESTION)
 
     threads: list[int] = []  # of the workers that are started
 
@@ -253,7 +253,7 @@ def test_a_question_is_added_by_a_file_and_a_line(monkeypatch: pytest.MonkeyPatc
     use_numpy_workers(monkeypatch)
     asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3")
     files = ("--json", str(tmp_path / "run.json"), "--markdown", str(tmp_path / "run.md"))
-    ended = run_here("threads", *asked, "--workers", "2", "--rounds", "2", *files)
+    ended = run_here("two_threads", *asked, "--workers", "2", "--rounds", "2", *files)
     assert ended.code == 0, ended.err
     made = Record.read(tmp_path / "run.json")
     assert [result.case.label for result in made.results if result.measured] == ["1 thread", "2 threads"]

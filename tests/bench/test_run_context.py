@@ -28,6 +28,7 @@ class FakeWorker:
     alive: bool = True
     asked: list[str] = field(default_factory=list)
     compiler_start_seconds: float | None = None
+    environment: dict[str, Any] = field(default_factory=lambda: {"cores": [0, 1]})
 
     def wait_until_ready(self) -> None:
         if self.memory_share == 1.0:
@@ -97,6 +98,15 @@ def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker
     reply = run_of().ask("cold", CASE)
     assert (reply.status, reply.reason) == ("failed", "the worker could not be started again: no memory")
     assert not started[0].alive
+
+
+@pytest.mark.parametrize(("label", "status"), [("2 threads", "ok"), ("1 thread", "failed")])
+def test_a_worker_with_another_number_of_cores_than_its_label_has_threads_is_not_used(
+    started: list[FakeWorker], label: str, status: str
+):
+    reply = run_of(question=QUESTIONS["threads"]).ask("cold", case("torch", "vmap", label=label))
+    assert reply.status == status and started[0].alive == (status == "ok")
+    assert status == "ok" or (reply.reason or "").endswith("PyTorch can use 2 cores, expected 1")
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 from hand_made import case, record, right
+from in_process import run_here, use_numpy_workers
 
+from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Compilation
+from shared.bench.record import Compilation, Generation, Record
+from shared.bench.run import context, timed_calls
 from shared.bench.run.context import Run
 from shared.bench.run.first_calls import repeat_first_calls
-from shared.bench.run.timed_calls import _next_cases, _note_precision
+from shared.bench.run.timed_calls import _next_cases, note_precision
 from shared.bench.run.worker_handle import Reply
 
 FAST, SLOW, FAR_SLOWER = (case("jax", name) for name in ("fused", "wavefront", "vmap"))
@@ -64,10 +67,55 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
     assert (fast.status, fast.reason, len(fast.cold)) == ("wrong", "score off", 1)
 
 
+@pytest.mark.parametrize(
+    ("quick", "ends", "repeats"),
+    [(True, [35 / 3, 20 / 2, 5.0], [0.0] * 3), (False, [0.8 * 35 / 5, 0.8 * 20 / 4], [0.2 * 15.0] * 2)],
+)
+def test_a_quick_run_plans_three_processes_without_repeats(
+    monkeypatch: pytest.MonkeyPatch, quick: bool, ends: list[float], repeats: list[float]
+):
+    """In simulated time: 35 of 60 seconds are left, and a process takes 15."""
+    clock = SimpleNamespace(now=25.0)
+    clock.monotonic = lambda: clock.now
+    made = record(*(right(each, cold=0.5) for each in CASES), settings=Settings(quick=quick, budget=60.0))
+    progress: Any = SimpleNamespace(results=lambda *_: None)
+    run = Run(QUESTIONS["speed"], made, progress, lambda: None, Path(), start=0.0)
+    found: list[tuple[set[Any], float]] = []
+    repeated: list[float] = []
+
+    def one_generation(run: Run, cases: list[Any], number: int, end: float) -> list[Any]:
+        found.append((set(cases), end - clock.now))
+        for each in cases:
+            run.record.result(each).blocks.append(Block(number, 0, (0.1,)))
+        run.record.generations.append(Generation(number, 1.0, None))
+        clock.now += 15.0
+        return cases
+
+    for module in (timed_calls, context):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(timed_calls, "one_generation", one_generation)
+    monkeypatch.setattr(timed_calls, "repeat_first_calls", lambda *given: repeated.append(given[-1]))
+    timed_calls.measure_timed_calls(run, CASES)
+    assert [end for _, end in found] == pytest.approx(ends)
+    assert repeated == pytest.approx(repeats)
+    # what PyTorch has no case of is timed once in a quick run
+    assert [FAR_SLOWER in cases for cases, _ in found] == [True] + [not quick] * (len(ends) - 1)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_quick_run_calls_no_new_shape(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quick: bool):
+    use_numpy_workers(monkeypatch)
+    what = ("--size", "6x7", "--batch", "3", "--variant", "vmap", "--pass", "score", "--framework", "jax")
+    how = ("--workers", "1", "--rounds", "1", "--json", str(tmp_path / "run.json"), *(["--quick"] if quick else []))
+    assert run_here(*what, *how).code == 0
+    (result,) = Record.read(tmp_path / "run.json").results
+    assert result.measured and bool(result.new_shapes) != quick
+
+
 @pytest.mark.parametrize(("workers", "width"), [(2, "unknown with fewer than 3 processes"), (4, "±0.0%")])
 def test_the_width_that_the_budget_reached_is_told_where_there_is_an_interval(workers: int, width: str):
     made = record(
         *(right(each, *[0.1] * 5, workers=workers) for each in (FAST, OTHER)), settings=Settings(precision=-1.0)
     )
-    _note_precision(Run(QUESTIONS["speed"], made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
+    note_precision(Run(QUESTIONS["speed"], made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
     assert [f"the widest interval of a verdict is {width}, asked" in note for note in made.notes] == [True]

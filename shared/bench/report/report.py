@@ -55,7 +55,7 @@ def _head(record: Record) -> Iterator[str]:
     problem = problem_of(settings.problem)
     arguments = next((facts.parameters | facts.options for facts in record.inputs.values()), {})
     given = "".join(f", {name} {_text(value)}" for name, value in arguments.items())
-    yield f"{problem.name}: {problem.text}; {settings.dtype}{given}"
+    yield f"{problem.name}: {problem.text}; {settings.dtype.replace(',', ' and ')}{given}"
     for facts in record.inputs.values():
         yield f"input: {facts.text}; {facts.work:,} {problem.rate.work}"
     frameworks: Mapping[str, Mapping[str, Any]] = where.get("frameworks", {})

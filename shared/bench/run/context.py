@@ -97,6 +97,9 @@ class Run:
         """The worker that was spawned, when it can take commands. Raises Unavailable."""
         try:
             self._workers[key].wait_until_ready()
+            wanted = self.question.labels[key[1]].threads
+            if wanted and len(cores := self._workers[key].environment["cores"]) != wanted:
+                raise Unavailable(f"{FRAMEWORKS[key[0]]} can use {len(cores)} cores, expected {wanted}")
         except Unavailable:
             self._workers[key].stop()
             raise

@@ -104,7 +104,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
         _measure_device_time(run, case)
     if not question.times_rounds:  # the second call is the only sample
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
-    if question.tries_new_shape:
+    if question.tries_new_shape and not run.settings.quick:
         seconds = result.cold[0].seconds
         if seconds > _MOMENTS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:
             result.new_shapes_note = _NO_ROOM

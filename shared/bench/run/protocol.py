@@ -79,7 +79,7 @@ def _folder() -> Iterator[Path]:
 
 def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
     """Both phases, as questions are measured that have no way of their own."""
-    _save_inputs(run, inputs)
+    save_inputs(run, inputs)
     _measure_limits(run, cases)
     if run.question.times_reference:
         _time_reference(run, inputs)
@@ -141,7 +141,7 @@ def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any
             result.status, result.reason = "ok", None
 
 
-def _save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
+def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
     """Write inputs and reference results for the workers."""
     problem = problem_of(run.settings.problem)
     for name, given in inputs.items():

@@ -45,23 +45,30 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         if all(record.result(case).blocks for case in timed) and _is_enough(run, longest):
             break
         began = time.monotonic()
-        _one_generation(run, timed, number)
+        least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
+        missing = (run.settings.workers or least) - len(record.generations)
+        end = began + (1 - repeats) * run.seconds_left / max(1, missing)
+        prepared = one_generation(run, timed, number, end)
+        repeat_first_calls(run, prepared, number + 1, repeats * (time.monotonic() - began))
+        run.keep()
         run.stop()
         run.progress.results(record)
         longest = max(longest, time.monotonic() - began)
         number += 1
-    _note_precision(run)
+    note_precision(run)
 
 
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
     """The cases that worker `number` times: at first all that did not fail, then those that the question needs.
 
-    A dominated case is left out from the second worker on.
+    A dominated case is left out from the second worker on, in a quick run one that nothing is compared with too.
     """
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is not None:
         return well
     well = [case for case in well if not _is_dominated(run.record, case)]
+    if run.settings.quick and number:
+        well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
     if number < ALL_CASES_WORKERS:
         return well
     needed = run.question.contenders(run.record)
@@ -87,10 +94,12 @@ def _is_enough(run: Run, longest: float) -> bool:
         return number >= run.settings.workers
     if number >= LEAST_WORKERS and is_precise(run.question.deciding(run.record), run.settings):
         return True
-    return longest > run.seconds_left
+    # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
+    is_needed = run.settings.quick and number < LEAST_PROCESSES
+    return run.seconds_left < (0.0 if is_needed else longest)
 
 
-def _note_precision(run: Run) -> None:
+def note_precision(run: Run) -> None:
     """Note that the budget was too short for intervals as narrow as asked for."""
     settings, estimates = run.settings, run.question.deciding(run.record)
     if settings.workers is None and not is_precise(estimates, settings):
@@ -103,11 +112,11 @@ def _note_precision(run: Run) -> None:
         )
 
 
-def _one_generation(run: Run, cases: list[Case], number: int) -> None:
-    """Fresh workers: each case's first call in them, then rounds."""
-    missing = (run.settings.workers or LEAST_WORKERS) - len(run.record.generations)
-    start = time.monotonic()
-    end = start + run.seconds_left / max(1, missing)
+def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
+    """Fresh workers: each case's first call in them, then rounds until `end`, one in any case.
+
+    Returns the cases that were timed. The workers are left running.
+    """
     run.progress.begin(f"worker {number + 1}, preparing", len(cases))
     run.start_workers(cases)
     plans: dict[Case, BlockPlan] = {}
@@ -119,13 +128,12 @@ def _one_generation(run: Run, cases: list[Case], number: int) -> None:
     run.keep()
     cores = usable_cores()[: run.settings.threads]
     began, before = time.monotonic(), seconds_of_others(cores)
-    _time_rounds(run, plans, number, end - _FIRST_CALLS_SHARE * max(0.0, end - start))
+    _time_rounds(run, plans, number, end)
     seconds, after = time.monotonic() - began, seconds_of_others(cores)
     others = None if before is None or after is None else max(0.0, after - before)
     run.record.generations.append(Generation(number, seconds, others))
     run.keep()
-    repeat_first_calls(run, list(plans), number + 1, _FIRST_CALLS_SHARE * (time.monotonic() - start))
-    run.keep()
+    return list(plans)
 
 
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:

@@ -223,7 +223,8 @@ class CaseRunner:
         """Of everything that may compile: the case's precision, and its compilers' cache, which all processes of the
         run share unless they have one of their own."""
         parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label, process)
-        cache = self.folder / "compiled" / "-".join(map(str, parts))
+        # without spaces, at which inductor splits the command line of the C++ compiler
+        cache = self.folder / "compiled" / "-".join(map(str, parts)).replace(" ", "_")
         with self.backend.compiler_cache(cache), self.backend.precision(case.dtype):
             yield
 
