@@ -171,9 +171,7 @@ def test_two_others_are_compared_where_this_interpreter_lacks_the_framework(inst
 
 def test_two_interpreters_with_one_version_need_names(installed: dict[str, str]):
     installed |= {OWN: "0.10.2", "/other": "0.10.2"}
-    with pytest.raises(
-        UnusableInput, match=r"two interpreters are called JAX 0\.10\.2: .*NAME:jax=PATH"
-    ):
+    with pytest.raises(UnusableInput, match=r"two interpreters are called JAX 0\.10\.2: .*NAME:jax=PATH"):
         labels("jax=/other")
     assert labels("mine:jax=/other") == ["jax 0.10.2", "jax mine"]
 
