@@ -152,20 +152,14 @@ def labels(*pythons: str) -> list[str]:
     return [f"{each.framework} {each.label}" for each in every_version(replace(ASKED, pythons=pythons))]
 
 
-def test_versions_are_in_their_order_and_this_interpreter_is_one_of_them(installed: dict[str, str]):
+def test_this_interpreter_is_compared_with_the_only_one_named_and_several_with_each_other(installed: dict[str, str]):
     installed |= {OWN: "2.10.0+cpu", "/old": "2.9.1", "/new": "2.11.0.dev1"}
-    assert labels("torch=/new", "torch=/old") == ["torch 2.9.1", "torch 2.10.0+cpu", "torch 2.11.0.dev1"]
-    own, other = every_version(replace(ASKED, pythons=("nightly:torch=/new",)))
-    assert own.command is None and other.command is not None and other.command[0] == "/new"
-    assert other.about == "PyTorch nightly, which is 2.11.0.dev1: in Python 3.11.7 with NumPy 2.4.6"
-
-
-def test_two_others_are_compared_where_this_interpreter_lacks_the_framework(installed: dict[str, str]):
-    installed |= {"/old": "2.9.1", "/new": "2.11.0"}
-    assert labels("torch=/new", "torch=/old") == ["torch 2.9.1", "torch 2.11.0"]
-    with pytest.raises(
-        UnusableInput, match="needs two interpreters with PyTorch, got one --python, and of this one: No"
-    ):
+    assert labels("torch=/old") == ["torch 2.9.1", "torch 2.10.0+cpu"]
+    assert labels("torch=/new") == ["torch 2.10.0+cpu", "torch 2.11.0.dev1"]
+    assert labels("torch=/new", "torch=/old") == ["torch 2.9.1", "torch 2.11.0.dev1"]
+    del installed[OWN]
+    assert labels("torch=/new", "torch=/old") == ["torch 2.9.1", "torch 2.11.0.dev1"]
+    with pytest.raises(UnusableInput, match="two interpreters with PyTorch, got one --python; in this one: No module"):
         labels("torch=/new")
 
 
@@ -173,7 +167,10 @@ def test_two_interpreters_with_one_version_need_names(installed: dict[str, str])
     installed |= {OWN: "0.10.2", "/other": "0.10.2"}
     with pytest.raises(UnusableInput, match=r"two interpreters are called JAX 0\.10\.2: .*NAME:jax=PATH"):
         labels("jax=/other")
-    assert labels("mine:jax=/other") == ["jax 0.10.2", "jax mine"]
+    assert labels("mine:jax=/other") == ["jax mine", "jax 0.10.2"]
+    other, own = every_version(replace(ASKED, pythons=("mine:jax=/other",)))
+    assert own.command is None and other.command is not None and other.command[0] == "/other"
+    assert other.about == "JAX mine, which is 0.10.2: in Python 3.11.7 with NumPy 2.4.6"
 
 
 def test_other_questions_take_one_interpreter_for_a_framework(installed: dict[str, str]):
@@ -223,11 +220,11 @@ def test_a_run_starts_workers_in_both_interpreters_and_can_be_resumed(monkeypatc
     ended = run_here("versions", *FEW, *TIMED, "--python", f"other:jax={python}", "--json", str(path))
     assert ended.code == 0, ended.err
     made = Record.read(path)
-    own, other = (result.case.label for result in made.results)
+    other, own = (result.case.label for result in made.results)
     assert other == "other" and all(len(result.blocks) == 6 for result in made.results)
     calls = (tmp_path / "calls").read_text().splitlines()
     assert sum("numpy_worker.py" in line for line in calls) == 4  # first calls, and three times rounds
-    assert f"JAX other\nover {own}" == QUESTIONS["versions"].answer(made).tables[0].rows[0][0]
+    assert f"JAX {own}\nover other" == QUESTIONS["versions"].answer(made).tables[0].rows[0][0]
     assert "JAX other, which is " in ended.out
     assert html_report([made]).count("<figure>") == 1
     made.settings = replace(made.settings, workers=4)

@@ -88,28 +88,29 @@ def elsewhere(settings: Settings) -> dict[str, Interpreter]:
 
 
 def every_version(settings: Settings) -> list[Interpreter]:
-    """Of each framework that `--python` names: this interpreter, if it has it, and those named, the oldest version
-    first; equal ones in this order. Raises UnusableInput."""
+    """Of each framework that `--python` names: those named, or the only one and this interpreter; the oldest version
+    first, equal ones in this order. Raises UnusableInput."""
     every = list(_those_named(settings))
     if not every:
         raise UnusableInput("versions needs another interpreter: --python jax=PATH or --python torch=PATH")
     found: list[Interpreter] = []
     for framework in dict.fromkeys(each.framework for each in every):
-        facts = _asked(sys.executable, framework, settings.device)
-        own = [] if "problem" in facts else [_interpreter(framework, "", None, facts)]
-        both = [*own, *(each for each in every if each.framework == framework)]
-        if len(both) < 2:
-            raise UnusableInput(
-                f"versions needs two interpreters with {FRAMEWORKS[framework]}, got one --python, and of this one: "
-                f"{facts['problem']}"
-            )
-        labels = [each.label for each in both]
+        own = [each for each in every if each.framework == framework]
+        if len(own) == 1:
+            facts = _asked(sys.executable, framework, settings.device)
+            if "problem" in facts:
+                raise UnusableInput(
+                    f"versions needs two interpreters with {FRAMEWORKS[framework]}, got one --python; in this one: "
+                    f"{facts['problem']}"
+                )
+            own.append(_interpreter(framework, "", None, facts))
+        labels = [each.label for each in own]
         if twice := [label for label in labels if labels.count(label) > 1]:
             raise UnusableInput(
                 f"two interpreters are called {FRAMEWORKS[framework]} {twice[0]}: name one of them, as in "
                 f"--python NAME:{framework}=PATH"
             )
-        found += sorted(both, key=lambda each: _release(each.version))
+        found += sorted(own, key=lambda each: _release(each.version))
     return found
 
 
