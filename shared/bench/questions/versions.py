@@ -11,14 +11,14 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.estimates import Estimate, of_processes, ratio_drift, time_ratio
+from shared.bench.analysis.estimates import SAME, Estimate, of_processes, ratio_drift, time_ratio
 from shared.bench.analysis.verdict import Comparison, cell
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.interpreters import every_version
 from shared.bench.questions.question import Question, WorkerStart
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, duration
+from shared.bench.units import NOTHING, duration, ratio_text
 
 _OUTCOMES = ("slower", "faster", "same", "not decided")
 _FIRST_CALLS = ("first call,\ncaches empty", "first call,\ncaches warm", "first\nnew shape")
@@ -139,8 +139,8 @@ def _table(record: Record, every: Sequence[Pair]) -> Table:
     headers = ("new version\nover old", "case", "time of a call", *_FIRST_CALLS)
     reasons = [(result.case.title, result.reason) for result in record.results if result.status != "ok"]
     below = [
-        "The new version is slower or faster, by what factor, and the 95% interval; of same (within ±3%) and not",
-        "decided: of the new time over the old.",
+        "By what factor the new version is slower or faster, with its 95% interval; same (within ±3%) and not "
+        "decided: the interval of new / old.",
     ]
     for reason in dict.fromkeys(reason for _, reason in reasons):
         below.append(f"No {'; '.join(title for title, own in reasons if own == reason)}: {reason}.")
@@ -204,8 +204,9 @@ def _calls_in_words(record: Record, own: Sequence[Pair], gone: Sequence[str]) ->
 
 
 def _drawing(record: Record, every: Sequence[Pair]) -> str:
-    from shared.bench.analysis.estimates import SAME
-    from shared.bench.report.plots import COLOURS, drawn  # here: matplotlib takes a second to import
+    from matplotlib.ticker import FuncFormatter, MaxNLocator  # here: matplotlib takes a second to import
+
+    from shared.bench.report.plots import COLOURS, drawn
 
     def draw(axes: Any) -> None:
         for row, pair in enumerate(every):
@@ -218,5 +219,8 @@ def _drawing(record: Record, every: Sequence[Pair]) -> str:
         axes.set_yticks(range(len(every)), names)
         axes.invert_yaxis()
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(MaxNLocator(6))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: ratio_text(value)))
+        axes.minorticks_off()
 
     return drawn(draw, 7.2, 0.9 + 0.42 * len(every))
