@@ -66,7 +66,7 @@ def test_the_sentence_says_what_the_upgrade_costs():
         "100 ms; faster: fused score 2.00× (2.00 … 2.00), 50.0 ms against 100 ms."
     }
     (only,) = answer(*faster).statements
-    assert only.text.startswith("the upgrade makes no of 1 calls slower; faster: fused score 2.00×")
+    assert only.text.startswith("the upgrade makes none of 1 calls slower; faster: fused score 2.00×")
 
 
 def test_fewer_than_three_processes_decide_nothing():

@@ -192,7 +192,7 @@ def _calls_in_words(record: Record, own: Sequence[Pair], gone: Sequence[str]) ->
         times = f"{duration(pair.new.time.value)} against {duration(pair.old.time.value)}"
         told[outcome].append(f"{_name(record, pair.new.case)} {details}, {times}")
     slower, vague = len(told["slower"]), len(told["not decided"])
-    answer = f"the upgrade makes {slower or 'no'} of {len(own)} calls slower"
+    answer = f"the upgrade makes {slower or 'none'} of {len(own)} calls slower"
     if not own:
         answer = "no call was measured with both"
     elif vague and not slower:
