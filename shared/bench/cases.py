@@ -36,6 +36,7 @@ class Settings:
     workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
     rounds: int = 20  # in each of them
     quick: bool = False  # without what takes long to compile
+    pythons: tuple[str, ...] = ()  # other interpreters for workers, as they were named
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
+from shared.bench.questions.interpreters import named
 from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
@@ -143,6 +144,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", type=one_of("device", ("cpu", "cuda")), help="cpu or cuda (default cpu)")
     frameworks = some_of("framework", FRAMEWORKS)
     add("--framework", type=frameworks, dest="frameworks", metavar="NAME[,NAME]", help="jax or torch (default both)")
+    add("--python", type=named, action="append", dest="pythons", metavar="NAME=PATH",
+        help="another interpreter for the workers of jax or torch; several with versions")  # fmt: skip
     add("--problem", type=problem_name, help=f"see --list, or {ANY_FILE} (default {Settings.problem})")
     add("--variant", type=names, dest="variants", metavar="NAME[,NAME]", help="see --list, or auto (default a few)")
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]", help="see --list (default one or two)")

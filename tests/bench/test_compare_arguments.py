@@ -73,6 +73,13 @@ REFUSED = {
     "ladder --resume a.json": "a question does not go with --resume",
     "--resume a.json --dtype float32": "--dtype does not go with --resume",
     "--against old.json": "argument --against: expected 2 arguments",
+    # interpreters
+    "versions": "versions needs another interpreter: --python jax=PATH or --python torch=PATH",
+    "versions --python torch": "expected [LABEL:]jax=PATH or [LABEL:]torch=PATH, got 'torch'",
+    "--python a/b:jax=python3": "expected [LABEL:]jax=PATH or [LABEL:]torch=PATH, got 'a/b:jax=python3'",
+    "--python jax=python3 --framework torch": "--python jax=PATH goes with --framework jax, got torch",
+    "--python jax=missing/python": "--python jax=missing/python: expected a Python interpreter, there is no such",
+    "versions --python torch=true": "--python torch=true: expected a Python interpreter, it printed: nothing",
     # files
     "--json .": "cannot write . (--json): it is a directory",
     "--json=": "argument --json: expected the name of a file, got ''",

@@ -51,7 +51,7 @@ class Comparison(NamedTuple):
         name = FRAMEWORKS[self.results[0].case.framework]
         if self.ratio is None:
             return f"{name} only\n({duration(self.results[0].time.value)})"
-        return _cell(name, self.ratio, self.outcome, self.doubts)
+        return cell(name, self.ratio, self.outcome, self.doubts)
 
     @property
     def sentence(self) -> str:
@@ -78,7 +78,7 @@ class Comparison(NamedTuple):
         return f"Both ran the same {code}; what differs is what each framework does around it."
 
 
-def _cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> str:
+def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> str:
     """Two lines: which is faster, and the interval."""
     factor = f"{name} {ratio_text(ratio.value)}×"
     if math.isnan(ratio.low):
@@ -90,7 +90,7 @@ def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
     """Which of two frameworks takes less, for a table cell. seconds: by framework, of one sample in each process."""
     (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: median(own[1]))
     ratio = of_processes([over / under for over, under in zip(more, less, strict=False)])
-    return _cell(FRAMEWORKS[fast], ratio, ratio.outcome)
+    return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
 
 
 def compare(results: Iterable[Result]) -> Comparison:

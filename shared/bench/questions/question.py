@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shared.bench.analysis.estimates import Estimate, time_ratio
 from shared.bench.analysis.verdict import verdicts
 from shared.bench.cases import Absence, Case, Settings
+from shared.bench.questions.interpreters import elsewhere
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot
 from shared.problems import Inputs, problem_of
@@ -23,6 +24,7 @@ class WorkerStart(NamedTuple):
 
     threads: int | None = None  # None: those of the run
     command: Sequence[str] | None = None  # another program than the usual worker, without its arguments
+    about: str = ""  # what the report says of them, one line
 
 
 class Question(ABC):
@@ -38,6 +40,19 @@ class Question(ABC):
     default_dtype = Settings.dtype  # or several, with commas in between
     # every case is measured once for each label; the machine itself is measured by workers of the first
     labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
+
+    def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
+        """By framework and label, how workers are started; in another interpreter where `--python` names one.
+
+        Raises UnusableInput.
+        """
+        other = elsewhere(settings)
+        return {
+            (framework, label): start._replace(command=other[framework].command, about=other[framework].about)
+            if framework in other
+            else start
+            for framework, (label, start) in product(settings.frameworks, self.labels.items())
+        }
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return problem.default_passes
@@ -62,6 +77,7 @@ class Question(ABC):
         abilities: of each usable framework. inputs: the names of the run's inputs.
         """
         cases, absent = [], {}
+        starts = self.starts(settings)
         variants = problem_of(settings.problem).variant_names
         for name, pass_name, variant, framework in product(inputs, settings.passes, variants, abilities):
             able = abilities[framework]
@@ -70,7 +86,8 @@ class Question(ABC):
             else:
                 is_asked_for = variant in settings.variants or (variant == able.auto and "auto" in settings.variants)
             modes = self.modes(settings, variant, name, able) if is_asked_for else ()
-            for compiled, label in product(modes, self.labels):
+            labels = [label for name, label in starts if name == framework]
+            for compiled, label in product(modes, labels):
                 where = (name, settings.problem, settings.device, settings.dtype, label)
                 case = Case(framework, variant, pass_name, compiled, *where)
                 reason = able.why_not(variant, pass_name, compiled)

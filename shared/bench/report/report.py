@@ -67,6 +67,7 @@ def _head(record: Record) -> Iterator[str]:
         took += ": not counted below" if starts else ""
         flags = f", XLA_FLAGS {facts['XLA_FLAGS']}" if "XLA_FLAGS" in facts else ""
         yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{flags}{took}"
+    yield from where.get("interpreters", [])
     timed = [result.blocks for result in record.results if result.measured]
     if timed and record.generations:
         workers = _range([len({block.worker for block in blocks}) for blocks in timed])

@@ -53,8 +53,10 @@ class Run:
         missing: dict[str, str] = {}
         unfit: list[str] = []
         workers: dict[str, Worker] = {}
-        self.progress.say(f"starting {' and '.join(FRAMEWORKS[name] for name in self.settings.frameworks)}")
-        keys = {name: (name, next(iter(self.question.labels))) for name in self.settings.frameworks}
+        keys: dict[str, tuple[str, str]] = {}
+        for key in self.question.starts(self.settings):
+            keys.setdefault(key[0], key)
+        self.progress.say(f"starting {' and '.join(FRAMEWORKS[name] for name in keys)}")
         for key in keys.values():
             self._spawn(key)
         for framework, key in keys.items():
@@ -79,17 +81,16 @@ class Run:
                 self._ready(key)
 
     def _spawn(self, key: tuple[str, str]) -> None:
-        framework, label = key
-        start = self.question.labels[label]
-        workers_at_a_time = len(self.settings.frameworks) * len(self.question.labels)
+        starts = self.question.starts(self.settings)
+        start = starts[key]
         # here before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
-            framework,
+            key[0],
             start.command or worker_handle.WORKER_COMMAND,
             replace(self.settings, threads=start.threads or self.settings.threads),
             self.folder,
             self.progress.tick,
-            memory_share=MEMORY_SHARE / workers_at_a_time,
+            memory_share=MEMORY_SHARE / len(starts),
             environment=self.environment,
         )
 
@@ -97,7 +98,7 @@ class Run:
         """The worker that was spawned, when it can take commands. Raises Unavailable."""
         try:
             self._workers[key].wait_until_ready()
-            wanted = self.question.labels[key[1]].threads
+            wanted = self.question.starts(self.settings)[key].threads
             if wanted and len(cores := self._workers[key].environment["cores"]) != wanted:
                 raise Unavailable(f"{FRAMEWORKS[key[0]]} can use {len(cores)} cores, expected {wanted}")
         except Unavailable:

@@ -51,6 +51,7 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
         keep()
 
     requested = question.inputs(record.settings)
+    question.starts(record.settings)  # refuses interpreters that cannot be used
     environment = ONE_ARENA if question.times_rounds else {}
     progress.say(f"{question.name}: up to {clock(record.settings.budget)} minutes; --budget SECONDS changes that")
     with _folder() as folder:
@@ -107,6 +108,8 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
     }
+    if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.question.starts(settings).values()))):
+        environment["interpreters"] = interpreters
     facts = {name: Facts.of(given) for name, given in inputs.items()}
     if record.started is None:
         record.started, record.inputs, record.environment = now(), facts, environment
@@ -157,8 +160,7 @@ def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
 def _measure_limits(run: Run, cases: list[Case]) -> None:
     """The machine's memory bandwidth; of an accelerator also its rate of exponentials, each by all frameworks."""
     environment, is_accelerator = run.record.environment, run.settings.device != "cpu"
-    first_label = next(iter(run.question.labels))
-    by_framework = {case.framework: case for case in cases if case.label == first_label}
+    by_framework = {case.framework: case for case in reversed(cases)}  # the first of each
     asked = list(by_framework.values()) if is_accelerator else cases[:1]
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (is_accelerator or rate == BANDWIDTH):

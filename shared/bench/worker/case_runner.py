@@ -161,7 +161,7 @@ class CaseRunner:
         """Whether an accelerator has memory for a case with so many repeats of its input."""
         backend, inputs = self.backend, replace(self.gate.inputs(case.input), repeats=repeats)
         try:
-            with backend.compiler_cache(self.folder / "compiled" / "fits"), backend.precision(case.dtype):
+            with backend.compiler_cache(self.cache("fits")), backend.precision(case.dtype):
                 self.build(case)
                 _Call(backend, self._function(case, inputs), case, inputs)()
         except Exception as error:
@@ -218,14 +218,16 @@ class CaseRunner:
         """What a question measures in its own way: its function, called with this runner and the case."""
         return function(self, case, **arguments)
 
+    def cache(self, *parts: object) -> Path:
+        """A folder for compilers, without spaces, at which inductor splits the command line of the C++ compiler."""
+        return self.folder / "compiled" / "-".join(map(str, parts)).replace(" ", "_")
+
     @contextlib.contextmanager
     def _context(self, case: Case, process: int = 0) -> Iterator[None]:
         """Of everything that may compile: the case's precision, and its compilers' cache, which all processes of the
         run share unless they have one of their own."""
         parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label, process)
-        # without spaces, at which inductor splits the command line of the C++ compiler
-        cache = self.folder / "compiled" / "-".join(map(str, parts)).replace(" ", "_")
-        with self.backend.compiler_cache(cache), self.backend.precision(case.dtype):
+        with self.backend.compiler_cache(self.cache(*parts)), self.backend.precision(case.dtype):
             yield
 
     def build(self, case: Case) -> float:

@@ -100,7 +100,7 @@ class _Commands(CaseRunner):
 
     def _start_cache(self, case: Case) -> contextlib.AbstractContextManager[None]:
         """The compiler's cache for what belongs to no case."""
-        return self.backend.compiler_cache(self.folder / "compiled" / f"start-{case.framework}")
+        return self.backend.compiler_cache(self.cache("start", case.framework, case.label))
 
     def calibration(self, case: Case) -> dict[str, Any]:
         """Seconds of the calibration loop."""
