@@ -33,7 +33,7 @@ EPILOG = """examples:
   python compare.py growth --sizes 1x32x32,16x32x32,1x256x256,16x256x128,64x64x64 --report growth.html
   python compare.py --size 100x150 --batch 100 --variant vmap --json result.json
   python compare.py --resume result.json
-  python compare.py all --json results/mine --report everything.html
+  python compare.py all --json records --report everything.html
   python compare.py --from cpu.json gpu.json --report both.html
   python compare.py --against old.json new.json
 

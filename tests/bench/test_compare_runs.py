@@ -170,7 +170,7 @@ def test_growth_measures_every_size_and_predicts_another(monkeypatch: pytest.Mon
     made = Record.read(path)
     assert [(r.case.input, len(r.blocks)) for r in made.results] == [(size, 2) for size in sizes]
     assert [facts.shape for facts in made.inputs.values()] == [tuple(map(int, size.split("x"))) for size in sizes]
-    assert "Costs, fitted over 5 sizes" in ended.out
+    assert "Time of a call, fitted over 5 sizes" in ended.out
     predicted = run_here("--from", str(path), "--predict", "2x5x5")
     assert predicted.code == 0 and "\nscore   JAX          vmap" in predicted.out
 
