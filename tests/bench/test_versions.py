@@ -88,7 +88,7 @@ def test_first_calls_are_compared_process_by_process():
     old, new = measured("1", 0.1), measured("2", 0.1)
     old.cold, new.cold = [Compilation(2.0)] * 3, [Compilation(3.0)] * 3
     old.warm, new.warm = [Compilation(1.0)] * 2, [Compilation(1.0)] * 3
-    old.new_shapes = [[0.5, 9.0]] * 3
+    old.new_shapes, new.new_shapes = [[0.5, 9.0]] * 3, [[]]
     made = answer(old, new)
     cells = ("slower 1.50×\n(1.50 … 1.50)", "not decided\n(slower 1.000×,\n< 3 processes)", "–")
     assert made.tables[0].rows[0][3:] == cells
