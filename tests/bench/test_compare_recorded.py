@@ -99,7 +99,7 @@ def test_the_examples_of_help_are_accepted(settings_of: Callable[..., Settings],
         if line[-2:] == ["--resume", "result.json"]:
             (tmp_path / "result.json").write_bytes(recorded.read_bytes())
         assert run_here(*line).code == 0, line
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert (tmp_path / "both.html").exists()
     printed = run_here("--help")
     assert printed.code == 0 and all(" ".join(line) in printed.out for line in lines)
