@@ -40,13 +40,17 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 
 
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float) -> None:
-    """First calls with empty caches in these workers too, the cheapest first, as far as the time goes."""
+    """First calls with empty caches in these workers too, the cheapest first, as far as the time goes.
+
+    Those of the last pass go before the others: the answer tells that one's.
+    """
     end = time.monotonic() + seconds
     costs = {case: _cost(run.record.result(case)) for case in cases if run.record.result(case).status == "ok"}
     run.progress.begin(f"worker {process}, first calls", len(costs))
-    for case in sorted(costs, key=costs.__getitem__):
+    last = run.settings.passes[-1]
+    for case in sorted(costs, key=lambda case: (case.pass_name != last, costs[case])):
         if time.monotonic() + costs[case] > end:
-            break
+            continue
         run.progress.step(case.title)
         result = run.record.result(case)
         reply = run.ask("cold", case, process=process, rounds_follow=True)
