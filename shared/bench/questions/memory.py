@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate
+from shared.bench.analysis.estimates import SAME
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.memory_fit import (
+    ABOVE,
+    BELOW,
+    FITS,
+    STOPPED,
     Axis,
     cells_that_fit,
     compare_sizes,
+    details_table,
     estimate,
     needs,
     predicted_peak,
     trials,
 )
-from shared.bench.questions.memory_run import ABOVE, BELOW, FITS, STOPPED, default_memory, measure_memory
+from shared.bench.questions.memory_run import measure_memory
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, figures, ratio_interval
+from shared.bench.units import NOTHING, figures
 from shared.bench.units import size as bytes_text
 from shared.problems import Inputs, problem_of
 from shared.problems.alignments import AlignmentProblem
@@ -57,14 +62,20 @@ class Memory(Question):
         if settings.input != "random":
             raise UnusableInput(f"memory goes with --input random, got {settings.input!r}")
         if settings.batch and settings.size:
-            raise UnusableInput("memory seeks the batch for a --size, or the length for a --batch: it takes one of them")
+            raise UnusableInput(
+                "memory seeks the batch for a --size, or the length for a --batch: it takes one of them"
+            )
         free = psutil.virtual_memory().available
         if settings.device == "cpu" and (settings.memory or 0) > free:
-            raise UnusableInput(f"--memory must be at most the {bytes_text(free)} that are free, got {_given(settings)}")
+            raise UnusableInput(
+                f"--memory must be at most the {bytes_text(free)} that are free, got {_given(settings)}"
+            )
         axis = Axis.of(settings)
         one = problem.inputs_of_size(replace(settings, batch=None), (1, axis.rows, axis.cols))
         sought = f"batches of random pairs of {axis.rows} x {axis.cols}"
-        return {DATA: replace(one, text=sought if axis.batch is None else f"square random pairs, {axis.batch} in a batch")}
+        return {
+            DATA: replace(one, text=sought if axis.batch is None else f"square random pairs, {axis.batch} in a batch")
+        }
 
     def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
         measure_memory(run, cases, inputs[DATA])
@@ -72,14 +83,13 @@ class Memory(Question):
     def answer(self, record: Record) -> Answer:
         if record.settings.memory is None:
             return Answer()
-        tables, told = [], []
-        for pass_name in record.settings.passes:
-            results = [r for r in record.results if r.case.pass_name == pass_name and needs(r)]
-            if results:
-                told.append(Statement(pass_name, _advice(record, results)))
-                tables += [_table(record, pass_name, results)]
         every = [result for result in record.results if needs(result)]
-        return Answer([*tables, _details(record, every)] if every else [], [*told, *_wrong(every)])
+        told = [
+            Statement(pass_name, _advice(record, results))
+            for pass_name in record.settings.passes
+            if (results := [result for result in every if result.case.pass_name == pass_name])
+        ]
+        return Answer([_table(record, every), details_table(record, every)] if every else [], [*told, *_wrong(every)])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """Peak memory over cells, with the lines that were fitted and the trials."""
@@ -87,8 +97,8 @@ class Memory(Question):
             results = [r for r in record.results if r.case.pass_name == pass_name and needs(r)]
             if results:
                 reading = (
-                    "Lower is better. Small markers: what was measured, and the line through it up to the largest size; "
-                    f"large ones: the trial at {BELOW} of that."
+                    "Lower is better. Small markers: what was measured, and the line through it up to the largest "
+                    f"size; large ones: the trial at {BELOW} of that."
                 )
                 yield Plot(f"{pass_name}: peak memory of a process", _lines(record, results), reading)
 
@@ -100,44 +110,43 @@ def _given(settings: Settings) -> str:
     return bytes_text(settings.memory)
 
 
-def _number(record: Record, cells: float) -> str:
-    return f"{Axis.of(record.settings).number(cells):,}"
-
-
-def _table(record: Record, pass_name: str, results: Sequence[Result]) -> Table:
-    """A row for each variant; in each cell JAX / PyTorch."""
-    memory = record.settings.memory or 0
-    rows = []
-    for variant in dict.fromkeys(result.case.variant for result in results):
-        own = {result.case.framework: result for result in results if result.case.variant == variant}
+def _table(record: Record, results: Sequence[Result]) -> Table:
+    """A row for each pass and variant; in each cell JAX / PyTorch."""
+    memory, axis, rows = record.settings.memory or 0, Axis.of(record.settings), []
+    found: dict[tuple[str, str], dict[str, Result]] = {}
+    for result in results:
+        found.setdefault((result.case.pass_name, result.case.variant), {})[result.case.framework] = result
+    for (pass_name, variant), own in found.items():
         both = [own.get(framework) for framework in FRAMEWORKS]
         comparison = compare_sizes(own.values(), memory)
         rows.append((
+            pass_name,
             variant,
             _side_by_side([r and f"{figures(estimate(r, 'cell').value)} B" for r in both]),
-            _side_by_side([r and _number(record, cells_that_fit(r, memory).value) for r in both]),
+            _side_by_side([r and f"{axis.number(cells_that_fit(r, memory).value):,}" for r in both]),
             comparison.text if comparison.ratio else NOTHING,
-            *(_side_by_side([r and _trial(r, share) for r in both], "\n/ ") for share in (BELOW, ABOVE)),
+            *(_side_by_side([r and _trial(r, share) for r in both]) for share in (BELOW, ABOVE)),
         ))  # fmt: skip
-    names, axis = " / ".join(FRAMEWORKS.values()), Axis.of(record.settings)
+    names = " / ".join(FRAMEWORKS.values())
     sought = f"pairs of\n{axis.rows} x {axis.cols}" if axis.batch is None else "length of\na square pair"
     headers = (
-        "variant",
+        *("pass", "variant"),
         f"a cell\n{names}",
         f"largest\n{sought}\n{names}",
         "fits more",
-        *(f"tried at\n{share} of that" for share in (BELOW, ABOVE)),
+        *(f"tried at\n{share} of that\n{names}" for share in (BELOW, ABOVE)),
     )
-    lost = [r for r in record.results if r.case.pass_name == pass_name and not needs(r)]
+    lost = [result for result in record.results if not needs(result)]
     what = "cells" if axis.batch else "pairs"
     below = (
-        f"The memory of a process in all: framework, arguments, calls. Fits more: which framework, how many times as many "
-        f"{what}, and the 95% interval; same: within ±{SAME - 1:.0%}.",
-        f"Tried: the peak of a fresh process; {STOPPED}: it had more than {_given(record.settings)} and was stopped, as it "
-        f"must above the largest size.",
+        f"Of a whole process: framework, arguments, calls. Fits more: how many times as many {what}, and the 95% "
+        f"interval; same: within ±{SAME - 1:.0%}.",
+        f"Tried: the peak of a fresh process; {STOPPED}: it had more than {_given(record.settings)}, as it must "
+        "above the largest size.",
         *(f"No {result.case.title}: {result.reason or 'not measured'}." for result in lost),
     )
-    return Table(f"What fits into {_given(record.settings)}, {pass_name}", headers, rows, left_then_right(6, 0), below)
+    title = f"What fits into {_given(record.settings)}"
+    return Table(title, headers, rows, left_then_right(len(headers), 0), below)
 
 
 def _side_by_side(texts: Sequence[str | None], between: str = " / ") -> str:
@@ -155,20 +164,22 @@ def _trial(result: Result, share: str) -> str:
 
 
 def _advice(record: Record, results: Sequence[Result]) -> str:
-    """Which variant fits most, in each framework, and which of the two more."""
+    """What to take where memory is short: each framework's case that fits most, or one of them."""
     memory, axis = record.settings.memory or 0, Axis.of(record.settings)
     comparison = compare_sizes(results, memory)
+    best = [next(result for result in results if result.case == each.case) for each in comparison.results]
+    taken = best if comparison.ratio and comparison.outcome != "different" else best[:1]
     sides = []
-    for best in comparison.results:
-        result = next(result for result in results if result.case == best.case)
-        cells = cells_that_fit(result, memory).value
+    for result in best:
+        size = axis.text(axis.number(cells_that_fit(result, memory).value))
         base, cell = (estimate(result, name).value for name in ("base", "cell"))
-        sides.append(
-            f"{axis.text(axis.number(cells))} in {result.case.name} ({bytes_text(round(base))} and {figures(cell)} B a "
-            "cell)"
-        )
+        own = f"{bytes_text(round(base))} for the process and {figures(cell)} B a cell"
+        sides.append(f"{size} in {result.case.name} ({own})")
     verdict = f": {' '.join(comparison.text.split())}" if comparison.ratio else ""
-    return f"{_given(record.settings)} hold most with {', against '.join(sides)}{verdict}."
+    return (
+        f"take {' or '.join(result.case.name for result in taken)}: into {bytes_text(memory)} fit "
+        f"{', against '.join(sides)}{verdict}."
+    )
 
 
 def _wrong(results: Sequence[Result]) -> Iterator[Statement]:
@@ -178,39 +189,6 @@ def _wrong(results: Sequence[Result]) -> Iterator[Statement]:
         if found and found["outcome"] != FITS:
             text = f"{BELOW} of the largest size that was predicted did not fit ({found['outcome']}): take less."
             yield Statement(result.case.title, text)
-
-
-def _details(record: Record, results: Sequence[Result]) -> Table:
-    """Every case with its intervals, and how far the prediction was off."""
-    memory, rows = record.settings.memory or 0, []
-    for result in results:
-        fitting = cells_that_fit(result, memory)
-        tried = trials(result).get(BELOW) or {}
-        off = NOTHING
-        if tried.get("peak"):
-            off = f"{tried['peak'] / predicted_peak(result, tried['size']).value - 1:+.1%}"
-        rows.append((
-            result.case.pass_name,
-            FRAMEWORKS[result.case.framework],
-            result.case.variant,
-            str(len(result.details["processes"])),
-            _interval(estimate(result, "base"), lambda value: bytes_text(round(value))),
-            _interval(estimate(result, "cell"), lambda value: f"{figures(value)} B"),
-            _interval(fitting, lambda cells: _number(record, cells)),
-            off,
-        ))  # fmt: skip
-    headers = (
-        *("pass", "framework", "variant", "processes", "process\nitself", "a cell", "largest size"),
-        f"peak at {BELOW},\nover predicted",
-    )
-    below = (f"With 95% intervals where at least {LEAST_PROCESSES} processes were measured.",)
-    return Table("Memory of each case", headers, rows, left_then_right(3, len(headers) - 3), below)
-
-
-def _interval(estimate: Estimate, text: Any) -> str:
-    if math.isnan(estimate.low):
-        return text(estimate.value)
-    return f"{text(estimate.value)}\n({text(estimate.low)} … {text(estimate.high)})"
 
 
 def _lines(record: Record, results: Sequence[Result]) -> str:

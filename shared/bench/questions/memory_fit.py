@@ -2,7 +2,7 @@
 
     peak bytes of a process = base + cell * cells
 
-is fitted to the peaks of each process by itself (the fit of `cost_model`), so that intervals are over processes.
+is the line through the peaks of a process at two sizes. Each process has its own, so that intervals are over processes.
 """
 
 import math
@@ -10,15 +10,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.estimates import Block, Estimate, of_processes
+from shared.bench.analysis.estimates import LEAST_PROCESSES, Block, Estimate, of_processes
 from shared.bench.analysis.verdict import Comparison, compare
-from shared.bench.cases import Settings
-from shared.bench.questions.cost_model import fitted
-from shared.bench.record import Result
-from shared.problems.argument_types import size_text
+from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.record import Record, Result
+from shared.bench.report.tables import Table, left_then_right
+from shared.bench.units import NOTHING, figures
+from shared.bench.units import size as bytes_text
 
 Size = tuple[int, int, int]  # pairs, rows, columns
 LENGTHS = (256, 256)
+# what is tried, as parts of the largest size that is predicted to fit, and what may become of it
+BELOW, ABOVE = "90%", "120%"
+TRIALS = {BELOW: 0.9, ABOVE: 1.2}
+FITS, STOPPED = "fits", "stopped"
 
 
 class Axis(NamedTuple):
@@ -61,15 +66,15 @@ class Need(NamedTuple):
 
 
 def needs(result: Result) -> list[Need]:
-    """Of each process of a case, as far as its memory grows with the size; none of a case that is not right."""
-    sizes = tuple(tuple(size) for size in result.details.get("sizes", ()))
-    columns = tuple((1.0, float(math.prod(size))) for size in sizes)
+    """Of each process of a case, if its memory grows with the size; none of a case that is not right."""
+    if result.status != "ok" or not result.details.get("processes"):
+        return []
+    fewer, more = map(math.prod, result.details["sizes"])
     found = []
-    for process in result.details.get("processes", ()) if result.status == "ok" else ():
-        fit = fitted(tuple(map(size_text, sizes)), columns, tuple(map(float, process["peaks"])))
-        if fit is not None and fit.sum.coefficients[1] > 0:
-            found.append(Need(*map(float, fit.sum.coefficients)))
-    return found
+    for less, peak in (process["peaks"] for process in result.details["processes"]):
+        cell = (peak - less) / (more - fewer)
+        found.append(Need(less - cell * fewer, cell))
+    return found if all(need.cell > 0 for need in found) else []
 
 
 def estimate(result: Result, name: str) -> Estimate:
@@ -105,3 +110,36 @@ def _as_result(result: Result, memory: int) -> Result:
 def trials(result: Result) -> dict[str, dict[str, Any]]:
     """What was tried near the limit, by its share of the largest size."""
     return result.details.get("trials", {}) if result.status == "ok" else {}
+
+
+def details_table(record: Record, results: Sequence[Result]) -> Table:
+    """Every case with its intervals, and how far the prediction was off."""
+    memory, axis, rows = record.settings.memory or 0, Axis.of(record.settings), []
+    for result in results:
+        fitting = cells_that_fit(result, memory)
+        tried = trials(result).get(BELOW) or {}
+        off = NOTHING
+        if tried.get("peak"):
+            off = f"{tried['peak'] / predicted_peak(result, tried['size']).value - 1:+.1%}"
+        rows.append((
+            result.case.pass_name,
+            FRAMEWORKS[result.case.framework],
+            result.case.variant,
+            str(len(result.details["processes"])),
+            _interval(estimate(result, "base"), lambda value: bytes_text(round(value))),
+            _interval(estimate(result, "cell"), lambda value: f"{figures(value)} B"),
+            _interval(fitting, lambda cells: f"{axis.number(cells):,}"),
+            off,
+        ))  # fmt: skip
+    headers = (
+        *("pass", "framework", "variant", "processes", "process\nitself", "a cell", "largest size"),
+        f"peak at {BELOW},\nover predicted",
+    )
+    below = (f"With 95% intervals where at least {LEAST_PROCESSES} processes were measured.",)
+    return Table("Memory of each case", headers, rows, left_then_right(3, len(headers) - 3), below)
+
+
+def _interval(estimate: Estimate, text: Any) -> str:
+    if math.isnan(estimate.low):
+        return text(estimate.value)
+    return f"{text(estimate.value)}\n({text(estimate.low)} … {text(estimate.high)})"

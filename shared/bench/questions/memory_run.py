@@ -6,42 +6,36 @@ the framework itself is limited to the given memory.
 """
 
 import contextlib
-import gc
 import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import psutil
 
 from shared.bench.analysis.estimates import LEAST_PROCESSES
 from shared.bench.cases import MEMORY_SHARE, Case, Settings
-from shared.bench.measure.memory import resident_peak
-from shared.bench.questions.memory_fit import Axis, Size, cells_that_fit, needs
+from shared.bench.questions.memory_fit import FITS, STOPPED, TRIALS, Axis, Size, cells_that_fit, needs
+from shared.bench.questions.memory_worker import device_memory, peak_of_calls
 from shared.bench.record import Record, Result
 from shared.bench.units import size as bytes_text
 from shared.problems import problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.argument_types import size_text
-from shared.problems.problem import DATA, NotMeasurable, UnusableInput
+from shared.problems.problem import DATA, UnusableInput
 from shared.variants import variant_names
 
 if TYPE_CHECKING:
     from shared.bench.run.context import Run
-    from shared.bench.worker.case_runner import CaseRunner
 
-# Cells of the first size, and what part of the memory that is left the other sizes shall take: enough to be seen beside
-# what a process takes anyway, and little enough that calls are short.
-_FIRST_CELLS = 2**20
-_PARTS = (1 / 8, 1 / 4)
-_MOST_GROWTH = 32  # from one size to the next
-# the trials, as parts of the largest size that is predicted to fit
-BELOW, ABOVE = "90%", "120%"
-_TRIALS = {BELOW: 0.9, ABOVE: 1.2}
-FITS, STOPPED = "fits", "stopped"
+# The first size has one cell for so many bytes of the memory: many times what any variant has needed.
+_FIRST_BYTES = 1024
+# Part of the memory that the larger size shall take: beyond the sizes at which the C library reuses memory that smaller
+# arrays have left, and well within the memory; the search ends near it. Each size has at most so many times as many
+# cells as the one before.
+_PART, _NEAR, _MOST_GROWTH = 0.6, 0.75, 8.0
 NO_ROOM = "the budget had no room for it"
 _LOOK_SECONDS = 0.01
 
@@ -56,14 +50,14 @@ def measure_memory(run: "Run", cases: Sequence[Case], given: AlignmentInputs) ->
     _limit_memory(run, cases[0])
     for case in cases:
         result = run.record.result(case)
-        result.details = {"sizes": [], "processes": [], "trials": {}} | result.details
+        result.details = {"processes": [], "trials": {}} | result.details
         if result.reason == NO_ROOM:
             result.status, result.reason = "ok", None
     groups = _groups(run.record, cases)
     run.progress.ends_within(run.seconds_left)
     for number, group in enumerate(groups):
         wanted = run.settings.workers or LEAST_PROCESSES
-        run.progress.begin(f"part {number + 1} of {len(groups)}", (wanted + 1) * len(group))
+        run.progress.begin(f"part {number + 1} of {len(groups)}", (wanted + len(TRIALS)) * len(group))
         _measure_group(run, group, wanted, time.monotonic() + run.seconds_left / (len(groups) - number))
 
 
@@ -123,7 +117,7 @@ def _measure_group(run: "Run", group: Sequence[Case], wanted: int, end: float) -
                 took[case] = time.monotonic() - began
             _keep(run)
     for result in map(run.record.result, group):
-        for share in _TRIALS:
+        for share in TRIALS:
             if needs(result) and share not in result.details["trials"] and time.monotonic() < end:
                 run.progress.step(f"{result.case.title}, {share} of the largest size")
                 _try(run, result, share)
@@ -137,56 +131,73 @@ def _keep(run: "Run") -> None:
 
 
 def _measure_process(run: "Run", result: Result) -> None:
-    """The peaks of a fresh process at each size, from the smallest on. The first process of a case chooses the sizes."""
-    case, axis, sizes = result.case, Axis.of(run.settings), result.details["sizes"]
-    peaks: list[int] = []
-    run.stop(case)
-    for number in range(len(_PARTS) + 1):
-        if number == len(sizes):
-            sizes.append(_first_size(axis) if not number else _next_size(run, axis, sizes, peaks, _before(result)))
-        with _watched(run, case) as watch:
-            reply = run.ask_for_result("call", case, function=peak_of_calls, size=sizes[number], is_first=not number)
-        if watch and watch.has_stopped:
-            what = f"the process and {size_text(sizes[number])}"
-            result.status, result.reason = "limit", f"{what} take more than {bytes_text(memory_of(run.settings))}"
-        if reply.status != "ok":
-            return
-        peaks.append(reply.details["peak"])
-        result.details.setdefault("before", reply.details["before"])
-    run.stop(case)
-    result.details["processes"].append({"peaks": peaks})
+    """The peaks of a fresh process at two sizes, the smaller one first. The first process of a case finds the sizes."""
+    run.stop(result.case)
+    known = result.details.get("sizes")
+    found = _peaks(run, result, known) if known else _found_sizes(run, result)
+    run.stop(result.case)
+    if result.status != "ok":
+        return
+    result.details["sizes"] = [size for size, _ in found]
+    result.details["processes"].append({"peaks": [peak for _, peak in found]})
     if not needs(result):
         result.status, result.reason = "limit", "its memory does not grow with the size: take more --memory"
 
 
-def _before(result: Result) -> int:
-    """Memory of its process before the first call."""
-    return result.details["before"]
+def _peaks(run: "Run", result: Result, sizes: Sequence[Size]) -> list[tuple[Size, int]]:
+    """The peak at each size, the first of which the gate checks; until the case is not right."""
+    found: list[tuple[Size, int]] = []
+    for size in sizes:
+        if (reply := _peak(run, result, size, is_first=not found)) is None:
+            break
+        found.append((size, reply["peak"]))
+    return found
 
 
-def _first_size(axis: Axis) -> Size:
-    """Checked by the gate; of a length as the input has it, of which the reference is known."""
-    return axis.size(axis.rows if axis.batch else max(1, axis.number(_FIRST_CELLS)))
+def _found_sizes(run: "Run", result: Result) -> list[tuple[Size, int]]:
+    """Two sizes with their peaks: one that takes its part of the memory, found step by step, and one of at most half.
 
-
-def _next_size(run: "Run", axis: Axis, sizes: Sequence[Size], peaks: Sequence[int], before: int) -> Size:
-    """The size at which a call shall take its part of the memory that is left.
-
-    By the bytes of a cell between the last two sizes; of a single one all of it counts, which is more than its cells.
+    Each step foresees the next size by the bytes of a cell since the one before. Of the first size all of its memory
+    counts, compiled code too: too much, so that the next size is too small rather than too large.
     """
-    cells, part = [math.prod(size) for size in sizes], _PARTS[len(sizes) - 1]
-    under = (0, before) if len(sizes) == 1 else (cells[-2], peaks[-2])
-    per_cell = (peaks[-1] - under[1]) / (cells[-1] - under[0])
-    wanted = part * (memory_of(run.settings) - before) / max(1.0, per_cell)
-    last = axis.number(cells[-1])
-    return axis.size(max(last + 1, axis.number(min(wanted, _MOST_GROWTH * cells[-1]))))
+    axis, memory = Axis.of(run.settings), memory_of(run.settings)
+    # of a length as the input has it, of which the reference is known
+    size = axis.size(axis.rows if axis.batch else max(1, axis.number(memory / _FIRST_BYTES)))
+    found: list[tuple[Size, int]] = []
+    before, last_cells, last_peak = 0, 0, 0
+    while (reply := _peak(run, result, size, is_first=not found)) is not None:
+        cells, peak = math.prod(size), reply["peak"]
+        found.append((size, peak))
+        if not last_cells:
+            before = last_peak = reply["before"]
+        wanted = before + _PART * (memory - before)
+        if len(found) > 1 and peak - before > _NEAR * (wanted - before):
+            break
+        per_cell = max(1.0, (peak - last_peak) / (cells - last_cells))
+        growth = 1 + (wanted - peak) / (per_cell * cells)
+        last_cells, last_peak = cells, peak
+        # the nearer, the more is known of what a cell takes
+        growth = growth if growth <= _MOST_GROWTH else min(_MOST_GROWTH, math.sqrt(growth))
+        size = axis.size(max(axis.number(cells) + 1, axis.number(growth * cells)))
+    smaller = [one for one in found if 2 * math.prod(one[0]) <= math.prod(found[-1][0])] or found[:1]
+    return [smaller[-1], found[-1]] if found else []
+
+
+def _peak(run: "Run", result: Result, size: Size, is_first: bool) -> Mapping[str, int] | None:
+    """Bytes before and at most; None if the case is not right, or takes more memory than is given."""
+    with _watched(run, result.case) as watch:
+        reply = run.ask_for_result("call", result.case, function=peak_of_calls, size=size, is_first=is_first)
+    if watch and watch.has_stopped:
+        what = f"the process and {size_text(size)}"
+        result.status, result.reason = "limit", f"{what} take more than {bytes_text(memory_of(run.settings))}"
+    return reply.details if reply.status == "ok" else None
 
 
 def _try(run: "Run", result: Result, share: str) -> None:
     """A part of the largest size in a fresh process, which goes on with the next part."""
     case, axis = result.case, Axis.of(run.settings)
     cells = cells_that_fit(result, memory_of(run.settings)).value
-    size = axis.size(max(1, axis.number(_TRIALS[share] * cells)))
+    size = axis.size(max(1, axis.number(TRIALS[share] * cells)))
     with _watched(run, case) as watch:
         reply = run.ask("call", case, function=peak_of_calls, size=size, is_first=False)
     outcome = FITS if reply.status == "ok" else reply.reason
@@ -232,59 +243,3 @@ def _watched(run: "Run", case: Case) -> Iterator[_Watch | None]:
     finally:
         if watch:
             watch.end()
-
-
-# in the worker
-
-
-def device_memory(runner: "CaseRunner", case: Case) -> dict[str, Any]:
-    """The bytes that an accelerator has."""
-    return {"total": runner.backend.device_memory(case.device)}
-
-
-def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) -> dict[str, Any]:
-    """Bytes of the process before and at most while it gets arguments of a size and calls the case twice.
-
-    Compilation is part of the first call; the second may find memory that the first has left, or not. The pairs are
-    copies of one, made on the device. is_first: of the process; the gate then checks the result. On an accelerator, the
-    arguments and what the framework reports for a call. Raises Wrong or NotMeasurable.
-    """
-    backend, one = runner.backend, runner.gate.inputs(DATA)
-    pairs, rows, cols = size
-    runner.build(case)
-    results: list[Any] = []
-    with backend.compiler_cache(runner.folder / "compiled" / "memory"), backend.precision(case.dtype):
-        function = backend.call_of(case.problem, case.variant, case.pass_name, one.options, compiled=case.compiled)
-
-        def placed() -> list[Any]:
-            arrays = _of_lengths(one, rows, cols).arguments(case.pass_name)
-            return [a if a is None else backend.repeated(backend.to_device(a, case.device), pairs) for a in arrays]
-
-        def planned() -> tuple[int, int] | None:
-            calls()
-            arguments = placed()
-            peak = backend.peak_bytes(function, arguments, one.parameters, case.device)
-            return None if peak is None else (0, sum(a.nbytes for a in arguments if a is not None) + peak)
-
-        def calls() -> None:
-            arguments = placed()
-            backend.wait(function(*arguments, **one.parameters))
-            results.append(backend.wait(function(*arguments, **one.parameters)))
-
-        found = resident_peak(calls) if case.device == "cpu" else planned()
-        if found is None:
-            raise NotMeasurable("its peak memory is not known here")
-        gate = None
-        for part in backend.extremes(results.pop(), pairs) if is_first and results else ():
-            gate = runner.gate.check(case, part)[1]
-    results.clear()
-    backend.forget_compiled()
-    gc.collect()
-    return {"before": found[0], "peak": found[1]} | ({"gate": gate} if gate else {})
-
-
-def _of_lengths(one: AlignmentInputs, rows: int, cols: int) -> AlignmentInputs:
-    """A pair of these lengths, with the values of another one, repeated."""
-    if one.similarity.shape[1:] == (rows, cols):
-        return one
-    return replace(one, similarity=np.resize(one.similarity, (1, rows, cols)), lengths=np.array([[rows, cols]], np.int32))

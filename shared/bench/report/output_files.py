@@ -76,7 +76,8 @@ class Keeper:
     def write(self) -> str | None:
         """Write it; returns the error if there is one. An earlier record stays until there is something to store."""
         record = self._record
-        if self._path is None or (self._path.exists() and not any(r.cold or r.reason for r in record.results)):
+        has_any = any(result.cold or result.reason or result.details for result in record.results)
+        if self._path is None or (self._path.exists() and not has_any):
             return None
         try:
             record.write(self._path)
