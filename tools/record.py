@@ -22,6 +22,8 @@ RECORDS = {
     "cpu-ladder": "ladder",
     "cpu-growth": "growth --workers 3 --budget 900",
     "cpu-shapes": "shapes --budget 3600",
+    "cpu-memory": "memory --memory 2GiB --budget 1200",
+    "cpu-memory-length": "memory --memory 2GiB --batch 1 --budget 1800",
     "cpu-regression": "speed --problem linear_regression --budget 600",
     "cpu-regression-growth": "growth --problem linear_regression --epochs 200 "
     "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",

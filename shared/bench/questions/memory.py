@@ -89,7 +89,9 @@ class Memory(Question):
             for pass_name in record.settings.passes
             if (results := [result for result in every if result.case.pass_name == pass_name])
         ]
-        return Answer([_table(record, every), details_table(record, every)] if every else [], [*told, *_wrong(every)])
+        if not every:
+            return Answer([], [Statement(r.case.title, f"{r.reason}.") for r in record.results if r.reason])
+        return Answer([_table(record, every), details_table(record, every)], [*told, *_wrong(every)])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """Peak memory over cells, with the lines that were fitted and the trials."""
@@ -149,8 +151,8 @@ def _table(record: Record, results: Sequence[Result]) -> Table:
     return Table(title, headers, rows, left_then_right(len(headers), 0), below)
 
 
-def _side_by_side(texts: Sequence[str | None], between: str = " / ") -> str:
-    return between.join(text or NOTHING for text in texts)
+def _side_by_side(texts: Sequence[str | None]) -> str:
+    return " / ".join(text or NOTHING for text in texts)
 
 
 def _trial(result: Result, share: str) -> str:

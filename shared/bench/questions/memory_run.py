@@ -89,6 +89,7 @@ def _limit_memory(run: "Run", case: Case) -> None:
             raise UnusableInput(f"--memory must be at most {most}, got {bytes_text(memory)}")
         run.memory_share = memory / total
     run.stop()
+    run.progress.say(f"memory of a process: {bytes_text(memory)}; --memory SIZE changes that")
     run.record.settings = replace(run.settings, memory=memory)
 
 
@@ -145,7 +146,7 @@ def _measure_process(run: "Run", result: Result) -> None:
 
 
 def _peaks(run: "Run", result: Result, sizes: Sequence[Size]) -> list[tuple[Size, int]]:
-    """The peak at each size, the first of which the gate checks; until the case is not right."""
+    """The peak at each size, until the case is not right. The gate checks the first."""
     found: list[tuple[Size, int]] = []
     for size in sizes:
         if (reply := _peak(run, result, size, is_first=not found)) is None:
@@ -213,16 +214,17 @@ class _Watch:
     has_stopped = False
 
     def __init__(self, pid: int, memory: int) -> None:
-        self._process, self._memory, self._ended = psutil.Process(pid), memory, threading.Event()
+        self._pid, self._memory, self._ended = pid, memory, threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self._thread.start()
 
     def _look(self) -> None:
         with contextlib.suppress(psutil.Error):  # it has ended
+            process = psutil.Process(self._pid)
             while not self._ended.wait(_LOOK_SECONDS):
-                if self._process.memory_info().rss > self._memory:
+                if process.memory_info().rss > self._memory:
                     self.has_stopped = True
-                    self._process.kill()
+                    process.kill()
                     return
 
     def end(self) -> None:

@@ -28,10 +28,12 @@ def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) 
     """Bytes of the process before and at most while it gets arguments of a size and calls the case twice.
 
     Compilation is part of the first call; the second may find memory that the first has left, or not. The pairs are
-    copies of one, made on the device. is_first: of the process; the gate then checks the result. On an accelerator, the
-    arguments and what the framework reports for a call. Raises Wrong or NotMeasurable.
+    copies of one, made on the device. On an accelerator: the arguments, and what the framework reports for a call.
+    is_first: of the process; the gate then checks the result, if the pairs are those of the input: others have no
+    reference. Raises Wrong or NotMeasurable.
     """
     backend, one = runner.backend, runner.gate.inputs(DATA)
+    is_judged = is_first and one.shape[1:] == tuple(size[1:])
     inputs = replace(_of_lengths(one, *size[1:]), repeats=size[0])
     results: list[Any] = []
 
@@ -41,8 +43,11 @@ def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) 
         results.append(backend.wait(function(*arguments, **inputs.parameters)))
 
     def on_accelerator() -> tuple[int, int] | None:
-        calls()
         arguments = placed(backend, case, inputs)
+        result = backend.wait(function(*arguments, **inputs.parameters))
+        results.extend([result] if is_judged else [])
+        del result
+        backend.release(case.device)  # so that memory kept for the next call counts too
         peak = backend.peak_bytes(function, arguments, inputs.parameters, case.device)
         return None if peak is None else (0, sum(a.nbytes for a in arguments if a is not None) + peak)
 
@@ -56,7 +61,7 @@ def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) 
         if found is None:
             raise NotMeasurable("its peak memory is not known here")
         gate = None
-        for part in backend.extremes(results[0], inputs.repeats) if is_first else ():
+        for part in backend.extremes(results[0], inputs.repeats) if is_judged else ():
             gate = runner.gate.check(case, part)[1]
     results.clear()
     backend.forget_compiled()
