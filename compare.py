@@ -24,6 +24,7 @@ from shared.bench.report.side_by_side import side_by_side
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import Lines, progress_for_here
 from shared.bench.run.protocol import DoesNotFit, measure
+from shared.bench.units import clock
 from shared.problems import ANY_FILE, PROBLEMS, problem_of
 from shared.problems.problem import UnusableInput
 from shared.sequences import SequenceError
@@ -79,6 +80,9 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     """Runs, new or resumed, and then all that they found; returns the highest exit code."""
     found: list[Record] = []
     codes = [0]
+    if request.all:
+        minutes = clock(sum(record.settings.budget for record in records))
+        print_error(f"{', '.join(record.settings.question for record in records)}: up to {minutes} minutes in all")
     for line in request.left_out:
         print_error(f"not asked: {line}")
     try:

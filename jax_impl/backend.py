@@ -209,6 +209,11 @@ def peak_bytes(
     return plan.temp_size_in_bytes + plan.output_size_in_bytes
 
 
+def device_memory(device: str) -> int:
+    """Bytes of memory that an accelerator has for all its processes."""
+    return round(jax.devices(device)[0].memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
+
+
 def limit_memory(device: str, share: float) -> None:
     """Limit the use of an accelerator's memory to this fraction, without preallocation. Call before JAX initializes."""
     if device != "cpu":

@@ -22,6 +22,8 @@ RECORDS = {
     "cpu-ladder": "ladder",
     "cpu-growth": "growth --workers 3 --budget 900",
     "cpu-shapes": "shapes --budget 3600",
+    "cpu-memory": "memory --memory 2GiB --budget 1200",
+    "cpu-memory-length": "memory --memory 2GiB --batch 1 --budget 1800",
     "cpu-threads": "threads --budget 1800",
     # environments that docs/questions.md says how to make
     "cpu-versions-jax": "versions --python jax=.venvs/jax-0.10/bin/python --python jax=.venvs/jax-0.11/bin/python "

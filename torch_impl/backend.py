@@ -201,6 +201,11 @@ def peak_bytes(
     return torch.cuda.max_memory_allocated(device) - before
 
 
+def device_memory(device: str) -> int:
+    """Bytes of memory that an accelerator has for all its processes."""
+    return torch.cuda.get_device_properties(device).total_memory
+
+
 def limit_memory(device: str, share: float) -> None:
     """Limit the use of an accelerator's memory to this fraction."""
     if device != "cpu" and torch.cuda.is_available():

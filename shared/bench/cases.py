@@ -26,6 +26,7 @@ class Settings:
     batch: int | None = None
     size: tuple[int, ...] | None = None
     sizes: tuple[tuple[int, ...], ...] | None = None  # of `growth`: each an input of its own
+    memory: int | None = None  # bytes, in which `memory` finds the largest batch; None: until it has begun, its default
     dtype: str = "float32"
     arguments: dict[str, Any] = field(default_factory=dict)  # of the problem; the others have their defaults
     seed: int = 0

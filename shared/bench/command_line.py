@@ -18,6 +18,7 @@ from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
 from shared.problems.argument_types import (
     file,
     join_numbers,
+    memory,
     names,
     one_of,
     real,
@@ -154,6 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=whole("batch", 1), metavar="N", help="number of pairs (default all pairs of the proteins)")
     add("--size", type=size, help="of the random input, such as 100x150; see --list")
     add("--sizes", type=sizes, metavar="SIZE[,SIZE]", help="over which growth is measured")
+    add("--memory", type=memory, metavar="SIZE", help="in which memory finds the largest batch, such as 2GB or 512MiB")
     add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (the default) or float64; threads: both")
     add("--seed", type=whole("seed", 0), metavar="N", help="of all random numbers (default 0)")
 

@@ -84,6 +84,19 @@ def real(what: str, least: float = -math.inf, most: float = math.inf, positive: 
     return parse
 
 
+def memory(text: str) -> int:
+    """Bytes, of a number with its unit."""
+    units = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+    unit = next((unit for unit in units if text.upper().endswith(unit)), "")
+    try:
+        value = float(text[: -len(unit)]) * units[unit]
+    except (KeyError, ValueError):
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"memory must be a number with its unit, such as 2GB or 512MiB, got {text!r}")
+    return int(value)
+
+
 def size(text: str) -> tuple[int, ...]:
     """Numbers with an x between them; how many there must be, the problem knows."""
     parts = text.lower().split("x")

@@ -74,6 +74,7 @@ class Backend:
     copy = staticmethod(np.copy)
     exponentials = staticmethod(lambda value, rounds: value)
     peak_bytes = staticmethod(lambda *_: 4096)
+    device_memory = staticmethod(lambda device: 2**30)
 
     def __init__(self, name: str, wrong: str | None = None, repeats: int = 1, notes: str | None = None) -> None:
         """wrong: the variant whose results are."""

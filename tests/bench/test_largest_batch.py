@@ -9,7 +9,7 @@ import pytest
 from hand_made import case, facts, record
 
 from shared.bench.cases import Settings
-from shared.bench.run.largest_batch import largest_batches
+from shared.bench.questions.largest_batch import fits, largest_batches
 from shared.bench.run.worker_handle import Reply
 from shared.problems import Inputs
 from shared.problems.alignment_inputs import AlignmentInputs
@@ -42,8 +42,8 @@ class FakeRun:
     def write(self, name: str, value: Any) -> None:
         assert name == "5x4.inputs"
 
-    def ask(self, do: str, of: Any, repeats: int) -> Reply:
-        assert do == "fits"
+    def ask(self, do: str, of: Any, function: Any, repeats: int) -> Reply:
+        assert (do, function) == ("call", fits)
         self.asked.append((of.framework, of.variant, of.pass_name, of.compiled, repeats))
         room = self.room[of.framework]
         if self.status == "failed" or room is None:

@@ -14,7 +14,13 @@ ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 
 def peak_bytes(call: Callable[[], Any]) -> int | None:
-    """Peak resident memory of this process during a call, above what was in use before; None outside Linux.
+    """Peak resident memory of this process during a call, above what was in use before; None outside Linux."""
+    found = resident_peak(call)
+    return found and max(0, found[1] - found[0])
+
+
+def resident_peak(call: Callable[[], Any]) -> tuple[int, int] | None:
+    """Resident memory of this process before a call, and its peak during it; None outside Linux.
 
     Memory that the C library kept from earlier calls is released first, which is complete only where all threads share
     one arena (ONE_ARENA in the environment). Memory that a framework keeps for reuse counts as in use.
@@ -29,4 +35,4 @@ def peak_bytes(call: Callable[[], Any]) -> int | None:
     call()
     lines = _STATUS.read_text().splitlines()
     peak = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), before)
-    return max(0, peak - before)
+    return before, peak

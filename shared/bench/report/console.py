@@ -8,14 +8,15 @@ from tabulate import tabulate
 
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
-from shared.bench.report.case_table import BRIEF, case_table
+from shared.bench.report.case_table import BRIEF, NAMES, case_table
 from shared.bench.report.report import Report, report_of
 from shared.bench.report.tables import Table
 
 
 def console_report(record: Record) -> str:
     """Everything that a run prints at its end."""
-    return console_text(replace(report_of(record), cases=[case_table(record, BRIEF)] if record.results else []))
+    cases = case_table(record, BRIEF)
+    return console_text(replace(report_of(record), cases=[] if set(cases.headers) <= set(NAMES) else [cases]))
 
 
 def console_text(report: Report) -> str:

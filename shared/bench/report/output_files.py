@@ -77,7 +77,7 @@ class Keeper:
     def write(self) -> str | None:
         """Write it; returns the error if there is one. An earlier record stays until there is something to store."""
         record = self._record
-        has_any = any(result.cold or result.blocks or result.reason for result in record.results)
+        has_any = any(own.cold or own.blocks or own.reason or own.details for own in record.results)
         if self._path is None or (self._path.exists() and not has_any):
             return None
         try:

@@ -31,6 +31,7 @@ class Run:
     folder: Path  # through which workers get their inputs, and where compilers keep their caches
     start: float = field(default_factory=time.monotonic)
     environment: Mapping[str, str] = field(default_factory=dict)  # of workers to be started, beside the usual one
+    memory_share: float | None = None  # of an accelerator's, for each worker to be started; None: all workers' by turns
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder
     _workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
 
@@ -90,7 +91,7 @@ class Run:
             replace(self.settings, threads=start.threads or self.settings.threads),
             self.folder,
             self.progress.tick,
-            memory_share=MEMORY_SHARE / len(starts),
+            memory_share=self.memory_share or MEMORY_SHARE / len(starts),
             environment=self.environment,
         )
 

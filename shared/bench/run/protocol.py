@@ -21,11 +21,11 @@ from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
 from shared.bench.measure.memory import ONE_ARENA
+from shared.bench.questions.largest_batch import largest_batches
 from shared.bench.questions.question import Question
 from shared.bench.record import Facts, Record, ReferenceTime, now
 from shared.bench.run.context import Run
 from shared.bench.run.first_calls import measure_first_calls
-from shared.bench.run.largest_batch import largest_batches
 from shared.bench.run.progress import Lines
 from shared.bench.run.timed_calls import BUDGET_SPENT, measure_timed_calls
 from shared.bench.units import clock

@@ -122,6 +122,11 @@ class Worker:
         return reply
 
     @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether it can take another command."""
         return self._process.poll() is None

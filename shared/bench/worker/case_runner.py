@@ -4,7 +4,6 @@ of timed calls."""
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,19 +155,6 @@ class CaseRunner:
         call.release()
         self._prepared[case] = call
         return {"warm": first, "gate": gate, "warm_up": calls, "call_seconds": call_seconds}
-
-    def fits(self, case: Case, repeats: int) -> dict[str, Any]:
-        """Whether an accelerator has memory for a case with so many repeats of its input."""
-        backend, inputs = self.backend, replace(self.gate.inputs(case.input), repeats=repeats)
-        try:
-            with backend.compiler_cache(self.cache("fits")), backend.precision(case.dtype):
-                self.build(case)
-                _Call(backend, self._function(case, inputs), case, inputs)()
-        except Exception as error:
-            if not backend.is_out_of_memory(error):
-                raise
-            return {"fits": False}
-        return {"fits": True}
 
     def device_time(self, case: Case) -> dict[str, Any]:
         """Seconds on an accelerator, caches flushed, of some calls of the last cold case.

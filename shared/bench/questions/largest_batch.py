@@ -1,16 +1,23 @@
-"""The largest batch that an accelerator has memory for: found by trying, before anything is measured."""
+"""The part of a repeated input that an accelerator has memory for: found by trying, before anything is measured.
 
-from collections.abc import Mapping, Sequence
+The question `memory` finds the largest batch of each case; here it is one that all frameworks can be timed on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from shared.bench.cases import FRAMEWORKS, Case
-from shared.bench.run.context import Run
 from shared.problems import Inputs
 from shared.variants import Abilities
 
+if TYPE_CHECKING:
+    from shared.bench.run.context import Run
+    from shared.bench.worker.case_runner import CaseRunner
+
 
 def largest_batches(
-    run: Run, inputs: dict[str, Inputs], cases: Sequence[Case], abilities: Mapping[str, Abilities]
+    run: "Run", inputs: dict[str, Inputs], cases: Sequence[Case], abilities: Mapping[str, Abilities]
 ) -> dict[str, Inputs]:
     """The inputs; repeated ones with as many repeats as all frameworks have memory for, up to those asked for.
 
@@ -37,12 +44,12 @@ def largest_batches(
     return found
 
 
-def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
+def _most_repeats(run: "Run", given: Inputs, case: Case, repeats: int) -> int:
     """The repeats of an input, at most `repeats`, that a case has memory for."""
     while repeats > 1:
         pairs = replace(given, repeats=repeats).pairs
         run.progress.say(f"do {pairs:,} pairs of {case.input} fit? {FRAMEWORKS[case.framework]} tries")
-        reply = run.ask("fits", case, repeats=repeats)
+        reply = run.ask("call", case, function=fits, repeats=repeats)
         # other errors are for the case to report, and a first call that takes too long; a worker that died by itself
         # may have run out of host memory
         if reply.details.get("fits", reply.status == "limit" or run.running(case) is not None):
@@ -50,3 +57,29 @@ def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
         run.stop(case)  # its memory may be fragmented
         repeats //= 2
     return repeats
+
+
+def fits(runner: "CaseRunner", case: Case, repeats: int) -> dict[str, Any]:
+    """In a worker: whether an accelerator has memory for a case with so many repeats of its input."""
+    backend, inputs = runner.backend, replace(runner.gate.inputs(case.input), repeats=repeats)
+    try:
+        with backend.compiler_cache(runner.cache("fits")), backend.precision(case.dtype):
+            backend.wait(function_of(runner, case, inputs)(*placed(backend, case, inputs), **inputs.parameters))
+    except Exception as error:
+        if not backend.is_out_of_memory(error):
+            raise
+        return {"fits": False}
+    return {"fits": True}
+
+
+def function_of(runner: "CaseRunner", case: Case, inputs: Inputs) -> Callable[..., Any]:
+    """The function of a case, its native kernels built, not yet compiled."""
+    runner.build(case)
+    options = inputs.options
+    return runner.backend.call_of(case.problem, case.variant, case.pass_name, options, compiled=case.compiled)
+
+
+def placed(backend: Any, case: Case, inputs: Inputs) -> list[Any]:
+    """The arrays of a call on the device, repeated there."""
+    arrays = inputs.arguments(case.pass_name)
+    return [a if a is None else backend.repeated(backend.to_device(a, case.device), inputs.repeats) for a in arrays]
