@@ -218,7 +218,7 @@ def limit_memory(device: str, share: float) -> None:
     """Limit the use of an accelerator's memory to this fraction, without preallocation. Call before JAX initializes."""
     if device != "cpu":
         os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)  # the same by its old name
-        os.environ |= {"XLA_CLIENT_MEM_FRACTION": f"{share:.3f}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        os.environ |= {"XLA_CLIENT_MEM_FRACTION": f"{share:.6f}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 def is_out_of_memory(error: BaseException) -> bool:

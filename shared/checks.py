@@ -192,7 +192,7 @@ def third_order_text(variant: str, usable: tuple[str, ...]) -> str:
 def transform_text(variant: str, done: str, usable: tuple[str, ...], has_auto: bool = True) -> str:
     """The error for a variant that a transform of functions cannot pass through.
 
-    done: "differentiated by torch.func", "mapped by torch.func" or "exported".
+    done: "differentiated by torch.func", "differentiated in forward mode", "mapped by torch.func" or "exported".
     """
     instead = ", or autograd" if done.startswith("differentiated") else ""
     return f"variant {variant!r} cannot be {done}; use {_alternatives(usable, has_auto)}{instead}"

@@ -69,7 +69,7 @@ def test_jax_takes_its_share_of_memory_and_nothing_in_advance(monkeypatch):
     backend.limit_memory("cpu", 0.45)
     assert "XLA_CLIENT_MEM_FRACTION" not in os.environ
     backend.limit_memory("cuda", 0.45)
-    assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.450"
+    assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.450000"
     assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
     assert "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ
 

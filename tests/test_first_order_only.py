@@ -115,5 +115,12 @@ def test_torch_func_derivatives_of_a_scan_raise(variant, problem):
 def test_torch_forward_mode_of_a_scan_raises(variant, problem):
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(torch.ones(2, 2), torch.ones(2, 2))
-        with pytest.raises(NotImplementedError, match="forward mode"):
+        with pytest.raises(CannotDifferentiate, match=f"'{variant}' cannot be differentiated in forward mode"):
             score_of(variant, problem)(dual)
+        assert score_of(variant, problem)(torch.ones(2, 2)).isfinite()  # what has no tangent is computed
+
+
+def test_torch_func_linearize_of_a_scan_raises():
+    text = f"variant 'scan_select' cannot be differentiated in forward mode; {USE}"
+    with pytest.raises(CannotDifferentiate, match=text):
+        torch.func.linearize(score_of("scan_select", "free_gap"), torch.ones(2, 2))

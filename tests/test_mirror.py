@@ -22,6 +22,7 @@ from shared.variants import FOR_GPUS, fastest_variant, variant_names
 ONLY_IN_TORCH = {
     "compiler.py",  # the scan operator runs only inside torch.compile, with settings of its own
     "cuda_graph.py",  # XLA makes CUDA graphs by itself
+    "jax_bridge.py",  # JAX's functions in PyTorch; the other way deadlocks: see docs/transforms.md
     "first_order_guard.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch

@@ -21,15 +21,17 @@ RECORDS = {
     "cpu-global": "speed --problem needleman_wunsch --pass score,marginals,hvp --workers 3",
     "cpu-ladder": "ladder",
     "cpu-growth": "growth --workers 3 --budget 900",
-    "cpu-shapes": "shapes --budget 3600",
+    "cpu-shapes": "shapes --budget 1800",
     "cpu-memory": "memory --memory 2GiB --budget 1200",
     "cpu-memory-length": "memory --memory 2GiB --batch 1 --budget 1800",
-    "cpu-threads": "threads --budget 1800",
+    "cpu-threads": "threads --budget 1200",
     # environments that docs/questions.md says how to make
     "cpu-versions-jax": "versions --python jax=.venvs/jax-0.10/bin/python --python jax=.venvs/jax-0.11/bin/python "
     "--pass score,marginals,hvp --workers 8 --budget 900",
     "cpu-versions-torch": "versions --python torch=.venvs/torch-2.12/bin/python "
     "--python torch=.venvs/torch-2.13/bin/python --workers 8 --budget 1800",
+    "cpu-transforms": "transforms --budget 3600",
+    "cpu-bridge": "bridge --budget 900",
     "cpu-regression": "speed --problem linear_regression --budget 600",
     "cpu-regression-growth": "growth --problem linear_regression --epochs 200 "
     "--sizes 100,1000,10000,100000,1000000 --workers 3 --budget 150",

@@ -42,6 +42,13 @@ def under_forward_mode() -> bool:
     return bool(levels_of("jvp")) or forward_ad._current_level >= 0
 
 
+def is_dual(*tensors: torch.Tensor) -> bool:
+    """Whether one of them has a tangent of torch.autograd.forward_ad, as under torch.func.linearize."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
 @torch.compiler.assume_constant_result
 def levels_of(transform: str) -> tuple[int, ...]:
     """The levels of the transforms of torch.func around this call: of "vmap", "grad" or "jvp", from the outermost."""

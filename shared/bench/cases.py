@@ -19,6 +19,7 @@ class Settings:
     device: str = "cpu"
     frameworks: tuple[str, ...] = ("jax", "torch")
     problem: str = "smith_waterman"
+    more_problems: tuple[str, ...] = ()  # whose cases stand beside those of the problem
     variants: tuple[str, ...] | None = None
     passes: tuple[str, ...] = PROBLEMS["smith_waterman"].default_passes
     input: str = "globins"

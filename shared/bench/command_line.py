@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from shared.alignments import ALIGNMENTS
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
@@ -264,6 +265,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     cores = len(usable_cores())
     defaults = {
         "passes": question.default_passes(problem),
+        "more_problems": _more_problems(given, question, problem),
         "input": _default_input(given, question, problem),
         "dtype": question.default_dtype,
         "threads": cores,
@@ -285,6 +287,12 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     if settings.threads > cores:
         raise ArgumentTypeError(f"--threads must be from 1 to {cores}, this machine's cores, got {settings.threads}")
     return settings
+
+
+def _more_problems(given: Mapping[str, Any], question: Question, problem: Problem) -> tuple[str, ...]:
+    if "problem" in given or not question.takes_every_alignment:
+        return ()
+    return tuple(name for name in ALIGNMENTS if name != problem.name)
 
 
 def _default_input(given: Mapping[str, Any], question: Question, problem: Problem) -> str:

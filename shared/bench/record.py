@@ -239,7 +239,12 @@ def _check_names(record: Record) -> None:
     if settings.problem not in PROBLEMS and not is_file(settings.problem):
         raise ValueError(f"unknown problem {settings.problem!r}")
     problem = problem_of(settings.problem)
-    known = {"question": QUESTIONS, "problem": [settings.problem], "pass": problem.passes, "status": STATUSES}
+    known = {
+        "question": QUESTIONS,
+        "problem": [settings.problem, *settings.more_problems],
+        "pass": problem.passes,
+        "status": STATUSES,
+    }
     known |= {"variant": problem.variant_names, "framework": FRAMEWORKS, "input": record.inputs}
     used = [("question", settings.question), *(("pass", name) for name in settings.passes)]
     for result in record.results:

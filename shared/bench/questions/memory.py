@@ -100,7 +100,7 @@ class Memory(Question):
             if results:
                 reading = (
                     "Lower is better. Small markers: what was measured, and the line through it up to the largest "
-                    f"size; large ones: the trial at {BELOW} of that."
+                    f"size; large ones: the trial at {BELOW} of that. The thick line: the given memory."
                 )
                 yield Plot(f"{pass_name}: peak memory of a process", _lines(record, results), reading)
 
@@ -207,15 +207,15 @@ def _lines(record: Record, results: Sequence[Result]) -> str:
             cells = [math.prod(size) for size in result.details["sizes"]]
             name = f"{FRAMEWORKS[framework]} {variant}"
             for number, process in enumerate(result.details["processes"]):
-                axes.loglog(cells, process["peaks"], markersize=4, label=None if number else name, **look)
+                axes.semilogx(cells, process["peaks"], markersize=4, label=None if number else name, **look)
             ends = range(0, 33)
             line = [cells[0] * (cells_that_fit(result, memory).value / cells[0]) ** (end / 32) for end in ends]
             peaks = [predicted_peak(result, (round(count),)).value for count in line]
-            axes.loglog(line, peaks, "-" if framework == "jax" else "--", color=colour, linewidth=1)
+            axes.semilogx(line, peaks, "-" if framework == "jax" else "--", color=colour, linewidth=1)
             tried = trials(result).get(BELOW)
             if tried and tried["peak"]:
-                axes.loglog([math.prod(tried["size"])], [tried["peak"]], markersize=9, **look)
-        axes.axhline(memory, color="black", linewidth=1)
+                axes.semilogx([math.prod(tried["size"])], [tried["peak"]], markersize=9, **look)
+        axes.axhline(memory, color="black", linewidth=2)
         axes.set_xlabel("cells in a call")
         axes.yaxis.set_major_formatter(BYTES)
         axes.legend(fontsize=8)

@@ -36,6 +36,7 @@ class Question(ABC):
     # which cases
 
     takes: tuple[str, ...] = ("size",)  # of the options of the command line that only some questions take
+    takes_every_alignment = False  # not only the default one, unless the user names a problem
     default_input = "globins"  # of problems that take sequences, on a CPU
     default_dtype = Settings.dtype  # or several, with commas in between
     # every case is measured once for each label; the machine itself is measured by workers of the first

@@ -140,7 +140,7 @@ def winners(rows: Sequence[Row]) -> Iterator[Statement]:
         each = [f"{_names([row], compared)} ({_changes(decided)})" for row, decided in changing]
         parts.insert(0, f"it changes with the number of threads in {', '.join(each)}")
     if undecided:
-        parts.append(f"not decided with every number in {_names(undecided, compared)}")
+        parts.append(f"not decided in {_names(undecided, compared)}")
     if parts:
         yield Statement("the faster framework", f"{'; '.join(parts)}.")
 

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 def measure_processes(run: "Run", cases: Sequence[Case]) -> None:
     """Time the variants one after the other, the last rung first: it is fast, and a short run has its answer.
 
-    Each has an equal share of the time that is left, for LEAST_PROCESSES processes. What is left then goes to further
-    processes of those that are not precise yet. With a number of processes asked for, each variant has so many.
+    Each has a share of the time that is left, for LEAST_PROCESSES processes: half of that of the variant after it,
+    which is slower and takes longer to compile. What is left goes to further processes of those that are not precise
+    yet. With a number of processes asked for, each variant has so many.
     """
     run.stop()
     run.environment = {}
@@ -29,13 +30,14 @@ def measure_processes(run: "Run", cases: Sequence[Case]) -> None:
     if run.settings.workers is None:
         run.progress.ends_within(run.seconds_left)
     groups = _by_variant(cases)
-    took = dict.fromkeys(groups, 0.0)  # seconds of the last process of a variant
+    took = dict.fromkeys(groups, 0.0)  # seconds of the last process of a variant that had nothing to compile
     wanted = run.settings.workers or LEAST_PROCESSES
     for place, (variant, own) in enumerate(groups.items()):
         for missing in range(wanted - _finished(run.record, own), 0, -1):
-            is_essential = not (place or took[variant])  # whatever the budget, so that there is an answer
+            is_essential = not place and missing == wanted  # whatever the budget, so that there is an answer
             if is_essential or run.settings.workers or run.seconds_left > took[variant]:
-                took[variant] = _one_process(run, own, run.seconds_left / (len(groups) - place) / missing)
+                share = run.seconds_left / (2 ** (len(groups) - place) - 1)
+                took[variant] = _one_process(run, own, share / missing)
     while further := _imprecise(run, groups, took):
         variant = min(further, key=lambda name: _finished(run.record, groups[name]))
         took[variant] = _one_process(run, groups[variant], run.seconds_left / len(further))
@@ -74,12 +76,16 @@ def _imprecise(run: "Run", groups: Mapping[str, Sequence[Case]], took: Mapping[s
 
 
 def _one_process(run: "Run", cases: Sequence[Case], share: float) -> float:
-    """Fresh workers for each framework and number of threads; returns the seconds that they took."""
+    """Fresh workers for each framework and number of threads.
+
+    Returns the seconds that they took; 0 if they had to compile what later ones find on disk, and take less.
+    """
     record, began = run.record, time.monotonic()
     number = 1 + max((block.worker for result in record.results for block in result.blocks), default=-1)
     well = [case for case in cases if record.result(case).status == "ok"]
+    compiles = not run.cached.issuperset(well)
     if well:
         one_generation(run, well, number, began + share)
         run.stop()
         run.progress.results(record)
-    return time.monotonic() - began
+    return 0.0 if compiles else time.monotonic() - began

@@ -35,7 +35,7 @@ _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the lim
 def case_tables(record: Record) -> list[Table]:
     """Every number of every case, in tables that have any."""
     tables = (case_table(record, columns, title) for title, columns in TABLES.items())
-    return [table for table in tables if not set(table.headers) <= set(NAMES)]
+    return [table for table in tables if not set(table.headers) <= {*NAMES, "status"}]
 
 
 def case_table(record: Record, columns: Sequence[str], title: str = "All cases") -> Table:

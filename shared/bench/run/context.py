@@ -127,7 +127,9 @@ class Run:
         before = worker.compiler_start_seconds
         reply = worker.ask(do, case, **arguments)
         environment = self.record.environment.get("frameworks", {}).get(case.framework)
-        if environment is not None and before is None and worker.compiler_start_seconds is not None:
+        keys = [key for key in self.question.starts(self.settings) if key[0] == case.framework]
+        is_first = case.worker_key == keys[0]  # the environment is that one's; another may have another compiler
+        if environment is not None and is_first and before is None and worker.compiler_start_seconds is not None:
             environment.setdefault("compiler_start_seconds", []).append(worker.compiler_start_seconds)
         return reply
 

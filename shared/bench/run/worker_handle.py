@@ -64,7 +64,7 @@ class Worker:
         self.prepared: set[Case] = set()  # those that it is ready to time
         self._log = folder / f"{framework}-{time.monotonic_ns()}.log"
         self._connection, child = multiprocessing.Pipe()
-        arguments = [framework, settings.device, settings.threads, f"{memory_share:.3f}", folder, child.fileno()]
+        arguments = [framework, settings.device, settings.threads, f"{memory_share:.6f}", folder, child.fileno()]
         with child, self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, *map(str, arguments)],

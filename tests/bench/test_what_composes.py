@@ -1,0 +1,220 @@
+"""The question of transforms: its answer from outcomes made by hand, and whole runs of it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import in_process
+import pretended_transforms
+import pytest
+from hand_made import case, facts, record
+from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from pretended_transforms import FATES
+
+from shared.bench.cases import Absence, Settings
+from shared.bench.questions import QUESTIONS, transforms_run
+from shared.bench.record import Record, Result
+from shared.bench.report.html import html_report
+from shared.bench.report.tables import Answer
+from shared.bench.run import context
+from shared.bench.run.worker_handle import Worker
+from shared.transforms import TRANSFORMS
+
+settings_of = in_process.settings_of  # a fixture
+SETTINGS = Settings("transforms", input="random", passes=("score",), more_problems=("free_gap",))
+RIGHT = {"outcome": "right", "text": None}
+OWN = "CannotDifferentiate: variant {!r} is right to first order only"
+
+
+def raises(text: str) -> dict[str, Any]:
+    return {"outcome": "raises", "text": text}
+
+
+def tried(framework: str, variant: str, problem: str = "smith_waterman", **outcomes: dict[str, Any]) -> Result:
+    """Every transform is right but these, whose spaces are underscores."""
+    names = transforms_run.transforms_of(framework)
+    details = {"outcomes": {name: outcomes.get(name.replace(" ", "_"), RIGHT) for name in names}}
+    of = case(framework, variant, compiled=False, input=problem, problem=problem)
+    return Result(of, details=details)
+
+
+def answer(*results: Result, **others: Any) -> Answer:
+    inputs = {problem: facts() for problem in ("smith_waterman", "free_gap")}
+    return QUESTIONS["transforms"].answer(record(*results, settings=SETTINGS, inputs=inputs, **others))
+
+
+def cells(found: Answer, row: str) -> list[str]:
+    return next(list(cells) for name, *cells in found.tables[0].rows if name == row)
+
+
+SECOND, THIRD = "autograd twice, create_graph", "autograd three times, create_graph"
+
+
+def test_a_cell_says_what_happens_and_an_error_stands_once_with_its_rungs():
+    both: tuple[Any, Any] = ("smith_waterman", "free_gap")
+    found = answer(
+        *(tried("torch", "vmap", p, second_derivative=raises(OWN.format("vmap"))) for p in both),
+        *(tried("torch", "scan_cond", p, second_derivative=raises(OWN.format("scan_cond"))) for p in both),
+        tried("torch", "fused", export=raises("ValueError: no")),
+        tried("torch", "fused", "free_gap", third_derivative={"outcome": "limit", "text": "> 120 s"}),
+        absent=[Absence("torch", "PyTorch cuda_graph score, not compiled", "no CUDA device")],
+    )
+    table, errors = found.tables
+    assert table.headers == ("transform", "scan\ncond", "vmap", "fused")
+    assert cells(found, SECOND) == ["E1", "E1", "yes"]
+    assert cells(found, "export") == ["yes", "yes", "E2 / yes"]
+    assert cells(found, THIRD) == ["yes", "yes", "yes / > 120 s"]
+    assert errors.rows == [
+        ("E1", "scan_cond,\nvmap", "CannotDifferentiate: variant … is right to first order only"),
+        ("E2", "fused, for\nsmith_waterman", "ValueError: no"),
+    ]
+    assert table.below[-1] == "Not built: PyTorch cuda_graph score, not compiled: no CUDA device."
+
+
+def test_an_error_of_most_alignments_names_the_others():
+    each = ("smith_waterman", "free_gap", "needleman_wunsch")
+    some = [tried("jax", "vmap", problem, export=raises("ValueError: no")) for problem in each[:2]]
+    inputs = dict.fromkeys(each, facts())
+    found = QUESTIONS["transforms"].answer(
+        record(*some, tried("jax", "vmap", each[2]), settings=SETTINGS, inputs=inputs)
+    )
+    assert found.tables[1].rows[0][1] == "vmap, not\nfor\nneedleman_wunsch"
+
+
+def test_the_sentence_says_which_rung_to_take_for_what_the_last_one_does_not_do():
+    found = answer(
+        tried("torch", "vmap", export=raises("E: x")),
+        tried("torch", "wavefront", third_derivative=raises("E: y"), vmap=raises("E: x")),
+        tried("torch", "fused", third_derivative=raises("E: y"), export=raises("E: x"), autocast=raises("E: z")),
+    )
+    told = dict(found.statements)["PyTorch"]
+    for_wavefront = "bfloat16 similarity in autocast, export"
+    assert told == f"take fused; for {THIRD} take vmap; for {for_wavefront} take wavefront."
+    alone = answer(tried("jax", "fused", third_derivative=raises("E: y")))
+    assert (
+        dict(alone.statements)["JAX"] == "take fused for all but what no rung does; no rung does grad of grad of grad."
+    )
+    assert dict(answer(tried("jax", "fused")).statements)["JAX"] == "take fused."
+
+
+def test_what_is_wrong_or_was_not_tried_is_told():
+    result = tried("jax", "fused", vmap={"outcome": "wrong", "text": "off by 1"})
+    result = dataclasses.replace(result, status="wrong", reason="vmap: off by 1")
+    del result.details["outcomes"]["export"]
+    found = answer(result)
+    assert cells(found, "vmap") == ["WRONG"] and cells(found, "export") == ["–"]
+    assert found.statements[0] == ("WRONG", "JAX fused score, smith_waterman, not compiled: vmap: off by 1")
+    assert "no rung does vmap." in found.statements[1].text and "export" not in found.statements[1].text
+    below = found.tables[0].below
+    assert "Not all of it was tried for smith_waterman in the time: fused." in below
+    assert "Not all of it was tried for free_gap in the time: fused." in below
+    assert answer().tables == []
+
+
+# runs
+
+
+@pytest.fixture
+def pretended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Workers in which each of FATES ends in its own way; returns the frameworks of those that are started."""
+    use_numpy_workers(monkeypatch)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # of the workers
+    monkeypatch.setattr(transforms_run, "attempt", pretended_transforms.attempt)
+    monkeypatch.setattr(transforms_run, "transforms_of", lambda _: list(FATES))
+    started: list[str] = []
+
+    def start(framework: str, *given: Any, **options: Any) -> Worker:
+        started.append(framework)
+        return Worker(framework, *given, **options)
+
+    monkeypatch.setattr(context, "Worker", start)
+    return started
+
+
+def run_transforms(*arguments: str) -> Ended:
+    return run_here("transforms", "--threads", "1", *arguments)
+
+
+def test_a_run_tries_every_transform_whatever_becomes_of_the_one_before(pretended: list[str], tmp_path: Path):
+    path, page = tmp_path / "run.json", tmp_path / "run.html"
+    asked = ("--variant", "vmap,fused", "--problem", "free_gap", "--compile-limit", "1")
+    ended = run_transforms(*asked, "--json", str(path), "--report", str(page))
+    assert ended.code == 1
+    made = Record.read(path)
+    assert [(r.case.framework, r.case.variant, r.status) for r in made.results] == [
+        ("jax", "vmap", "wrong"), ("torch", "vmap", "failed"), ("jax", "fused", "wrong"), ("torch", "fused", "failed"),
+    ]  # fmt: skip
+    for result in made.results:
+        outcomes = {name: own["outcome"] for name, own in result.details["outcomes"].items()}
+        of_export = "wrong" if result.case.framework == "jax" else "right"
+        assert outcomes == dict(
+            zip(FATES, ("right", "failed", "raises", "raises", "limit", of_export, "right"), strict=True)
+        )
+    # at first, and after an end, an error of the framework's own and a limit, but not after an error of this package
+    assert pretended.count("jax") == pretended.count("torch") == 1 + 3 * 2
+    assert "WRONG: JAX fused score, free_gap, not compiled: export: off by 1.0e+00" in ended.out
+    assert "Time of a call" not in page.read_text()
+    assert "which transforms work" in page.read_text() and "<figure" not in html_report([made])
+
+
+def test_a_resumed_run_tries_what_has_no_outcome_and_what_failed(pretended: list[str], tmp_path: Path):
+    path = tmp_path / "run.json"
+    asked = ("--variant", "fused", "--problem", "free_gap", "--framework", "torch", "--compile-limit", "1")
+    assert run_transforms(*asked, "--json", str(path)).code == 1
+    made = Record.read(path)
+    (result,) = made.results
+    result.details["outcomes"].pop("export")
+    result.details["outcomes"]["compiled"]["text"] = "kept"
+    made.write(path)
+    assert run_here("--resume", str(path)).code == 1
+    (result,) = Record.read(path).results
+    assert result.details["outcomes"]["export"] == RIGHT
+    assert result.details["outcomes"]["compiled"]["text"] == "kept"
+    assert result.reason == "vmap: the worker ended with exit code 7: it printed nothing"
+
+
+def test_what_the_budget_has_no_room_for_is_not_tried(pretended: list[str], tmp_path: Path):
+    path = tmp_path / "run.json"
+    asked = ("--variant", "fused", "--framework", "jax", "--compile-limit", "30", "--budget", "12")
+    ended = run_transforms(*asked, "--json", str(path))
+    first, *others = Record.read(path).results
+    assert list(first.details["outcomes"]) == list(FATES[:4])  # the next one takes a minute
+    assert [result.case.problem for result in others] == ["smith_waterman_affine", "free_gap", "needleman_wunsch"]
+    assert not any(result.details for result in others)
+    assert "Not all of it was tried for needleman_wunsch in the time: fused." in ended.out
+
+
+def test_a_run_compares_with_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(transforms_run, "transforms_of", lambda _: ["gradient", "third derivative", "export"])
+    path = tmp_path / "run.json"
+    asked = ("--variant", "fused", "--problem", "free_gap", "--framework", "torch", "--force", "--json", str(path))
+    ended = run_transforms(*asked)
+    assert ended.code == 0 and "All cases" not in ended.out
+    (result,) = Record.read(path).results
+    assert [own["outcome"] for own in result.details["outcomes"].values()] == ["right", "raises", "right"]
+    assert result.details["outcomes"]["third derivative"]["text"].startswith(
+        "CannotDifferentiate: variant 'fused' is right to second order only; for third derivatives use "
+    )
+    real = transforms_run.wanted
+    monkeypatch.setattr(transforms_run, "wanted", lambda *given: {k: v + 1 for k, v in real(*given).items()})
+    ended = run_transforms(*asked)
+    assert ended.code == 1 and "WRONG: PyTorch fused score" in ended.out and "off by 1.0e+00" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--problem", "stencil"), "transforms goes with alignments, not with stencil"),
+        (("--input", "globins"), "transforms goes with --input random, got 'globins'"),
+        (("--pass", "marginals"), "transforms goes with --pass score, got marginals"),
+    ],
+)
+def test_what_transforms_cannot_answer_is_refused(arguments: tuple[str, ...], text: str):
+    assert_refused(run_transforms(*arguments), text)
+
+
+def test_every_alignment_is_tried_unless_one_is_named(settings_of: Any):
+    assert settings_of("transforms").more_problems == ("smith_waterman_affine", "free_gap", "needleman_wunsch")
+    assert settings_of("transforms", "--problem", "smith_waterman").more_problems == ()
+    assert settings_of("speed").more_problems == ()
+    assert all(transform.jax or transform.torch for transform in TRANSFORMS.values())

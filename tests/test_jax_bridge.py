@@ -1,0 +1,304 @@
+"""JAX's functions in PyTorch: values and derivatives against the reference, shared memory, and clear errors."""
+
+import functools
+import gc
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from frameworks import AWKWARD_SIZES, BY_HAND, DTYPES, assert_parity, ragged, reference_result, run_function
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+
+import jax_impl
+import torch_impl
+from jax_impl.backend import precision
+from shared import reference
+from torch_impl import jax_bridge
+from torch_impl.jax_bridge import from_jax
+
+# one for all tests: each compiles anew
+SCORE = from_jax(jax_impl.smith_waterman)
+SQUARE = from_jax(lambda x: x * x)
+
+
+def leaf(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).to(dtype).requires_grad_()
+
+
+# values and derivatives
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", AWKWARD_SIZES)
+def test_scores_and_gradients_equal_the_reference(size: tuple[int, int], dtype: str):
+    inputs = ragged(*size)
+    with precision(dtype):
+        result = run_function("torch", functools.partial(SCORE, variant="fused"), inputs, dtype)
+    assert_parity(result, reference_result(inputs), dtype, inputs.parameters["temperature"])
+
+
+@pytest.mark.parametrize("problem", ["smith_waterman_affine", "needleman_wunsch"])
+def test_static_options_and_other_problems(problem: str):
+    inputs = ragged(5, 8, problem=problem)
+    options = {"penalize_turns": False} if problem == "smith_waterman_affine" else {}
+    score = functools.partial(from_jax(getattr(jax_impl, problem)), variant="wavefront", **options)
+    result = run_function("torch", score, inputs, "float32")
+    assert_parity(result, reference_result(inputs, problem, **options), "float32", inputs.parameters["temperature"])
+
+
+@pytest.mark.parametrize("variant", BY_HAND)
+def test_marginals_and_hessian_vector_products_are_those_of_pytorch(variant: str):
+    s, vector, lengths = leaf(3, 5, 7).detach(), leaf(3, 5, 7, seed=1).detach(), torch.tensor([[5, 7], [3, 2], [0, 4]])
+    for own in (
+        functools.partial(torch_impl.marginals, similarity=s),
+        functools.partial(torch_impl.hessian_vector_product, similarity=s, vector=vector),
+    ):
+        given = {"lengths": lengths, "gap": -0.5, "variant": variant}
+        expected = own(torch_impl.smith_waterman, **given)
+        torch.testing.assert_close(own(SCORE, **given), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_second_derivatives_in_every_argument():
+    def product(score: Callable[..., torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        s, gap = leaf(3, 5, 7), torch.tensor(-0.5, requires_grad=True)
+        (first,) = torch.autograd.grad(score(s, gap=gap).sum(), s, create_graph=True)
+        return torch.autograd.grad((first**2).sum(), (s, gap))
+
+    for result, expected in zip(product(SCORE), product(torch_impl.smith_waterman), strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_third_derivatives_where_the_function_has_them():
+    x = leaf(4)
+    cube = from_jax(lambda x: jnp.sin(x) ** 3)(x)
+    expected = torch.sin(x) ** 3
+    for _ in range(3):
+        cube, expected = (torch.autograd.grad(y.sum(), x, create_graph=True)[0] for y in (cube, expected))
+    torch.testing.assert_close(cube, expected)
+
+
+def test_an_order_that_the_function_lacks_raises_its_error_as_soon_as_it_would_be_recorded():
+    s = leaf(2, 3, 4)
+    (first,) = torch.autograd.grad(SCORE(s, variant="fused").sum(), s, create_graph=True)
+    with pytest.raises(RuntimeError, match="variant 'fused' is right to second order only"):
+        torch.autograd.grad((first**2).sum(), s, create_graph=True)
+    assert torch.autograd.grad((first**2).sum(), s)[0].isfinite().all()
+
+
+def test_gradients_are_for_those_that_require_them():
+    x, y = leaf(3), leaf(3, seed=1).detach()
+    result = from_jax(lambda x, y, n: (x * y * n).sum())(x, y, torch.tensor([1, 2, 3]))
+    result.backward()
+    torch.testing.assert_close(x.grad, y * torch.tensor([1, 2, 3]))
+    assert y.grad is None
+
+
+def test_arguments_and_results_may_be_nested_and_some_are_integers():
+    x = leaf(2, 3)
+    results = from_jax(lambda p, axis: {"sum": p["x"].sum(axis), "best": p["x"].argmax(), "none": None})({"x": x}, 1)
+    torch.testing.assert_close(results["sum"], x.sum(1))
+    assert results["best"] == x.argmax() and not results["best"].requires_grad and results["none"] is None
+    assert torch.equal(torch.autograd.grad(results["sum"].sum(), x)[0], torch.ones(2, 3))
+
+
+def test_floats_and_arrays_are_traced_and_everything_else_is_static():
+    traces: list[Any] = []
+
+    def function(x: Any, scale: Any, shift: Any, *, twice: bool) -> Any:
+        traces.append((scale, shift, twice))
+        return (x * scale + shift) * (2 if twice else 1)
+
+    call, x = from_jax(function), torch.ones(3)
+    assert call(x, 2.0, np.ones(3), twice=True).tolist() == [6.0] * 3
+    assert call(x, 3.0, 5 * np.ones(3), twice=True).tolist() == [16.0] * 3
+    assert len(traces) == 1 and traces[0][2] is True
+    assert call(x, 3.0, 5 * np.ones(3), twice=False).tolist() == [8.0] * 3 and len(traces) == 2
+
+
+def test_each_shape_is_compiled_once_with_its_derivatives():
+    traces = []
+
+    def function(x: Any) -> Any:
+        traces.append(x.shape)
+        return jnp.sin(x)
+
+    call = from_jax(function)
+    for _ in range(3):
+        x = leaf(4)
+        (first,) = torch.autograd.grad(call(x).sum(), x, create_graph=True)
+        first.sum().backward()
+        call(x.detach())
+    assert len(traces) <= 4  # the value; with its pullback; the gradients; those with their pullback
+
+
+def test_a_training_step_of_pytorch_goes_through_the_wavefront_of_jax():
+    torch.manual_seed(0)
+    model, sequences = torch.nn.Linear(4, 4, bias=False), torch.randn(2, 3, 6, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for _ in range(5):
+        loss = -SCORE(model(sequences[0]) @ sequences[1].mT, variant="wavefront").mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses))
+
+
+# dtypes, devices, memory
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int8, torch.int32, torch.uint8])
+def test_dtypes_are_kept(dtype: torch.dtype):
+    x = torch.tensor([1, 2, 3]).to(dtype)
+    result = SQUARE(x)
+    assert result.dtype is dtype and result.tolist() == [1, 4, 9]
+
+
+def test_float64_needs_the_64_bit_mode_of_the_call_alone():
+    x = leaf(3, dtype=torch.float64)
+    with pytest.raises(TypeError, match=r"float64 tensors need JAX's 64-bit mode: jax\.config"):
+        SQUARE(x)
+    with jax.enable_x64(True):
+        result = SQUARE(x)
+    (first,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    assert result.dtype is first.dtype is second.dtype is torch.float64
+    torch.testing.assert_close(first, 2 * x)
+
+
+def test_long_integers_are_as_in_jax():
+    assert SQUARE(torch.tensor([3])).dtype is torch.int32
+    with jax.enable_x64(True):
+        assert SQUARE(torch.tensor([3])).dtype is torch.int64
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_views_of_any_kind_give_the_right_values(dtype: torch.dtype):
+    whole = torch.arange(24, dtype=dtype).view(4, 6)
+    views = [whole.T, whole[:, ::2], whole[1:, 1:], whole[0].expand(3, 6), whole[:0], whole[0, 0], whole.flatten()[1:]]
+    views.append(torch.tensor([1 + 2j]).conj().imag.to(dtype))
+    views.append(torch._neg_view(whole[0]))  # pyright: ignore[reportPrivateImportUsage]
+    for view in views:
+        assert torch.equal(SQUARE(view), view * view)
+
+
+def test_memory_is_shared_where_it_is_aligned():
+    whole = torch.ones(1025, dtype=torch.bfloat16)
+    aligned, unaligned = jax_bridge.to_jax([whole[:1024], whole[1:]])
+    assert aligned.unsafe_buffer_pointer() == whole.data_ptr()
+    assert unaligned.unsafe_buffer_pointer() != whole[1:].data_ptr()
+    single = torch.ones(4)
+    (array,) = jax_bridge.to_jax([single])
+    assert isinstance(array, np.ndarray)  # where JAX has nothing but the CPU, jax.jit shares its memory
+    assert array.ctypes.data == single.data_ptr()
+
+
+def test_a_gpu_of_jax_takes_tensors_of_the_cpu_on_the_cpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(jax_bridge, "_device_types", lambda: ("cpu", "cuda"))
+    (array,) = jax_bridge.to_jax([torch.ones(4)])
+    assert isinstance(array, jax.Array) and array.committed  # NumPy's would go to the GPU
+
+
+def test_a_device_that_jax_lacks_is_named():
+    with pytest.raises(ValueError, match="on a device that it has, cpu here, got meta"):
+        SQUARE(torch.ones(3, device="meta"))
+
+
+def test_the_memory_of_a_backward_is_freed_with_it():
+    x = leaf(3)
+    result = SQUARE(x).sum()
+    context = result.grad_fn.next_functions[0][0]  # pyright: ignore[reportOptionalMemberAccess]
+    kept = [weakref.ref(array) for array in jax.tree.leaves(context.pullback)]
+    result.backward(retain_graph=True)
+    assert kept and all(array() is not None for array in kept)
+    result.backward()
+    gc.collect()
+    assert all(array() is None for array in kept)
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        result.backward()
+    torch.testing.assert_close(x.grad, 4 * x.detach())
+
+
+def test_an_input_that_is_changed_in_place_is_an_error_and_a_result_may_be():
+    x = leaf(3)
+    given = x * 1
+    result = from_jax(jnp.exp)(given)
+    result.mul_(2)
+    torch.testing.assert_close(torch.autograd.grad(result.sum(), x, retain_graph=True)[0], 2 * x.exp())
+    given.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+# what PyTorch does around it
+
+
+def test_without_gradients_nothing_is_recorded():
+    x = leaf(3)
+    for context in (torch.no_grad(), torch.inference_mode()):
+        with context:
+            result = SQUARE(x)
+        assert not result.requires_grad and torch.equal(result, x * x)
+
+
+def test_torch_compile_breaks_the_graph():
+    x = leaf(3)
+    compiled = torch.compile(lambda x: SQUARE(x + 1) * 2, backend="eager")
+    torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x)[0], 4 * (x + 1))
+
+
+def forward_mode(x: torch.Tensor) -> Any:
+    with forward_ad.dual_level():
+        return SQUARE(forward_ad.make_dual(x, x))
+
+
+def faked(x: torch.Tensor) -> Any:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        return SQUARE(mode.from_tensor(x))
+
+
+@pytest.mark.parametrize(
+    ("transform", "text"),
+    [
+        (torch.func.grad(lambda x: SQUARE(x).sum()), "cannot be transformed by torch.func; apply JAX's own"),
+        (torch.func.vmap(SQUARE), "cannot be transformed by torch.func; apply JAX's own"),
+        (lambda x: torch.func.jvp(SQUARE, (x,), (x,)), "cannot be transformed by torch.func; apply JAX's own"),
+        (forward_mode, "has no forward mode in PyTorch; apply JAX's own"),
+        (lambda x: torch.jit.trace(SQUARE, (x,)), "cannot be traced or exported by PyTorch"),
+        (faked, "cannot be traced or exported by PyTorch"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_transforms_that_are_lost_raise(transform: Callable[..., Any], text: str):
+    with pytest.raises(RuntimeError, match=text):
+        transform(torch.ones(3))
+
+
+def test_transforms_of_jax_before_the_bridge():
+    s = leaf(3, 5, 7).detach()
+    per_pair = from_jax(jax.vmap(jax.grad(lambda s: jax_impl.smith_waterman(s))))
+    expected = reference.gradients("smith_waterman", s.double().numpy())["similarity"]
+    np.testing.assert_allclose(per_pair(s).numpy(), expected, atol=1e-5)
+
+
+# errors
+
+
+def test_errors_name_what_was_expected():
+    with pytest.raises(TypeError, match="function must be a JAX function, got int"):
+        from_jax(3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"tensors for JAX must be float32, .*, got complex64"):
+        SQUARE(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(TypeError, match="must have real results to be differentiated here, got complex64"):
+        from_jax(lambda x: x * 1j)(leaf(2))
+    with pytest.raises(ValueError, match="lengths must have shape"):
+        SCORE(leaf(2, 3, 4), torch.tensor([1, 2, 3]))
