@@ -33,7 +33,7 @@ _BLOCK = re.compile(r"^(<!-- generated: (\S+) (\S+) -->\n).*?^(<!-- end -->)$", 
 
 def pages() -> list[Path]:
     """Every page that may have generated blocks."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def rendered(text: str) -> str:

@@ -140,5 +140,5 @@ TRANSFORMED: dict[str, Callable[[Function, Given], Tensor]] = {
     "compiled": lambda f, given: _scores(_compiled(f), given),
     "gradient of compiled": lambda f, given: _autograd(1, _compiled(f), given),
     "compiled alone": lambda f, given: _scores(torch.compile(f, fullgraph=True, backend=BACKEND), given),
-    "compiled marginals": lambda f, given: _compiled_marginals(f, given),
+    "compiled marginals": _compiled_marginals,
 }
