@@ -18,6 +18,7 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.questions.memory_fit import ABOVE, BELOW, Axis, cells_that_fit, predicted_peak
 from shared.bench.questions.memory_run import _found_sizes, _Watch
 from shared.bench.record import Record, Result
+from shared.bench.report.case_table import case_tables
 from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
 from shared.bench.run.worker_handle import Reply
@@ -105,6 +106,7 @@ def test_a_prediction_that_was_wrong_is_marked_and_one_that_was_too_large_told()
 def test_a_case_without_peaks_is_named_with_its_reason():
     lost = ended(case("torch", "vmap", "marginals"), "limit", "the budget had no room for it")
     assert answer(JAX, lost).tables[0].below[-1] == "No PyTorch vmap marginals: the budget had no room for it."
+    assert case_tables(record(JAX, lost, settings=SETTINGS)) == []  # no table of first calls, which were not taken
     assert answer(lost).tables == [] and answer(lost).statements[0].text == "the budget had no room for it."
     shrinking = fitting("jax", "vmap", 200, cell=-1.0)
     assert answer(shrinking).tables == []

@@ -43,7 +43,9 @@ def case_table(record: Record, columns: Sequence[str], title: str = "All cases")
     cells = [case_cells(record, result) for result in record.results]
     if columns == BRIEF:
         cells = [{name: text.partition("\n")[0] for name, text in row.items()} for row in cells]
-    kept = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in cells)]
+    # what only failed cases fill is a reason, not a column of what was measured
+    right = [row for row, result in zip(cells, record.results, strict=True) if result.status == "ok"] or cells
+    kept = [name for name in columns if any(row.get(name, NOTHING) != NOTHING for row in right)]
     if "input" in kept and len(record.inputs) == 1:
         kept.remove("input")
     unit = problem_of(record.settings.problem).rate.unit
