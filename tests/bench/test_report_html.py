@@ -76,6 +76,13 @@ def test_the_answer_comes_first():
     assert len(terms) == 2
 
 
+def test_a_page_of_several_records_folds_all_but_their_answers():
+    several = html_report([recorded.plain(), recorded.ladder()])
+    assert several.count("<details>") == 2 and page_of("plain").count("<details open>") == 1
+    asked = "which framework is faster per call, for how much code; what does the first call cost, when does it pay"
+    assert f"</a>: {asked}; {next(iter(recorded.plain().inputs.values())).text}</li>" in several
+
+
 def test_a_run_without_numbers_says_so():
     text = "This run was not finished. It shows what was measured until it ended."
     assert text in Read(page_of("begun")).texts and "<img" not in page_of("begun")

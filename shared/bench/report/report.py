@@ -38,7 +38,7 @@ def report_of(record: Record) -> Report:
     answered = {table.title for table in answer.tables}
     return Report(
         heading=f"{settings.question}: {settings.problem} on {settings.device}, {str(record.started)[:10]}",
-        asks=QUESTIONS[settings.question].asks,
+        asks=_asks(record),
         head=list(_head(record)),
         warnings=list(warnings(record)),
         answer=answer,
@@ -47,6 +47,12 @@ def report_of(record: Record) -> Report:
         diagnostics=list(diagnostics(record)),
         conditions=_conditions(record),
     )
+
+
+def _asks(record: Record) -> str:
+    """The question, of which input if it is one: two records may differ in nothing else."""
+    asks, inputs = QUESTIONS[record.settings.question].asks, list(record.inputs.values())
+    return f"{asks}; {inputs[0].text}" if len(inputs) == 1 else asks
 
 
 def _head(record: Record) -> Iterator[str]:
