@@ -79,6 +79,7 @@ def test_a_sentence_says_what_to_call():
         "call JAX's through the bridge for vmap score (1.98 times as fast); "
         "keep PyTorch's own for wavefront score (2.00 times as fast); the same: fused score."
     )
+    assert told["The shortest time in PyTorch"] == "score PyTorch's own wavefront (1.00 ms)."
     assert told["What the crossing adds to a small call"] == "score 40.0 µs, 67% (40.0 µs … 40.0 µs)."
 
 

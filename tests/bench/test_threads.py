@@ -211,7 +211,7 @@ def test_the_sentences_say_for_whom_more_threads_help_and_whether_the_winner_cha
         "PyTorch": "give more threads to fused (1.60 to 2.00× with 2); one thread does as well (±3%) for wavefront "
         "score float64; give one thread to vmap (0.80× with 2), wavefront score float32 (0.83× with 2).",
         "the faster framework": "it changes with the number of threads in vmap (PyTorch with 1, JAX with 2); "
-        "JAX with any number of threads in wavefront; the same with any number of threads in fused.",
+        "JAX with 1 and 2 threads in wavefront; the same with 1 and 2 threads in fused.",
     }
 
 

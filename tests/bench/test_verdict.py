@@ -31,7 +31,7 @@ def pair(jax: float, torch: float) -> tuple[Result, Result]:
     ("torch", "text", "sentence"),
     [
         (0.004, "JAX 4.00×\n(4.00 … 4.00)", "{0} was 4.00 times as fast as {1}; 95% interval 4.00 … 4.00."),
-        (0.00102, "same\n(1.020 … 1.020)", "the same within ±3%: {0} was 1.020 times as fast as {1}; 95% interval "
+        (0.00102, "same\n(JAX 1.020 … 1.020)", "the same within ±3%: {0} was 1.020 times as fast as {1}; 95% interval "
          "1.020 … 1.020."),
     ],
 )  # fmt: skip
@@ -43,7 +43,7 @@ def test_a_comparison_names_the_faster_framework_and_the_factor(torch: float, te
 
 def test_an_interval_that_contains_1_decides_nothing():
     found = compare([of("jax", [[1.0] * 3] * 4), of("torch", [[0.96] * 3, [1.06] * 3] * 2)])
-    assert found.text.startswith("not decided\n(0.9") and found.sentence.startswith("not decided: JAX (vmap, ")
+    assert found.text.startswith("not decided\n(JAX 0.9") and found.sentence.startswith("not decided: JAX (vmap, ")
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -61,10 +61,10 @@ def test_fewer_than_three_processes_decide_nothing(processes: int):
     [
         (1.2, 0.05, "JAX 1.20×\n(1.20 … 1.20)"),
         (1.2, 0.09, "JAX 1.20×\n(1.20 … 1.20)"),
-        (1.2, -0.1, "not decided\n(1.20 … 1.20; drift -10%)"),  # more than half of the effect
+        (1.2, -0.1, "not decided\n(JAX 1.20 … 1.20; drift -10%)"),  # more than half of the effect
         (3.0, 0.2, "JAX 3.00×\n(3.00 … 3.00; drift +20%)"),  # cannot explain the effect, but is told
-        (1.0, 0.05, "same\n(1.000 … 1.000)"),
-        (1.0, 0.15, "not decided\n(1.000 … 1.000; drift +15%)"),
+        (1.0, 0.05, "same\n(JAX 1.000 … 1.000)"),
+        (1.0, 0.15, "not decided\n(JAX 1.000 … 1.000; drift +15%)"),
     ],
 )
 def test_a_ratio_that_drifts_by_more_than_half_of_its_effect_decides_nothing(effect: float, drift: float, text: str):

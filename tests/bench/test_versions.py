@@ -57,6 +57,13 @@ def test_the_table_says_how_much_slower_or_faster_the_new_version_is():
     ]
 
 
+def test_the_quotient_of_the_medians_has_the_direction_of_the_factor():
+    # the new version had further rounds, slower ones, that the old one was not in
+    old, new = measured("1", 0.1), measured("2", 0.05)
+    old.blocks, new.blocks = blocks([0.1] * 2, 4), blocks([0.05] * 2 + [0.08] * 3, 4)
+    assert answer(old, new).tables[0].rows[0][2] == "faster 2.00×\n(2.00 … 2.00; of the medians 1.25)"
+
+
 def test_the_sentence_says_what_the_upgrade_costs():
     slower = [measured("1", 0.1), measured("2", 0.15)]
     faster = [measured("1", 0.1, variant="fused"), measured("2", 0.05, variant="fused")]

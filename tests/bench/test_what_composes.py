@@ -95,6 +95,8 @@ def test_the_sentence_says_which_rung_to_take_for_what_the_last_one_does_not_do(
         dict(alone.statements)["JAX"] == "take fused for all but what no rung does; no rung does grad of grad of grad."
     )
     assert dict(answer(tried("jax", "fused")).statements)["JAX"] == "take fused."
+    unchecked = tried("jax", "fused", checked_shard_map=raises("E: x"))
+    assert dict(answer(unchecked).statements)["JAX"] == "take fused; for shard_map write shard_map, check_vma=False."
 
 
 def test_what_is_wrong_or_was_not_tried_is_told():

@@ -140,6 +140,19 @@ def sentences(found: Sequence[Crossing]) -> Iterator[Statement]:
     parts = [f"{text} {', '.join(does[key])}" for key, text in texts.items() if key in does]
     if parts:
         yield Statement("If your model is in PyTorch", f"{'; '.join(parts)}.")
+    if shortest := list(_shortest(found)):
+        yield Statement("The shortest time in PyTorch", f"{', '.join(shortest)}.")
+
+
+def _shortest(found: Sequence[Crossing]) -> Iterator[str]:
+    """What to call in PyTorch if any variant will do: the faster framework of a slow one says little."""
+    for pass_name in dict.fromkeys(each.pass_name for each in found):
+        own = [each for each in found if each.pass_name == pass_name and each.input != SMALL]
+        results = [r for each in own for r in (each.torch, each.crossing) if r]
+        if results:
+            best = min(results, key=lambda result: result.time.value)
+            whose = "JAX's" if best.case.label == CROSSING else "PyTorch's own"
+            yield f"{pass_name} {whose} {best.case.variant} ({duration(best.time.value)})"
 
 
 def facts_tables(record: Record) -> list[Table]:

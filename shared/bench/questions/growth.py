@@ -195,7 +195,7 @@ def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Re
             parts.append(f"{outcome} {'throughout' if len(set(outcomes)) == 1 else where + unit}")
     if None in outcomes:
         parts.append("elsewhere it is not decided" if parts else "it is not decided which framework is faster")
-    return f"{', '.join(parts)} ({size_text(sizes[0])} to {size_text(sizes[-1])})."
+    return f"{', '.join(parts)} (asked from {size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 
 def _drawing(

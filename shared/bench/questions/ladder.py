@@ -58,8 +58,8 @@ def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
                 f"{duration(r.time.value)} ({r.case.variant}{'' if r.case.compiled else ', not compiled'})"
                 for r in (first, fastest)
             ]
-            factor = first.time.value / fastest.time.value
-            parts.append(f"{title} from {' to '.join(told)}, {factor:,.0f} times as fast")
+            factor = float(f"{first.time.value / fastest.time.value:.2g}")  # no more is known of single calls
+            parts.append(f"{title} from {' to '.join(told)}, {factor:,g} times as fast")
     if not parts:
         return None
     about = f"{pass_name}, {record.inputs[name].text}" if len(record.inputs) > 1 else pass_name

@@ -70,24 +70,28 @@ def decision_table(record: Record, input_name: str) -> Table | None:
     rows = [
         (
             _WRITTEN.get(variant, variant),
-            _code_lines(record, variant),
-            compiled(own.values()),
             *(own[name].text for name in passes),
+            compiled(own.values()),
+            _code_lines(record, variant),
             *_first_call_cells(own[passes[-1]]),
         )
         for variant, own in found.items()
     ]
     headers = (
         "how it is written",
-        "lines of code\n" + " / ".join(FRAMEWORKS.values()),
-        "compiled",
         *passes,
+        "compiled",
+        "lines of code\n" + " / ".join(FRAMEWORKS.values()),
         *(f"{passes[-1]},\n{what}" for what in _FIRST_CALLS),
     )
     below = [
         "The faster framework per call, by what factor, and the 95% interval; "
-        f"same: within ±{SAME - 1:.0%}; –: not measured, or nothing to compare with."
+        f"same: within ±{SAME - 1:.0%}; –: not measured, or nothing to compare with.",
+        "Compiled: by jax.jit, by torch.compile. In total: the framework that has taken less time from this call on, "
+        "first call included, but not the start of its compiler.",
     ]
+    if any("drift" in cell for row in rows for cell in row):
+        below.append("Drift: by how much the ratio changed from the first rounds to the last.")
     for framework, reasons in record.uncompiled.items():
         used = {r.case.variant for each in every for r in each.results if r.case.framework == framework}
         for reason in dict.fromkeys(reason for variant, reason in reasons.items() if variant in used):

@@ -135,7 +135,8 @@ def winners(rows: Sequence[Row]) -> Iterator[Statement]:
             staying.setdefault(decided[0][1], []).append(row)
         else:
             undecided.append(row)
-    parts = [f"{winner} with any number of threads in {_names(own, compared)}" for winner, own in staying.items()]
+    tried = " and ".join(map(str, rows[0].counts)) if rows else ""
+    parts = [f"{winner} with {tried} threads in {_names(own, compared)}" for winner, own in staying.items()]
     if changing:
         each = [f"{_names([row], compared)} ({_changes(decided)})" for row, decided in changing]
         parts.insert(0, f"it changes with the number of threads in {', '.join(each)}")

@@ -45,9 +45,10 @@ class Pair(NamedTuple):
     @property
     def call(self) -> Change:
         """Of a call."""
-        ratio = self.ratio
-        compared = Comparison((self.old, self.new), ratio, ratio_drift(self.new.blocks, self.old.blocks))
-        return _change(ratio, compared.outcome, compared.doubts)
+        compared = _compared(self.old, self.new)
+        is_faster = self.ratio.value < 1 and compared.outcome == "different"
+        doubts = _compared(self.new, self.old).doubts if is_faster else compared.doubts
+        return _change(self.ratio, compared.outcome, doubts)
 
     @property
     def first_calls(self) -> list[Change | None]:
@@ -112,12 +113,20 @@ def _twins(record: Record) -> Iterator[tuple[Case, Case]]:
             yield from ((replace(case, label=old), case) for case in own if case.label == new)
 
 
+def _compared(first: Result, second: Result) -> Comparison:
+    """The second over the first."""
+    return Comparison(
+        (first, second), time_ratio(second.blocks, first.blocks), ratio_drift(second.blocks, first.blocks)
+    )
+
+
 def _change(ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> Change:
     """A factor is never below 1: what takes half of the time is faster by 2. Other intervals are of new over old."""
     name = "faster" if ratio.value < 1 else "slower"
     if name == "faster" and (outcome == "different" or math.isnan(ratio.low)):
         ratio = Estimate(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
-    return Change(name if outcome == "different" else outcome, cell(name, ratio, outcome, doubts))
+    said = name if outcome == "different" or math.isnan(ratio.low) else ""
+    return Change(name if outcome == "different" else outcome, cell(said, ratio, outcome, doubts))
 
 
 def _change_of_processes(new: Sequence[float], old: Sequence[float]) -> Change | None:
