@@ -144,7 +144,8 @@ def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():
     # equal at 900 µs / 15 ns = 60,000 cells
     made = growth_of(results("jax", costing(1e-4, 0.0, 2e-8)), results("torch", costing(1e-3, 0.0, 5e-9)))
     assert dict(answer(made).statements)["score, vmap"] == (
-        "JAX is faster up to 58,000 cells in a call, PyTorch is faster from 66,000 on (asked from 16x16x16 to 16x482x482)."
+        "JAX is faster up to 58,000 cells in a call, PyTorch is faster from 66,000 on "
+        "(asked from 16x16x16 to 16x482x482)."
     )
 
 
