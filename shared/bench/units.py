@@ -1,6 +1,7 @@
 """Numbers as text: durations, sizes, ratios, intervals; a dash for what is not known."""
 
 import math
+from collections.abc import Callable
 
 from shared.bench.analysis.estimates import Estimate
 
@@ -40,9 +41,16 @@ def ratio_text(value: float) -> str:
     return f"{value:.3f}" if 0.9 < value < 1.1 else figures(value)
 
 
+def between(low: float, high: float, text: Callable[[float], str] = duration) -> str:
+    """Two values as text, with a unit that they share only once."""
+    first, last = text(low), text(high)
+    _, space, unit = last.partition(" ")
+    return f"{first.removesuffix(space + unit)} … {last}"
+
+
 def time_interval(time: Estimate) -> str:
     """The interval of a time."""
-    return NOTHING if math.isnan(time.low) else f"{duration(time.low)} … {duration(time.high)}"
+    return NOTHING if math.isnan(time.low) else between(time.low, time.high)
 
 
 def ratio_interval(estimate: Estimate) -> str:

@@ -44,7 +44,7 @@ def test_the_crossing_is_what_a_call_from_pytorch_adds_to_one_in_jax():
     (table,) = answer(*three(1e-3, 3e-3, 1.25e-3)).tables
     (row,) = table.rows
     assert row[:ADDED] == ("score", "fused", "3.00 ms", "1.00 ms", "1.25 ms")
-    assert row[ADDED:] == ("250 µs, 20%\n(250 µs … 250 µs)", "JAX 2.40×\n(2.40 … 2.40)")
+    assert row[ADDED:] == ("250 µs, 20%\n(250 … 250 µs)", "JAX 2.40×\n(2.40 … 2.40)")
 
 
 def test_a_crossing_that_cannot_be_told_from_nothing_is_below_the_end_of_its_interval():
@@ -80,7 +80,7 @@ def test_a_sentence_says_what_to_call():
         "keep PyTorch's own for wavefront score (2.00 times as fast); the same: fused score."
     )
     assert told["The shortest time in PyTorch"] == "score PyTorch's own wavefront (1.00 ms)."
-    assert told["What the crossing adds to a small call"] == "score 40.0 µs, 67% (40.0 µs … 40.0 µs)."
+    assert told["What the crossing adds to a small call"] == "score 40.0 µs, 67% (40.0 … 40.0 µs)."
 
 
 def test_a_row_has_what_was_measured_and_the_reason_for_the_rest_is_below():

@@ -58,7 +58,7 @@ def test_a_row_has_first_calls_median_interval_rate_and_memory():
     assert row == {
         "pass": "score", "framework": "PyTorch", "variant": "diagonal_loop, A", "compiled": "no",
         CACHES_EMPTY: "750 ms", CACHES_WARM: "354 ms", "new shape": "125 ms", "median": "2.00 ms",
-        "95% interval": "1.98 ms … 2.02 ms", "GCUPS": f"{WORK / 0.002 / 1e9:.3g}", "memory": "3.0 MiB",
+        "95% interval": "1.98 … 2.02 ms", "GCUPS": f"{WORK / 0.002 / 1e9:.3g}", "memory": "3.0 MiB",
     }  # fmt: skip
 
 

@@ -68,7 +68,7 @@ def test_warm_ups_that_did_not_settle_are_told():
 
 def test_the_speed_of_the_machine_itself_is_told():
     assert lines_of(speed=blocks([0.004, 0.004, 0.006, 0.004, 0.01])) == [
-        "calibration loop: median 4.00 ms, quartiles 4.00 ms … 6.00 ms, slowest 10.0 ms"
+        "calibration loop: median 4.00 ms, quartiles 4.00 … 6.00 ms, slowest 10.0 ms"
     ]
 
 

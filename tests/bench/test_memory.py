@@ -90,7 +90,7 @@ def test_the_sentence_says_what_to_take():
 def test_fewer_than_three_processes_decide_nothing():
     few = fitting("torch", "vmap", 400, 402, cell=15.0)
     assert answer(JAX, few).tables[0].rows[0][4:] == (
-        "not decided\n(JAX 2.00×, < 3 processes)",
+        "not decided\n(JAX 2.00×,\n< 3 processes)",
         "920.0 MiB / not tried",
         "stopped / not tried",
     )

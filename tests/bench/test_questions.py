@@ -110,7 +110,7 @@ def test_speed_compares_first_calls_and_the_total_time_with_them():
         calls = next(n for n in range(1, 100) if first + (n - 1) * 0.25 < 1.0 + (n - 1) * 0.5)
         assert cell == f"JAX from call {calls}"
     assert rows(answer(record(jax, torch, settings=ONE_PASS)).tables[1]) == {
-        "score": ["PyTorch", "vmap (auto)", "yes", "1.00 s", "1.00 s", "500 ms\n(500 ms … 500 ms)"]
+        "score": ["PyTorch", "vmap (auto)", "yes", "1.00 s", "1.00 s", "500 ms\n(500 … 500 ms)"]
     }  # the other row has the same first cell
     jax.warm, jax.new_shapes = [], []
     assert rows(decision(jax, torch))["vmap"][NEW_SHAPE:] == ["–", "–", "JAX from call 42", "–"]

@@ -141,7 +141,7 @@ def test_the_table_has_both_totals_and_the_faster_framework_for_each_count():
         ("JAX", "vmap", "4 shapes", "4", "3", "9.13 s"),
         ("PyTorch", "vmap", "4 shapes", "4", "3", "36.1 s"),
     ]
-    assert each.rows[1][8] == "13.6 s … 13.7 s"
+    assert each.rows[1][8] == "13.6 … 13.7 s"
     as_is, four = table.rows
     assert as_is[:5] == ("vmap", "as is", "50 / –", "10.0 ms / –", "11.0 s / –")
     assert four[:4] == ("vmap", "4 shapes", "4 / 4", "10.0 ms / 10.0 ms")
@@ -170,7 +170,7 @@ def test_fewer_than_three_processes_decide_nothing_and_neither_does_a_wide_inter
     once = streamed("jax", "4 shapes", [3.0] + [2.0] * 3 + [0.1] * 46, shapes=4)
     table, each = answer(once, PYTORCH).tables
     assert each.rows[0][6] == "–" != each.rows[1][6]
-    assert table.rows[0][5].endswith("\nnot decided\n(JAX 2.68×, < 3 processes)")
+    assert table.rows[0][5].endswith("\nnot decided\n(JAX 2.68×,\n< 3 processes)")
     assert "7.43×, < 3 processes." in dict(answer(AS_IS, once).statements)["vmap in JAX"]
     restless = streamed("jax", "4 shapes", [3.0] * 50, [1.0] * 50, [1.0] * 50, shapes=4)
     told = dict(answer(AS_IS, restless).statements)["vmap in JAX"]

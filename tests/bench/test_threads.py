@@ -218,7 +218,7 @@ def test_the_sentences_say_for_whom_more_threads_help_and_whether_the_winner_cha
 def test_fewer_than_three_processes_decide_nothing():
     found = answer(*timed("vmap", workers=2, jax=(0.4, 0.2), torch=(0.2, 0.25)))
     row = found.tables[0].rows[0]
-    assert row[3] == "2.00×, 100%\n(< 3 processes)" and row[5].startswith("not decided\n(PyTorch 2.00×, ")
+    assert row[3] == "2.00×, 100%\n(< 3 processes)" and row[5].startswith("not decided\n(PyTorch 2.00×,\n")
     assert dict(found.statements) == {
         "JAX": "not decided for vmap.",
         "PyTorch": "not decided for vmap.",

@@ -42,6 +42,7 @@ def test_a_number_of_bytes_has_a_fitting_unit(count: int | None, text: str):
 
 def test_an_interval_is_two_times_or_a_dash():
     assert time_interval(Estimate(2.0, 0.5, 3.0)) == "500 ms … 3.00 s"
+    assert time_interval(Estimate(2.0, 0.5, 0.7)) == "500 … 700 ms"
     assert time_interval(Estimate(2.0, math.nan, math.nan)) == "–"
 
 

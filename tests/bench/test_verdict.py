@@ -49,7 +49,7 @@ def test_an_interval_that_contains_1_decides_nothing():
 @pytest.mark.parametrize("processes", [1, 2])
 def test_fewer_than_three_processes_decide_nothing(processes: int):
     found = compare([of("jax", [[0.001] * 20] * processes), of("torch", [[0.004] * 20] * processes)])
-    assert found.text == "not decided\n(JAX 4.00×, < 3 processes)"
+    assert found.text == "not decided\n(JAX 4.00×,\n< 3 processes)"
     assert found.sentence == (
         "not decided: JAX (vmap, 1.00 ms per call) was 4.00 times as fast as PyTorch (vmap, 4.00 ms per call) in fewer "
         "than 3 processes; others may differ."

@@ -8,7 +8,7 @@ import numpy as np
 from shared.bench.analysis.estimates import all_seconds, drift
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record
-from shared.bench.units import duration
+from shared.bench.units import between, duration
 
 # relative change between a case's first and last rounds that counts as drift
 _DRIFT = 0.05
@@ -87,5 +87,7 @@ def _steadiness(record: Record) -> Iterator[str]:
     if restless:
         yield f"times had not settled when the warm-up ended, in at least one worker: {'; '.join(restless)}"
     if speeds := all_seconds(record.speed):
-        low, median, high, slowest = (duration(float(np.percentile(speeds, part))) for part in (25, 50, 75, 100))
-        yield f"calibration loop: median {median}, quartiles {low} … {high}, slowest {slowest}"
+        low, median, high, slowest = (float(np.percentile(speeds, part)) for part in (25, 50, 75, 100))
+        yield (
+            f"calibration loop: median {duration(median)}, quartiles {between(low, high)}, slowest {duration(slowest)}"
+        )

@@ -79,10 +79,10 @@ class Comparison(NamedTuple):
 
 
 def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> str:
-    """Two lines: which is faster, and the interval; where none is, that of the one with this name."""
+    """Lines: which is faster, and the interval; where none is, that of the one with this name."""
     factor = f"{name} {ratio_text(ratio.value)}×"
     if math.isnan(ratio.low):
-        return f"not decided\n({factor}, < {LEAST_PROCESSES} processes)"
+        return f"not decided\n({factor},\n< {LEAST_PROCESSES} processes)"
     interval = "; ".join([ratio_interval(ratio), *doubts])
     return f"{factor}\n({interval})" if outcome == "different" else f"{outcome}\n({f'{name} {interval}'.strip()})"
 

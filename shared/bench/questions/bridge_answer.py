@@ -9,7 +9,7 @@ from shared.bench.analysis.estimates import LEAST_PROCESSES, Estimate, time_rati
 from shared.bench.analysis.verdict import Comparison, compare
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Statement, Table, left_then_right
-from shared.bench.units import NOTHING, duration, ratio_text
+from shared.bench.units import NOTHING, between, duration, ratio_text
 from shared.problems import problem_of
 
 OWN, CROSSING = "", "JAX's kernel"  # labels: as in `speed`, and JAX's variant called from PyTorch
@@ -107,7 +107,7 @@ def _added(each: Crossing) -> str:
         return f"not decided\n({_signed(value)}, < {LEAST_PROCESSES} processes)"
     if low <= 0:
         return f"< {duration(high)}" if high > 0 else "nothing"
-    return f"{duration(value)}, {1 - 1 / each.ratio.value:.0%}\n({duration(low)} … {duration(high)})"
+    return f"{duration(value)}, {1 - 1 / each.ratio.value:.0%}\n({between(low, high)})"
 
 
 def _signed(seconds: float) -> str:

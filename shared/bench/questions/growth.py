@@ -16,7 +16,7 @@ from shared.bench.questions.prediction import Costs, Size, costs_of, race
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, duration, figures
+from shared.bench.units import NOTHING, between, duration, figures
 from shared.problems import Inputs, problem_of
 from shared.problems.argument_types import size as numbers_of
 from shared.problems.argument_types import size_text
@@ -127,9 +127,7 @@ def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
         return NOTHING
     if estimate.low <= 0:
         return f"< {text(estimate.high)}"
-    low, high = text(estimate.low), text(estimate.high)
-    unit = high[high.index(" ") :]
-    return f"{text(estimate.value)}\n({low.removesuffix(unit)} … {high})"
+    return f"{text(estimate.value)}\n({between(estimate.low, estimate.high, text)})"
 
 
 def _bytes(count: float) -> str:

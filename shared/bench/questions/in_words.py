@@ -36,8 +36,8 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
     where = f"{input_name}: " if len(record.inputs) > 1 else ""
     shapes = []
     for variant, own in comparisons(record, input_name).items():
-        name = f"{_FOR_WHOM[variant]} ({variant})" if variant in _FOR_WHOM else variant
-        about = f"{where}{name}; compiled: {compiled(own.values())}"
+        how = f"compiled in {compiled(own.values())}"
+        about = where + (f"{_FOR_WHOM[variant]} ({variant}, {how})" if variant in _FOR_WHOM else f"{variant} ({how})")
         compared = {pass_name: comparison for pass_name, comparison in own.items() if comparison.ratio}
         if not compared:
             names = {FRAMEWORKS[r.case.framework] for comparison in own.values() for r in comparison.results}

@@ -15,7 +15,7 @@ from shared.bench.analysis.verdict import Comparison, compare
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Table, left_then_right
-from shared.bench.units import NOTHING, figures
+from shared.bench.units import NOTHING, between, figures
 from shared.bench.units import size as bytes_text
 
 Size = tuple[int, int, int]  # pairs, rows, columns
@@ -142,4 +142,4 @@ def details_table(record: Record, results: Sequence[Result]) -> Table:
 def _interval(estimate: Estimate, text: Any) -> str:
     if math.isnan(estimate.low):
         return text(estimate.value)
-    return f"{text(estimate.value)}\n({text(estimate.low)} … {text(estimate.high)})"
+    return f"{text(estimate.value)}\n({between(estimate.low, estimate.high, text)})"

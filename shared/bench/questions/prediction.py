@@ -9,7 +9,7 @@ from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.cost_model import Fit, fitted
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement, Table
-from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text, time_interval
+from shared.bench.units import NOTHING, between, duration, ratio_interval, ratio_text, time_interval
 from shared.bench.units import size as bytes_text
 from shared.problems import problem_of
 from shared.problems.argument_types import size as numbers_of
@@ -163,7 +163,7 @@ def prediction(record: Record, size: Size) -> "Report":
             duration(time.value),
             time_interval(time),
             bytes_text(memory and round(memory.value)),
-            f"{bytes_text(round(memory.low))} … {bytes_text(round(memory.high))}" if memory else NOTHING,
+            between(round(memory.low), round(memory.high), bytes_text) if memory else NOTHING,
             "" if costs.covers(size) else "extrapolated",
         ))  # fmt: skip
     headers = ("pass", "framework", "variant", "time", "95% interval", "memory", "95% interval", "")

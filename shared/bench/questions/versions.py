@@ -141,7 +141,7 @@ def _table(record: Record, every: Sequence[Pair]) -> Table:
         (
             _versions(pair.old.case, pair.new.case).replace(" over ", "\nover "),
             _name(record, pair.new.case, "\n"),
-            *(change.text.replace(", ", ",\n") if change else NOTHING for change in (pair.call, *pair.first_calls)),
+            *(change.text if change else NOTHING for change in (pair.call, *pair.first_calls)),
         )
         for pair in every
     ]
