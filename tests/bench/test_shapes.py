@@ -135,7 +135,8 @@ PYTORCH = streamed("torch", "4 shapes", *[[first] + [9.0] * 3 + [0.01] * 46 for 
 
 
 def test_the_table_has_both_totals_and_the_faster_framework_for_each_count():
-    table, each = answer(AS_IS, FOUR, PYTORCH).tables
+    made = answer(AS_IS, FOUR, PYTORCH)
+    (table,), (each,) = made.tables, made.details
     assert [row[:6] for row in each.rows] == [
         ("JAX", "vmap", "as is", "50", "3", "11.0 s"),
         ("JAX", "vmap", "4 shapes", "4", "3", "9.13 s"),
@@ -168,7 +169,8 @@ def test_the_sentences_say_who_wins_when_and_what_to_do():
 
 def test_fewer_than_three_processes_decide_nothing_and_neither_does_a_wide_interval():
     once = streamed("jax", "4 shapes", [3.0] + [2.0] * 3 + [0.1] * 46, shapes=4)
-    table, each = answer(once, PYTORCH).tables
+    made = answer(once, PYTORCH)
+    (table,), (each,) = made.tables, made.details
     assert each.rows[0][6] == "–" != each.rows[1][6]
     assert table.rows[0][5].endswith("\nnot decided\n(JAX 2.68×,\n< 3 processes)")
     assert "7.43×, < 3 processes." in dict(answer(AS_IS, once).statements)["vmap in JAX"]
@@ -179,7 +181,7 @@ def test_fewer_than_three_processes_decide_nothing_and_neither_does_a_wide_inter
 
 def test_a_case_without_a_time_is_named_below_the_table():
     late = ended(case("torch", "vmap", "marginals", label="as is"), "limit", "> 120 s")
-    table, _ = answer(AS_IS, late).tables
+    (table,) = answer(AS_IS, late).tables
     assert table.below[-1] == "No PyTorch vmap marginals, as is: > 120 s."
     assert answer(late).tables == []
 

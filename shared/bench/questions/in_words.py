@@ -1,9 +1,8 @@
 """The comparisons of a run in sentences: one for each kind of code that a reader may write, and one for each pass."""
 
 from collections.abc import Iterable, Iterator
-from statistics import median
 
-from shared.bench.analysis.estimates import Estimate, break_even
+from shared.bench.analysis.estimates import Estimate, break_even, of_processes
 from shared.bench.analysis.verdict import Comparison, compare, faster_by_process, verdicts
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record
@@ -51,7 +50,7 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
             parts.append(last.same_code[0].lower() + last.same_code[1:].removesuffix("."))
         yield Statement(about, f"{'; '.join(parts)}.")
         new = [
-            f"the {_ordinal(number)} {_with_times(faster_by_process(seconds), _medians(seconds))}"
+            f"the {_ordinal(number)} {_with_times(faster_by_process(seconds), _means(seconds))}"
             for number, seconds in new_shapes(last).items()
         ]
         shapes += [f"{variant} {pass_name}: {', '.join(new)}"] if new else []
@@ -75,8 +74,8 @@ def _with_times(cell: str, seconds: dict[str, float]) -> str:
     return f"{cell.replace(chr(10), ' ')}, {' against '.join(each)}"
 
 
-def _medians(seconds: dict[str, list[float]]) -> dict[str, float]:
-    return {name: median(samples) for name, samples in seconds.items()}
+def _means(seconds: dict[str, list[float]]) -> dict[str, float]:
+    return {name: of_processes(samples).value for name, samples in seconds.items()}
 
 
 def new_shapes(comparison: Comparison) -> dict[int, dict[str, list[float]]]:

@@ -76,19 +76,19 @@ class Shapes(Question):
         measure_streams(run, cases, inputs[DATA])
 
     def answer(self, record: Record) -> Answer:
-        tables, told = [], []
+        tables, told, details = [], [], []
         for pass_name in record.settings.passes:
             by_variant = _by_variant(record, pass_name)
             if by_variant:
                 prefix = f"{pass_name}, " if len(record.settings.passes) > 1 else ""
                 every = [result for results in by_variant.values() for result in results]
                 tables.append(_table(record, pass_name, by_variant))
-                tables.append(totals_table(every, f"Totals over processes, {pass_name}"))
+                details.append(totals_table(every, f"Totals over processes, {pass_name}"))
                 for about, results in {"fastest of all": every, **by_variant}.items():
                     told += [Statement(f"{prefix}{about}", text) for text in _winners(results)]
                 for variant, results in by_variant.items():
                     told += [Statement(f"{prefix}{variant} in {name}", text) for name, text in _advice(results)]
-        return Answer(tables, told)
+        return Answer(tables, told, details)
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """Total time over batches, a line for each framework and strategy."""
@@ -137,11 +137,11 @@ def _table(record: Record, pass_name: str, by_variant: Mapping[str, Sequence[Res
         "Compilation included, from empty caches. The faster framework, by what factor, and the 95% interval over "
         "fresh processes.",
         f"{EXTRAPOLATED}: extrapolated from the batches that were measured, as is every total after {COUNTS[-1]}. "
-        "28 in 30: 28 in the 30 batches that were measured.",
+        "n in m: n in the m batches that were measured.",
         "as is: each shape compiled by itself; multiples of 16, of 64: rows and columns padded up to the next one; 4 "
         "shapes: to the next of four that are known beforehand; the time of padding counts; dynamic: torch.compile's "
-        "default, which makes sizes that change variables; eager: not compiled, but the scan operator traces its step "
-        "for each shape.",
+        "default, which makes sizes that change variables; eager: without torch.compile, but the scan operator "
+        "traces and compiles its step for each shape.",
         *(f"No {result.case.title}: {result.reason}." for result in unmeasured),
     )
     title = f"Shapes that change with every batch, {pass_name}"

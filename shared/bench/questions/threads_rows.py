@@ -124,7 +124,7 @@ def _named(chosen: Sequence[Row], every: Sequence[Row]) -> Iterator[tuple[str, l
 
 def winners(rows: Sequence[Row]) -> Iterator[Statement]:
     """Whether the faster framework is another one with another number of threads."""
-    changing, staying, undecided = [], {}, []
+    changing, staying, partly, undecided = [], {}, [], []
     compared = [row for row in rows if any(row.comparison(count).ratio for count in row.counts)]
     for row in compared:
         by_count = [(count, _winner(row.comparison(count))) for count in row.counts]
@@ -133,13 +133,16 @@ def winners(rows: Sequence[Row]) -> Iterator[Statement]:
             changing.append((row, decided))
         elif len(decided) == len(by_count):
             staying.setdefault(decided[0][1], []).append(row)
+        elif decided:
+            partly.append((row, by_count))
         else:
             undecided.append(row)
     tried = " and ".join(map(str, rows[0].counts)) if rows else ""
     parts = [f"{winner} with {tried} threads in {_names(own, compared)}" for winner, own in staying.items()]
     if changing:
-        each = [f"{_names([row], compared)} ({_changes(decided)})" for row, decided in changing]
-        parts.insert(0, f"it changes with the number of threads in {', '.join(each)}")
+        parts.insert(0, f"it changes with the number of threads in {_with_counts(changing, compared)}")
+    if partly:
+        parts.append(f"decided in part in {_with_counts(partly, compared)}")
     if undecided:
         parts.append(f"not decided in {_names(undecided, compared)}")
     if parts:
@@ -153,11 +156,13 @@ def _winner(comparison: Comparison) -> str | None:
     return "the same" if comparison.outcome == "same" else FRAMEWORKS[comparison.results[0].case.framework]
 
 
-def _changes(decided: Sequence[tuple[int, str | None]]) -> str:
-    """Such as: PyTorch with 1, JAX with 2 and 4."""
+def _with_counts(found: Sequence[tuple[Row, list[tuple[int, str | None]]]], every: Sequence[Row]) -> str:
+    """Such as: fused score (PyTorch with 1, JAX with 2 and 4)."""
     texts = []
-    for winner, group in itertools.groupby(decided, key=lambda each: each[1]):
-        texts.append(f"{winner} with {' and '.join(str(count) for count, _ in group)}")
+    for row, by_count in found:
+        groups = itertools.groupby(by_count, key=lambda each: each[1])
+        each = [f"{name or 'not decided'} with {' and '.join(str(n) for n, _ in own)}" for name, own in groups]
+        texts.append(f"{_names([row], every)} ({', '.join(each)})")
     return ", ".join(texts)
 
 

@@ -157,7 +157,8 @@ def _table(record: Record, found: _Found) -> Table:
     headers = ("transform", *(rung.replace("_", "\n") for rung in found.rungs))
     errors = "E1, …: raises an error, see below; " if found.errors else ""
     below = [f"yes: equal to the NumPy reference, for {', '.join(found.problems)}"]
-    below += [f"{errors}{NOTHING}: not tried."]
+    several = "two outcomes: of different problems; " if any(" / " in cell for row in rows for cell in row) else ""
+    below += [f"{errors}{several}{NOTHING}: not tried."]
     below += [
         f"Not all of it was tried for {problem} in the time: {', '.join(rungs)}."
         for problem, rungs in found.missing().items()

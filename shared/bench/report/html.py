@@ -10,7 +10,7 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
 from shared.bench.report.plots import pictures
 from shared.bench.report.report import report_of
-from shared.bench.report.side_by_side import side_by_side
+from shared.bench.report.side_by_side import notes, side_by_side
 
 
 def html_report(records: Sequence[Record]) -> str:
@@ -21,4 +21,4 @@ def html_report(records: Sequence[Record]) -> str:
         (report_of(record), [*QUESTIONS[record.settings.question].plots(record), *pictures(record)])
         for record in records
     ]
-    return jinja.get_template("page.html.j2").render(parts=parts, machines=side_by_side(records))
+    return jinja.get_template("page.html.j2").render(parts=parts, notes=notes(records), machines=side_by_side(records))

@@ -7,7 +7,7 @@ from tabulate import tabulate
 
 from shared.bench.record import Record
 from shared.bench.report.report import report_of
-from shared.bench.report.side_by_side import side_by_side
+from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.report.tables import Table
 
 _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
@@ -15,13 +15,13 @@ _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
 
 def markdown_report(records: Sequence[Record]) -> str:
     """The report, complete."""
-    parts = ["# JAX and PyTorch compared", *map(markdown_table, side_by_side(records))]
+    told = [f"**{escaped(line)}**" for line in notes(records)]
+    parts = ["# JAX and PyTorch compared", *told, *map(markdown_table, side_by_side(records))]
     for report in map(report_of, records):
         parts += [f"## {escaped(report.heading)}", *(f"**{escaped(line)}**" for line in report.warnings)]
         first, *others = [*map(markdown_table, report.answer.tables), ""]
-        told = "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
-        parts += [first, told, *others]
-        parts += [markdown_items(report.terms), markdown_items(report.head)]
+        statements = "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
+        parts += [first, markdown_items(report.terms), statements, *others, markdown_items(report.head)]
         parts += map(markdown_table, report.cases)
         parts += ["### Diagnostics", markdown_items(report.diagnostics)]
         parts += ["### Conditions", f"```\n{report.conditions}\n```"]

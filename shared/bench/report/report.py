@@ -22,6 +22,7 @@ class Report:
 
     head: list[str]
     heading: str = ""
+    question: str = ""
     asks: str = ""
     warnings: list[str] = field(default_factory=list)
     answer: Answer = field(default_factory=Answer)
@@ -38,12 +39,13 @@ def report_of(record: Record) -> Report:
     answered = {table.title for table in answer.tables}
     return Report(
         heading=f"{settings.question}: {settings.problem} on {settings.device}, {str(record.started)[:10]}",
+        question=settings.question,
         asks=_asks(record),
         head=list(_head(record)),
         warnings=list(warnings(record)),
         answer=answer,
         terms=list(_terms(record)),
-        cases=[table for table in case_tables(record) if table.title not in answered],
+        cases=[*answer.details, *(table for table in case_tables(record) if table.title not in answered)],
         diagnostics=list(diagnostics(record)),
         conditions=_conditions(record),
     )
@@ -70,7 +72,7 @@ def _head(record: Record) -> Iterator[str]:
         starts: list[float] = facts.get("compiler_start_seconds", [])
         took = f"; a process that compiles starts its compiler first, {duration(starts[0])}" if starts else ""
         took += f", later ones {duration(median(starts[1:]))}" if len(starts) > 1 else ""
-        took += ": not counted below" if starts else ""
+        took += ": not counted in the times" if starts else ""
         flags = f", XLA_FLAGS {facts['XLA_FLAGS']}" if "XLA_FLAGS" in facts else ""
         yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{flags}{took}"
     yield from where.get("interpreters", [])

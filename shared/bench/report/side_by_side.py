@@ -18,6 +18,14 @@ def side_by_side(records: Sequence[Record]) -> list[Table]:
     return [_table(own) for own in groups.values() if len({record.device_name for record in own}) > 1]
 
 
+def notes(records: Sequence[Record]) -> list[str]:
+    """What a reader of records from several machines must know."""
+    machines = dict.fromkeys(record.device_name for record in records)
+    if len(machines) < 2:
+        return []
+    return [f"Recorded on {len(machines)} machines ({'; '.join(machines)}): compare times within a section only."]
+
+
 def _table(records: Sequence[Record]) -> Table:
     settings, columns = records[0].settings, [_cells(record) for record in records]
     keys = dict.fromkeys(key for cells in columns for key in cells)

@@ -35,6 +35,7 @@ class Answer:
 
     tables: list[Table] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
+    details: list[Table] = field(default_factory=list)  # for the page, with every other number
 
 
 def left_then_right(left: int, right: int) -> tuple[str, ...]:
