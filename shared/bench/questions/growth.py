@@ -118,7 +118,8 @@ def first_call_table(record: Record) -> Table:
             _text(memory and memory.coefficient(1), _bytes),
         ))  # fmt: skip
     headers = ("pass", "framework", "variant", "compiling", "compiling\na step", "memory\nof a cell")
-    return Table("Compiling and memory, fitted to the same", headers, rows, left_then_right(3, len(headers) - 3))
+    below = ("Memory: at the peak of a call, above what was in use before it; arguments were.",)
+    return Table("Compiling and memory, fitted to the same", headers, rows, left_then_right(3, len(headers) - 3), below)
 
 
 def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:

@@ -49,13 +49,14 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
         if last.same_code:
             parts.append(last.same_code[0].lower() + last.same_code[1:].removesuffix("."))
         yield Statement(about, f"{'; '.join(parts)}.")
-        new = [
-            f"the {_ordinal(number)} {_with_times(faster_by_process(seconds), _means(seconds))}"
-            for number, seconds in new_shapes(last).items()
-        ]
-        shapes += [f"{variant} {pass_name}: {', '.join(new)}"] if new else []
+        new = [*new_shapes(last).items()]
+        if new:
+            (_, first), *later = new
+            text = f"{variant} {pass_name} {_with_times(faster_by_process(first), _means(first))}"
+            then = [f"on the {_ordinal(number)} {_line(faster_by_process(seconds))}" for number, seconds in later]
+            shapes.append(", ".join([text, *then]))
     if shapes:
-        yield Statement(f"{where}If shapes change", f"the call on a new shape, {'; '.join(shapes)}.")
+        yield Statement(f"{where}If shapes change", f"the first call on a new shape: {'; '.join(shapes)}.")
 
 
 def compiled(found: Iterable[Comparison]) -> str:
@@ -71,7 +72,11 @@ def _calls(comparison: Comparison) -> dict[str, float]:
 
 def _with_times(cell: str, seconds: dict[str, float]) -> str:
     each = [f"{duration(value)} in {FRAMEWORKS[name]}" for name, value in seconds.items()]
-    return f"{cell.replace(chr(10), ' ')}, {' against '.join(each)}"
+    return f"{_line(cell)}, {' against '.join(each)}"
+
+
+def _line(cell: str) -> str:
+    return cell.replace("\n", " ")
 
 
 def _means(seconds: dict[str, list[float]]) -> dict[str, float]:
