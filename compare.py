@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not request.resume:
                 return _measure([Record(command, asked) for asked in settings], request)
             record = Record.read(request.resume)
-            record.settings = replace(record.settings, budget=settings[0].budget)
+            question = QUESTIONS[record.settings.question]
+            record.settings = replace(record.settings, budget=request.budget or question.default_budget)
             record.resumed_by.append(command)
             return _measure([record], request)
     except DoesNotFit as error:
@@ -90,8 +91,9 @@ def _measure(records: Sequence[Record], request: Request) -> int:
             keep = Keeper(record, path)
             try:
                 codes.append(_run(record, keep))
-            except UnusableInput as error:
-                if not request.all:
+            except (UnusableInput, CannotMeasure) as error:
+                # a device that cannot be used cannot be used by the first question either
+                if not request.all or (isinstance(error, CannotMeasure) and not found):
                     raise
                 print_error(f"not asked: {record.settings.question}: {error}")
             if record.started is not None:
@@ -154,8 +156,7 @@ def _list(settings: Settings) -> int:
         for variant in ladder:
             print(f"  {variant.name:<15} {variant.changes}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-        quiet = Lines(lambda _: None)
-        run = Run(QUESTIONS[settings.question], Record("", settings), quiet, lambda: None, Path(folder))
+        run = Run(QUESTIONS[settings.question], Record("", settings), Lines(lambda _: None), lambda: None, Path(folder))
         try:
             workers, missing = run.start_frameworks()
         finally:

@@ -121,6 +121,9 @@ def test_floats_and_arrays_are_traced_and_everything_else_is_static():
     assert call(x, 3.0, 5 * np.ones(3), twice=True).tolist() == [16.0] * 3
     assert len(traces) == 1 and traces[0][2] is True
     assert call(x, 3.0, 5 * np.ones(3), twice=False).tolist() == [8.0] * 3 and len(traces) == 2
+    for number in (3.0, 4.0):  # another type than Python's float, not another value
+        assert call(x, np.float32(number), 5 * np.ones(3), twice=False).tolist() == [5.0 + number] * 3
+    assert len(traces) == 3
 
 
 def test_each_shape_is_compiled_once_with_its_derivatives():

@@ -29,7 +29,7 @@ Tensor = torch.Tensor
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 _DTYPES = (*_FLOATS, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 # what JAX traces beside tensors; anything else is static
-_TRACED_TYPES = (float, np.ndarray, jax.Array)
+_TRACED_TYPES = (float, np.floating, np.ndarray, jax.Array)
 _TRACED = object()  # stands for a traced value among static ones
 
 

@@ -16,18 +16,7 @@ from shared.bench.questions.interpreters import named
 from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
-from shared.problems.argument_types import (
-    file,
-    join_numbers,
-    memory,
-    names,
-    one_of,
-    real,
-    size,
-    sizes,
-    some_of,
-    whole,
-)
+from shared.problems.argument_types import file, join_numbers, memory, names, one_of, real, size, sizes, some_of, whole
 from shared.problems.problem import Argument, Problem, UnusableInput
 
 EPILOG = """examples:
@@ -70,6 +59,7 @@ class Request:
     markdown: Path | None = None
     force: bool = False
     resume: Path | None = None
+    budget: float | None = None  # of a resumed run, if it is given
     recorded: Sequence[Path] = ()
     predict: tuple[int, ...] | None = None
     against: Sequence[Path] = ()
@@ -87,7 +77,7 @@ class Request:
 def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
     """Read the command line; ends the process with one line if it is wrong.
 
-    Returns the request, and the settings of a run for each question. Of these a resumed run takes only the budget.
+    Returns the request, and the settings of a run for each question, of which a resumed run takes none.
     """
     parser = _parser()
     given = vars(parser.parse_args(join_numbers(arguments)))
@@ -248,6 +238,7 @@ def _of_all(
         try:
             _check_owners(own, option_of, question, problem)
             settings = _settings(own, question, problem)
+            question.starts(settings)  # refuses interpreters that it cannot use, or lacks
             if found and settings.budget > left:
                 raise ArgumentTypeError(f"it takes {settings.budget:g} s of the budget, {left:g} s are left")
         except (ArgumentTypeError, UnusableInput) as error:

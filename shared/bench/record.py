@@ -21,6 +21,8 @@ from shared.problems import PROBLEMS, Inputs, problem_of
 
 SCHEMA_VERSION = 5
 STATUSES = ("ok", "wrong", "failed", "limit")
+# how a reason ends if a resumed run measures what is missing
+NO_ROOM = "the budget had no room for it"
 
 
 class UnreadableRecord(Exception):

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from shared.bench.analysis.estimates import Estimate
 
@@ -41,7 +42,7 @@ def ratio_text(value: float) -> str:
     return f"{value:.3f}" if 0.9 < value < 1.1 else figures(value)
 
 
-def between(low: float, high: float, text: Callable[[float], str] = duration) -> str:
+def between(low: float, high: float, text: Callable[[Any], str] = duration) -> str:
     """Two values as text, with a unit that they share only once."""
     first, last = text(low), text(high)
     _, space, unit = last.partition(" ")

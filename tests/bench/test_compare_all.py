@@ -16,12 +16,14 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.record import Facts, Record
 from shared.bench.report.html import html_report
 from shared.bench.report.side_by_side import side_by_side
+from shared.bench.run.context import CannotMeasure
 from shared.problems.problem import UnusableInput
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The questions, of four, that runs in this process were asked; shapes refuses its input, others find a result."""
+    """The questions, of four, that runs in this process were asked; shapes refuses its input, growth cannot be
+    measured, others find a result."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         command_line, "QUESTIONS", {name: QUESTIONS[name] for name in ("speed", "ladder", "growth", "shapes")}
@@ -31,6 +33,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     def measure(_: object, record: Record, __: object, keep: Callable[[], None]) -> None:
         if record.settings.question == "shapes":
             raise UnusableInput("shapes goes with others")
+        if asked and record.settings.question == "growth":
+            raise CannotMeasure("JAX can use 2 cores, expected 1")
         asked.append(record.settings.question)
         result = steady(case("jax", "vmap", input="3x6x7"), 0.25)
         whole = hand_made.record(result, settings=dataclasses.replace(record.settings, passes=("score",)))
@@ -47,9 +51,11 @@ def test_all_asks_every_question_that_can_be_asked_and_writes_a_page_and_a_recor
     ended = run_here("all", "--framework", "jax", "--json", "records")
     assert ended.code == 0
     assert ended.err == [
-        "speed, ladder, growth, shapes: up to 34:00 minutes in all", "not asked: shapes: shapes goes with others",
-    ]  # fmt: skip
-    assert asked == ["speed", "ladder", "growth"]
+        "speed, ladder, growth, shapes: up to 34:00 minutes in all",
+        "not asked: growth: JAX can use 2 cores, expected 1",
+        "not asked: shapes: shapes goes with others",
+    ]
+    assert asked == ["speed", "ladder"]
     page = (tmp_path / "report.html").read_text()
     for name in asked:
         assert Record.read(tmp_path / "records" / f"{name}.json").settings.question == name
@@ -69,6 +75,12 @@ def test_all_asks_the_questions_that_fit_into_the_budget_and_the_first_whatever_
     assert fitting == {first.name: first.default_budget, second.name: second.default_budget}
     request, _ = parse(["all", "--budget", f"{both}"])
     assert f"growth: it takes {QUESTIONS['growth'].default_budget:g} s of the budget, 0 s are left" in request.left_out
+
+
+def test_no_time_is_kept_for_a_question_that_cannot_be_asked():
+    request, settings = parse(["all"])
+    assert [own.question for own in settings] == [name for name in QUESTIONS if name != "versions"]
+    assert [line.split(":")[0] for line in request.left_out] == ["versions"]
 
 
 def test_an_option_goes_to_the_questions_that_take_it():
@@ -106,8 +118,11 @@ def test_records_of_several_machines_are_shown_side_by_side():
         ["JAX 2.00×", "(2.00 … 2.00)", "100 ms / 200 ms"], ["PyTorch 2.00×", "(2.00 … 2.00)", "100 ms / 50.0 ms"],
     ]  # fmt: skip
     page = html_report(records)
-    assert table.title in page and "Recorded on 2 machines (Abacus, 1 core; Soroban, 1 core)" in page
+    assert table.title in page and "Recorded on different machines or cores (Abacus, 1 core; Soroban, 1 core)" in page
     assert "Recorded on" not in html_report(records[:1])
+    cases = [dataclasses.replace(result.case, label="2 threads") for result in records[0].results]
+    labelled = [dataclasses.replace(result, case=own) for result, own in zip(records[0].results, cases, strict=True)]
+    assert side_by_side([records[1], dataclasses.replace(records[0], results=labelled)]) == []
     assert side_by_side(records[:1]) == side_by_side([records[0], records[0]]) == []
 
 

@@ -60,6 +60,11 @@ def test_a_bad_file_is_refused_by_every_question_before_a_worker_starts(mine: Pa
     assert_refused(run_here(question, "--problem", "none.py"), "cannot read none.py: No such file or directory")
 
 
+@pytest.mark.parametrize("question", ["shapes", "memory", "transforms", "bridge"])
+def test_questions_about_alignments_refuse_a_file(mine: Path, question: str):
+    assert_refused(run_here(question, "--problem", "mine.py"), f"{question} goes with alignments, not with mine.py")
+
+
 def test_a_function_that_is_missing_is_told(mine: Path, monkeypatch: pytest.MonkeyPatch):
     mine.write_text(mine.read_text().replace("def torch_function", "def other"))
     start_at_once(monkeypatch, Abilities(None))

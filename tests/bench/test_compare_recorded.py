@@ -11,6 +11,7 @@ from in_process import assert_refused, run_here, start_at_once
 
 from shared.bench.cases import Settings
 from shared.bench.command_line import EPILOG
+from shared.bench.questions import QUESTIONS
 from shared.bench.record import SCHEMA_VERSION, Record
 
 settings_of = in_process.settings_of  # a fixture
@@ -33,6 +34,13 @@ def test_a_resumed_run_has_the_settings_of_its_record_but_the_budget_and_is_kept
     again = Record.read(recorded)
     assert again.command == "python compare.py"
     assert again.resumed_by == [f"python compare.py --resume {recorded} --budget 90"]
+
+
+def test_a_resumed_run_has_the_default_budget_of_its_question(settings_of: Callable[..., Settings], recorded: Path):
+    made = Record.read(recorded)
+    made.settings = replace(made.settings, question="ladder")
+    made.write(recorded)
+    assert settings_of("--resume", str(recorded)).budget == QUESTIONS["ladder"].default_budget == 900
 
 
 def test_a_resumed_run_may_be_kept_elsewhere(settings_of: Callable[..., Settings], recorded: Path, tmp_path: Path):

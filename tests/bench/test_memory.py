@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import case, ended, record
+from hand_made import case, ended, facts, record
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.memory_fit import ABOVE, BELOW, Axis, cells_that_fit, predicted_peak
-from shared.bench.questions.memory_run import _found_sizes, _Watch
+from shared.bench.questions.memory_fit import ABOVE, BELOW, Axis, cells_that_fit, memory_of, predicted_peak
+from shared.bench.questions.memory_run import _found_sizes
+from shared.bench.questions.memory_watch import Watch
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
 from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
 from shared.bench.run.worker_handle import Reply
+from shared.problems.problem import DATA
 
 MEBIBYTE = 2**20
 SETTINGS = Settings("memory", input="random", passes=("marginals",), memory=1000 * MEBIBYTE, size=(100, 100))
@@ -116,11 +118,16 @@ def test_a_case_without_peaks_is_named_with_its_reason():
 
 
 class FakeRun:
-    """Its workers need what they are told to, and start with less."""
+    """Its workers need what they are told to, and start with less; one that would need too much is stopped."""
 
     def __init__(self, base: float, cell: float, settings: Settings) -> None:
-        self.settings, self.asked = settings, []
+        self.settings, self.asked, self.stops = settings, [], 0
+        axis = Axis.of(settings)
+        self.record = record(settings=settings, inputs={DATA: facts(shape=(1, axis.rows, axis.cols))})
         self._base, self._cell = base * MEBIBYTE, cell
+
+    def stop(self, of: Any) -> None:
+        self.stops += 1
 
     def running(self, of: Any) -> None:
         return None
@@ -130,7 +137,11 @@ class FakeRun:
 
     def ask_for_result(self, do: str, of: Any, *, function: Any, size: Any, is_first: bool) -> Reply:
         self.asked.append((size, is_first))
-        return Reply("ok", None, {"before": self._base * 0.8, "peak": self._base + self._cell * math.prod(size)})
+        peak = self._base + self._cell * math.prod(size)
+        result = self.record.result(of)
+        fits = peak <= memory_of(self.settings)
+        result.status, result.reason = ("ok", None) if fits else ("limit", "stopped")
+        return Reply(result.status, result.reason, {"before": self._base * 0.8, "peak": peak} if fits else {})
 
 
 @pytest.mark.parametrize("batch", [None, 1, 16])
@@ -139,11 +150,29 @@ def test_the_larger_of_two_sizes_takes_about_half_of_the_memory_and_none_takes_a
     base: float, cell: float, batch: int | None
 ):
     run: Any = FakeRun(base, cell, dataclasses.replace(SETTINGS, size=None, batch=batch))
-    (smaller, _), (larger, peak) = _found_sizes(run, Result(case("jax", "vmap")))
+    (smaller, _), (larger, peak) = _found_sizes(run, run.record.result(case("jax", "vmap")))
     assert 2 * math.prod(smaller) <= math.prod(larger)
     assert 0.45 < (peak / MEBIBYTE - 0.8 * base) / (1000 - 0.8 * base) < 0.62
     assert [is_first for _, is_first in run.asked] == [True] + [False] * (len(run.asked) - 1) and len(run.asked) < 8
-    assert run.asked[0][0][1:] == (256, 256)  # whose reference is known
+    assert run.asked[0][0][1:] == ((128, 128) if batch == 16 else (256, 256))  # whose reference is known
+
+
+def test_a_size_that_was_stopped_costs_only_itself():
+    run: Any = FakeRun(200, 40.0, dataclasses.replace(SETTINGS, size=(3000, 2000)))
+    result = run.record.result(case("jax", "vmap"))
+    assert [size for size, _ in _found_sizes(run, result)] == [(1, 3000, 2000), (2, 3000, 2000)]
+    assert run.asked[-1][0] == (2, 3000, 2000) and (result.status, result.reason) == ("ok", None)
+    run = FakeRun(200, 40.0, dataclasses.replace(SETTINGS, size=(4096, 4096)))
+    result = run.record.result(case("jax", "vmap"))
+    assert _found_sizes(run, result) == [] and result.status == "limit"
+    assert result.reason == "1 pair of 4096 x 4096 takes more than half of 1000.0 MiB: take more --memory"
+
+
+def test_sizes_that_differ_by_a_pair_are_not_compared():
+    run: Any = FakeRun(900, 4.0, SETTINGS)
+    (smaller, _), (larger, _) = _found_sizes(run, run.record.result(case("jax", "vmap")))
+    assert (smaller, larger) == ((51, 100, 100), (103, 100, 100))
+    assert run.stops == 1 and [size for size, _ in run.asked[-2:]] == [smaller, larger]
 
 
 # workers that have too much
@@ -155,7 +184,7 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(allowed: int):
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
-        watch = _Watch(process.pid, allowed * MEBIBYTE)
+        watch = Watch(process.pid, allowed * MEBIBYTE)
         assert process.stdout and process.stdin
         line = process.stdout.readline()
         time.sleep(0.1)

@@ -105,6 +105,12 @@ def test_the_exit_code_says_whether_anything_is_slower_or_nothing_comparable(new
     assert compare_runs(record(ABOUT_250_MS), record(new)).exit_code == code
 
 
+def test_a_case_without_times_that_became_wrong_is_worse():
+    tried = Result(VMAP, details={"outcomes": {}})
+    assert compare_runs(record(tried), record(ended(VMAP, "wrong", "because"))).exit_code == 1
+    assert compare_runs(record(tried), record(tried)).exit_code == 2
+
+
 def test_runs_without_a_common_case_have_no_table():
     assert compare_runs(Record("python compare.py", Settings()), record(ABOUT_250_MS)).report.answer.tables == []
 

@@ -34,6 +34,12 @@ def timed_by(number: int, **settings: Any) -> list[Any]:
     return _next_cases(Run(QUESTIONS["speed"], made, progress, lambda: None, Path()), CASES, number)
 
 
+def test_a_case_is_timed_further_where_it_is_compared_with_its_like(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(QUESTIONS["speed"], "drops_dominated", False)
+    assert timed_by(2) == CASES
+    assert not QUESTIONS["versions"].drops_dominated and not QUESTIONS["bridge"].drops_dominated
+
+
 def test_a_dominated_case_is_timed_once():
     assert timed_by(1) == timed_by(2) == [FAST, SLOW, OTHER, OTHERS_SLOW]
 

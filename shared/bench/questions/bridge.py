@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from shared.bench.run.context import Run
 
 _SMALL_SIZE = (4, 16, 16)
+# how a note begins that holds until the run is resumed
+_NOT_TRIED = "copies and transforms could not be tried:"
 
 
 class Bridge(Question):
@@ -43,6 +45,7 @@ class Bridge(Question):
     name = "bridge"
     asks = "what does it cost to stay in PyTorch and call JAX's kernel; which tensors are copied, which transforms lost"
     default_budget = 540.0
+    drops_dominated = False
     labels: Mapping[str, WorkerStart] = {
         OWN: WorkerStart(),
         CROSSING: WorkerStart(command=(sys.executable, "-W", "ignore", "-m", "shared.bench.questions.bridge_worker")),
@@ -86,22 +89,25 @@ class Bridge(Question):
         if case is not None and not run.record.result(case).details:
             run.progress.begin("copies and transforms", 1)
             run.progress.step(case.title)
+            run.record.notes = [note for note in run.record.notes if not note.startswith(_NOT_TRIED)]
             reply = run.ask("call", case, function=facts)
             run.record.result(case).details = dict(reply.details)
             if reply.status != "ok":
-                run.record.note(f"copies and transforms could not be tried: {reply.reason}")
+                run.record.note(f"{_NOT_TRIED} {reply.reason}")
             run.keep()
 
     def deciding(self, record: Record) -> list[Estimate]:
         return [ratio for each in crossings(record) for ratio in each.ratios]
 
     def contenders(self, record: Record) -> set[Case]:
-        """Those of comparisons that are not decided, and of the small input."""
-        kept: set[Case] = set()
-        for each in crossings(record):
-            if each.input == SMALL or any(ratio.outcome == "not decided" for ratio in each.ratios):
-                kept |= {result.case for result in each.results}
-        return kept
+        """Those of comparisons that are not precise yet."""
+        wanted = record.settings.precision
+        vague = [
+            each
+            for each in crossings(record)
+            if not all(ratio.relative_half_width <= wanted for ratio in each.ratios)  # NaN is vague
+        ]
+        return {result.case for each in vague for result in each.results}
 
     def answer(self, record: Record) -> Answer:
         found = list(crossings(record))

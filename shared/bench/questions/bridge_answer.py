@@ -127,10 +127,10 @@ def sentences(found: Sequence[Crossing]) -> Iterator[Statement]:
     for each in found:
         choice = each.choice
         if each.input != SMALL and choice.ratio is not None:
-            decided = choice.outcome == "different" and not math.isnan(choice.ratio.low)
+            decided = choice.outcome == "different"
             key = choice.results[0].case.framework if decided else choice.outcome
             factor = f" ({ratio_text(choice.ratio.value)} times as fast)" if decided else ""
-            does.setdefault(key, []).append(f"{each.variant} {each.pass_name}{factor}")
+            does.setdefault(key, []).append(f"{each.variant} {_of_input(each, found)}{factor}")
     texts = {
         "jax": "call JAX's through the bridge for",
         "torch": "keep PyTorch's own for",
@@ -144,15 +144,21 @@ def sentences(found: Sequence[Crossing]) -> Iterator[Statement]:
         yield Statement("The shortest time in PyTorch", f"{', '.join(shortest)}.")
 
 
+def _of_input(each: Crossing, found: Sequence[Crossing]) -> str:
+    """The pass; and the input, if there are several beside the small one."""
+    several = len({other.input for other in found} - {SMALL}) > 1
+    return f"{each.pass_name}, {each.input}" if several else each.pass_name
+
+
 def _shortest(found: Sequence[Crossing]) -> Iterator[str]:
     """What to call in PyTorch if any variant will do: the faster framework of a slow one says little."""
-    for pass_name in dict.fromkeys(each.pass_name for each in found):
-        own = [each for each in found if each.pass_name == pass_name and each.input != SMALL]
-        results = [r for each in own for r in (each.torch, each.crossing) if r]
+    large = [each for each in found if each.input != SMALL]
+    for name in dict.fromkeys(_of_input(each, found) for each in large):
+        results = [r for each in large if _of_input(each, found) == name for r in (each.torch, each.crossing) if r]
         if results:
             best = min(results, key=lambda result: result.time.value)
             whose = "JAX's" if best.case.label == CROSSING else "PyTorch's own"
-            yield f"{pass_name} {whose} {best.case.variant} ({duration(best.time.value)})"
+            yield f"{name} {whose} {best.case.variant} ({duration(best.time.value)})"
 
 
 def facts_tables(record: Record) -> list[Table]:

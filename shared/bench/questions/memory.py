@@ -28,7 +28,7 @@ from shared.bench.questions.memory_fit import (
     predicted_peak,
     trials,
 )
-from shared.bench.questions.memory_run import measure_memory
+from shared.bench.questions.memory_run import default_memory, measure_memory
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
@@ -70,7 +70,7 @@ class Memory(Question):
             raise UnusableInput(
                 f"--memory must be at most the {bytes_text(free)} that are free, got {_given(settings)}"
             )
-        axis = Axis.of(settings)
+        axis = Axis.of(replace(settings, memory=settings.memory or default_memory(settings)))
         one = problem.inputs_of_size(replace(settings, batch=None), (1, axis.rows, axis.cols))
         sought = f"batches of random pairs of {axis.rows} x {axis.cols}"
         return {

@@ -20,6 +20,8 @@ from shared.bench.units import size as bytes_text
 
 Size = tuple[int, int, int]  # pairs, rows, columns
 LENGTHS = (256, 256)
+# The first size has one cell for so many bytes of the memory: many times what any variant has needed.
+FIRST_BYTES = 1024
 # what is tried, as parts of the largest size that is predicted to fit, and what may become of it
 BELOW, ABOVE = "90%", "120%"
 TRIALS = {BELOW: 0.9, ABOVE: 1.2}
@@ -37,6 +39,9 @@ class Axis(NamedTuple):
     def of(cls, settings: Settings) -> "Axis":
         """That of a run: --batch seeks a length."""
         rows, cols = settings.size or LENGTHS
+        if settings.batch and settings.memory:  # where pairs that long are too many, the first are shorter
+            most = max(1, math.isqrt(settings.memory // FIRST_BYTES // settings.batch))
+            rows = cols = min(rows, 1 << (most.bit_length() - 1))  # a power of 2
         return cls(settings.batch, rows, cols)
 
     def size(self, number: int) -> Size:
@@ -52,6 +57,12 @@ class Axis(NamedTuple):
         if self.batch is None:
             return f"{number:,} pair{'' if number == 1 else 's'} of {self.rows} x {self.cols}"
         return f"{'a pair' if self.batch == 1 else f'{self.batch:,} pairs'} of {number:,} x {number:,}"
+
+
+def memory_of(settings: Settings) -> int:
+    """The memory of a run that has begun."""
+    assert settings.memory is not None, "it is fixed before anything is measured"
+    return settings.memory
 
 
 class Need(NamedTuple):

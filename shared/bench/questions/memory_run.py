@@ -1,15 +1,12 @@
 """How `memory` measures: processes, the sizes that each calls, and trials just below and above what is predicted.
 
-Resident memory is that of the worker's process. The parent reads it a hundred times a second and kills a worker that
-has more than the given memory, whatever it is doing, so that no prediction can endanger the machine. On an accelerator
-the framework itself is limited to the given memory.
+Resident memory is that of the worker's process, which is killed where it has more than the given memory
+(memory_watch.py). On an accelerator the framework itself is limited to the given memory.
 """
 
-import contextlib
 import math
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,9 +14,20 @@ import psutil
 
 from shared.bench.analysis.estimates import LEAST_PROCESSES
 from shared.bench.cases import MEMORY_SHARE, Case, Settings
-from shared.bench.questions.memory_fit import FITS, STOPPED, TRIALS, Axis, Size, cells_that_fit, needs
+from shared.bench.questions.memory_fit import (
+    FIRST_BYTES,
+    FITS,
+    STOPPED,
+    TRIALS,
+    Axis,
+    Size,
+    cells_that_fit,
+    memory_of,
+    needs,
+)
+from shared.bench.questions.memory_watch import watched
 from shared.bench.questions.memory_worker import device_memory, peak_of_calls
-from shared.bench.record import Record, Result
+from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.units import size as bytes_text
 from shared.problems import problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
@@ -30,14 +38,10 @@ from shared.variants import variant_names
 if TYPE_CHECKING:
     from shared.bench.run.context import Run
 
-# The first size has one cell for so many bytes of the memory: many times what any variant has needed.
-_FIRST_BYTES = 1024
 # Part of the memory that the larger size shall take: beyond the sizes at which the C library reuses memory that smaller
 # arrays have left, and well within the memory; the search ends near it. Each size has at most so many times as many
 # cells as the one before.
 _PART, _NEAR, _MOST_GROWTH = 0.6, 0.75, 8.0
-NO_ROOM = "the budget had no room for it"
-_LOOK_SECONDS = 0.01
 
 
 def measure_memory(run: "Run", cases: Sequence[Case], given: AlignmentInputs) -> None:
@@ -64,12 +68,6 @@ def measure_memory(run: "Run", cases: Sequence[Case], given: AlignmentInputs) ->
 def default_memory(settings: Settings) -> int | None:
     """Half of what is free, or 2 GiB if that is less: calls stay short. None on an accelerator: only a worker knows."""
     return min(2**31, psutil.virtual_memory().available // 2) if settings.device == "cpu" else None
-
-
-def memory_of(settings: Settings) -> int:
-    """The memory of a run that has begun."""
-    assert settings.memory is not None, "it is fixed before anything is measured"
-    return settings.memory
 
 
 def _limit_memory(run: "Run", case: Case) -> None:
@@ -134,9 +132,13 @@ def _keep(run: "Run") -> None:
 def _measure_process(run: "Run", result: Result) -> None:
     """The peaks of a fresh process at two sizes, the smaller one first. The first process of a case finds the sizes."""
     run.stop(result.case)
-    known = result.details.get("sizes")
+    known, before = result.details.get("sizes"), len(result.details["processes"])
     found = _peaks(run, result, known) if known else _found_sizes(run, result)
     run.stop(result.case)
+    if before and result.status in ("failed", "limit"):  # what other processes have found stays
+        run.record.note(f"{result.case.title}: process {before + 1}: {result.reason}")
+        result.status, result.reason = "ok", None
+        return
     if result.status != "ok":
         return
     result.details["sizes"] = [size for size, _ in found]
@@ -159,11 +161,13 @@ def _found_sizes(run: "Run", result: Result) -> list[tuple[Size, int]]:
     """Two sizes with their peaks: one that takes its part of the memory, found step by step, and one of at most half.
 
     Each step foresees the next size by the bytes of a cell since the one before. Of the first size all of its memory
-    counts, compiled code too: too much, so that the next size is too small rather than too large.
+    counts, compiled code too: too much, so that the next size is too small rather than too large. A step that takes too
+    much memory or time is the last: the sizes before it fit.
     """
     axis, memory = Axis.of(run.settings), memory_of(run.settings)
     # of a length as the input has it, of which the reference is known
-    size = axis.size(axis.rows if axis.batch else max(1, axis.number(memory / _FIRST_BYTES)))
+    length = run.record.inputs[DATA].shape[1]
+    size = axis.size(length if axis.batch else max(1, axis.number(memory / FIRST_BYTES)))
     found: list[tuple[Size, int]] = []
     before, last_cells, last_peak = 0, 0, 0
     while (reply := _peak(run, result, size, is_first=not found)) is not None:
@@ -180,13 +184,25 @@ def _found_sizes(run: "Run", result: Result) -> list[tuple[Size, int]]:
         # the nearer, the more is known of what a cell takes
         growth = growth if growth <= _MOST_GROWTH else min(_MOST_GROWTH, math.sqrt(growth))
         size = axis.size(max(axis.number(cells) + 1, axis.number(growth * cells)))
-    smaller = [one for one in found if 2 * math.prod(one[0]) <= math.prod(found[-1][0])] or found[:1]
-    return [smaller[-1], found[-1]] if found else []
+    if not found or result.status not in ("ok", "limit"):
+        return []
+    result.status, result.reason = "ok", None
+    largest = math.prod(found[-1][0])
+    smaller = [one for one in found if 2 * math.prod(one[0]) <= largest]
+    if smaller:
+        return [smaller[-1], found[-1]]
+    half = axis.number(largest / 2)
+    if half < 1:
+        result.status = "limit"
+        result.reason = f"{axis.text(1)} takes more than half of {bytes_text(memory)}: take more --memory"
+        return []
+    run.stop(result.case)  # or memory that the larger size has left would count
+    return _peaks(run, result, [axis.size(half), found[-1][0]])
 
 
 def _peak(run: "Run", result: Result, size: Size, is_first: bool) -> Mapping[str, int] | None:
     """Bytes before and at most; None if the case is not right, or takes more memory than is given."""
-    with _watched(run, result.case) as watch:
+    with watched(run, result.case) as watch:
         reply = run.ask_for_result("call", result.case, function=peak_of_calls, size=size, is_first=is_first)
     if watch and watch.has_stopped:
         what = f"the process and {size_text(size)}"
@@ -199,49 +215,12 @@ def _try(run: "Run", result: Result, share: str) -> None:
     case, axis = result.case, Axis.of(run.settings)
     cells = cells_that_fit(result, memory_of(run.settings)).value
     size = axis.size(max(1, axis.number(TRIALS[share] * cells)))
-    with _watched(run, case) as watch:
+    with watched(run, case) as watch:
         reply = run.ask("call", case, function=peak_of_calls, size=size, is_first=False)
-    outcome = FITS if reply.status == "ok" else reply.reason
     # an accelerator's framework says itself that it has too little memory
-    if (watch and watch.has_stopped) or (reply.status == "limit" and case.device != "cpu"):
-        outcome = STOPPED
-    result.details["trials"][share] = {"size": size, "outcome": outcome, "peak": reply.details.get("peak")}
-
-
-class _Watch:
-    """Kills a process that has more resident memory than it may have."""
-
-    has_stopped = False
-
-    def __init__(self, pid: int, memory: int) -> None:
-        self._pid, self._memory, self._ended = pid, memory, threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def _look(self) -> None:
-        with contextlib.suppress(psutil.Error):  # it has ended
-            process = psutil.Process(self._pid)
-            while not self._ended.wait(_LOOK_SECONDS):
-                if process.memory_info().rss > self._memory:
-                    self.has_stopped = True
-                    process.kill()
-                    return
-
-    def end(self) -> None:
-        """Look no more."""
-        self._ended.set()
-        self._thread.join()
-
-
-@contextlib.contextmanager
-def _watched(run: "Run", case: Case) -> Iterator[_Watch | None]:
-    """Watch the case's worker, which is started if need be; not on an accelerator, nor if it does not start."""
-    if run.running(case) is None:
-        run.start_workers([case])
-    worker = run.running(case)
-    watch = _Watch(worker.pid, memory_of(run.settings)) if worker and case.device == "cpu" else None
-    try:
-        yield watch
-    finally:
-        if watch:
-            watch.end()
+    has_stopped = (watch and watch.has_stopped) or (reply.status == "limit" and case.device != "cpu")
+    if has_stopped or reply.status == "ok":
+        outcome = STOPPED if has_stopped else FITS
+        result.details["trials"][share] = {"size": size, "outcome": outcome, "peak": reply.details.get("peak")}
+    else:
+        run.record.note(f"{case.title}: {share} of the largest size could not be tried: {reply.reason}")

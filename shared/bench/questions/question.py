@@ -106,6 +106,7 @@ class Question(ABC):
     times_rounds = True  # fresh workers time rounds after the first calls; or else the second call is the only time
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
+    drops_dominated = True  # a call of seconds is timed by one worker if its framework has a far faster variant
 
     def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, which is to be kept after every step (`run.keep`).

@@ -200,7 +200,7 @@ def _advice(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
             other = fastest((result for result in own.values() if result is not best), count)
         if other is not best:
             ratio = ratio_of_totals(other, best, count)
-            if ratio.outcome != "different" and not math.isnan(ratio.low):
+            if ratio.outcome != "different":
                 advice = f"no strategy is decided to be faster; {best.case.label}"
             told += f" against {total_text(other, count)} ({other.case.label}), {_factor(ratio)}"
         if best_later is not best:

@@ -24,7 +24,7 @@ from shared.bench.questions.shapes_stream import (
     padded_to,
     references_of,
 )
-from shared.bench.record import Compilation, Generation, Record, Result
+from shared.bench.record import NO_ROOM, Compilation, Generation, Record, Result
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.variants import variant_names
 
@@ -48,7 +48,10 @@ def measure_streams(run: "Run", cases: Sequence[Case], stream: AlignmentInputs) 
     for case in cases:
         padded = list(map(tuple, STRATEGIES[case.label](shapes).tolist()))
         later_new = len({*padded}) - len({*padded[:BATCHES]})
-        details = run.record.result(case).details
+        result = run.record.result(case)
+        if result.reason == NO_ROOM:
+            result.status, result.reason = "ok", None
+        details = result.details
         details |= {"shapes": padded[:BATCHES], "later": COUNTED - BATCHES, "later_new": later_new}
         details.setdefault("processes", [])
     groups = _groups(run.record, cases)
@@ -57,7 +60,10 @@ def measure_streams(run: "Run", cases: Sequence[Case], stream: AlignmentInputs) 
     for number, group in enumerate(groups):
         run.progress.begin(f"part {number + 1} of {len(groups)}", wanted * len(group))
         share = len(group) / sum(map(len, groups[number:]))
-        _measure_group(run, group, wanted, time.monotonic() + run.seconds_left * share)
+        if number and run.seconds_left <= 0:
+            _leave_out(run, group)
+        else:
+            _measure_group(run, group, wanted, time.monotonic() + run.seconds_left * share)
 
 
 def _save_batches(run: "Run", stream: AlignmentInputs) -> None:
@@ -101,6 +107,14 @@ def _measure_group(run: "Run", group: Sequence[Case], wanted: int, end: float) -
                 took[case] = time.monotonic() - began
 
 
+def _leave_out(run: "Run", group: Sequence[Case]) -> None:
+    """Say of cases that have no stream yet that the budget had no room for one."""
+    for result in map(run.record.result, group):
+        if result.status == "ok" and not result.details["processes"]:
+            result.status, result.reason = "limit", NO_ROOM
+    run.keep()
+
+
 def _measure_stream(run: "Run", result: Result, seconds: float) -> None:
     """One process. seconds: after which the stream ends."""
     case, cores = result.case, usable_cores()[: run.settings.threads]
@@ -109,8 +123,12 @@ def _measure_stream(run: "Run", result: Result, seconds: float) -> None:
     reply = run.ask_for_result("call", case, function=timed_stream, padded=shapes, seconds=seconds)
     after = seconds_of_others(cores)  # while the worker is there, or its processes would be among others
     run.stop(case)
+    number = len(result.details["processes"])
+    if number and reply.status in ("failed", "limit"):  # what other processes have found stays
+        run.record.note(f"{case.title}: process {number + 1}: {reply.reason}")
+        result.status, result.reason = "ok", None
     if reply.status == "ok":
-        process, number = reply.details["process"], len(result.details["processes"])
+        process = reply.details["process"]
         result.cold.append(reply.details["first"])
         result.blocks.append(Block(number, 0, tuple(process["again"])))
         result.details["processes"].append(process)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.problems import PROBLEMS
+from shared.problems import problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignment_reference import ReferenceResults, reference_results
 from shared.problems.alignments import AlignmentProblem
@@ -49,7 +49,7 @@ STRATEGIES: dict[str, Callable[[Shapes], Shapes]] = {
 
 def stream_of(settings: Any) -> AlignmentInputs:
     """All pairs of the stream, batch by batch, each in a matrix of the largest size. Raises UnusableInput."""
-    problem = PROBLEMS[settings.problem]
+    problem = problem_of(settings.problem)
     if not isinstance(problem, AlignmentProblem):
         raise UnusableInput(f"shapes goes with alignments, not with {problem.name}")
     if settings.input != "random":

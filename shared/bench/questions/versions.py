@@ -16,7 +16,7 @@ from shared.bench.analysis.verdict import Comparison, cell
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.interpreters import every_version
 from shared.bench.questions.question import Question, WorkerStart
-from shared.bench.record import Record, Result
+from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_text
 
@@ -66,6 +66,7 @@ class Versions(Question):
     name = "versions"
     asks = "did a new release of JAX or PyTorch get slower; takes --python jax=PATH or torch=PATH"
     default_budget = 600.0
+    drops_dominated = False
     tries_new_shape = True
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
@@ -190,7 +191,7 @@ def _statements(record: Record, every: Sequence[Pair]) -> Iterator[Statement]:
 def _is_lost(record: Record, old: Case, new: Case) -> bool:
     """Whether only the old version has a right result; what the budget had no room for is not lost."""
     result = record.result(new)
-    return record.result(old).measured and result.status != "ok" and "budget" not in (result.reason or "")
+    return record.result(old).measured and result.status != "ok" and not (result.reason or "").endswith(NO_ROOM)
 
 
 def _calls_in_words(record: Record, own: Sequence[Pair], gone: Sequence[str]) -> str:

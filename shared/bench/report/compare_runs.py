@@ -59,7 +59,7 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
     names = [after[name] for name in NAMES]
     times = [cells.get("median", cells["status"]) for cells in (before, after)]
     if not all(result.measured for result in results):
-        lost = results[0].measured and results[1].status != "ok"
+        lost = results[0].status == "ok" and results[1].status != "ok"
         return *names, *times, NOTHING, results[1].status if lost else NOTHING, NOTHING, NOTHING
     ratio = time_quotient(results[1].blocks, results[0].blocks)
     interval = "" if math.isnan(ratio.low) else f" ({ratio_interval(ratio)})"

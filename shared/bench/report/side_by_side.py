@@ -10,20 +10,25 @@ from shared.bench.units import NOTHING, duration
 
 
 def side_by_side(records: Sequence[Record]) -> list[Table]:
-    """A table for each question that more than one machine answered: the faster framework on each."""
+    """A table for each question that more than one machine answered: the faster framework on each.
+
+    Not of questions that have no times, or several for a variant: their answer is not whose call is faster.
+    """
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        settings = record.settings
-        groups.setdefault((settings.question, settings.problem, settings.dtype), []).append(record)
+        if any(result.measured for result in record.results) and not any(
+            result.case.label for result in record.results
+        ):
+            settings = record.settings
+            groups.setdefault((settings.question, settings.problem, settings.dtype), []).append(record)
     return [_table(own) for own in groups.values() if len({record.device_name for record in own}) > 1]
 
 
 def notes(records: Sequence[Record]) -> list[str]:
-    """What a reader of records from several machines must know."""
+    """What a reader of records from several machines, or of several numbers of cores, must know."""
     machines = dict.fromkeys(record.device_name for record in records)
-    if len(machines) < 2:
-        return []
-    return [f"Recorded on {len(machines)} machines ({'; '.join(machines)}): compare times within a section only."]
+    told = f"Recorded on different machines or cores ({'; '.join(machines)}): compare times within a section only."
+    return [told] if len(machines) > 1 else []
 
 
 def _table(records: Sequence[Record]) -> Table:
@@ -37,7 +42,7 @@ def _table(records: Sequence[Record]) -> Table:
     names = " / ".join(FRAMEWORKS.values())
     below = [f"The faster framework, by what factor, the 95% interval, and the times of a call: {names}."]
     below += [f"Input: {text}." for text in texts if len(texts) == 1]
-    title = f"Several machines, {settings.question}: {settings.problem}, {settings.dtype}"
+    title = f"Side by side, {settings.question}: {settings.problem}, {settings.dtype}"
     return Table(title, headers, rows, ("left",) * len(headers), tuple(below))
 
 

@@ -1,6 +1,7 @@
 """The context of a run: its settings, its record, and its workers, one process for each framework and label."""
 
 import contextlib
+import functools
 import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
-from shared.bench.questions.question import Question
+from shared.bench.questions.question import Question, WorkerStart
 from shared.bench.record import Record
 from shared.bench.run import worker_handle
 from shared.bench.run.progress import Lines
@@ -45,6 +46,11 @@ class Run:
         """Of the budget."""
         return self.settings.budget - (time.monotonic() - self.start)
 
+    @functools.cached_property
+    def starts(self) -> Mapping[tuple[str, str], WorkerStart]:
+        """How the question's workers are started. Raises UnusableInput."""
+        return self.question.starts(self.settings)
+
     def write(self, name: str, value: Any) -> None:
         """Pickle a value into the folder, for the workers."""
         (self.folder / name).write_bytes(pickle.dumps(value))
@@ -55,7 +61,7 @@ class Run:
         unfit: list[str] = []
         workers: dict[str, Worker] = {}
         keys: dict[str, tuple[str, str]] = {}
-        for key in self.question.starts(self.settings):
+        for key in self.starts:
             keys.setdefault(key[0], key)
         self.progress.say(f"starting {' and '.join(FRAMEWORKS[name] for name in keys)}")
         for key in keys.values():
@@ -82,8 +88,7 @@ class Run:
                 self._ready(key)
 
     def _spawn(self, key: tuple[str, str]) -> None:
-        starts = self.question.starts(self.settings)
-        start = starts[key]
+        start = self.starts[key]
         # here before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
             key[0],
@@ -91,7 +96,7 @@ class Run:
             replace(self.settings, threads=start.threads or self.settings.threads),
             self.folder,
             self.progress.tick,
-            memory_share=self.memory_share or MEMORY_SHARE / len(starts),
+            memory_share=self.memory_share or MEMORY_SHARE / len(self.starts),
             environment=self.environment,
         )
 
@@ -99,7 +104,7 @@ class Run:
         """The worker that was spawned, when it can take commands. Raises Unavailable."""
         try:
             self._workers[key].wait_until_ready()
-            wanted = self.question.starts(self.settings)[key].threads
+            wanted = self.starts[key].threads
             if wanted and len(cores := self._workers[key].environment["cores"]) != wanted:
                 raise Unavailable(f"{FRAMEWORKS[key[0]]} can use {len(cores)} cores, expected {wanted}")
         except Unavailable:
@@ -127,7 +132,7 @@ class Run:
         before = worker.compiler_start_seconds
         reply = worker.ask(do, case, **arguments)
         environment = self.record.environment.get("frameworks", {}).get(case.framework)
-        keys = [key for key in self.question.starts(self.settings) if key[0] == case.framework]
+        keys = [key for key in self.starts if key[0] == case.framework]
         is_first = case.worker_key == keys[0]  # the environment is that one's; another may have another compiler
         if environment is not None and is_first and before is None and worker.compiler_start_seconds is not None:
             environment.setdefault("compiler_start_seconds", []).append(worker.compiler_start_seconds)

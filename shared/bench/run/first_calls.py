@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
-from shared.bench.record import Record, Result
+from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.run.context import Run
 from shared.problems import problem_of
 
@@ -16,8 +16,8 @@ from shared.problems import problem_of
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
 # seconds for new shapes after the first of each case: moments
 _MOMENTS = 1.0
-# why something is missing that a resumed run may still measure
-_NO_ROOM, _INTERRUPTED = "the budget had no room for it", "interrupted"
+# why a new shape is missing that a resumed run may still measure
+_INTERRUPTED = "interrupted"
 _WITH_LESS_WORK = " with less work"
 
 
@@ -69,8 +69,8 @@ def _cost(result: Result) -> float:
 
 def _is_pending(run: Run, result: Result) -> bool:
     if not result.cold:
-        return result.status in ("ok", "failed") or (result.reason or "").endswith(_NO_ROOM)
-    may_retry = result.status == "ok" and result.new_shapes_note in (_NO_ROOM, _INTERRUPTED)
+        return result.status in ("ok", "failed") or (result.reason or "").endswith(NO_ROOM)
+    may_retry = result.status == "ok" and result.new_shapes_note in (NO_ROOM, _INTERRUPTED)
     return may_retry and _spent(run) + 2 * result.cold[0].seconds < _NEW_SHAPES_SHARE * run.settings.budget
 
 
@@ -88,12 +88,12 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
         return
     is_late = _spent(run) > (_SHARE if question.times_rounds else 1.0) * run.settings.budget
     if is_late and not is_essential:
-        result.status, result.reason = "limit", _NO_ROOM
+        result.status, result.reason = "limit", NO_ROOM
         return
     limit = run.settings.compile_limit if is_essential else min(run.settings.compile_limit, run.seconds_left)
     reply = run.ask_for_result("cold", case, limit=limit, process=0, rounds_follow=question.times_rounds)
     if reply.status == "limit" and limit < run.settings.compile_limit:
-        result.reason = f"{reply.reason}: {_NO_ROOM}"
+        result.reason = f"{reply.reason}: {NO_ROOM}"
     if reply.status != "ok":
         return
     run.cached.add(case)
@@ -111,7 +111,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     if question.tries_new_shape and not run.settings.quick:
         seconds = result.cold[0].seconds
         if seconds > _MOMENTS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:
-            result.new_shapes_note = _NO_ROOM
+            result.new_shapes_note = NO_ROOM
         else:
             _new_shapes(run, result, _MOMENTS)
 
@@ -147,7 +147,7 @@ def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
         if result.status != "limit" or replace(other, input=case.input, pass_name=case.pass_name) != case:
             continue
         reason = (result.reason or "").removesuffix(_WITH_LESS_WORK)
-        if other == case or reason.endswith(_NO_ROOM):
+        if other == case or reason.endswith(NO_ROOM):
             continue
         if all(less <= own for less, own in zip(amounts(other), amounts(case), strict=True)):
             return reason + _WITH_LESS_WORK

@@ -108,7 +108,7 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
     }
-    if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.question.starts(settings).values()))):
+    if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.starts.values()))):
         environment["interpreters"] = interpreters
     facts = {name: Facts.of(given) for name, given in inputs.items()}
     if record.started is None:

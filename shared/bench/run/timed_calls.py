@@ -61,12 +61,13 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
 def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
     """The cases that worker `number` times: at first all that did not fail, then those that the question needs.
 
-    A dominated case is left out from the second worker on, in a quick run one that nothing is compared with too.
+    Left out from the second worker on: dominated cases, and in a quick run those that nothing is compared with.
     """
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is not None:
         return well
-    well = [case for case in well if not _is_dominated(run.record, case)]
+    if run.question.drops_dominated:
+        well = [case for case in well if not _is_dominated(run.record, case)]
     if run.settings.quick and number:
         well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
     if number < ALL_CASES_WORKERS:
