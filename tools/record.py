@@ -29,7 +29,7 @@ RECORDS = {
     "cpu-versions-jax": "versions --python jax=.venvs/jax-0.10/bin/python --python jax=.venvs/jax-0.11/bin/python "
     "--pass score,marginals,hvp --workers 8 --budget 900",
     "cpu-versions-torch": "versions --python torch=.venvs/torch-2.12/bin/python "
-    "--python torch=.venvs/torch-2.13/bin/python --workers 8 --budget 1800",
+    "--python torch=.venvs/torch-2.13/bin/python --workers 6 --budget 900",
     "cpu-transforms": "transforms --budget 3600",
     "cpu-bridge": "bridge --budget 900",
     "cpu-regression": "speed --problem linear_regression --budget 600",
