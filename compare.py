@@ -2,16 +2,19 @@
 
 import contextlib
 import itertools
+import math
 import os
 import shlex
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from shared.backends import is_file
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
 from shared.bench.questions import QUESTIONS
@@ -81,13 +84,21 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     """Runs, new or resumed, and then all that they found; returns the highest exit code."""
     found: list[Record] = []
     codes = [0]
+    budget = (request.all and request.budget) or math.inf  # of all questions together
+    end = time.monotonic() + budget
     if request.all:
-        minutes = clock(sum(record.settings.budget for record in records))
+        minutes = clock(min(budget, sum(record.settings.budget for record in records)))
         print_error(f"{', '.join(record.settings.question for record in records)}: up to {minutes} minutes in all")
     for line in request.left_out:
         print_error(f"not asked: {line}")
     try:
         for record, path in itertools.zip_longest(records, request.record_files):
+            left, own = end - time.monotonic(), record.settings.budget
+            if found and own > left:
+                why = f"it takes {own:g} s of the budget, {max(0.0, left):.0f} s are left"
+                print_error(f"not asked: {record.settings.question}: {why}")
+                continue
+            record.settings = replace(record.settings, budget=min(own, left))
             keep = Keeper(record, path)
             try:
                 codes.append(_run(record, keep))
@@ -124,7 +135,10 @@ def _run(record: Record, keep: Keeper) -> int:
     except Exception:  # whatever it is, what was measured is not lost
         traceback.print_exc()
         return 1
-    return 1 if any(result.status in ("wrong", "failed") for result in record.results) else 0
+    failed = next((result for result in record.results if result.status == "failed"), None)
+    if failed and is_file(record.settings.problem):  # the user's own code
+        return _fail(f"{failed.case.title}: {failed.reason}")
+    return 1 if failed or any(result.status == "wrong" for result in record.results) else 0
 
 
 def _show(records: Sequence[Record], request: Request) -> int:

@@ -71,8 +71,10 @@ class PairBatch(NamedTuple):
     notes: tuple[str, ...]  # a line for each kind of change to the sequences of these pairs
 
 
-def read_fasta(path: str | os.PathLike[str]) -> list[Record]:
+def read_fasta(path: str | os.PathLike[str], matrix: Matrix | None = None) -> list[Record]:
     """Read the records of a FASTA file in their order, at least two of them.
+
+    matrix: what they will be scored by. It changes only what an error lists: letters that it lacks, too.
 
     Accepted: lower case, any line ends, blank lines, blanks around a line, a byte-order mark, and a name that comes
     twice (names only label; errors count the records as well). A final * is left out; any other is a letter.
@@ -90,6 +92,7 @@ def read_fasta(path: str | os.PathLike[str]) -> list[Record]:
     fasta = "\n".join(line if line.startswith(">") else line.translate(_HIDE_BLANKS) for line in lines)
     records: list[Record] = []
     faults: list[str] = []
+    lacking: list[str] = []
     for index, entry in enumerate(_biopython("Bio.SeqIO").parse(io.StringIO(fasta), "fasta")):
         name, sequence = entry.id or "", bytes(entry.seq).decode()  # str(seq) would fail on anything outside ASCII
         letters = sequence.removesuffix("*")
@@ -101,9 +104,11 @@ def read_fasta(path: str | os.PathLike[str]) -> list[Record]:
             wrong.append(f"expected letters A-Z or *, {_got(letters.translate(_SHOW_BLANKS), at)}")
         if wrong:
             faults.append(f"{_record(index, name)}: {'; '.join(wrong)}")
+        elif matrix and (text := _lacking(records[-1], matrix)):
+            lacking.append(f"{_record(index, name)}: {text}")
     if len(records) < 2:
         faults.append(f"expected at least 2 records, got only {_quoted(records[0].name)}")
-    _raise_faults(path, faults)
+    _raise_faults(path, faults and faults + lacking)
     return records
 
 
@@ -164,11 +169,8 @@ def pair_batch(
         letters = record.letters.translate(str.maketrans(substitutes))
         # "replace" puts one '?' for a letter outside ASCII, so positions stay; no matrix has a '?'.
         codes[index] = row_of_byte[np.frombuffer(letters.encode("ascii", "replace"), dtype=np.uint8)]
-        if (codes[index] < 0).any():
-            got = _got(letters, np.flatnonzero(codes[index] < 0).tolist())
-            faults.append(
-                f"{_record(index, record.name)}: expected letters of {matrix.name} ({matrix.alphabet}), {got}"
-            )
+        if text := _lacking(record, matrix):
+            faults.append(f"{_record(index, record.name)}: {text}")
     _raise_faults(source, faults)
     lengths = np.array([[len(codes[i]) for i in pair] for pair in pairs], dtype=np.int32).reshape(-1, 2)  # (batch, 2)
     rows, cols = (int(longest) for longest in lengths.max(axis=0, initial=0))
@@ -222,6 +224,15 @@ def _substitutes(matrix: Matrix) -> dict[str, str]:
     if not set(_AMINO_ACIDS) <= set(matrix.alphabet):
         return {}
     return {letter: other for letter, other in _SCORED_AS.items() if letter not in matrix.alphabet}
+
+
+def _lacking(record: Record, matrix: Matrix) -> str:
+    """The letters that the matrix lacks, as part of an error; empty if there are none."""
+    known = {*matrix.alphabet, *_substitutes(matrix)}
+    if known.issuperset(record.letters):
+        return ""
+    at = [position for position, letter in enumerate(record.letters) if letter not in known]
+    return f"expected letters of {matrix.name} ({matrix.alphabet}), {_got(record.letters, at)}"
 
 
 def _notes(used: Sequence[Record], matrix: Matrix, substitutes: dict[str, str], source: str) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared import sequences
-from shared.sequences import GLOBINS, Record, SequenceError, read_fasta
+from shared.sequences import GLOBINS, Record, SequenceError, read_fasta, substitution_matrix
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 LENGTHS_BY_ACCESSION = {
@@ -133,6 +133,9 @@ def test_every_faulty_record_has_a_line_in_one_error(tmp_path: Path) -> None:
         f"'{path}': record 4 'd': expected at least one letter, got none",
         f"'{path}': record 5 'e': expected letters A-Z or *, got '-' at position 2",
     ]
+    path.write_text(">a\nA1\n>b\nAJ\n")
+    with pytest.raises(SequenceError, match=r"\n.* 'b': expected letters of NUC.4.4 \(.*\), got 'J' at position 2$"):
+        read_fasta(path, substitution_matrix("NUC.4.4"))
     path.write_text(">a\nA1\n")
     with pytest.raises(SequenceError, match=r"'1' at position 2\n.*: expected at least 2 records, got only 'a'$"):
         read_fasta(path)

@@ -1,5 +1,6 @@
 """A problem in a user's file: what the file must be, the gates of value and gradient, and both frameworks on it."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -206,8 +207,9 @@ def test_a_value_may_be_off_by_a_part_of_the_largest(mine: Path, dtype: str, all
     for factor, passes in ((0.9, True), (1.1, False)):
         off = (expected.value + np.array([0, factor * allowed * largest])).astype(dtype)
         assert problem.judge("value", off, expected, given, dtype).passed is passes
-    verdict = problem.judge("value", np.zeros(3, dtype), expected, given, dtype)
-    assert verdict.text == f"value is {dtype} of shape (3,), expected {dtype} of shape (2,)"
+    text = f"mine.py: value is {dtype} of shape (3,), expected {dtype} of shape (2,)"
+    with pytest.raises(UnusableInput, match=f"^{re.escape(text)}$"):
+        problem.judge("value", np.zeros(3, dtype), expected, given, dtype)
 
 
 # the frameworks
@@ -263,6 +265,14 @@ def test_a_function_must_return_one_array_of_the_shape_of_the_reference(mine: Pa
         ValueError, match=rf"^{framework}_function must return shape \(2,\), as reference does, got \(3"
     ):
         computed(framework, mine, given, "gradient", compiled=False)
+
+
+def test_a_function_that_changes_its_arguments_is_refused(mine: Path):
+    _, given = made(changed(mine, "return torch.tanh(x[:, n]).sum(0)", "return torch.tanh(x.mul_(0.5)[:, n]).sum(0)"))
+    for compiled in (False, True):
+        torch._dynamo.reset()
+        with pytest.raises(ValueError, match=r"^torch_function must not change its arguments, it changes argument 1$"):
+            computed("torch", mine, given, "value", compiled)
 
 
 def test_what_torch_compile_cannot_do_is_no_failure(mine: Path):

@@ -99,7 +99,10 @@ def abilities(problem: str, device: str) -> Abilities:
     if problem not in ALIGNMENTS:
         return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
-    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants, slow_compiler)
+    uncompiled = dict(uncompiled_passes)
+    if device == "cpu" and (reason := cpp.why_unusable()):  # its compiler needs the same one
+        uncompiled |= dict.fromkeys(("score", "marginals"), f"torch.compile, {reason}")
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, uncompiled_variants, slow_compiler)
 
 
 def call_of(

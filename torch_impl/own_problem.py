@@ -23,6 +23,25 @@ FUNCTION = "torch_function"
 ABSENT: dict[str, str] = {}
 
 
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, whose first call raises if it changes its arguments: every call must get the same."""
+    is_checked = False
+
+    def call(*arrays: Tensor) -> Any:
+        nonlocal is_checked
+        if is_checked:
+            return function(*arrays)
+        before = [array.detach().clone() for array in arrays]
+        result = function(*arrays)
+        for number, (array, copy) in enumerate(zip(arrays, before, strict=True), 1):
+            if not torch.equal(array.nan_to_num(), copy.nan_to_num()):
+                raise ValueError(f"{FUNCTION} must not change its arguments, it changes argument {number}")
+        is_checked = True
+        return result
+
+    return call
+
+
 def _value(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
     result = function(*arrays)
     check_result(FUNCTION, result, Tensor)
@@ -55,9 +74,9 @@ def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: boo
     function = own_function(options, FUNCTION)
     passes = {"value": _value, "gradient": _gradient}
     if not compiled:
-        return functools.partial(passes[pass_name], function)
+        return _guarded(functools.partial(passes[pass_name], function))
     # the compiler does not trace through autograd's call: it compiles the function and its backward
-    asked = functools.partial(passes[pass_name], compile_function(function))
+    asked = _guarded(functools.partial(passes[pass_name], compile_function(function)))
 
     def attempted(*arrays: Tensor) -> Tensor:
         try:

@@ -1,7 +1,6 @@
 """The command line of compare.py: its options, and the settings that they make."""
 
 import argparse
-import math
 from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -28,15 +27,15 @@ EPILOG = """examples:
   python compare.py --from cpu.json gpu.json --report both.html
   python compare.py --against old.json new.json
 
-exit codes: 0 success; 1 a result was wrong or a case failed (it gets no time), or with --against anything became
-slower; 2 bad arguments or bad input, or nothing to compare; 3 a framework cannot use the device, or none is installed;
-130 interrupted (what is finished is printed)
+exit codes: 0 success; 1 a result was wrong or a case failed (it gets no time), or with --against calls became slower,
+or results wrong or missing; 2 bad arguments or bad input, or nothing to compare; 3 a framework cannot use the
+device, or none is installed; 130 interrupted (what is finished is printed)
 """
 
 # in place of questions: every one that can be asked with the given options
 ALL = "all"
 _ALL_REPORT = Path("report.html")
-_QUICK_SECONDS = 60.0
+_QUICK_SECONDS = 55.0  # and a few to start and to end
 _REPORTS = ("report", "markdown", "force")
 # what is done instead of a new run, and the options that go with it
 _MODES = {
@@ -59,7 +58,7 @@ class Request:
     markdown: Path | None = None
     force: bool = False
     resume: Path | None = None
-    budget: float | None = None  # of a resumed run, if it is given
+    budget: float | None = None  # if it is given: of a resumed run, or of all questions together
     recorded: Sequence[Path] = ()
     predict: tuple[int, ...] | None = None
     against: Sequence[Path] = ()
@@ -163,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     seconds, limit = (real(name, positive=True) for name in ("budget", "compile-limit"))
     budgets = " or ".join(dict.fromkeys(f"{question.default_budget:g}" for question in QUESTIONS.values()))
     add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {budgets})")
-    quick = f"an answer in a minute: --budget {_QUICK_SECONDS:g}, without what takes long to compile"
+    quick = "an answer in a minute, without what takes long to compile"
     add("--quick", action="store_true", help=quick)
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION",
         help=f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})")  # fmt: skip
@@ -182,7 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--resume", type=file, metavar="FILE", help="continue a recorded run for --budget seconds, and keep it there")
     add("--from", type=file, nargs="+", dest="recorded", metavar="FILE", help="print and report recorded runs")
     add("--predict", type=size, metavar="SIZE", help="with --from, a record of growth: what a call takes at a size")
-    add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if anything is slower")
+    add("--against", type=file, nargs=2, metavar=("OLD", "NEW"), help="what changed; exit code 1 if calls are slower")
     add("--list", action="store_true", help="list questions, problems, and the variants that each framework has")
     return parser
 
@@ -210,7 +209,8 @@ def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: st
             raise ArgumentTypeError(f"{option_of[name]} does not go with {option_of[mode]}")
     questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
     if mode == "predict" and (questions != ["growth"] or len(records) != 1):
-        raise ArgumentTypeError(f"--predict takes growth and one record, got {', '.join(questions)} and {len(records)}")
+        got = f"{', '.join(questions)} and {len(records)} records"
+        raise ArgumentTypeError(f"--predict goes with growth and --from with one record, got {got}")
 
 
 def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], question: Question, problem: Problem) -> None:
@@ -227,9 +227,8 @@ def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], questi
 def _of_all(
     given: Mapping[str, Any], option_of: Mapping[str, str], problem: Problem
 ) -> tuple[list[Settings], list[str]]:
-    """The settings of every question that can be asked with these options; and those that cannot, or do not fit into
-    the budget of all together, with the reason. Each takes its default budget, the first one whatever is given."""
-    left = given.get("budget", math.inf)
+    """The settings of every question that can be asked with these options, each with its default budget; and those
+    that cannot, with the reason."""
     found: list[Settings] = []
     errors: dict[str, ArgumentTypeError | UnusableInput] = {}
     for question in QUESTIONS.values():
@@ -239,13 +238,9 @@ def _of_all(
             _check_owners(own, option_of, question, problem)
             settings = _settings(own, question, problem)
             question.starts(settings)  # refuses interpreters that it cannot use, or lacks
-            if found and settings.budget > left:
-                raise ArgumentTypeError(f"it takes {settings.budget:g} s of the budget, {left:g} s are left")
+            found.append(settings)
         except (ArgumentTypeError, UnusableInput) as error:
             errors[question.name] = error
-            continue
-        found.append(replace(settings, budget=min(settings.budget, left)))
-        left -= found[-1].budget
     if not found:
         raise next(iter(errors.values()))
     return found, [f"{name}: {error}" for name, error in errors.items()]

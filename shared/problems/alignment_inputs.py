@@ -181,7 +181,8 @@ def _scaled(fractions: Sequence[float], size: int) -> list[int]:
 
 
 def _proteins(path: Path, settings: Any) -> tuple[_Raw, _Raw]:
-    records = read_fasta(path)
+    matrix = substitution_matrix(settings.matrix)
+    records = read_fasta(path, matrix)
     total = len(records)
     distinct = comb(total, 2)
     count = settings.batch or distinct
@@ -191,7 +192,7 @@ def _proteins(path: Path, settings: Any) -> tuple[_Raw, _Raw]:
     _check_memory(count, rows, cols)
     pairs = list(islice(cycle(combinations(range(total), 2)), count))
     repeated = f" ({distinct}, repeated)" if count > distinct else ""
-    similarity, lengths, notes = pair_batch(records, pairs, substitution_matrix(settings.matrix), path)
+    similarity, lengths, notes = pair_batch(records, pairs, matrix, path)
     source = "bundled globins" if settings.input == "globins" else path.name
     text = f"{source}, {settings.matrix.upper()}"
     batch_text = f"{text}, {_pairs(count)}{repeated} of {total} proteins, up to {rows} x {cols}"

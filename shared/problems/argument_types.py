@@ -93,7 +93,9 @@ def memory(text: str) -> int:
     except (KeyError, ValueError):
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"memory must be a number with its unit, such as 2GB or 512MiB, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"memory must be a number with MB, GB, MiB or GiB, such as 512MiB, got {text!r}"
+        )
     return int(value)
 
 

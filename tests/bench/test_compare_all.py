@@ -3,6 +3,8 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import hand_made
 import pytest
@@ -64,17 +66,29 @@ def test_all_asks_every_question_that_can_be_asked_and_writes_a_page_and_a_recor
     assert again.code == 2 and again.err[0].endswith("speed.json (--json): it exists; --force overwrites it")
 
 
-def test_all_asks_the_questions_that_fit_into_the_budget_and_the_first_whatever_it_is():
-    def budgets(seconds: str) -> dict[str, float]:
-        return {settings.question: settings.budget for settings in parse(["all", "--budget", seconds])[1]}
+@pytest.mark.parametrize(
+    ("budget", "seconds", "expected"),
+    [("10", 10.0, {"speed": 10.0}), ("1200", 300.0, {"speed": 300.0, "ladder": 900.0}),
+     ("1000", 20.0, {"speed": 300.0, "ladder": 900.0})],
+)  # fmt: skip
+def test_all_asks_the_questions_for_which_time_is_left_and_the_first_whatever_it_is(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, budget: str, seconds: float, expected: dict[str, float]
+):
+    """seconds: that each question takes."""
+    now, budgets, measure = [0.0], {}, compare.measure
 
-    first, second = list(QUESTIONS.values())[:2]
-    assert budgets("10") == {first.name: 10.0}
-    both = first.default_budget + second.default_budget
-    fitting = budgets(f"{both}")
-    assert fitting == {first.name: first.default_budget, second.name: second.default_budget}
-    request, _ = parse(["all", "--budget", f"{both}"])
-    assert f"growth: it takes {QUESTIONS['growth'].default_budget:g} s of the budget, 0 s are left" in request.left_out
+    def take(question: Any, record: Record, *others: Any) -> None:
+        now[0] += seconds
+        budgets[record.settings.question] = record.settings.budget
+        measure(question, record, *others)
+
+    monkeypatch.setattr(compare, "measure", take)
+    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    ended = run_here("all", "--framework", "jax", "--budget", budget)
+    assert {name: budgets[name] for name in asked} == expected
+    left = max(0.0, float(budget) - len(expected) * seconds)
+    assert ended.err[-2:] == [f"not asked: {name}: it takes {QUESTIONS[name].default_budget:g} s of the budget, "
+                              f"{left:.0f} s are left" for name in ("growth", "shapes")]  # fmt: skip
 
 
 def test_no_time_is_kept_for_a_question_that_cannot_be_asked():

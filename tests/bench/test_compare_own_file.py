@@ -9,6 +9,7 @@ from command_line import LEAST, ROOT, plant, rows, run_compare
 from hand_made import case, steady
 from in_process import assert_refused, run_here, start_at_once
 
+import compare
 from shared.bench.cases import Absence, Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Facts, Record
@@ -73,6 +74,19 @@ def test_a_function_that_is_missing_is_told(mine: Path, monkeypatch: pytest.Monk
     assert ended.err[-1] == (
         "compare.py: error: nothing to measure: PyTorch compiled value: mine.py has no torch_function"
     )
+
+
+def test_what_fails_in_a_file_is_bad_input_and_the_rest_is_printed(mine: Path, monkeypatch: pytest.MonkeyPatch):
+    def measure(_: object, record: Record, *__: object) -> None:
+        of = [replace(case("torch", name, "value"), problem="mine.py", input="data") for name in ("eager", "compiled")]
+        results = [hand_made.ended(of[0], "failed", "ValueError: no"), steady(of[1], 0.25, work=1)]
+        vars(record).update(vars(hand_made.record(*results, settings=record.settings, inputs={"data": facts})))
+
+    facts = Facts("inputs(0)", (3,), None, 1, {}, {"file": "mine.py"}, "5f" * 32)
+    monkeypatch.setattr(compare, "measure", measure)
+    ended = run_here("--problem", "mine.py", "--framework", "torch", "--pass", "value")
+    assert ended.code == 2 and ended.err[-1] == "compare.py: error: PyTorch eager value: ValueError: no"
+    assert "FAILED: PyTorch eager value: ValueError: no" in ended.out and "250 ms" in ended.out
 
 
 def test_an_edited_file_is_not_resumed(mine: Path, monkeypatch: pytest.MonkeyPatch):

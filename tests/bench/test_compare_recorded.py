@@ -95,7 +95,7 @@ def test_recorded_runs_are_compared(recorded: Path):
     ended = run_here("--against", str(recorded), str(recorded))
     assert (ended.code, ended.err) == (0, [])
     lines = ended.out.splitlines()
-    assert "Cases in both runs" in lines
+    assert "Cases, old and new" in lines
     assert lines[-1].endswith("1 in both: 0 slower, 0 faster, 1 same, 0 not decided")
 
 

@@ -247,3 +247,5 @@ def test_the_command_prints_a_prediction_and_nothing_else(tmp_path: Path):
         assert ended.code == 0 and ended.err == []
         assert ended.out.startswith("Predicted for 16x100x150, from 10 sizes; nothing was measured\n\npass")
         assert "All cases" not in ended.out
+    ended = run_here("--from", str(tmp_path / "growth.json"), "--predict", "100x150")
+    assert ended.out.startswith("Predicted for 16x100x150, from")

@@ -57,7 +57,7 @@ def test_hostile_text_reads_as_it_was_written():
 
 def test_the_answer_comes_before_the_numbers():
     text = markdown_report([recorded.plain()])
-    parts = ("### Which framework is faster", "- **score**: the same", "### Time of a call", "### Conditions", "```")
+    parts = ("### Which framework is faster", "- **score**: the same", "### Time of a call", "### Diagnostics")
     places = [text.index(part) for part in parts]
     assert places == sorted(places)
 

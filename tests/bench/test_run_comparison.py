@@ -98,11 +98,20 @@ def test_both_runs_are_described_and_the_summary_counts():
         (ended(VMAP, "failed", "because"), 1),
         (ended(VMAP, "limit", "> 120 s"), 1),
         (measured(VMAP, 0.5, 0.5), 2),  # too few processes
-        (measured(OTHER, 0.25, 0.25, 0.25), 2),  # not in the old run
+        (measured(OTHER, 0.25, 0.25, 0.25), 1),  # the old run's case is missing
     ],
 )
 def test_the_exit_code_says_whether_anything_is_slower_or_nothing_comparable(new: Result, code: int):
     assert compare_runs(record(ABOUT_250_MS), record(new)).exit_code == code
+
+
+def test_a_case_is_missing_only_if_the_new_run_was_to_measure_it():
+    other = measured(OTHER, 0.25, 0.25, 0.25)
+    found = compare_runs(record(ABOUT_250_MS, other), record(other))
+    assert [row[-3] for row in found.report.answer.tables[0].rows] == ["same", "missing"] and found.exit_code == 1
+    assert "1 in both: 0 slower, 0 faster, 1 same, 0 not decided, 1 missing" in found.report.diagnostics[0]
+    fewer = replace(record(other), settings=Settings(variants=("wavefront",)))
+    assert compare_runs(record(ABOUT_250_MS, other), fewer).exit_code == 0
 
 
 def test_a_case_without_times_that_became_wrong_is_worse():

@@ -9,9 +9,11 @@ from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.cost_model import Fit, fitted
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement, Table
-from shared.bench.units import NOTHING, between, duration, ratio_interval, ratio_text, time_interval
+from shared.bench.units import NOTHING, between, duration, ratio_interval, ratio_text
 from shared.bench.units import size as bytes_text
 from shared.problems import problem_of
+from shared.problems.alignment_inputs import batch_of_size
+from shared.problems.alignments import AlignmentProblem
 from shared.problems.argument_types import size as numbers_of
 from shared.problems.argument_types import size_text
 from shared.problems.problem import Loop, UnusableInput
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 Size = tuple[int, ...]
 _OUTSIDE = " Extrapolated."
+# from the lower end of an interval to the upper one, above which it says nothing
+_MOST_WIDTH = 100.0
 
 
 class Costs(NamedTuple):
@@ -142,6 +146,12 @@ def race(cases: Iterable[Costs], size: Size) -> Race | None:
     return Race(faster, slower, slower.seconds_over(faster, size))
 
 
+def _interval(estimate: Estimate | None, text: Callable[[Any], str]) -> str:
+    """Of an estimate that says anything."""
+    is_known = estimate is not None and estimate.high <= _MOST_WIDTH * estimate.low
+    return between(estimate.low, estimate.high, text) if estimate and is_known else NOTHING
+
+
 def prediction(record: Record, size: Size) -> "Report":
     """Time and memory of every case at a size, and the faster framework. Raises UnusableInput."""
     from shared.bench.report.report import Report  # here: it imports the questions
@@ -161,16 +171,19 @@ def prediction(record: Record, size: Size) -> "Report":
             FRAMEWORKS[costs.case.framework],
             costs.case.variant,
             duration(time.value),
-            time_interval(time),
+            _interval(time, duration),
             bytes_text(memory and round(memory.value)),
-            between(round(memory.low), round(memory.high), bytes_text) if memory else NOTHING,
+            _interval(memory, lambda value: bytes_text(round(value))),
             "" if costs.covers(size) else "extrapolated",
         ))  # fmt: skip
     headers = ("pass", "framework", "variant", "time", "95% interval", "memory", "95% interval", "")
     below = (
-        "95% intervals are over sizes. Extrapolated: steps, cells or cells in a step are outside what was measured.",
+        f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}, so nothing is known. "
+        "Extrapolated: steps, cells or cells in a step are outside what was measured, and may cost more than intervals "
+        "say.",
     )
-    title = f"Predicted for {size_text(size)}, from {len(record.inputs)} sizes; nothing was measured"
+    whole = batch_of_size(record.settings, size) if isinstance(problem, AlignmentProblem) else size
+    title = f"Predicted for {size_text(whole)}, from {len(record.inputs)} sizes; nothing was measured"
     races = {name: race([c for c in cases if c.case.pass_name == name], size) for name in record.settings.passes}
     told = [
         Statement(

@@ -9,15 +9,15 @@ import numpy as np
 from shared.bench.analysis.estimates import all_seconds, time_quotient
 from shared.bench.cases import Case
 from shared.bench.measure.machine import different_environments
-from shared.bench.record import Record
+from shared.bench.record import Record, Result
 from shared.bench.report.case_table import CACHES_EMPTY, NAMES, case_cells
-from shared.bench.report.report import Report
+from shared.bench.report.report import Report, origin
 from shared.bench.report.tables import Answer, Table, left_then_right
 from shared.bench.units import NOTHING, ratio_interval, ratio_text
 
 # outcomes: of a case with too few processes, and those that are worse than before
 _NO_INTERVAL = "too few processes"
-_WORSE = {"slower", "wrong", "failed", "limit"}
+_WORSE = {"slower", "wrong", "failed", "limit", "missing"}
 
 
 class Changes(NamedTuple):
@@ -31,25 +31,33 @@ def compare_runs(old: Record, new: Record) -> Changes:
     """A table of the cases that both runs have, a summary, and how the runs differ otherwise."""
     same = [name for name, facts in old.inputs.items() if facts == new.inputs.get(name)]
     before = {result.case for result in old.results if result.case.input in same}
-    rows = [_row(old, new, result.case) for result in new.results if result.case in before]
+    shared = [result.case for result in new.results if result.case in before]
+    rows = [_row(old, new, case) for case in shared]
+    asked = [(run.settings.frameworks, run.settings.variants, run.settings.passes) for run in (old, new)]
+    if asked[0] == asked[1]:  # the new run was to measure what the old one has
+        rows += [_gone(old, r) for r in old.results if r.case in before.difference(shared) and r.status == "ok"]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")
     below = ("Memory is a single sample, and so is a first call without an interval.",)
-    table = Table("Cases in both runs", headers, rows, left_then_right(len(NAMES), 6), below)
+    table = Table("Cases, old and new", headers, rows, left_then_right(len(NAMES), 6), below)
     outcomes = [row[headers.index("outcome")] for row in rows]
     named = dict.fromkeys(["slower", "faster", "same", "not decided", *outcomes])
     counts = ", ".join(f"{outcomes.count(name)} {name}" for name in named if name != NOTHING)
-    extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(rows)} in both"
+    extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(shared)} in both"
     report = Report(
-        head=[
-            f"{name}: {run.started} to {run.finished}, commit {run.environment.get('git_commit')}: {run.command}"
-            for name, run in (("old", old), ("new", new))
-        ],
+        head=[f"old: {origin(old)}", f"new: {origin(new)}"],
         warnings=list(_warnings(old, new)),
         answer=Answer([table] if rows else []),
         diagnostics=[f"{extents}: {counts}"],
     )
     nothing = set(outcomes) <= {NOTHING, _NO_INTERVAL}
     return Changes(report, 1 if _WORSE & set(outcomes) else 2 if nothing else 0)
+
+
+def _gone(old: Record, result: Result) -> tuple[str, ...]:
+    """A case that only the old run has."""
+    cells = case_cells(old, result)
+    names = [cells[name] for name in NAMES]
+    return *names, cells.get("median", cells["status"]), NOTHING, NOTHING, "missing", NOTHING, NOTHING
 
 
 def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ def console_report(record: Record) -> str:
 
 
 def console_text(report: Report) -> str:
-    """A report without its terms and conditions."""
+    """A report without its terms."""
     parts = [f"WARNING: {line}" for line in report.warnings]
     first, *others = [*map(console_table, report.answer.tables), ""]
     parts += [first, *(f"{about}: {text}" for about, text in report.answer.statements), *others]

@@ -24,7 +24,6 @@ def markdown_report(records: Sequence[Record]) -> str:
         parts += [first, markdown_items(report.terms), statements, *others, markdown_items(report.head)]
         parts += map(markdown_table, report.cases)
         parts += ["### Diagnostics", markdown_items(report.diagnostics)]
-        parts += ["### Conditions", f"```\n{report.conditions}\n```"]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

@@ -1,8 +1,7 @@
 """One model of a report: what the console, Markdown and the page show of a record, in this order."""
 
-import pprint
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -29,7 +28,6 @@ class Report:
     terms: list[str] = field(default_factory=list)  # what the names of passes and variants mean
     cases: list[Table] = field(default_factory=list)
     diagnostics: list[str] = field(default_factory=list)
-    conditions: str = ""
 
 
 def report_of(record: Record) -> Report:
@@ -46,8 +44,7 @@ def report_of(record: Record) -> Report:
         answer=answer,
         terms=list(_terms(record)),
         cases=[*answer.details, *(table for table in case_tables(record) if table.title not in answered)],
-        diagnostics=list(diagnostics(record)),
-        conditions=_conditions(record),
+        diagnostics=[*diagnostics(record), origin(record)],
     )
 
 
@@ -98,10 +95,10 @@ def _range(counts: Sequence[int]) -> str:
     return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else str(counts[0])
 
 
-def _conditions(record: Record) -> str:
-    """Everything of the record but what was measured."""
-    rest = asdict(replace(record, results=[], speed=[], pictures={}))
-    return pprint.pformat({name: value for name, value in rest.items() if value}, width=200, sort_dicts=False)
+def origin(record: Record) -> str:
+    """When, of which code and by which commands a record was made."""
+    commands = "; ".join([record.command, *record.resumed_by])
+    return f"{record.started} to {record.finished}, commit {record.environment.get('git_commit')}: {commands}"
 
 
 def _text(value: Any) -> str:

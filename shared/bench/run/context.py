@@ -33,6 +33,7 @@ class Run:
     start: float = field(default_factory=time.monotonic)
     environment: Mapping[str, str] = field(default_factory=dict)  # of workers to be started, beside the usual one
     memory_share: float | None = None  # of an accelerator's, for each worker to be started; None: all workers' by turns
+    slow_compilers: set[str] = field(default_factory=set)  # the frameworks that take long to compile anything
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder
     _workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
 

@@ -26,14 +26,21 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
 
     Where an earlier run left new shapes out, both again: they need a function that has seen one shape.
     """
-    # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most
+    # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
+    # long to compile goes last
     rungs = problem_of(run.settings.problem).variant_names
-    results = sorted(map(run.record.result, cases), key=lambda result: -rungs.index(result.case.variant))
+    slow = {case for case in cases if case.compiled and case.framework in run.slow_compilers}
+    results = sorted(
+        map(run.record.result, cases), key=lambda result: (result.case in slow, -rungs.index(result.case.variant))
+    )
     pending = [result for result in results if _is_pending(run, result)]
     run.progress.begin("first calls", len(pending))
     for result in pending:
         run.progress.step(result.case.title)
-        _first_call(run, result, is_essential=result.case.group == results[0].case.group)
+        is_essential = result.case.group == results[0].case.group and (
+            result.case not in slow or results[0].case in slow
+        )
+        _first_call(run, result, is_essential)
         run.keep()
         run.progress.results(run.record)
     run.progress.results(run.record, is_first_answer=run.question.times_rounds)

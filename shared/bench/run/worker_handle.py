@@ -151,10 +151,12 @@ class Worker:
 
     def _how_it_ended(self) -> str:
         """Of a worker that has closed its connection; stops what is left of it."""
+        code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0)
+            code = self._process.wait(5.0)
         self.stop()
-        code = self._process.returncode
+        if code is None:
+            return "the worker closed its connection, and was stopped"
         if code == -signal.SIGKILL:
             return "the worker was killed by SIGKILL (out of memory?)"
         if code < 0:

@@ -23,7 +23,7 @@ from shared.bench.worker.case_runner import CaseRunner
 from shared.bench.worker.parity_gate import Wrong
 from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import ANY_FILE, PROBLEMS
-from shared.problems.problem import NotMeasurable
+from shared.problems.problem import NotMeasurable, UnusableInput
 
 # copied on an accelerator to measure its memory bandwidth
 _DEVICE_STREAM_BYTES = 2**29
@@ -78,7 +78,8 @@ def _outcome(commands: "_Commands", do: str, case: Case, arguments: dict[str, An
         if commands.backend.is_out_of_memory(error):
             return {"status": "limit", "reason": "out of memory", "details": {}}
         first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        return {"status": "failed", "reason": f"{type(error).__name__}: {first_line}"[:300], "details": {}}
+        kind = "" if isinstance(error, UnusableInput) else f"{type(error).__name__}: "  # which says all itself
+        return {"status": "failed", "reason": f"{kind}{first_line}"[:300], "details": {}}
 
 
 class _Commands(CaseRunner):
