@@ -11,8 +11,8 @@ from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.variants import SAME_CODE
 
-# change of a ratio from the first rounds to the last that a reader is told of
-_LARGE_DRIFT = 0.1
+# change of a ratio from the first rounds to the last, as a factor, with which nothing is decided
+_LARGE_DRIFT = 1.1
 
 
 class Comparison(NamedTuple):
@@ -24,10 +24,11 @@ class Comparison(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """As of an Estimate; "not decided" also where the ratio drifted by more than half of what it says."""
+        """As of an Estimate; "not decided" also where the ratio drifted by more than 10 %, or half of what it says."""
         assert self.ratio is not None, "there is nothing to compare"
-        effect = abs(math.log(self.ratio.value))
-        allowed = _LARGE_DRIFT if self.ratio.outcome == "same" else effect / 2
+        allowed = math.log(_LARGE_DRIFT)
+        if self.ratio.outcome == "different":
+            allowed = min(allowed, abs(math.log(self.ratio.value)) / 2)
         is_adrift = self.drift is not None and abs(math.log1p(self.drift)) > allowed
         return "not decided" if is_adrift else self.ratio.outcome
 
@@ -37,7 +38,7 @@ class Comparison(NamedTuple):
         if self.ratio is None or math.isnan(self.ratio.low):
             return []
         doubts, quotient = [], self.results[1].time.value / self.results[0].time.value
-        if self.drift is not None and (abs(self.drift) > _LARGE_DRIFT or self.outcome != self.ratio.outcome):
+        if self.drift is not None and (abs(self.drift) > _LARGE_DRIFT - 1 or self.outcome != self.ratio.outcome):
             doubts.append(f"drift {self.drift:+.0%}")
         if not self.ratio.low / SAME <= quotient <= self.ratio.high * SAME:
             doubts.append(f"of the medians {ratio_text(quotient)}")
