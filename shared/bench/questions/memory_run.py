@@ -194,7 +194,7 @@ def _found_sizes(run: "Run", result: Result) -> list[tuple[Size, int]]:
     half = axis.number(largest / 2)
     if half < 1:
         result.status = "limit"
-        result.reason = f"{axis.text(1)} takes more than half of {bytes_text(memory)}: take more --memory"
+        result.reason = f"{axis.text(axis.number(largest))} takes more than half of {bytes_text(memory)}: take more --memory"
         return []
     run.stop(result.case)  # or memory that the larger size has left would count
     return _peaks(run, result, [axis.size(half), found[-1][0]])
