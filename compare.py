@@ -23,7 +23,7 @@ from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
 from shared.bench.report.console import console_report, console_table, console_text, first_table, print_error
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
-from shared.bench.report.side_by_side import side_by_side
+from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.progress import Lines, progress_for_here
 from shared.bench.run.protocol import DoesNotFit, measure
@@ -94,11 +94,11 @@ def _measure(records: Sequence[Record], request: Request) -> int:
     try:
         for record, path in itertools.zip_longest(records, request.record_files):
             left, own = end - time.monotonic(), record.settings.budget
-            if found and own > left:
+            if found and 0.95 * own > left:  # the questions before took a little more than their own
                 why = f"it takes {own:g} s of the budget, {max(0.0, left):.0f} s are left"
                 print_error(f"not asked: {record.settings.question}: {why}")
                 continue
-            record.settings = replace(record.settings, budget=min(own, left))
+            record.settings = replace(record.settings, budget=min(own, left if found else budget))
             keep = Keeper(record, path)
             try:
                 codes.append(_run(record, keep))
@@ -114,6 +114,9 @@ def _measure(records: Sequence[Record], request: Request) -> int:
                     codes.append(_fail(problem))
             if codes[-1] > 1:
                 break
+            failed = next((result for result in record.results if result.status == "failed"), None)
+            if failed and is_file(record.settings.problem):  # the user's own code
+                codes.append(_fail(f"{failed.case.title}: {failed.reason}"))
     finally:  # also if a later run cannot begin
         if found:
             codes.append(_show(found, request))
@@ -135,17 +138,14 @@ def _run(record: Record, keep: Keeper) -> int:
     except Exception:  # whatever it is, what was measured is not lost
         traceback.print_exc()
         return 1
-    failed = next((result for result in record.results if result.status == "failed"), None)
-    if failed and is_file(record.settings.problem):  # the user's own code
-        return _fail(f"{failed.case.title}: {failed.reason}")
-    return 1 if failed or any(result.status == "wrong" for result in record.results) else 0
+    return 1 if any(result.status in ("wrong", "failed") for result in record.results) else 0
 
 
 def _show(records: Sequence[Record], request: Request) -> int:
     """Write the reports that are asked for, and print the records; returns the exit code."""
     problems = write_reports(records, request.report, request.markdown)
     code = max(map(_fail, problems), default=0)
-    parts = [*map(console_table, side_by_side(records)), *map(console_report, records)]
+    parts = [*notes(records), *map(console_table, side_by_side(records)), *map(console_report, records)]
     print("\n\n\n".join(parts))  # at last, because it fails if the reader of a pipe has gone
     return code
 

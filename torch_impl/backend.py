@@ -21,6 +21,7 @@ import torch_impl
 from shared.alignments import ALIGNMENTS
 from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, module_of
 from shared.kernels import cpp
+from shared.kernels.cpp.build import Absent, check_compiler
 from shared.variants import Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
 from torch_impl.alignment import ABSENT
@@ -100,9 +101,18 @@ def abilities(problem: str, device: str) -> Abilities:
         return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
     uncompiled = dict(uncompiled_passes)
-    if device == "cpu" and (reason := cpp.why_unusable()):  # its compiler needs the same one
-        uncompiled |= dict.fromkeys(("score", "marginals"), f"torch.compile, {reason}")
+    if device == "cpu" and (reason := _why_no_compiler()):
+        uncompiled |= dict.fromkeys(("score", "marginals"), f"torch.compile needs a C++ compiler: {reason}")
     return Abilities(fastest_variant(gone), gone, first_order, uncompiled, uncompiled_variants, slow_compiler)
+
+
+def _why_no_compiler() -> str | None:
+    """Why no C++ compiler works here, if none does."""
+    try:
+        check_compiler()
+    except Absent as error:
+        return str(error)
+    return None
 
 
 def call_of(

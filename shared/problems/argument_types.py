@@ -94,7 +94,7 @@ def memory(text: str) -> int:
         value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(
-            f"memory must be a number with MB, GB, MiB or GiB, such as 512MiB, got {text!r}"
+            f"memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got {text!r}"
         )
     return int(value)
 

@@ -158,14 +158,15 @@ def test_the_larger_of_two_sizes_takes_about_half_of_the_memory_and_none_takes_a
 
 
 def test_a_size_that_was_stopped_costs_only_itself():
-    run: Any = FakeRun(200, 40.0, dataclasses.replace(SETTINGS, size=(3000, 2000)))
+    run: Any = FakeRun(900, 102.0, SETTINGS)  # 102 pairs take 999.2 MiB, 103 too much
     result = run.record.result(case("jax", "vmap"))
-    assert [size for size, _ in _found_sizes(run, result)] == [(1, 3000, 2000), (2, 3000, 2000)]
-    assert run.asked[-1][0] == (2, 3000, 2000) and (result.status, result.reason) == ("ok", None)
+    assert [size for size, _ in _found_sizes(run, result)] == [(51, 100, 100), (102, 100, 100)]
+    assert [size[0] for size, _ in run.asked] == [102, 103, 51, 102]
+    assert (result.status, result.reason) == ("ok", None)
     run = FakeRun(200, 40.0, dataclasses.replace(SETTINGS, size=(4096, 4096)))
     result = run.record.result(case("jax", "vmap"))
     assert _found_sizes(run, result) == [] and result.status == "limit"
-    assert result.reason == "1 pair of 4096 x 4096 takes more than half of 1000.0 MiB: take more --memory"
+    assert result.reason == "only 1 pair of 4096 x 4096 could be measured, two sizes are needed: stopped"
 
 
 def test_sizes_that_differ_by_a_pair_are_not_compared():
@@ -275,8 +276,8 @@ def test_a_wrong_result_has_no_memory(monkeypatch: pytest.MonkeyPatch):
         ("--problem stencil", "memory goes with alignments, not with stencil"),
         ("--input globins", "memory goes with --input random, got 'globins'"),
         ("--size 6x7 --batch 3", "memory seeks the batch for a --size, or the length for a --batch: it takes one"),
-        ("--memory 2", "memory must be a number with its unit, such as 2GB or 512MiB, got '2'"),
-        ("--memory nanGB", "memory must be a number with its unit, such as 2GB or 512MiB, got 'nanGB'"),
+        ("--memory 2", "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got '2'"),
+        ("--memory nanGB", "memory must be a number with MB, GB, TB, MiB, GiB or TiB, such as 2GB, got 'nanGB'"),
         ("--memory 900TB", " that are free, got "),
     ],
 )

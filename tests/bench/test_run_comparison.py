@@ -79,7 +79,7 @@ def test_both_runs_are_described_and_the_summary_counts():
     assert found.head == [
         "old: 2026-05-04T10:00:00+00:00 to 2026-05-04T10:05:12+00:00, commit 0123456789abcdef: "
         "python compare.py --variant vmap",
-        "new: 2026-05-04T10:00:00+00:00 to None, commit 0123456789abcdef: python compare.py",
+        "new: 2026-05-04T10:00:00+00:00 to its interruption, commit 0123456789abcdef: python compare.py",
     ]
     assert found.diagnostics == [
         "3 cases in the old run, 4 in the new one, 3 in both: 1 slower, 1 faster, 0 same, 0 not decided, 1 "

@@ -46,7 +46,7 @@ class Comparison(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Short, for a table cell. A second line has the interval, or the time where there is nothing to compare."""
+        """Short, for a table cell. Further lines have the interval, or the time where there is nothing to compare."""
         if not self.results:
             return NOTHING
         name = FRAMEWORKS[self.results[0].case.framework]

@@ -83,6 +83,9 @@ class Bridge(Question):
         cases = [crossing.get(case, case) for case in cases if case.label == OWN or case in crossing]
         return cases, [row for row in absent if not row.case.endswith(CROSSING)]
 
+    def compiler_of(self, case: Case) -> str:
+        return "jax" if case.label == CROSSING else case.framework
+
     def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
         super().measure(run, cases, inputs)
         case = next((c for c in cases if c.label == CROSSING and run.record.result(c).measured), None)

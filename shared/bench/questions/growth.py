@@ -118,7 +118,7 @@ def first_call_table(record: Record) -> Table:
             _text(memory and memory.coefficient(1), _bytes),
         ))  # fmt: skip
     headers = ("pass", "framework", "variant", "compiling", "compiling\na step", "memory\nof a cell")
-    below = ("Memory: at the peak of a call, above what was in use before it; arguments were.",)
+    below = ("Memory: the peak of a call, less what was in use before it, the arguments included.",)
     return Table("Compiling and memory, fitted to the same", headers, rows, left_then_right(3, len(headers) - 3), below)
 
 

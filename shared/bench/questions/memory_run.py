@@ -186,15 +186,14 @@ def _found_sizes(run: "Run", result: Result) -> list[tuple[Size, int]]:
         size = axis.size(max(axis.number(cells) + 1, axis.number(growth * cells)))
     if not found or result.status not in ("ok", "limit"):
         return []
-    result.status, result.reason = "ok", None
+    reason, result.status, result.reason = result.reason, "ok", None
     largest = math.prod(found[-1][0])
     smaller = [one for one in found if 2 * math.prod(one[0]) <= largest]
     if smaller:
         return [smaller[-1], found[-1]]
     half = axis.number(largest / 2)
     if half < 1:
-        result.status = "limit"
-        result.reason = f"{axis.text(axis.number(largest))} takes more than half of {bytes_text(memory)}: take more --memory"
+        result.status, result.reason = "limit", f"only {axis.text(1)} could be measured, two sizes are needed: {reason}"
         return []
     run.stop(result.case)  # or memory that the larger size has left would count
     return _peaks(run, result, [axis.size(half), found[-1][0]])

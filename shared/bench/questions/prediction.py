@@ -148,8 +148,9 @@ def race(cases: Iterable[Costs], size: Size) -> Race | None:
 
 def _interval(estimate: Estimate | None, text: Callable[[Any], str]) -> str:
     """Of an estimate that says anything."""
-    is_known = estimate is not None and estimate.high <= _MOST_WIDTH * estimate.low
-    return between(estimate.low, estimate.high, text) if estimate and is_known else NOTHING
+    if estimate is None or not estimate.high <= _MOST_WIDTH * estimate.low:
+        return NOTHING
+    return between(estimate.low, estimate.high, text)
 
 
 def prediction(record: Record, size: Size) -> "Report":

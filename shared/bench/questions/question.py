@@ -108,6 +108,10 @@ class Question(ABC):
     tries_new_shape = False  # the first call on another shape too
     drops_dominated = True  # a call of seconds is timed by one worker if its framework has a far faster variant
 
+    def compiler_of(self, case: Case) -> str:
+        """The framework whose compiler a case goes through."""
+        return case.framework
+
     def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, which is to be kept after every step (`run.keep`).
 

@@ -142,7 +142,7 @@ def winners(rows: Sequence[Row]) -> Iterator[Statement]:
     if changing:
         parts.insert(0, f"it changes with the number of threads in {_with_counts(changing, compared)}")
     if partly:
-        parts.append(f"decided in part in {_with_counts(partly, compared)}")
+        parts.append(f"decided for some numbers only in {_with_counts(partly, compared)}")
     if undecided:
         parts.append(f"not decided in {_names(undecided, compared)}")
     if parts:

@@ -28,7 +28,7 @@ class Change(NamedTuple):
     """A time in the new version over that in the old one."""
 
     outcome: str  # one of _OUTCOMES
-    text: str  # two lines: the outcome with the factor, and the interval
+    text: str  # lines: the outcome with the factor, and the interval
 
 
 class Pair(NamedTuple):

@@ -24,18 +24,21 @@ class Changes(NamedTuple):
     """What changed between two runs."""
 
     report: Report
-    exit_code: int  # 0: nothing is slower; 1: something is, or became wrong or failed; 2: nothing can be compared
+    exit_code: (
+        int  # 0: nothing is slower; 1: something is, or became wrong, failed or is missing; 2: nothing can be compared
+    )
 
 
 def compare_runs(old: Record, new: Record) -> Changes:
-    """A table of the cases that both runs have, a summary, and how the runs differ otherwise."""
+    """A table of the cases that both runs have and those that the new one lacks, a summary, and how they differ."""
     same = [name for name, facts in old.inputs.items() if facts == new.inputs.get(name)]
     before = {result.case for result in old.results if result.case.input in same}
     shared = [result.case for result in new.results if result.case in before]
     rows = [_row(old, new, case) for case in shared]
-    asked = [(run.settings.frameworks, run.settings.variants, run.settings.passes) for run in (old, new)]
-    if asked[0] == asked[1]:  # the new run was to measure what the old one has
-        rows += [_gone(old, r) for r in old.results if r.case in before.difference(shared) and r.status == "ok"]
+    names = ("question", "problem", "frameworks", "variants", "passes", "quick", "pythons")
+    if all(getattr(old.settings, name) == getattr(new.settings, name) for name in names):  # it was to have all cases
+        gone = before.difference(shared)
+        rows += [_gone(old, result) for result in old.results if result.case in gone and result.status == "ok"]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")
     below = ("Memory is a single sample, and so is a first call without an interval.",)
     table = Table("Cases, old and new", headers, rows, left_then_right(len(NAMES), 6), below)

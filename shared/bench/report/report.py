@@ -98,7 +98,8 @@ def _range(counts: Sequence[int]) -> str:
 def origin(record: Record) -> str:
     """When, of which code and by which commands a record was made."""
     commands = "; ".join([record.command, *record.resumed_by])
-    return f"{record.started} to {record.finished}, commit {record.environment.get('git_commit')}: {commands}"
+    end = record.finished or "its interruption"
+    return f"{record.started} to {end}, commit {record.environment.get('git_commit')}: {commands}"
 
 
 def _text(value: Any) -> str:

@@ -29,7 +29,7 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
     # long to compile goes last
     rungs = problem_of(run.settings.problem).variant_names
-    slow = {case for case in cases if case.compiled and case.framework in run.slow_compilers}
+    slow = {case for case in cases if case.compiled and run.question.compiler_of(case) in run.slow_compilers}
     results = sorted(
         map(run.record.result, cases), key=lambda result: (result.case in slow, -rungs.index(result.case.variant))
     )

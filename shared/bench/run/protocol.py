@@ -99,7 +99,8 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     workers, missing = run.start_frameworks()
     problem = problem_of(settings.problem)
     abilities = {framework: problem.abilities(framework, worker.abilities) for framework, worker in workers.items()}
-    run.slow_compilers = {framework for framework, able in abilities.items() if able.slow_compiler}
+    if run.question.times_rounds:  # a ladder climbs rung by rung
+        run.slow_compilers = {framework for framework, able in abilities.items() if able.slow_compiler}
     cases, absent = run.question.plan(settings, abilities, list(requested))
     if not cases:
         raise UnusableInput("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
