@@ -61,7 +61,7 @@ def test_all_asks_every_question_that_can_be_asked_and_writes_a_page_and_a_recor
     page = (tmp_path / "report.html").read_text()
     for name in asked:
         assert Record.read(tmp_path / "records" / f"{name}.json").settings.question == name
-        assert page.count(f">{name}</a>: ") == page.count(f">{name}: smith_waterman on cpu") == 1
+        assert page.count(f">{name}</a>: ") == page.count(f">{name}: smith_waterman in JAX on cpu") == 1
     again = run_here("all", "--framework", "jax", "--json", "records")
     assert again.code == 2 and again.err[0].endswith("speed.json (--json): it exists; --force overwrites it")
 

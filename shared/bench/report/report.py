@@ -35,8 +35,10 @@ def report_of(record: Record) -> Report:
     settings = record.settings
     answer = QUESTIONS[settings.question].answer(record)
     answered = {table.title for table in answer.tables}
+    names = {FRAMEWORKS[result.case.framework] for result in record.results}
+    only = f" in {min(names)}" if len(names) == 1 else ""
     return Report(
-        heading=f"{settings.question}: {settings.problem} on {settings.device}, {str(record.started)[:10]}",
+        heading=f"{settings.question}: {settings.problem}{only} on {settings.device}, {str(record.started)[:10]}",
         question=settings.question,
         asks=_asks(record),
         head=list(_head(record)),
