@@ -28,7 +28,7 @@ from shared.variants import FOR_GPUS, Abilities
 
 PASSES = {
     "score": "the forward pass: a score for each pair",
-    "marginals": "the gradient of the scores with respect to the similarity (the expected alignment), as in training",
+    "marginals": "forward and backward: the gradient of the scores with respect to the similarity, as in training",
     "hvp": "the gradient of a loss on the marginals: second derivatives, as a Hessian-vector product",
 }
 

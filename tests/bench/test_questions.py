@@ -163,7 +163,7 @@ def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
     single, batch = found.tables
     assert (single.title, batch.title) == ("score, one pair", "score, three pairs")
     assert [header.split("\n")[-2:] for header in single.headers[1:5]] == [
-        ["jit off", "first"], ["jit off", "second"], ["jit on", "first"], ["jit on", "second"]
+        ["jit off", "first"], ["jit off", "later"], ["jit on", "first"], ["jit on", "later"]
     ]  # fmt: skip
     assert rows(single) == {
         "NumPy": ["250 ms", "240 ms", "", ""] * 2,

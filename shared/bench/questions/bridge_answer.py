@@ -131,6 +131,8 @@ def sentences(found: Sequence[Crossing]) -> Iterator[Statement]:
             key = choice.results[0].case.framework if decided else choice.outcome
             factor = f" ({ratio_text(choice.ratio.value)} times as fast)" if decided else ""
             does.setdefault(key, []).append(f"{each.variant} {_of_input(each, found)}{factor}")
+    if shortest := list(_shortest(found)):
+        yield Statement("The shortest time in PyTorch", f"{', '.join(shortest)}.")
     texts = {
         "jax": "call JAX's through the bridge for",
         "torch": "keep PyTorch's own for",
@@ -140,8 +142,6 @@ def sentences(found: Sequence[Crossing]) -> Iterator[Statement]:
     parts = [f"{text} {', '.join(does[key])}" for key, text in texts.items() if key in does]
     if parts:
         yield Statement("If your model is in PyTorch", f"{'; '.join(parts)}.")
-    if shortest := list(_shortest(found)):
-        yield Statement("The shortest time in PyTorch", f"{', '.join(shortest)}.")
 
 
 def _of_input(each: Crossing, found: Sequence[Crossing]) -> str:

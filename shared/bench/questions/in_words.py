@@ -42,10 +42,11 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
             names = {FRAMEWORKS[r.case.framework] for comparison in own.values() for r in comparison.results}
             yield Statement(about, f"only {', '.join(names)} was measured.")
             continue
-        parts = [f"{pass_name} {_with_times(found.text, _calls(found))}" for pass_name, found in compared.items()]
+        # the last pass first: the others are part of it
+        parts = [f"{pass_name} {_with_times(found.text, _calls(found))}" for pass_name, found in compared.items()][::-1]
         pass_name, last = list(compared.items())[-1]
         total = break_even_text(last, [result.first_call for result in last.results])
-        parts.append(f"{pass_name} in total, the first call with empty caches included: {total}")
+        parts[0] += f", in total with the first call, caches empty: {total}"
         if last.same_code:
             parts.append(last.same_code[0].lower() + last.same_code[1:].removesuffix("."))
         yield Statement(about, f"{'; '.join(parts)}.")

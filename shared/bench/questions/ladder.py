@@ -1,6 +1,6 @@
 """What does each rung of the ladder gain, with and without the compiler?
 
-Every variant is called twice, with `jax.jit` or `torch.compile` and without, on the inputs that the rungs are made for.
+Every variant is called a few times, with `jax.jit` or `torch.compile` and without, on inputs that the rungs are made for.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
                 f"{duration(r.time.value)} ({r.case.variant}{'' if r.case.compiled else ', not compiled'})"
                 for r in (first, fastest)
             ]
-            factor = float(f"{first.time.value / fastest.time.value:.2g}")  # no more is known of single calls
+            factor = float(f"{first.time.value / fastest.time.value:.2g}")  # no more is known of a few calls
             parts.append(f"{title} from {' to '.join(told)}, {factor:,g} times as fast")
     if not parts:
         return None
@@ -67,7 +67,7 @@ def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
 
 
 def _table(record: Record, pass_name: str, name: str) -> Table:
-    """Rows are NumPy and the rungs; for each framework the first and second call, without and with the compiler."""
+    """Rows are NumPy and the rungs; for each framework the first call and later ones, without and with the compiler."""
     frameworks = list(record.environment["frameworks"])
     cells: dict[tuple[str, str, bool], Result] = {
         (result.case.variant, result.case.framework, result.case.compiled): result
@@ -86,13 +86,14 @@ def _table(record: Record, pass_name: str, name: str) -> Table:
     headers = ["variant"]
     for framework in frameworks:
         for mode in ("jit off", "jit on"):
-            headers += [f"{FRAMEWORKS[framework]}\n{mode}\n{call}" for call in ("first", "second")]
+            headers += [f"{FRAMEWORKS[framework]}\n{mode}\n{call}" for call in ("first", "later")]
     title = f"{pass_name}, {record.inputs[name].text}"
-    return Table(title, tuple(headers), rows, left_then_right(1, len(headers) - 1))
+    below = ("Later: the second call, or the median of up to five where they take less than half a second.",)
+    return Table(title, tuple(headers), rows, left_then_right(1, len(headers) - 1), below)
 
 
 def _cells(result: Result | None) -> tuple[str, str]:
-    """First and second call."""
+    """The first call, and later ones."""
     if result is None:
         return NOTHING, NOTHING
     if result.status == "ok":

@@ -103,7 +103,7 @@ class Question(ABC):
     # how they are measured
 
     default_budget = Settings.budget  # seconds
-    times_rounds = True  # fresh workers time rounds after the first calls; or else the second call is the only time
+    times_rounds = True  # fresh workers time rounds after the first calls; or else there are a few calls only
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
     drops_dominated = True  # a call of seconds is timed by one worker if its framework has a far faster variant

@@ -195,17 +195,26 @@ def _advice(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
         told += "" if batches is None else f" up to batch {batches}"
         told += f", {total_text(best, count)} for {count} batches"
         advice = _ADVICE.get(best.case.label, f"pad to {best.case.label}")
-        other = own.get(AS_IS, best)
-        if other is best and len(own) > 1:
-            other = fastest((result for result in own.values() if result is not best), count)
+        other = _other(own, best, count)
         if other is not best:
             ratio = ratio_of_totals(other, best, count)
             if ratio.outcome != "different":
                 advice = f"no strategy is decided to be faster; {best.case.label}"
             told += f" against {total_text(other, count)} ({other.case.label}), {_factor(ratio)}"
+            if best.case.label != AS_IS != other.case.label and AS_IS in own:
+                told += f", and {total_text(own[AS_IS], count)} ({AS_IS})"
         if best_later is not best:
             told += f"; for {later} batches {total_text(best_later, later)} ({best_later.case.label})"
         yield name, f"{advice}{told}."
+
+
+def _other(own: Mapping[str, Result], best: Result, count: int) -> Result:
+    """What the best strategy is compared with: doing nothing, or the next best where too few processes did nothing."""
+    others = [result for result in own.values() if result is not best]
+    if AS_IS in own and own[AS_IS] is not best:
+        known = [result for result in others if len(processes(result)) >= LEAST_PROCESSES]
+        return own[AS_IS] if own[AS_IS] in known or not known else fastest(known, count)
+    return fastest(others, count) if others else best
 
 
 def _factor(ratio: Estimate) -> str:

@@ -64,7 +64,7 @@ class Versions(Question):
     """This interpreter and others."""
 
     name = "versions"
-    asks = "did a new release of JAX or PyTorch get slower; takes --python jax=PATH or torch=PATH"
+    asks = "did a new release of JAX or PyTorch get slower"
     default_budget = 600.0
     drops_dominated = False
     tries_new_shape = True

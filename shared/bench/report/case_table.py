@@ -102,7 +102,7 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
         RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,
     }
-    if len(result.blocks) == 1:  # the second call only, as in a ladder
+    if len(result.blocks) == 1:  # the calls right after the first only, as in a ladder
         return cells
     return cells | {
         "samples": str(len(result.seconds)),

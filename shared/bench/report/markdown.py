@@ -21,7 +21,7 @@ def markdown_report(records: Sequence[Record]) -> str:
         parts += [f"## {escaped(report.heading)}", *(f"**{escaped(line)}**" for line in report.warnings)]
         first, *others = [*map(markdown_table, report.answer.tables), ""]
         statements = "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
-        parts += [first, markdown_items(report.terms), statements, *others, markdown_items(report.head)]
+        parts += [first, statements, markdown_items(report.terms), *others, markdown_items(report.head)]
         parts += map(markdown_table, report.cases)
         parts += ["### Diagnostics", markdown_items(report.diagnostics)]
     return "\n\n".join(filter(None, parts)) + "\n"

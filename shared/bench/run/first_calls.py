@@ -113,7 +113,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
         setattr(result, name, value)
     if run.settings.device != "cpu" and question.times_rounds:
         _measure_device_time(run, case)
-    if not question.times_rounds:  # the second call is the only sample
+    if not question.times_rounds:  # the calls right after it are all there is
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
     if question.tries_new_shape and not run.settings.quick:
         seconds = result.cold[0].seconds

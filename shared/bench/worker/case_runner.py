@@ -21,7 +21,7 @@ from shared.problems import Inputs, problem_of
 _GAPS, _GAP_BYTES = 8, 2**20
 # calls whose time on an accelerator is taken
 _DEVICE_CALLS = 5
-# calls right after the first, for the provisional answer: so many, or so many seconds of them
+# calls right after the first, for the provisional answer and for ladders: so many, or so many seconds of them
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
 # shapes on which a function is called for the first time, one after the other
 NEW_SHAPES = 10
@@ -93,7 +93,7 @@ class CaseRunner:
         """The first call with caches empty in memory and on disk. Raises Wrong.
 
         process: 0 for the process that also finds out what the record says once; others have caches of their own.
-        rounds_follow: whether others time the case further, or the second call is the only one, which may take minutes.
+        rounds_follow: whether others time the case further, or these calls are the only ones, which may take minutes.
         """
         backend, inputs = self.backend, self.gate.inputs(case.input)
         self._cold = None
@@ -114,7 +114,7 @@ class CaseRunner:
             output_bytes = result.nbytes
             del result
             early = [second]
-            while rounds_follow and len(early) < _EARLY_CALLS and sum(early) < _EARLY_SECONDS:
+            while len(early) < _EARLY_CALLS and sum(early) < _EARLY_SECONDS:
                 early.append(timed(call)[0])
             peak = call.peak_bytes() if rounds_follow else None
         call.release()
