@@ -15,8 +15,8 @@ from in_process import Ended, assert_refused, run_here, use_numpy_workers
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.memory_fit import ABOVE, BELOW, Axis, cells_that_fit, memory_of, predicted_peak
-from shared.bench.questions.memory_run import _found_sizes
+from shared.bench.questions.memory_fit import ABOVE, BELOW, Axis, cells_that_fit, memory_of, needs, predicted_peak
+from shared.bench.questions.memory_run import _found_sizes, _measure_process
 from shared.bench.questions.memory_watch import Watch
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
@@ -167,6 +167,18 @@ def test_a_size_that_was_stopped_costs_only_itself():
     result = run.record.result(case("jax", "vmap"))
     assert _found_sizes(run, result) == [] and result.status == "limit"
     assert result.reason == "only 1 pair of 4096 x 4096 could be measured, two sizes are needed: stopped"
+
+
+def test_a_process_that_fails_after_others_leaves_what_they_have_found():
+    run: Any = FakeRun(200, 4.0, SETTINGS)
+    result = run.record.result(case("jax", "vmap"))
+    result.details = {"processes": [], "trials": {}}
+    _measure_process(run, result)
+    assert len(result.details["processes"]) == 1
+    run._base = 2000 * MEBIBYTE
+    _measure_process(run, result)
+    assert (result.status, result.reason) == ("ok", None) and len(needs(result)) == 1
+    assert run.record.notes == ["JAX vmap score: process 2: stopped"]
 
 
 def test_sizes_that_differ_by_a_pair_are_not_compared():

@@ -39,9 +39,8 @@ class Axis(NamedTuple):
     def of(cls, settings: Settings) -> "Axis":
         """That of a run: --batch seeks a length."""
         rows, cols = settings.size or LENGTHS
-        if (
-            settings.device == "cpu" and settings.batch and settings.memory
-        ):  # where pairs that long are too many, the first are shorter
+        # where pairs that long are too many, the first are shorter
+        if settings.device == "cpu" and settings.batch and settings.memory:
             most = max(1, math.isqrt(settings.memory // FIRST_BYTES // settings.batch))
             rows = cols = min(rows, 1 << (most.bit_length() - 1))  # a power of 2
         return cls(settings.batch, rows, cols)

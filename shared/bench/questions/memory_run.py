@@ -135,9 +135,8 @@ def _measure_process(run: "Run", result: Result) -> None:
     known, before = result.details.get("sizes"), len(result.details["processes"])
     found = _peaks(run, result, known) if known else _found_sizes(run, result)
     run.stop(result.case)
-    if before and result.status in ("failed", "limit"):  # what other processes have found stays
-        run.record.note(f"{result.case.title}: process {before + 1}: {result.reason}")
-        result.status, result.reason = "ok", None
+    if before and result.status in ("failed", "limit"):
+        run.record.excuse(result, before + 1)
         return
     if result.status != "ok":
         return

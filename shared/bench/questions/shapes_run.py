@@ -124,9 +124,8 @@ def _measure_stream(run: "Run", result: Result, seconds: float) -> None:
     after = seconds_of_others(cores)  # while the worker is there, or its processes would be among others
     run.stop(case)
     number = len(result.details["processes"])
-    if number and reply.status in ("failed", "limit"):  # what other processes have found stays
-        run.record.note(f"{case.title}: process {number + 1}: {reply.reason}")
-        result.status, result.reason = "ok", None
+    if number and reply.status in ("failed", "limit"):
+        run.record.excuse(result, number + 1)
     if reply.status == "ok":
         process = reply.details["process"]
         result.cold.append(reply.details["first"])

@@ -24,9 +24,7 @@ class Changes(NamedTuple):
     """What changed between two runs."""
 
     report: Report
-    exit_code: (
-        int  # 0: nothing is slower; 1: something is, or became wrong, failed or is missing; 2: nothing can be compared
-    )
+    exit_code: int  # 0: nothing is worse; 1: something is slower, wrong, failed or missing; 2: nothing can be compared
 
 
 def compare_runs(old: Record, new: Record) -> Changes:
