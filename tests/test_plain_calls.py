@@ -14,6 +14,7 @@ from torch.autograd import forward_ad
 import torch_impl
 import torch_impl.alignment
 from shared.kernels import cpp
+from torch_impl import operator_calls
 from torch_impl.kernels import cpp_binding, plain_calls
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
@@ -37,7 +38,7 @@ def loaded():
 
 def short(s: Any = S, lengths: Any = LENGTHS, gap: Any = -1.0, temperature: Any = 1.0) -> torch.Tensor | None:
     parameters = {"gap": gap, "temperature": temperature}
-    return plain_calls.plain_call(plain_calls.score, "smith_waterman", {"end": "any"}, s, lengths, parameters)
+    return plain_calls.plain_call(operator_calls.score, "smith_waterman", {"end": "any"}, s, lengths, parameters, str)
 
 
 def results(function: Callable[..., torch.Tensor], s: torch.Tensor, lengths: Any) -> list[torch.Tensor]:
@@ -83,8 +84,10 @@ def test_ordinary_arguments_go_the_short_way(name, monkeypatch):
     results(function, S, LENGTHS)
     with torch.inference_mode():
         results(function, S * 1, LENGTHS)
+    leaf = S.clone().requires_grad_()
+    results(function, leaf, LENGTHS)
     with torch.no_grad():
-        function(S.clone().requires_grad_(), LENGTHS)
+        function(leaf, LENGTHS)
     with pytest.raises(AssertionError, match="the general way"):
         torch_impl.smith_waterman(S, variant="wavefront")
 
@@ -92,7 +95,6 @@ def test_ordinary_arguments_go_the_short_way(name, monkeypatch):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"s": S.clone().requires_grad_()},
         {"s": torch.nn.Parameter(S)},
         {"s": S.as_subclass(Own)},
         {"s": S.to_sparse()},
@@ -123,7 +125,7 @@ def test_all_else_goes_the_general_way(arguments):
     assert short(**arguments) is None
 
 
-def test_nothing_that_is_traced_mapped_or_recorded_goes_the_short_way():
+def test_nothing_that_is_traced_or_mapped_goes_the_short_way():
     seen = []
 
     def look(s: torch.Tensor, *_: Any) -> torch.Tensor:

@@ -16,7 +16,8 @@ from torch_impl.arguments import from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
-from torch_impl.kernels.plain_calls import plain_call, score
+from torch_impl.kernels.plain_calls import plain_call
+from torch_impl.operator_calls import score
 from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import is_dual, under_derivative_transform, under_transform
@@ -69,15 +70,15 @@ def align(
     parameters are differentiable, options (such as `end`) are not.
     """
     if _may_be_fused(variant):
-        result = plain_call(score, function_name, options, similarity, lengths, parameters)
+        text = functools.partial(_third_order_text, function_name)
+        result = plain_call(score, function_name, options, similarity, lengths, parameters, text)
         if result is not None:
             return result
     chosen = _chosen(function_name, similarity, variant)
     if chosen == "fused":
-        return _fused(None, function_name, options, similarity, lengths, parameters)
+        return _fused(score, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES:
-        alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
-        text = checks.third_order_text(chosen, alternatives)
+        text = _third_order_text(function_name, chosen)
         call = functools.partial(scores_of, ENGINES[chosen](function_name, options), text)
         return _by_engine(call, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
@@ -118,21 +119,18 @@ def call_operators(
     options: dict[str, Any],
     variant: str,
 ) -> Tensor | None:
-    """The result of `call` for a batch, without a graph; None if the chosen variant has no operators for it.
-
-    It is called with the operators' module, `cpp_binding`, `triton_binding` or `wavefront`, and their arguments:
-    similarity, lengths, values, and two that say which alignment it is. Its result is of similarity's shape.
-    """
+    """The result (*batch, rows, cols) of a call of `operator_calls`; None if the chosen variant has no operators."""
     if _may_be_fused(variant):
-        result = plain_call(call, function_name, options, similarity, lengths, parameters)
+        text = functools.partial(_third_order_text, function_name)
+        result = plain_call(call, function_name, options, similarity, lengths, parameters, text)
         if result is not None:
             return result
     chosen = _chosen(function_name, similarity, variant)
     if chosen == "fused":
         return _fused(call, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES and torch.compiler.is_exporting():  # which cannot trace autograd
-        kind = recurrence_of(function_name, options).name, chosen == "cuda_graph"
-        return _by_engine(lambda *tensors: call(wavefront, *tensors, *kind), similarity, lengths, parameters)
+        rest = recurrence_of(function_name, options).name, chosen == "cuda_graph", str
+        return _by_engine(lambda *tensors: call(wavefront, *tensors, *rest), similarity, lengths, parameters)
     return None
 
 
@@ -193,23 +191,24 @@ def _why_not(name: str, similarity: Any) -> str | None:
 
 
 def _fused(
-    call: Callable[..., Tensor] | None,
+    call: Callable[..., Tensor],
     function_name: str,
     options: dict[str, Any],
     similarity: Any,
     lengths: Any,
     parameters: Any,
 ) -> Tensor:
-    """Scores, or what `call` gives, by the fused kernels, which mask what lies outside lengths by themselves."""
+    """A call of `operator_calls` with the fused kernels, which mask what lies outside lengths by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
     result_dtype = s.dtype
     if result_dtype not in (torch.float32, torch.float64):
         s = s.float()
-
-    def text() -> str:
-        alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
-        return checks.third_order_text("fused", alternatives)
-
+    text = functools.partial(_third_order_text, function_name)
     result = fused(function_name, options, s, lengths, parameters, text, call)
     return result if result.dtype == result_dtype else result.to(result_dtype)
+
+
+def _third_order_text(function_name: str, variant: str = "fused") -> str:
+    alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
+    return checks.third_order_text(variant, alternatives)

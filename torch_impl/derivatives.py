@@ -24,7 +24,14 @@ from torch.autograd import forward_ad
 
 from shared.checks import EXPORT_TEXT, CannotDifferentiate
 from torch_impl.arguments import inside
-from torch_impl.transforms import is_recorded, is_traced, levels_of, under_derivative_transform, under_forward_mode
+from torch_impl.transforms import (
+    is_recorded,
+    is_traced,
+    levels_of,
+    nothing_at_work,
+    under_derivative_transform,
+    under_forward_mode,
+)
 
 Tensor = torch.Tensor
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -144,8 +151,7 @@ class _Gradients(torch.autograd.Function):
             to_values = of_scores[:, None] * d_values if ctx.with_values else None
         if any(cotangent is not None for cotangent in of_gradients):
             direction = _direction(of_gradients, s, values)
-            tangents = _TangentsForward if under_forward_mode() else _Tangents
-            _, more_s, more_values = tangents.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
+            _, more_s, more_values = tangents_of(ctx.engine, ctx.text, s, lengths, values, *direction)
             to_s = more_s if to_s is None else to_s + more_s
             to_values = more_values if to_values is None else to_values + more_values
         return None, None, None, to_s, None, to_values
@@ -153,6 +159,13 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
         return mapped(functools.partial(_Gradients.apply, engine, text, with_values), info, in_dims[3:], tensors)
+
+
+def tangents_of(engine: Engine, text: str, *tensors: Tensor) -> Triple:
+    """The engine's tangents; differentiating them raises CannotDifferentiate(text)."""
+    if nothing_at_work() and not torch.is_grad_enabled():
+        return engine.tangents(*tensors)
+    return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, text, *tensors)
 
 
 class _Tangents(torch.autograd.Function):

@@ -1,6 +1,6 @@
 """The expected alignment, and the gradient of a loss on it.
 
-Where nothing is differentiated any further, each is one call of an operator, without the cost of a graph.
+Of the variants that have operators for it, each is one call of an operator: see `operator_calls`.
 """
 
 import functools
@@ -13,9 +13,11 @@ from torch.compiler import is_exporting
 import torch_impl
 from shared.alignments import ALIGNMENTS
 from shared.checks import EXPORT_TEXT, CannotDifferentiate, check_function, check_similarity, check_vector, is_option
+from torch_impl import operator_calls
 from torch_impl.alignment import call_operators
 from torch_impl.arguments import from_numpy, see
 from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
+from torch_impl.operator_calls import is_any_recorded
 from torch_impl.transforms import depends_on_others, in_transform, is_traced, nothing_at_work, under_forward_mode
 
 Tensor = torch.Tensor
@@ -48,10 +50,9 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         # in forward mode too: a leaf of autograd's would have no tangent
         if not is_exporting() and (in_transform() or is_traced(similarity) or under_forward_mode()):
             return torch.func.grad(total)(similarity)
-    if not _is_recorded(similarity, *parameters.values()):
-        result = _at_once(_gradients, function, similarity, lengths, parameters)
-        if result is not None:
-            return result
+    result = _at_once(operator_calls.marginals, function, similarity, lengths, parameters)
+    if result is not None:
+        return result
     if is_exporting():
         raise CannotDifferentiate(EXPORT_TEXT)
     # outside of torch.func, autograd does the same and also goes through compiled functions
@@ -99,11 +100,11 @@ def hessian_vector_product(
                 return (vector * marginals(function, matrix, lengths, **parameters)).sum()
 
             return torch.func.grad(loss)(similarity)
-    again = _is_recorded(similarity, vector, *parameters.values())
-    if not again:
-        result = _at_once(functools.partial(_tangents, vector), function, similarity, lengths, parameters)
-        if result is not None:
-            return result
+    call = functools.partial(operator_calls.product, vector)
+    result = _at_once(call, function, similarity, lengths, parameters)
+    if result is not None:
+        return result
+    again = is_any_recorded(similarity, vector, *parameters.values())
     with torch.inference_mode(False), torch.enable_grad():
         leaf = _leaf(similarity, again)
         expected = marginals(function, leaf, lengths, **parameters)
@@ -111,13 +112,6 @@ def hessian_vector_product(
             return torch.zeros_like(similarity)  # which some variants do not connect to their arguments
         (result,) = torch.autograd.grad(expected, leaf, vector, create_graph=again)
     return result
-
-
-def _is_recorded(*values: Any) -> bool:
-    """Whether autograd records what is done with one of them; an exported program is not differentiated."""
-    if is_exporting() or not torch.is_grad_enabled():
-        return False
-    return any(isinstance(value, Tensor) and value.requires_grad for value in values)
 
 
 def _is_alike(vector: Any, similarity: Tensor) -> bool:
@@ -145,8 +139,6 @@ def _at_once(
     None also for arguments that the function would refuse, so that the caller calls it and gets its error.
     """
     while isinstance(function, functools.partial) and not function.args:
-        if _is_recorded(*function.keywords.values()):
-            return None
         arguments = {**function.keywords, **arguments}
         function = function.func
     name = getattr(function, "__name__", None)
@@ -164,14 +156,3 @@ def _at_once(
         else:
             return None
     return call_operators(call, name, similarity, lengths, parameters, options, variant)
-
-
-def _gradients(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any) -> Tensor:
-    return operators.gradients(similarity, lengths, values, kind, options, False)[1]
-
-
-def _tangents(
-    vector: Tensor, operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any
-) -> Tensor:
-    direction = vector.to(similarity).view(similarity.shape), torch.zeros_like(values)
-    return operators.tangents(similarity, lengths, values, *direction, kind, options)[1]

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from shared.kernels import cpp
+from shared.kernels.heap import keep_freed_memory
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
@@ -82,6 +83,7 @@ def _register(dtype: str) -> None:
     for name in ("score", "gradients", "tangents"):
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
         jax.ffi.register_ffi_target(_target(name, dtype), handler, platform="cpu")
+    keep_freed_memory()
 
 
 def _target(name: str, dtype: str) -> str:

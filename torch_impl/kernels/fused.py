@@ -14,10 +14,12 @@ import torch
 
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
+from shared.kernels.heap import keep_freed_memory
 from torch_impl.arguments import _tensor, vector_of
-from torch_impl.derivatives import Engine, scores_of
+from torch_impl.derivatives import scores_of
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
+from torch_impl.operator_calls import engine_of, score
 from torch_impl.transforms import in_transform, nothing_at_work, under_forward_mode
 
 # imported only where a GPU is used, because it imports Triton
@@ -55,6 +57,7 @@ def _why_not(dtype: str) -> str | None:
         cpp.kernel(dtype)
     except cpp.Absent as reason:
         return str(reason)
+    keep_freed_memory()
     return None
 
 
@@ -65,11 +68,11 @@ def fused(
     lengths: Any,
     parameters: dict[str, Any],
     text: Callable[[], str],
-    call: Callable[..., Tensor] | None = None,
+    call: Callable[..., Tensor] = score,
 ) -> Tensor:
     """Scores () or (batch,) of checked arguments; what lies outside lengths may be anything.
 
-    With `call` its result for the operators' module and their arguments, (*batch, ...), without a graph.
+    With another call of `operator_calls` its result, (*batch, ...), which only `score` has under transforms.
 
     A third derivative raises CannotDifferentiate(text()). Raises cpp.Absent if there are no native kernels.
     """
@@ -86,17 +89,11 @@ def fused(
         similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
     kind, flags = cpp.call_of(function_name, options)
     own: Any = sys.modules[TRITON_BINDING] if is_on_gpu(similarity) else cpp_binding
-    if call is not None:
-        results = call(own, similarity, sizes, values, kind, flags)
-        return results if batch else results[0]
-    differentiated = torch.is_grad_enabled() and (similarity.requires_grad or values.requires_grad)
-    if differentiated or in_transform() or under_forward_mode():
-        operators = (own.score, own.gradients, own.tangents)
-        engine = Engine(*(functools.partial(operator, kind=kind, options=flags) for operator in operators))
-        scores = scores_of(engine, text(), similarity, sizes, values)
-    else:  # an autograd Function would cost more than a small alignment
-        scores = own.score(similarity, sizes, values, kind, flags)
-    return scores if batch else scores[0]
+    if call is score and (in_transform() or under_forward_mode()):
+        results = scores_of(engine_of(own, kind, flags), text(), similarity, sizes, values)
+    else:
+        results = call(own, similarity, sizes, values, kind, flags, text)
+    return results if batch else results[0]
 
 
 def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tensor:

@@ -1,4 +1,4 @@
-"""The fused kernels called with ordinary arguments: nothing is traced, mapped, recorded or on another device.
+"""The fused kernels called with ordinary arguments: nothing is traced, mapped or on another device.
 
 Most calls are such. Checking every argument one by one, as the general path does, costs 0.1 ms whenever a large
 similarity has evicted its code from the processor's caches: as much as a batch of 15 pairs of 100 x 150.
@@ -38,11 +38,6 @@ def is_plain_similarity(value: Any) -> bool:
     return is_plain(value) and value.dtype in cpp_binding.NAMES and value.ndim in (2, 3)
 
 
-def score(operators: Any, similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
-    """Scores (batch,), as `plain_call` calls for them."""
-    return operators.score(similarity, lengths, values, kind, options)
-
-
 def plain_call(
     call: Callable[..., Tensor],
     function_name: str,
@@ -50,15 +45,16 @@ def plain_call(
     similarity: Any,
     lengths: Any,
     parameters: dict[str, Any],
+    text: Callable[[], str],
 ) -> Tensor | None:
-    """The result of `call` on the operators' module and their arguments: with `score`, scores () or (batch,).
+    """The result (*batch, ...) of a call of `operator_calls`; text: the error of a third derivative.
 
     None if an argument is not ordinary or wrong, or the kernels are not compiled yet: the general path then handles it.
     """
     if not (nothing_at_work() and is_plain_similarity(similarity)):
         return None
     dtype, batch = similarity.dtype, similarity.shape[:-2]
-    if (similarity.requires_grad and torch.is_grad_enabled()) or not cpp.is_loaded(cpp_binding.NAMES[dtype]):
+    if not cpp.is_loaded(cpp_binding.NAMES[dtype]):
         return None
     if lengths is None:
         lengths = _whole()
@@ -76,7 +72,7 @@ def plain_call(
         return None
     kind, flags = cpp.call_of(function_name, options)
     try:  # the kernel checks all lengths faster than Python does
-        results = call(cpp_binding, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS)
+        results = call(cpp_binding, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS, text)
     except cpp_binding.LengthsOutside:
         return None
     return results if batch else results[0]

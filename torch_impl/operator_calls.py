@@ -1,0 +1,119 @@
+"""Scores, marginals and Hessian products by one call of an operator each, outside of every transform.
+
+Where autograd records, each is one node of its graph. With S(x) a pair's score, x its similarity and its parameters,
+g = dS/dx and H = d2S/dx2, for cotangents a and A:
+
+    score       S     backward: a g, and H A where the gradients have been used; from one call of `gradients`
+    marginals   g     backward: H A, one call of `tangents`
+    product     H t   no backward
+
+torch_impl.derivatives has the same under every transform, and pays for that: a Function that torch.func may map binds
+its arguments to a signature in each call, and marginals that are the gradient of a score take a graph and a run of
+autograd's engine. From the cold caches that a large similarity leaves, this costs half a millisecond.
+
+Arguments: the operators' module, `cpp_binding`, `triton_binding` or `wavefront`; their tensors, of a batch; two that
+say which alignment it is; what gives the error text of a third derivative.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.compiler import is_exporting
+
+from shared.checks import CannotDifferentiate
+from torch_impl.derivatives import Engine, Triple, _Gradients, tangents_of
+
+Tensor = torch.Tensor
+Text = Callable[[], str]
+
+
+def score(operators: Any, s: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any, text: Text) -> Tensor:
+    """Scores (batch,)."""
+    if is_any_recorded(s, values):
+        engine = engine_of(operators, kind, options)
+        return _Scores.apply(engine, text(), values.requires_grad, s, lengths, values)[0]
+    return operators.score(s, lengths, values, kind, options)
+
+
+def marginals(
+    operators: Any, s: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any, text: Text
+) -> Tensor:
+    """The gradients of the scores with respect to s."""
+    if is_any_recorded(s, values):
+        s = s.clone() if s.is_inference() else s  # which cannot be saved for the backward
+        return _Marginals.apply(engine_of(operators, kind, options), text(), s, lengths, values)
+    return operators.gradients(s, lengths, values, kind, options, False)[1]
+
+
+def product(
+    vector: Tensor,
+    operators: Any,
+    s: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    kind: Any,
+    options: Any,
+    text: Text,
+) -> Tensor:
+    """The tangents of the marginals in the direction vector."""
+    vector = vector.to(s).view(s.shape)
+    if is_any_recorded(vector, s, values):
+        return _Product.apply(engine_of(operators, kind, options), text(), vector, s, lengths, values)
+    return operators.tangents(s, lengths, values, vector, torch.zeros_like(values), kind, options)[1]
+
+
+def is_any_recorded(*values: Any) -> bool:
+    """Whether autograd records what is done with one of them; an exported program is not differentiated."""
+    if is_exporting() or not torch.is_grad_enabled():
+        return False
+    return any(isinstance(value, Tensor) and value.requires_grad for value in values)
+
+
+def engine_of(operators: Any, kind: Any, options: Any) -> Engine:
+    """The operators for one alignment."""
+    own = operators.score, operators.gradients, operators.tangents
+    return Engine(*(functools.partial(operator, kind=kind, options=options) for operator in own))
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, engine: Engine, text: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor
+    ) -> Triple:
+        results = engine.gradients(s, lengths, values, with_values=with_values)
+        _Gradients.setup_context(ctx, (engine, text, with_values, s, lengths, values), results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+        return _Gradients.backward(ctx, *cotangents)
+
+
+class _Marginals(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+        ctx.engine, ctx.text = engine, text
+        ctx.save_for_backward(s, lengths, values)
+        return engine.gradients(s, lengths, values, with_values=False)[1]
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
+        s, lengths, values = ctx.saved_tensors
+        direction = cotangent, torch.zeros_like(values)
+        _, to_s, to_values = tangents_of(ctx.engine, ctx.text, s, lengths, values, *direction)
+        return None, None, to_s, None, to_values
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, engine: Engine, text: str, vector: Tensor, s: Tensor, lengths: Tensor, values: Tensor
+    ) -> Tensor:
+        ctx.text = text
+        return engine.tangents(s, lengths, values, vector, torch.zeros_like(values))[1]
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> None:
+        raise CannotDifferentiate(ctx.text)
