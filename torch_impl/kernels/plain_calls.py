@@ -71,8 +71,10 @@ def plain_call(
     except ValueError:
         return None
     kind, flags = cpp.call_of(function_name, options)
+    is_recorded = similarity.requires_grad and torch.is_grad_enabled()
+    own = cpp_binding if is_recorded else cpp_binding.DIRECT  # a compiler may trace the backward
     try:  # the kernel checks all lengths faster than Python does
-        results = call(cpp_binding, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS, text)
+        results = call(own, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS, text)
     except cpp_binding.LengthsOutside:
         return None
     return results if batch else results[0]
