@@ -49,6 +49,33 @@ def test_xla_makes_one_call_and_no_pass_over_the_matrix(function, call):
     assert set(made) <= {"parameter", "get-tuple-element", "constant", "copy"}
 
 
+def gradient_of_a_gradient(s: Any) -> Any:
+    return jax.grad(lambda x: (WEIGHTS * jax.grad(lambda y: jax_score(y).sum())(x)).sum())(s)
+
+
+def square_of_the_marginals(s: Any) -> Any:
+    return (jax_impl.marginals(jax_score, s) ** 2).sum()
+
+
+def score_and_marginals_loss(s: Any) -> Any:
+    score, marginals = jax.value_and_grad(lambda x: jax_score(x).sum())(s)
+    return score + (WEIGHTS * marginals).sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "calls"),
+    [
+        (gradient_of_a_gradient, ["tangents"]),
+        (jax.grad(square_of_the_marginals), ["gradients", "tangents"]),
+        (jax.value_and_grad(marginals_loss), ["gradients", "tangents"]),
+        (jax.value_and_grad(score_and_marginals_loss), ["gradients", "tangents"]),
+    ],
+)
+def test_a_loss_on_the_marginals_makes_each_call_once(function, calls):
+    text = compiled_text(function, MATRICES)
+    assert sorted(re.findall(r'custom_call_target="jax_torch_alignment_(\w+)_float32"', text)) == calls
+
+
 @pytest.mark.parametrize(("of", "flag"), [("similarity", 0), ("gap", 0), ("temperature", 1)])
 def test_the_temperatures_derivative_is_computed_only_where_asked_for(of, flag):
     def score(value: Any) -> Any:
