@@ -86,6 +86,65 @@ def test_the_second_build_comes_from_the_cache(source, cache, compilations):
     assert not list(cache.glob(".*"))  # nothing unfinished
 
 
+_TWICE = """
+import logging, sys
+from test_native_build import *
+if "log" in sys.argv:
+    logging.basicConfig(level=logging.INFO)
+for number in (1, 2):
+    cpp.compiled(target(Path(sys.argv[1]), number)._replace(sources=tuple(map(Path, sys.argv[1:3]))))
+"""
+
+
+def said_on_a_terminal(*arguments: object) -> str:
+    """What Python says on a terminal while it compiles two libraries."""
+    own, other = os.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _TWICE, *map(str, arguments)],
+            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+            stderr=other,
+        )
+        assert process.wait(120) == 0
+        os.write(other, b"end")
+        said = b""
+        while not said.endswith(b"end"):
+            said += os.read(own, 1024)
+    finally:
+        os.close(own)
+        os.close(other)
+    return said.decode().removesuffix("end").replace("\r\n", "\n")
+
+
+@pytest.fixture
+def second_source(tmp_path) -> Path:
+    path = tmp_path / "second.cpp"
+    path.write_text("int second() { return 2; }\n")
+    return path
+
+
+def test_a_terminal_is_told_once_that_the_kernels_are_compiled(source, second_source, cache, monkeypatch):
+    monkeypatch.setenv("HOME", str(cache.parent))
+    line = "compiling the alignment kernels for this CPU (once, about 10 s; kept in ~/cache)\n"
+    assert said_on_a_terminal(source, second_source) == line
+    assert said_on_a_terminal(source, second_source) == ""  # they are in the cache
+
+
+def test_a_terminal_that_shows_the_log_is_not_told_once_more(source, second_source):
+    said = said_on_a_terminal(source, second_source, "log")
+    assert said.count("compiling answer (once; kept in") == said.count("compiling") == 2
+
+
+def test_what_is_no_terminal_is_told_nothing(source, second_source):
+    code = f"import sys; sys.argv[1:] = {str(source)!r}, {str(second_source)!r}\n{_TWICE}"
+    assert run_python(code, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}") == ""
+
+
+def test_a_process_without_stderr_compiles_too(source, second_source, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert answer(cpp.compiled(target(source)._replace(sources=(source, second_source)))) == 42
+
+
 def test_a_change_of_source_header_flags_or_compiler_is_another_library(source, tmp_path, monkeypatch, compilations):
     header = tmp_path / "answer.h"
     header.write_text("")

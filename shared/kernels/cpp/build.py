@@ -32,10 +32,14 @@ FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 # Floating-point freedoms of the compiler: the kernels test for NaN, so it must respect NaN and infinities, but none
 # of them reads errno, at floating-point flags or at the sign of a zero.
 FLOATING_POINT_FLAGS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
+# what the kernels take on two cores, to be announced
+COMPILE_SECONDS = 10
 # a hung compiler is no better than none
 COMPILE_TIMEOUT_SECONDS = 900
 # a wait for another process's build; after it, at worst both compile the same
 LOCK_TIMEOUT_SECONDS = 300
+
+_announced = False
 
 
 class Absent(RuntimeError):
@@ -224,6 +228,8 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
     log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join((*compiler, *flags)))
     with tempfile.TemporaryDirectory(prefix=_unfinished(target), dir=path.parent) as name:
         folder = Path(name)
+        if len(target.sources) > 1:  # one file takes a second or two
+            _announce(path.parent)
 
         def compile_source(source: Path) -> Path:
             written = folder / f"{source.stem}.o"
@@ -235,6 +241,18 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
         unfinished = folder / path.name
         _write(target, unfinished, compiler, (*flags, *_link_flags(target), *map(str, objects)))
         os.replace(unfinished, path)
+
+
+def _announce(folder: Path) -> None:
+    """Say on a terminal, once, why the first call takes so long; not where the log says it already."""
+    global _announced
+    if _announced or log.isEnabledFor(logging.INFO) or sys.stderr is None or not sys.stderr.isatty():
+        return
+    _announced = True
+    home = os.path.expanduser("~")
+    place = Path("~", folder.relative_to(home)) if folder.is_relative_to(home) else folder
+    text = f"compiling the alignment kernels for this CPU (once, about {COMPILE_SECONDS} s; kept in {place})"
+    print(text, file=sys.stderr, flush=True)
 
 
 def _unfinished(target: Target) -> str:
