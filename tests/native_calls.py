@@ -1,10 +1,15 @@
-"""Calls of the native kernels on NumPy arrays, without a framework."""
+"""Calls of the native kernels on NumPy arrays, without a framework; and a note of those that PyTorch makes."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pytest
 from frameworks import PROBLEMS
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
+from shared.kernels.cpp import library
 
 PAIRS, ROWS = 1, 2  # layouts
 
@@ -59,3 +64,22 @@ def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 
     lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2))
     limits = PROBLEMS[problem].parameters
     return similarity, lengths, {name: random.uniform(*limits[name], size=pairs).astype(dtype) for name in limits}
+
+
+def noted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that the native calls in float32 add themselves to; of ctypes' calls, so not those of XLA.
+
+    Gradients with the temperature's are "gradients with values".
+    """
+    kernel, names = cpp.kernel("float32"), []
+
+    def noting(name: str) -> Callable[..., int]:
+        def call(packed: bytes, *arguments: Any) -> int:
+            names.append(f"{name} with values" if name == "gradients" and arguments[0] else name)
+            return getattr(kernel, name)(packed, *arguments)
+
+        return call
+
+    noted = {name: noting(name) for name in ("score", "gradients", "tangents")}
+    monkeypatch.setitem(library._kernels, "float32", kernel._replace(**noted))
+    return names

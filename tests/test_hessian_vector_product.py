@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, QUICK
+from native_calls import noted_calls
 from torch.autograd import forward_ad
 
 import jax_impl
 import torch_impl
 from shared import reference
 from shared.checks import CannotDifferentiate
-from torch_impl.kernels import cpp_binding
 
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
@@ -84,12 +84,7 @@ def test_a_half_precision_similarity_gives_its_own_dtype(framework):
 
 @needs_fused
 def test_where_nothing_is_differentiated_again_torch_computes_no_gradients(monkeypatch):
-    called = []
-    for name in ("score", "gradients", "tangents"):
-        own = getattr(cpp_binding, name)
-        monkeypatch.setattr(
-            cpp_binding, name, lambda *given, own=own, name=name, **more: called.append(name) or own(*given)
-        )
+    called = noted_calls(monkeypatch)
     s, vector = torch.from_numpy(MATRICES), torch.from_numpy(VECTOR)
     gap = torch.tensor(-1.0, requires_grad=True)
     torch_impl.hessian_vector_product(torch_impl.smith_waterman, s, vector, variant="fused")

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 import torch
 from frameworks import PROBLEMS
+from native_calls import noted_calls
 from torch.profiler import ProfilerActivity, profile
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
-from shared.kernels.cpp import library
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
@@ -44,19 +44,7 @@ SPELLED = pytest.mark.parametrize("spelling", [marginals, gradient_of_the_score]
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The native calls of a test in float32, in order; "gradients" with the temperature's have a name of their own."""
-    kernel, names = cpp.kernel("float32"), []
-
-    def noting(name: str) -> Callable[..., int]:
-        def call(packed: bytes, *arguments: Any) -> int:
-            names.append(f"{name} with values" if name == "gradients" and arguments[0] else name)
-            return getattr(kernel, name)(packed, *arguments)
-
-        return call
-
-    noted = {name: noting(name) for name in ("score", "gradients", "tangents")}
-    monkeypatch.setitem(library._kernels, "float32", kernel._replace(**noted))
-    return names
+    return noted_calls(monkeypatch)
 
 
 def arguments(batched: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

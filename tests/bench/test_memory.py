@@ -226,7 +226,8 @@ def test_a_run_finds_sizes_tries_them_and_goes_on_after_an_interruption(tmp_path
     tried = result.details["trials"]
     assert {share: trial["outcome"] for share, trial in tried.items()} == {BELOW: "fits", ABOVE: "stopped"}
     assert 400 * MEBIBYTE < tried[BELOW]["peak"] < 500 * MEBIBYTE
-    assert 4.0 <= float(QUESTIONS["memory"].answer(made).tables[0].rows[0][2].split(" ")[0]) < 5.0  # bytes of a cell
+    of_a_cell = float(QUESTIONS["memory"].answer(made).tables[0].rows[0][2].split(" ")[0])
+    assert 3.9 <= of_a_cell < 5.0  # four bytes, give or take what the C library has kept of a smaller size
     assert result.gate and result.gate.pairs == 1
     made.settings = dataclasses.replace(made.settings, workers=2)
     del tried[ABOVE]
