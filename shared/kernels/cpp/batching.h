@@ -68,20 +68,21 @@ inline void put_alike_together(int64_t *begin, int64_t *end, const std::vector<S
   }
 }
 
-/* The tasks of a batch, and how many threads are worth using for them. */
+/* The tasks of these pairs of a batch, and how many threads are worth using for them. */
 class Plan {
  public:
-  explicit Plan(const AlignmentCall &call) : layout_(call.layout), order_(call.pairs), sizes_(call.pairs) {
-    std::iota(order_.begin(), order_.end(), 0);
+  Plan(const AlignmentCall &call, std::vector<int64_t> pairs)
+      : layout_(call.layout), order_(std::move(pairs)), sizes_(call.pairs) {
+    const int64_t count = int64_t(order_.size());
     int64_t cells = 0;
-    for (int64_t pair = 0; pair < call.pairs; ++pair) {
+    for (int64_t pair : order_) {
       sizes_[pair] = size_of(call, pair);
       cells += sizes_[pair].rows * sizes_[pair].cols;
     }
     const int64_t most_threads = std::min<int64_t>(std::max(call.threads, 1), cells / CELLS_PER_THREAD + 1);
-    if (layout_ != ALIGNMENT_ROWS) put_alike_together(order_.data(), order_.data() + call.pairs, sizes_);
-    for (int64_t first = 0; first < call.pairs; first += LANES) {
-      add(order_.data() + first, int(std::min<int64_t>(LANES, call.pairs - first)));
+    if (layout_ != ALIGNMENT_ROWS) put_alike_together(order_.data(), order_.data() + count, sizes_);
+    for (int64_t first = 0; first < count; first += LANES) {
+      add(order_.data() + first, int(std::min<int64_t>(LANES, count - first)));
     }
     if (layout_ == ALIGNMENT_CHOOSE) balance(most_threads);
     // large ones first, so that the last ones to start are short

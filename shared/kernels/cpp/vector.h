@@ -103,6 +103,21 @@ INLINE bool any_greater(Vec a, Vec b) {
   return found != 0;
 }
 
+/* Whether each number is at most the other; a NaN is not. */
+INLINE bool all_at_most(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NLE_UQ) == 0;
+  if constexpr (!IS_FLOAT) return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_NLE_UQ) == 0;
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_NLE_UQ)) == 0;
+  if constexpr (!IS_FLOAT) return _mm256_movemask_pd(_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_NLE_UQ)) == 0;
+#endif
+  Mask is_less = a <= b;
+  Int every = -1;
+  for (int l = 0; l < LANES; ++l) every &= is_less[l];
+  return every != 0;
+}
+
 /* Elements of a and b by number: 0 to LANES-1 are a's, the rest b's. */
 template <int... index>
 INLINE Vec pick(Vec a, Vec b, std::integer_sequence<int, index...>) {

@@ -1,0 +1,193 @@
+/* Plain odds with shared exponents: the arithmetic of a cell where a column's cells have one exponent in common.
+
+   Odds are exp(value / T), so that a smooth maximum is a sum. cell.h gives each its own exponent, which is safe at every
+   temperature and takes most of the time. Here LANES columns of one row are a vector, and all cells of a column within
+   a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band is
+   about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
+
+   Why it loses nothing. Let D be the bits by which a column can sink within a band: a state is at least 2^-D of any
+   state above it in the band, by gaps down the column (`decay`). Let no state exceed 2^(ROOM - D) units (checked), with
+   ROOM = 102 + LEVEL. Then each state is at least 2^(LEVEL - D) units; and
+   - what a scan along the row or a step to the next column rounds to 0 is less than 2^-126 times a state of 2^(ROOM - D)
+     units or fewer, so less than 2^-24 of any state;
+   - a step between units 2^(e' - e) is at least 2^(D - 126 - LEVEL) (checked), so that a state times a step is normal;
+   - odds of a match below 2^LEAST_MATCH count as 0: two gaps reach the same cell, worth 2^-2D at least;
+   - an end is part of a total of at least 2^-40 of the largest unit (checked), and loses at most 2^-86 of it. */
+
+#ifndef ODDS_H
+#define ODDS_H
+
+#include "cell.h"
+
+namespace alignment {
+
+constexpr int MOST_ROWS = 16;          // of a band
+constexpr Real LEVEL = -20;            // log2 of the state above a band, in units of its column
+constexpr Real ROOM = 102 + LEVEL;
+constexpr Real LEAST_MATCH = -100;     // bits
+constexpr double MOST_DECAY = 36;      // bits
+constexpr double LARGEST_COST = 30;    // bits of a gap's odds, of either sign
+constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(1.17549435e-38) : Real(2.2250738585072014e-308);
+
+constexpr int SCAN_STEPS = LANES == 16 ? 4 : LANES == 8 ? 3 : LANES == 4 ? 2 : 1;
+
+/* Lane l gets lane l - n of v; the first n lanes get the last n of `before`. */
+template <int n, int... lane>
+INLINE Vec moved_up(Vec v, Vec before, std::integer_sequence<int, lane...>) {
+  return pick(before, v, std::integer_sequence<int, (lane + LANES - n)...>{});
+}
+template <int n>
+INLINE Vec moved_up(Vec v, Vec before) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) {
+    return (Vec)_mm512_maskz_alignr_epi32(__mmask16(-1), (__m512i)v, (__m512i)before, LANES - n);
+  }
+#endif
+  return moved_up<n>(v, before, EveryLane{});
+}
+
+/* Lane l gets lane l + n of v; the last n lanes get the first n of `after`. */
+template <int n, int... lane>
+INLINE Vec moved_down(Vec v, Vec after, std::integer_sequence<int, lane...>) {
+  return pick(v, after, std::integer_sequence<int, (lane + n)...>{});
+}
+template <int n>
+INLINE Vec moved_down(Vec v, Vec after) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_alignr_epi32(__mmask16(-1), (__m512i)after, (__m512i)v, n);
+#endif
+  return moved_down<n>(v, after, EveryLane{});
+}
+
+template <int from, int... lane>
+INLINE Vec everywhere(Vec v, std::integer_sequence<int, lane...>) {
+  return pick(v, v, std::integer_sequence<int, (lane * 0 + from)...>{});
+}
+/* The number of one lane in all lanes. */
+template <int from>
+INLINE Vec everywhere(Vec v) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) {
+    return (Vec)_mm512_maskz_permutexvar_ps(__mmask16(-1), _mm512_set1_epi32(from), (__m512)v);
+  }
+#endif
+  return everywhere<from>(v, EveryLane{});
+}
+
+/* The first `count` numbers at `from`, the other lanes `rest`; reads nothing else. */
+INLINE Vec load_some(const Real *from, int count, Real rest) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) {
+    return (Vec)_mm512_mask_loadu_ps((__m512)all(rest), __mmask16((1u << count) - 1), from);
+  }
+#endif
+  Vec v = all(rest);
+  __builtin_memcpy(&v, from, count * sizeof(Real));
+  return v;
+}
+
+INLINE void store_some(Real *to, int count, Vec v) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), (__m512)v);
+#endif
+  __builtin_memcpy(to, &v, count * sizeof(Real));
+}
+
+INLINE Vec first_lanes(Vec v, int count) { return lane_numbers() < all_int(count) ? v : all(0); }
+
+/* exp(s / T) of similarities. Relative error 1e-7; 0 up to `least`, of NaN NaN, and not finite or negative where it is
+   too large: then the pair is not valid. */
+class MatchOdds {
+ public:
+  explicit MatchOdds(double bits_per_unit)
+      : scale_(all(Real(bits_per_unit))), least_(all(Real(double(LEAST_MATCH) / bits_per_unit))) {
+#if defined(__AVX512F__)
+    for (int k = 0; k < LANES; ++k) {
+      low_[k] = Real(__builtin_exp2(double(k) / (2 * LANES)));
+      high_[k] = Real(__builtin_exp2(double(k + LANES) / (2 * LANES)));
+    }
+#endif
+  }
+
+  INLINE Vec operator()(Vec s) const {
+#if defined(__AVX512F__)
+    if constexpr (IS_FLOAT) {
+      // 2^(k / 32) from a table in two registers, 2^f of the rest with |f| <= 1/64 by a polynomial
+      const Vec to_32nds = all(Real(393216));  // 1.5 * 2^18: its last bit is 1/32
+      const Vec shifted = fused(s, scale_, to_32nds), whole = shifted - to_32nds, f = fused(s, scale_, -whole);
+      const Vec t = (Vec)_mm512_maskz_permutex2var_ps(__mmask16(-1), (__m512)low_, (__m512i)shifted, (__m512)high_);
+      const Vec p = fused(f, all(Real(0.24022651)), all(Real(0.69314718)));
+      const Vec w = scaled(fused(t * f, p, t), whole);
+      return (Vec)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)s, (__m512)least_, _CMP_NLE_UQ), (__m512)w);
+    }
+#endif
+    const Vec whole = rounded_product(s, scale_), part = fused(s, scale_, -whole);
+    const Vec w = scaled(power_of_fraction(part), smaller(all(BIAS + 1), whole));
+    return s <= least_ ? all(0) : w;
+  }
+
+ private:
+  Vec scale_, least_;
+#if defined(__AVX512F__)
+  Vec low_, high_;
+#endif
+};
+
+/* What becomes of the other states when a step from cell to cell multiplies by one number in each lane: for LANES
+   columns, the products over 1, 2, 4, ... of the steps that lead to each of them, and over all from outside. */
+struct Scan {
+  Vec step[SCAN_STEPS], from_outside;
+};
+
+
+/* steps[l]: from lane l - 1 to lane l (upwards), or from lane l + 1 to lane l. */
+template <bool upwards>
+INLINE Scan scan_of(Vec steps) {
+  Scan scan;
+  unrolled<SCAN_STEPS>([&](auto k) {
+    constexpr int n = 1 << k;
+    scan.step[k] = steps;
+    steps *= upwards ? moved_up<n>(steps, all(1)) : moved_down<n>(steps, all(1));
+  });
+  scan.from_outside = steps;
+  return scan;
+}
+
+/* x[l] = own[l] + steps[l] * x[l - 1] (or l + 1), where x is `outside` before the first lane; outside: for the next
+   vector. The chain from vector to vector is one multiplication and addition. */
+template <bool upwards>
+INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
+  constexpr int last = upwards ? LANES - 1 : 0;
+  unrolled<SCAN_STEPS>([&](auto k) {
+    constexpr int n = 1 << k;
+    own = fused(scan.step[k], upwards ? moved_up<n>(own, all(0)) : moved_down<n>(own, all(0)), own);
+  });
+  const Vec x = fused(scan.from_outside, outside, own);
+  outside = fused(all(scan.from_outside[last]), outside, everywhere<last>(own));
+  return x;
+}
+
+/* The state of a cell that receives from a neighbour (of match: the diagonal one). */
+template <class Kind>
+constexpr int receiver(From from) {
+  for (int k = 0; k < Kind::states; ++k) {
+    for (int c = 0; c < Kind::counts[k]; ++c) {
+      if (Kind::choices[k][c].from == from) return k;
+    }
+  }
+  return -1;
+}
+
+/* What it costs to go from a state of a neighbour to the state that receives. */
+template <class Kind>
+constexpr Cost cost_between(From from, int state) {
+  const int k = receiver<Kind>(from);
+  for (int c = 0; c < Kind::counts[k]; ++c) {
+    if (Kind::choices[k][c].from == from && Kind::choices[k][c].state == state) return Kind::choices[k][c].cost;
+  }
+  return Cost::none;
+}
+
+}  // namespace alignment
+
+#endif
