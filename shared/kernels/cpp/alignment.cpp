@@ -2,13 +2,15 @@
 
 #include "alignment.h"
 
-#include "solve.h"
+#include "run.h"
 
 namespace alignment {
 
 // each pass has a file of its own, so that they are compiled in parallel
-template <Pass pass>
-int32_t run(const Job &job);
+extern template int32_t run<Pass::score>(const Job &);
+extern template int32_t run<Pass::marginals>(const Job &);
+extern template int32_t run<Pass::gradients>(const Job &);
+extern template int32_t run<Pass::tangents>(const Job &);
 
 }  // namespace alignment
 
@@ -30,3 +32,5 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
   return alignment::run<Pass::tangents>(
       Job{*call, t_similarity, t_pair_stride, t_parameters, t_scores, t_d_similarity, t_d_parameters});
 }
+
+int64_t alignment_exact_pairs(void) { return alignment::exact_pairs; }

@@ -66,6 +66,10 @@ int32_t alignment_gradients(const AlignmentCall *call, int32_t d_temperature, RE
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
+/* How many pairs this process has computed with an exponent per cell because plain odds with shared exponents could not
+   hold them: of calls in float32 with ALIGNMENT_CHOOSE. */
+int64_t alignment_exact_pairs(void);
+
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

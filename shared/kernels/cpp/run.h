@@ -22,6 +22,8 @@ void solve_kind(const Job &job, const int64_t *pairs, int count) {
   }
 }
 
+inline std::atomic<int64_t> exact_pairs{0};  // of this process, of those that were tried in plain odds
+
 /* A pair in plain odds. False if it needs an exponent per cell. */
 template <class Kind, Pass pass>
 bool solve_plainly(const Job &job, int64_t pair, Scratch &scratch, uint8_t &has_score) {
@@ -78,6 +80,7 @@ int32_t run(const Job &job) {
       };
       Helpers::run(threads - 1, work);
       pairs.erase(std::remove_if(pairs.begin(), pairs.end(), [&](int64_t pair) { return !left[pair]; }), pairs.end());
+      exact_pairs += int64_t(pairs.size());
       if (pairs.empty() || out_of_memory) return out_of_memory ? ALIGNMENT_OUT_OF_MEMORY : ALIGNMENT_OK;
     }
     std::vector<REAL> scores(has_score.size());

@@ -114,7 +114,11 @@ class Tiles {
     const AlignmentCall &call = job_.call;
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
     if (job_.t_parameters) t_ = parameters_of(call.kind, job_.t_parameters, pair_);
-    if (size_.rows == 0 || size_.cols == 0 || !is_valid(p_) || !set_odds<Kind>(odds_, job_, p_, t_)) return false;
+    if (size_.rows == 0 || size_.cols == 0) {
+      finish_pair(job_, pass, pair_, Worth{}, false, {});
+      return true;
+    }
+    if (!is_valid(p_) || !set_odds<Kind>(odds_, job_, p_, t_)) return false;
     lay_out(scratch);
     if (!descend()) return false;
     has_score = true;
@@ -328,7 +332,7 @@ class Tiles {
                                    total_,
                                    up_ + first_vector(number),
                                    number + 1 < strips() ? &from : nullptr,
-                                   number > 0 ? &to : nullptr,
+                                   number > 0 || (!Kind::local && pass == Pass::gradients) ? &to : nullptr,
                                    number + 1 == strips() ? rows_ - 1 : -1,
                                    job_.d_similarity + pair_ * call.rows * call.cols + int64_t(first_vector(number)) * LANES,
                                    sums_};
@@ -338,17 +342,36 @@ class Tiles {
     return true;
   }
 
+  /* The expected number of gaps that begin on the border, along it and into the matrix. */
+  double border_gaps() const {
+    const double bits = gap_bits(), unit = double(total_.unit[0]), odds = std::exp2(bits);
+    double gaps = 0;
+    // along the border to gap number `n`, from there into the matrix: by a gap, or by the match after it
+    auto add = [&](Int n, double b, double b_unit, double x, double x_unit) {
+      gaps += (n + 1) * odds * b * std::exp2(n * bits + b_unit - unit) + n * x * std::exp2(n * bits + x_unit - unit);
+    };
+    auto above = [&](Int col, int number) { return double(up_[col / LANES].now[number][col % LANES]); };
+    auto unit_above = [&](Int col) { return double(up_[col / LANES].unit[col % LANES]); };
+    for (Int col = 0; col < Int(size_.cols); ++col) {
+      const bool more = col + 1 < Int(size_.cols);
+      add(col + 1, above(col, 1), unit_above(col), more ? above(col + 1, 0) : 0, more ? unit_above(col + 1) : 0);
+    }
+    const Border left = back_border_of(0);
+    for (Int row = 0; row < rows_; ++row) {
+      const bool more = row + 1 < rows_;
+      add(row + 1, left.numbers[1][row], left.unit[row], more ? left.numbers[0][row + 1] : 0, more ? left.unit[row + 1] : 0);
+    }
+    return gaps;
+  }
+
   bool finish() {
     Summed sums{};
     if constexpr (pass == Pass::gradients) {
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = sums_.cost[c];
-      if (Kind::end == End::last) {
-        double &gaps = sums.cost[int(Cost::open)];
-        gaps = double(size_.rows + size_.cols) - 2 * gaps;
-      }
+      if constexpr (!Kind::local) sums.border = border_gaps();
       // the expected surprise of an alignment: the logarithm of all odds less that of its own
       const double value = worth.log2() * LN_2;
-      const double own = (sums_.similarity + sums.cost[int(Cost::open)] * p_.open +
+      const double own = (sums_.similarity + (sums.cost[int(Cost::open)] + sums.border) * p_.open +
                           sums.cost[int(Cost::extend)] * p_.extend +
                           (sums.cost[int(Cost::turn)] + sums.cost[int(Cost::back)]) *
                               (job_.call.options & ALIGNMENT_PENALIZE_TURNS ? p_.open : p_.extend)) / p_.temperature;

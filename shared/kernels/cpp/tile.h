@@ -101,7 +101,7 @@ struct Carries {
 /* LANES columns on the way down. Carried: V, and the state of gaps down the column that the next row will have. */
 template <class Kind, bool tangents>
 struct Descent {
-  static constexpr int count = Carries<Kind, tangents>::count;
+  static constexpr int count = Carries<Kind, tangents>::count, tangent = Carries<Kind, tangents>::one;
   Vec now[count], above[count];  // after the last row; above the band
   Vec unit, step, one;           // the exponent; the unit of the column before and 1, in this unit
   Scan scan;
@@ -111,7 +111,7 @@ struct Descent {
 /* LANES columns on the way up. Carried: X, the B of gaps down the column, and their tangents; of a single state B. */
 template <class Kind, Pass pass>
 struct Ascent {
-  static constexpr int count = pass == Pass::tangents ? 4 : 2;
+  static constexpr int count = pass == Pass::tangents ? 4 : 2, tangent = 2;
   Vec now[count], below[count];
   Vec level;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
@@ -131,6 +131,17 @@ struct Kept {
 struct Band {
   Int first, rows;
 };
+
+/* Tangents may leave the range of a float where the odds do not. */
+template <class Columns>
+INLINE bool tangents_are_finite(const Columns *columns, int vectors) {
+  constexpr Real largest = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
+  Vec most = all(0);
+  for (int v = 0; v < vectors; ++v) {
+    for (int k = Columns::tangent; k < Columns::count; ++k) most = greater(most, absolute(columns[v].now[k]));
+  }
+  return Columns::tangent == Columns::count || all_at_most(most, all(largest));
+}
 
 /* Ends added up in units of their own, lane by lane. */
 struct Ends {
@@ -333,7 +344,7 @@ class DownTheStrip {
       });
     }
     peak = most;
-    return o.within_range(most, least, rows);
+    return o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors);
   }
 
   INLINE void end_band(Vec *units) {
@@ -506,15 +517,18 @@ class UpTheStrip {
           Vec begun = arrived;
           if constexpr (Kind::end == End::anywhere) begun += c.end;
           if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : all(0);
-          b = scanned<false>(c.scan, fused(gap, c.now[1], begun), across);
+          const Vec below = c.now[1];
+          b = scanned<false>(c.scan, fused(gap, below, begun), across);
           if constexpr (tangents) {
             const Vec own_t = fused(b - begun, o.template t_odds<From::up, 0>(), fused(gap, c.now[T + 1], t_arrived));
             t_b = scanned<false>(c.scan, own_t, t_across);
             c.now[T + 1] = t_b;
           }
           c.now[1] = b;
-          if constexpr (gradients && Kind::end != End::last) {
-            of_up[0] = fused(own[K::across], scaled(b - begun, c.share), of_up[0]);
+          if constexpr (gradients) {
+            const Vec onwards = fused(gap, below, c.scan.step[0] * moved_down<1>(b, gap_after));
+            gap_after = b;
+            of_up[0] = fused(own[K::across], scaled(onwards, c.share), of_up[0]);
           }
         } else {
           const Vec open = o.template odds<From::left, 0>(), back = o.template odds<From::left, DOWN<Kind>>(),
@@ -557,7 +571,6 @@ class UpTheStrip {
         const Vec q = scaled(b, c.share);
         Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
         if constexpr (gradients) similarity = fused(p, greater(strip.part<is_last>(row, v, 0), all(FORBIDDEN)), similarity);
-        if constexpr (gradients && Kind::end == End::last) of_up[0] += p;
         if constexpr (tangents) {
           const Vec t_q = scaled(fused(-total.tangent, b, t_b), c.share);
           if constexpr (ends_apart) {
@@ -580,7 +593,7 @@ class UpTheStrip {
       }
     }
     peak = most;
-    const bool valid = o.within_range(most, least, rows);
+    const bool valid = o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors);
     if constexpr (gradients) {
       if (valid) {
         add_steps(of_left, of_up);
@@ -592,8 +605,7 @@ class UpTheStrip {
 
   INLINE void add_steps(const Vec (&of_left)[3], const Vec (&of_up)[3]) {
     if constexpr (ONE_STATE<Kind>) {
-      // of both directions; of a global alignment, whose gaps on the border are not seen here, the matches
-      sums.add(sums.cost[int(cost_between<Kind>(From::up, 0))], of_up[0]);
+      sums.add(sums.cost[int(cost_between<Kind>(From::up, 0))], of_up[0]);  // of both directions
     } else {
       unrolled<3>([&](auto s) {
         sums.add(sums.cost[int(cost_between<Kind>(From::left, s))], of_left[s] * odds.template odds<From::left, s>());

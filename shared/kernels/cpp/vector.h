@@ -70,6 +70,8 @@ INLINE Vec smaller(Vec a, Vec b) {
   return a < b ? a : b;
 }
 
+INLINE Vec absolute(Vec a) { return (Vec)((Mask)a & ~((Mask)(-all(0)))); }
+
 INLINE Vec load(const Real *from) {
   Vec v;
   __builtin_memcpy(&v, from, sizeof v);
