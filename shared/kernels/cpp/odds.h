@@ -95,19 +95,21 @@ INLINE void store_some(Real *to, int count, Vec v) {
 
 INLINE Vec first_lanes(Vec v, int count) { return lane_numbers() < all_int(count) ? v : all(0); }
 
+#if defined(__AVX512F__)
+alignas(VECTOR_BYTES) constexpr float POWERS_OF_2[] = {  // 2^(k / 32)
+    1., 1.0218972, 1.0442737, 1.0671405, 1.0905077, 1.1143868, 1.1387886, 1.1637249,
+    1.1892071, 1.2152474, 1.2418578, 1.269051, 1.2968396, 1.3252367, 1.3542556, 1.38391,
+    1.4142135, 1.4451808, 1.4768262, 1.5091645, 1.5422108, 1.5759809, 1.6104903, 1.6457555,
+    1.6817929, 1.7186193, 1.7562522, 1.7947091, 1.8340081, 1.8741677, 1.9152066, 1.9571441,
+};
+#endif
+
 /* exp(s / T) of similarities. Relative error 1e-7; 0 up to `least`, of NaN NaN, and not finite or negative where it is
    too large: then the pair is not valid. */
 class MatchOdds {
  public:
   explicit MatchOdds(double bits_per_unit)
-      : scale_(all(Real(bits_per_unit))), least_(all(Real(double(LEAST_MATCH) / bits_per_unit))) {
-#if defined(__AVX512F__)
-    for (int k = 0; k < LANES; ++k) {
-      low_[k] = Real(__builtin_exp2(double(k) / (2 * LANES)));
-      high_[k] = Real(__builtin_exp2(double(k + LANES) / (2 * LANES)));
-    }
-#endif
-  }
+      : scale_(all(Real(bits_per_unit))), least_(all(Real(double(LEAST_MATCH) / bits_per_unit))) {}
 
   INLINE Vec operator()(Vec s) const {
 #if defined(__AVX512F__)
@@ -115,7 +117,8 @@ class MatchOdds {
       // 2^(k / 32) from a table in two registers, 2^f of the rest with |f| <= 1/64 by a polynomial
       const Vec to_32nds = all(Real(393216));  // 1.5 * 2^18: its last bit is 1/32
       const Vec shifted = fused(s, scale_, to_32nds), whole = shifted - to_32nds, f = fused(s, scale_, -whole);
-      const Vec t = (Vec)_mm512_maskz_permutex2var_ps(__mmask16(-1), (__m512)low_, (__m512i)shifted, (__m512)high_);
+      const __m512 low = _mm512_load_ps(POWERS_OF_2), high = _mm512_load_ps(POWERS_OF_2 + 16);
+      const Vec t = (Vec)_mm512_maskz_permutex2var_ps(__mmask16(-1), low, (__m512i)shifted, high);
       const Vec p = fused(f, all(Real(0.24022651)), all(Real(0.69314718)));
       const Vec w = scaled(fused(t * f, p, t), whole);
       return (Vec)_mm512_maskz_mov_ps(_mm512_cmp_ps_mask((__m512)s, (__m512)least_, _CMP_NLE_UQ), (__m512)w);
@@ -128,9 +131,6 @@ class MatchOdds {
 
  private:
   Vec scale_, least_;
-#if defined(__AVX512F__)
-  Vec low_, high_;
-#endif
 };
 
 /* What becomes of the other states when a step from cell to cell multiplies by one number in each lane: for LANES

@@ -4,6 +4,8 @@
 #define RUN_H
 
 #include <atomic>
+#include <deque>
+#include <mutex>
 
 #include "huge_pages.h"
 #include "solve_tiles.h"
@@ -24,24 +26,102 @@ void solve_kind(const Job &job, const int64_t *pairs, int count) {
 
 inline std::atomic<int64_t> exact_pairs{0};  // of this process, of those that were tried in plain odds
 
-/* A pair in plain odds. False if it needs an exponent per cell. */
+/* A pair whose score is known although its derivatives need an exponent per cell. */
+struct Known {
+  int64_t pair;
+  Real score;
+};
+
+/* Solves the pairs of a batch in plain odds. Adds those that need an exponent per cell to `left`. */
 template <class Kind, Pass pass>
-bool solve_plainly(const Job &job, int64_t pair, Scratch &scratch, uint8_t &has_score) {
-  Tiles<Kind, pass> tiles(job, pair);
-  const bool solved = tiles.solve(scratch);
-  has_score = tiles.has_score;
-  if (!solved && tiles.has_score && pass != Pass::tangents) job.scores[pair] = tiles.score();
-  return solved;
+void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector<Known> &known) {
+  const AlignmentCall &call = job.call;
+  std::vector<int64_t> order(call.pairs), cells(call.pairs);
+  std::iota(order.begin(), order.end(), 0);
+  int64_t all_cells = 0;
+  for (int64_t pair : order) {
+    const Size size = size_of(call, pair);
+    all_cells += cells[pair] = size.rows * size.cols;
+  }
+  const int64_t threads = std::min<int64_t>(std::max(call.threads, 1), all_cells / CELLS_PER_THREAD + 1);
+  // Large ones first, so that the last ones to start are short. All threads share the strips of a pair that would keep
+  // one of them busy for long, and of as many as do not divide evenly between them.
+  if (threads > 1) std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return cells[a] > cells[b]; });
+  int64_t shared = 0;
+  const int64_t uneven = call.pairs < 4 * threads ? call.pairs % threads : 0;
+  while (threads > 1 && shared < call.pairs && cells[order[shared]] > CELLS_PER_STRIP &&
+         (shared < uneven || 2 * threads * cells[order[shared]] > all_cells)) {
+    ++shared;
+  }
+  std::deque<Scratch> memory(shared);
+  std::deque<Tiles<Kind, pass>> together;
+  for (int64_t k = 0; k < shared; ++k) together.emplace_back(job, order[k], memory[k]);
+
+  std::atomic<int64_t> next{shared};
+  std::atomic<bool> out_of_memory{false};
+  std::mutex mutex;
+  auto put_aside = [&](const Tiles<Kind, pass> &tiles, int64_t pair) {
+    std::lock_guard<std::mutex> lock(mutex);
+    left.push_back(pair);
+    if (tiles.has_score()) known.push_back({pair, tiles.score()});
+  };
+  auto work = [&] {  // in each thread that takes part
+    const FlushSubnormals flush;
+    static thread_local Scratch own, between_strips;
+    try {
+      for (Tiles<Kind, pass> &tiles : together) tiles.work(own);
+      for (int64_t number; (number = next.fetch_add(1)) < call.pairs;) {
+        Tiles<Kind, pass> tiles(job, order[number], between_strips);
+        tiles.work(own);
+        if (!tiles.is_solved()) put_aside(tiles, order[number]);
+      }
+    } catch (const std::bad_alloc &) {
+      out_of_memory = true;
+    }
+    own.end(), between_strips.end();
+  };
+  Helpers::run(std::min(threads, shared ? threads : call.pairs) - 1, work);
+  if (out_of_memory) throw std::bad_alloc();
+  for (int64_t k = 0; k < shared; ++k) {
+    if (!together[k].is_solved()) put_aside(together[k], order[k]);
+  }
+  std::sort(left.begin(), left.end());
+  exact_pairs += int64_t(left.size());
 }
 
 template <Pass pass>
-bool solve_plainly(const Job &job, int64_t pair, Scratch &scratch, uint8_t &has_score) {
+void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector<Known> &known) {
   switch (job.call.kind) {
-    case ALIGNMENT_LOCAL_ANY: return solve_plainly<LocalLinear<End::anywhere>, pass>(job, pair, scratch, has_score);
-    case ALIGNMENT_LOCAL_MATCH: return solve_plainly<LocalLinear<End::after_match>, pass>(job, pair, scratch, has_score);
-    case ALIGNMENT_AFFINE: return solve_plainly<LocalAffine, pass>(job, pair, scratch, has_score);
-    default: return solve_plainly<GlobalLinear, pass>(job, pair, scratch, has_score);
+    case ALIGNMENT_LOCAL_ANY: return solve_in_plain_odds<LocalLinear<End::anywhere>, pass>(job, left, known);
+    case ALIGNMENT_LOCAL_MATCH: return solve_in_plain_odds<LocalLinear<End::after_match>, pass>(job, left, known);
+    case ALIGNMENT_AFFINE: return solve_in_plain_odds<LocalAffine, pass>(job, left, known);
+    default: return solve_in_plain_odds<GlobalLinear, pass>(job, left, known);
   }
+}
+
+/* Solves these pairs with an exponent per cell. */
+template <Pass pass>
+void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
+  const Plan plan(job.call, std::move(pairs));
+  std::atomic<size_t> next{0};
+  std::atomic<bool> out_of_memory{false};
+  auto work = [&] {  // in each thread that takes part
+    const FlushSubnormals flush;
+    for (size_t number; (number = next.fetch_add(1)) < plan.tasks.size();) {
+      const Task &task = plan.tasks[number];
+      try {
+        if (task.rows_in_lanes) {
+          solve_kind<pass, RowsSideBySide>(job, task.pairs, task.count);
+        } else {
+          solve_kind<pass, PairsSideBySide>(job, task.pairs, task.count);
+        }
+      } catch (const std::bad_alloc &) {
+        out_of_memory = true;
+      }
+    }
+  };
+  Helpers::run(plan.threads - 1, work);
+  if (out_of_memory) throw std::bad_alloc();
 }
 
 template <Pass pass>
@@ -54,60 +134,20 @@ int32_t run(const Job &job) {
   if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
   take_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
   try {
-    std::vector<int64_t> pairs(call.pairs);
-    std::iota(pairs.begin(), pairs.end(), 0);
-    std::atomic<bool> out_of_memory{false};
-    std::vector<uint8_t> has_score(call.pairs), left(call.pairs);
-    if (IS_FLOAT && call.layout == ALIGNMENT_CHOOSE) {
-      std::atomic<int64_t> next{0};
-      int64_t cells = 0;
-      for (int64_t pair : pairs) {
-        const Size size = size_of(call, pair);
-        cells += size.rows * size.cols;
-      }
-      const int64_t threads = std::min<int64_t>({std::max(call.threads, 1), cells / CELLS_PER_THREAD + 1, std::max<int64_t>(call.pairs, 1)});
-      auto work = [&] {
-        const FlushSubnormals flush;
-        static thread_local Scratch scratch;
-        for (int64_t number; (number = next.fetch_add(1)) < call.pairs;) {
-          try {
-            left[number] = !solve_plainly<pass>(job, number, scratch, has_score[number]);
-          } catch (const std::bad_alloc &) {
-            out_of_memory = true;
-          }
-        }
-        scratch.end();
-      };
-      Helpers::run(threads - 1, work);
-      pairs.erase(std::remove_if(pairs.begin(), pairs.end(), [&](int64_t pair) { return !left[pair]; }), pairs.end());
-      exact_pairs += int64_t(pairs.size());
-      if (pairs.empty() || out_of_memory) return out_of_memory ? ALIGNMENT_OUT_OF_MEMORY : ALIGNMENT_OK;
+    std::vector<int64_t> left;
+    std::vector<Known> known;
+    // the tangents of the gradients with respect to the parameters have an exponent per cell
+    if (IS_FLOAT && call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && job.d_parameters)) {
+      solve_in_plain_odds<pass>(job, left, known);
+    } else {
+      left.resize(call.pairs);
+      std::iota(left.begin(), left.end(), 0);
     }
-    std::vector<REAL> scores(has_score.size());
-    if (job.scores && pass != Pass::tangents) std::copy(job.scores, job.scores + call.pairs, scores.begin());
-    const std::vector<int64_t> exact = pairs;
-    const Plan plan(call, std::move(pairs));
-    std::atomic<size_t> next{0};
-    auto work = [&] {  // in each thread that takes part
-      const FlushSubnormals flush;
-      for (size_t number; (number = next.fetch_add(1)) < plan.tasks.size();) {
-        const Task &task = plan.tasks[number];
-        try {
-          if (task.rows_in_lanes) {
-            solve_kind<pass, RowsSideBySide>(job, task.pairs, task.count);
-          } else {
-            solve_kind<pass, PairsSideBySide>(job, task.pairs, task.count);
-          }
-        } catch (const std::bad_alloc &) {
-          out_of_memory = true;
-        }
-      }
-    };
-    Helpers::run(plan.threads - 1, work);
+    if (!left.empty()) solve_exactly<pass>(job, std::move(left));
     if (pass != Pass::tangents) {
-      for (int64_t pair : exact) if (has_score[pair]) job.scores[pair] = scores[pair];
+      for (const Known &score : known) job.scores[score.pair] = score.score;
     }
-    return out_of_memory ? ALIGNMENT_OUT_OF_MEMORY : ALIGNMENT_OK;
+    return ALIGNMENT_OK;
   } catch (const std::exception &) {
     return ALIGNMENT_OUT_OF_MEMORY;
   }

@@ -13,6 +13,10 @@ namespace alignment {
 /* A tile is so high that what it keeps stays in the second cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
+/* The temperature's gradient is a difference, here of numbers of up to so many times its size or the largest gradient's:
+   each has a relative error of about 1e-6. */
+constexpr double MOST_CANCELLED = 100;
+
 /* Memory of this thread, kept from pair to pair and from call to call. */
 class Scratch {
  public:
@@ -96,7 +100,7 @@ struct GapOdds {
   }
 };
 
-/* One pair. */
+/* One pair. Its strips may be shared by any number of threads, each of which calls `work` once. */
 template <class Kind, Pass pass>
 class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
@@ -107,92 +111,142 @@ class Tiles {
   using Up = Ascent<Kind, pass>;
 
  public:
-  Tiles(const Job &job, int64_t pair) : job_(job), pair_(pair), size_(size_of(job.call, pair)) {}
-
-  /* False if this pair needs an exponent per cell. Then the score is nevertheless set if `has_score`. */
-  bool solve(Scratch &scratch) {
+  /* Takes memory for what passes between strips from `shared`, which must outlive this. */
+  Tiles(const Job &job, int64_t pair, Scratch &shared) : job_(job), pair_(pair), size_(size_of(job.call, pair)) {
     const AlignmentCall &call = job_.call;
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
     if (job_.t_parameters) t_ = parameters_of(call.kind, job_.t_parameters, pair_);
-    if (size_.rows == 0 || size_.cols == 0) {
-      finish_pair(job_, pass, pair_, Worth{}, false, {});
-      return true;
-    }
-    if (!is_valid(p_) || !set_odds<Kind>(odds_, job_, p_, t_)) return false;
-    lay_out(scratch);
-    if (!descend()) return false;
-    has_score = true;
-    if constexpr (recording) {
-      if (!ascend()) return false;
-    }
-    return finish();
+    // fewer columns than lanes are faster with an exponent per cell, several pairs at a time
+    const bool tried = size_.rows > 0 && size_.cols > LANES && is_valid(p_) && set_odds<Kind>(odds_, job_, p_, t_);
+    if (tried) lay_out(shared);
+    given_up_ = !tried;
   }
 
-  bool has_score = false;
-  Worth worth{};
-  Real score() const { return Real(p_.temperature * worth.log2() * LN_2); }
+  void work(Scratch &own) {
+    if (given_up_) return;
+    try {
+      Own mine = take(own);
+      for (Int strip; (strip = next_down_.fetch_add(1)) < strips_;) {
+        if (!descend(strip, mine)) given_up_ = true;
+        if (done_.fetch_add(1) + 1 == strips_ && !given_up_) {
+          if (!add_up() || (!recording && !finish())) given_up_ = true;
+          totalled_ = true;
+        }
+      }
+      if constexpr (recording) {
+        wait_until([&] { return given_up_ || totalled_; });
+        for (Int strip; !given_up_ && (strip = next_up_.fetch_sub(1)) >= 0;) {
+          if (!ascend(strip, mine)) given_up_ = true;
+          if (done_.fetch_add(1) + 1 == 2 * strips_ && !given_up_ && !finish()) given_up_ = true;
+        }
+      }
+    } catch (...) {
+      given_up_ = true;  // nobody must wait for this thread
+      throw;
+    }
+  }
+
+  Int strips() const { return strips_; }
+  /* After all threads' work: whether the results have been written. Otherwise the pair needs an exponent per cell. */
+  bool is_solved() const { return !given_up_; }
+  /* Its score, which it may have although its derivatives need an exponent per cell. */
+  bool has_score() const { return worth_.exists; }
+  Real score() const { return Real(p_.temperature * worth_.log2() * LN_2); }
 
  private:
-  int64_t strips() const { return (vectors_ + STRIP_VECTORS - 1) / STRIP_VECTORS; }
-  Int first_vector(int64_t strip) const { return Int(vectors_ * strip / strips()); }
+  /* The memory of one thread. */
+  struct Own {
+    Down *down;
+    Vec *kept, *units;
+    Band *bands;
+  };
 
-  void lay_out(Scratch &scratch) {
+  void lay_out(Scratch &shared) {
     rows_ = Int(size_.rows);
     vectors_ = Int((size_.cols + LANES - 1) / LANES);
-    const Int widest = (vectors_ + Int(strips()) - 1) / Int(strips());
-    height_ = rows_;
-    if (recording) {
-      const Int most = std::max<Int>(KEPT_VECTORS / (widest * K::size) / MOST_ROWS * MOST_ROWS, MOST_ROWS);
-      if (height_ > most) height_ = most;
+    strips_ = (vectors_ + STRIP_VECTORS - 1) / STRIP_VECTORS;
+    widest_ = (vectors_ + strips_ - 1) / strips_;
+    next_up_ = strips_ - 1;
+    if constexpr (recording) {
+      const Int most = Int(KEPT_VECTORS) / (widest_ * K::size) / MOST_ROWS * MOST_ROWS;
+      height_ = std::min(rows_, std::max<Int>(most, MOST_ROWS));
+    } else {
+      height_ = rows_;
     }
     blocks_ = (rows_ + height_ - 1) / height_;
-    const size_t border = size_t(rows_) + 1 + 2 * LANES, borders = strips() > 1 || !Kind::local ? strips() : 0;
-    const size_t cells = recording ? size_t(height_) * widest : 0;
-    const bool tiled = strips() * blocks_ > 1;
-    const size_t checkpoints = recording && tiled ? size_t(blocks_) * vectors_ * (C::count + 1) : 0;
+    tiled_ = strips_ * blocks_ > 1;
+    border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
+    const size_t borders = size_t(strips_) * border_;
+    const bool outside = strips_ > 1 || !Kind::local;
+    const size_t down = outside ? borders * (C::count + 1) : 0, up = recording && outside ? borders * (Up::count + 1) : 0;
+    const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (C::count + 1) : 0;
     using S = Scratch;
-    scratch.begin(S::bytes_of<Down>(widest) + S::bytes_of<Up>(recording ? vectors_ : 0) +
-                  S::bytes_of<Real>(border * (C::count + 1)) * borders + S::bytes_of<Real>(border * 5) * 2 +
-                  S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells) + S::bytes_of<Band>(height_) +
-                  S::bytes_of<Vec>(checkpoints));
-    down_ = scratch.take<Down>(widest);
-    up_ = scratch.take<Up>(recording ? vectors_ : 0);
-    kept_ = scratch.take<Vec>(cells * K::size);
-    units_ = scratch.take<Vec>(cells);
-    bands_ = scratch.take<Band>(height_);
-    checkpoints_ = scratch.take<Vec>(checkpoints);
-    borders_ = scratch.take<Real>(0);
-    for (size_t b = 0; b < borders; ++b) scratch.take<Real>(border * (C::count + 1));
-    border_ = border;
-    border_bytes_ = S::bytes_of<Real>(border * (C::count + 1));
-    for (auto &one : back_) one = scratch.take<Real>(border * 5);
+    shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
+                 S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<Strand>(strips_));
+    down_borders_ = shared.take<Real>(down);
+    up_borders_ = shared.take<Real>(up);
+    checkpoints_ = shared.take<Vec>(checkpoints);
+    up_ = shared.take<Up>(recording ? vectors_ : 0);
+    strands_ = shared.take<Strand>(strips_);
+    for (Int strip = 0; strip < strips_; ++strip) new (strands_ + strip) Strand;
+    if constexpr (!Kind::local) {
+      follow_left_border();
+      strands_[0].down = rows_;
+    }
   }
 
-  Strip strip_of(int64_t number) const {
+  Own take(Scratch &own) const {
+    const size_t cells = recording ? size_t(height_) * widest_ : 0;
+    using S = Scratch;
+    own.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells) +
+              S::bytes_of<Band>(height_));
+    return {own.take<Down>(widest_), own.take<Vec>(cells * K::size), own.take<Vec>(cells), own.take<Band>(height_)};
+  }
+
+  template <class Condition>
+  static void wait_until(Condition &&condition) {
+    for (int tries = 0; !condition(); ++tries) {
+      if (tries > 1000) std::this_thread::yield();
+    }
+  }
+
+  /* What a strip adds to the results, and how many rows have been handed over to it: from its left on the way down,
+     by it to its left on the way up. */
+  struct Strand {
+    Ends ends;
+    TileSums sums;
+    double end_m = 0, end_unit = 0, end_t = 0;  // of a global alignment
+    std::atomic<Int> down{0}, up{0};
+  };
+
+  Int first_vector(Int strip) const { return Int(int64_t(vectors_) * strip / strips_); }
+
+  Strip strip_of(Int number) const {
     const Int first = first_vector(number), after = first_vector(number + 1);
     const int64_t column = int64_t(first) * LANES;
     return {job_.call.similarity + pair_ * job_.call.pair_stride + column,
-            tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr, job_.call.cols,
-            int(after - first), after == vectors_ ? int(size_.cols - int64_t(vectors_ - 1) * LANES) : LANES};
+            tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr, job_.call.cols, after - first,
+            after == vectors_ ? int(size_.cols - int64_t(vectors_ - 1) * LANES) : LANES};
   }
 
   /* The border to the left of a strip. */
-  Border border_of(int64_t strip) const {
+  template <int count>
+  Border border(Real *all_borders, Int strip, std::atomic<Int> *progress) const {
     Border border;
-    Real *memory = reinterpret_cast<Real *>(reinterpret_cast<char *>(borders_) + strip * border_bytes_);
-    for (int n = 0; n < C::count; ++n) border.numbers[n] = memory + n * border_;
-    border.unit = memory + C::count * border_;
+    Real *memory = all_borders + size_t(strip) * border_ * (count + 1);
+    for (int n = 0; n < count; ++n) border.numbers[n] = memory + n * border_;
+    border.unit = memory + count * border_;
+    border.progress = progress;
+    border.given_up = &given_up_;
     return border;
   }
-  Border back_border_of(int64_t strip) const {
-    Border border;
-    for (int n = 0; n < 4; ++n) border.numbers[n] = back_[strip % 2] + n * border_;
-    border.unit = back_[strip % 2] + 4 * border_;
-    return border;
-  }
+  Border down_border(Int strip) const { return border<C::count>(down_borders_, strip, &strands_[strip].down); }
+  Border up_border(Int strip) const { return border<Up::count>(up_borders_, strip, &strands_[strip].up); }
+
+  double gap_bits() const { return p_.open * (LOG2_E / p_.temperature); }
 
   /* The row above the matrix. */
-  void above(Down *columns, int64_t strip, Int vectors) const {
+  void begin(Down *columns, Int strip, Int vectors) const {
     if constexpr (Kind::local) {
       for (Int v = 0; v < vectors; ++v) {
         for (Vec &number : columns[v].now) number = all(0);
@@ -200,144 +254,158 @@ class Tiles {
       }
     } else {
       const GapOdds odds(gap_bits());
-      const Vec numbers = __builtin_convertvector(lane_numbers(), Vec);
       for (Int v = 0; v < vectors; ++v) {
-        const Vec gaps = numbers + Real((first_vector(strip) + v) * LANES + 1);
+        const Vec gaps = counted() + Real((first_vector(strip) + v) * LANES + 1);
         odds(gaps, columns[v].now[0], columns[v].unit);
         if constexpr (tangents) columns[v].now[1] = columns[v].now[0] * gaps * odds_.t_cost[int(Cost::open)];
       }
     }
   }
-  double gap_bits() const { return p_.open * (LOG2_E / p_.temperature); }
 
-  void outside(const Border &border, Int first_gaps) const {
+  /* The column to the left of a global alignment. */
+  void follow_left_border() const {
+    const Border border = down_border(0);
     const GapOdds odds(gap_bits());
-    const Vec numbers = __builtin_convertvector(lane_numbers(), Vec);
     for (Int i = 0; i <= rows_; i += LANES) {
-      const Vec gaps = numbers + Real(first_gaps + i);
-      Vec m, e;
-      odds(gaps, m, e);
+      const Vec gaps = counted() + Real(i);
+      Vec m, unit;
+      odds(gaps, m, unit);
       store(border.numbers[0] + i, m);
-      store(border.unit + i, e);
+      store(border.unit + i, unit);
       if constexpr (tangents) store(border.numbers[1] + i, m * gaps * odds_.t_cost[int(Cost::open)]);
     }
   }
 
-  bool descend() {
-    const bool tiled = strips() * blocks_ > 1;
-    Ends ends;
-    double end_m = 0, end_unit = 0, end_t = 0;
-    for (int64_t number = 0; number < strips(); ++number) {
-      const Strip strip = strip_of(number);
-      const Border left = border_of(number), right = border_of(number + 1);
-      if (number == 0 && !Kind::local) outside(left, 0);
-      const Border *from = number > 0 || !Kind::local ? &left : nullptr, *to = number + 1 < strips() ? &right : nullptr;
-      above(down_, number, strip.vectors);
-      if (to) hand_over_corner(strip, right);
-      if (recording && !tiled) {
-        DownTheStrip<Kind, pass, true> way{odds_, strip, down_, from, to, ends};
-        if (!way.run(0, rows_, kept_, units_, bands_, &band_count_)) return false;
-      } else {
-        DownTheStrip<Kind, first_pass, false> way{odds_, strip, down_, from, to, ends};
-        for (Int first = 0, block = 0; first < rows_; first += height_, ++block) {
-          if constexpr (recording) keep(number, block, strip.vectors);
-          if (!way.run(first, std::min(first + height_, rows_), nullptr, nullptr, nullptr, nullptr)) return false;
-        }
-      }
-      if (Kind::end == End::last && number + 1 == strips()) {
-        const Down &c = down_[strip.vectors - 1];
-        end_m = double(c.now[0][strip.last - 1]), end_unit = double(c.unit[strip.last - 1]);
-        if constexpr (tangents) end_t = double(c.now[C::tangent][strip.last - 1]);
+  static Vec counted() { return __builtin_convertvector(lane_numbers(), Vec); }
+
+  bool descend(Int number, const Own &own) {
+    const Strip strip = strip_of(number);
+    Strand &strand = strands_[number];
+    const bool has_left = number > 0 || !Kind::local, has_right = number + 1 < strips_;
+    const Border left = has_left ? down_border(number) : Border{}, right = has_right ? down_border(number + 1) : Border{};
+    const Border *from = has_left ? &left : nullptr, *to = has_right ? &right : nullptr;
+    begin(own.down, number, strip.vectors);
+    if (to) {  // the corner
+      const Down &c = own.down[strip.vectors - 1];
+      for (int n = 0; n < C::count; ++n) right.numbers[n][0] = c.now[n][LANES - 1];
+      right.unit[0] = c.unit[LANES - 1];
+    }
+    if (recording && !tiled_) {
+      DownTheStrip<Kind, pass, true> way{odds_, strip, own.down, from, to, strand.ends};
+      if (!way.run(0, rows_, own.kept, own.units, own.bands, &band_count_)) return false;
+    } else {
+      DownTheStrip<Kind, first_pass, false> way{odds_, strip, own.down, from, to, strand.ends};
+      for (Int block = 0; block < blocks_; ++block) {
+        if constexpr (recording) keep(number, block, own.down, strip.vectors);
+        const Int first = block * height_;
+        if (!way.run(first, std::min(first + height_, rows_), nullptr, nullptr, nullptr, nullptr)) return false;
       }
     }
-    if constexpr (Kind::end != End::last) {
-      double largest = double(NOTHING);
-      end_unit = double(NOTHING);
-      for (int l = 0; l < LANES; ++l) {
-        end_unit = std::max(end_unit, double(ends.unit[l]));
-        largest = std::max(largest, double(ends.largest[l]));
-      }
-      for (int l = 0; l < LANES; ++l) {
-        const double scale = std::exp2(double(ends.unit[l]) - end_unit);
-        end_m += double(ends.m[l]) * scale, end_t += double(ends.t_m[l]) * scale;
-      }
-      if (!(std::log2(end_m) + end_unit >= largest - 40)) return false;
+    if (Kind::end == End::last && !has_right) {
+      const Down &c = own.down[strip.vectors - 1];
+      strand.end_m = double(c.now[0][strip.last - 1]), strand.end_unit = double(c.unit[strip.last - 1]);
+      if constexpr (tangents) strand.end_t = double(c.now[C::tangent][strip.last - 1]);
     }
-    if (!(end_m > 0 && end_m <= double(__FLT_MAX__) && std::abs(end_t / end_m) <= double(__FLT_MAX__))) return false;
-    worth = worth_of(end_m, end_unit, end_t);
-    Total total{};
-    set_total(total, 0, worth);
-    total_ = {all(total.inverse_m[0]), all(total.e[0]), all(total.tangent[0])};
     return true;
   }
 
-  /* What the strip to the right sees of the row above the matrix. */
-  void hand_over_corner(const Strip &strip, const Border &right) const {
-    const Down &c = down_[strip.vectors - 1];
-    for (int n = 0; n < C::count; ++n) right.numbers[n][0] = c.now[n][LANES - 1];
-    right.unit[0] = c.unit[LANES - 1];
+  /* The total over all strips; false if it is too small for what was rounded to 0. */
+  bool add_up() {
+    double m = 0, unit = 0, t = 0;
+    if constexpr (Kind::end == End::last) {
+      const Strand &last = strands_[strips_ - 1];
+      m = last.end_m, unit = last.end_unit, t = last.end_t;
+    } else {
+      double largest = double(NOTHING);
+      unit = largest;
+      for (Int strip = 0; strip < strips_; ++strip) {
+        const Ends &ends = strands_[strip].ends;
+        for (int l = 0; l < LANES; ++l) {
+          unit = std::max(unit, double(ends.unit[l])), largest = std::max(largest, double(ends.largest[l]));
+        }
+      }
+      for (Int strip = 0; strip < strips_; ++strip) {
+        const Ends &ends = strands_[strip].ends;
+        for (int l = 0; l < LANES; ++l) {
+          const double scale = std::exp2(double(ends.unit[l]) - unit);
+          m += double(ends.m[l]) * scale, t += double(ends.t_m[l]) * scale;
+        }
+      }
+      if (!(std::log2(m) + unit >= largest - 40)) return false;
+    }
+    constexpr double finite = double(__FLT_MAX__);
+    if (!(m > 0 && m <= finite && std::abs(t / m) <= finite)) return false;
+    worth_ = worth_of(m, unit, t);
+    Total total{};
+    set_total(total, 0, worth_);
+    total_ = {all(total.inverse_m[0]), all(total.e[0]), all(total.tangent[0])};
+    return worth_.exists;
   }
 
-  Vec *checkpoint(int64_t strip, Int block) const {
+  /* The numbers of a strip's columns above a block of rows. */
+  Vec *checkpoint(Int strip, Int block) const {
     return checkpoints_ + (size_t(block) * vectors_ + first_vector(strip)) * (C::count + 1);
   }
-  void keep(int64_t strip, Int block, Int vectors) const {
+  void keep(Int strip, Int block, const Down *columns, Int vectors) const {
     Vec *to = checkpoint(strip, block);
     for (Int v = 0; v < vectors; ++v) {
-      for (const Vec &number : down_[v].now) *to++ = number;
-      *to++ = down_[v].unit;
+      for (const Vec &number : columns[v].now) *to++ = number;
+      *to++ = columns[v].unit;
     }
   }
-  void restore(int64_t strip, Int block, Int vectors) const {
+  void restore(Int strip, Int block, Down *columns, Int vectors) const {
     const Vec *from = checkpoint(strip, block);
     for (Int v = 0; v < vectors; ++v) {
-      for (Vec &number : down_[v].now) number = *from++;
-      down_[v].unit = *from++;
+      for (Vec &number : columns[v].now) number = *from++;
+      columns[v].unit = *from++;
     }
   }
 
   /* The row below the matrix. */
-  void below() const {
-    for (Int v = 0; v < vectors_; ++v) {
-      for (Vec &number : up_[v].now) number = all(0);
-      up_[v].level = all(0);
-      up_[v].unit = all(-LEVEL);
-      if constexpr (!Kind::local) {
-        const Vec numbers = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
+  void begin(Up *columns, Int strip, Int vectors) const {
+    for (Int v = 0; v < vectors; ++v) {
+      Up &c = columns[v];
+      for (Vec &number : c.now) number = all(0);
+      c.level = all(0);
+      c.unit = all(-LEVEL);
+      if constexpr (!Kind::local) {  // as if gaps led to the end
+        const Vec gaps = Real(size_.cols - 1 - int64_t(first_vector(strip) + v) * LANES) - counted();
         Vec m;
-        GapOdds{gap_bits()}(greater(Real(size_.cols - 1) - numbers, all(0)), m, up_[v].unit);
-        up_[v].unit -= LEVEL;
+        GapOdds{gap_bits()}(greater(gaps, all(0)), m, c.unit);
+        c.unit -= LEVEL;
       }
     }
   }
 
-  bool ascend() {
-    const bool tiled = strips() * blocks_ > 1;
-    const AlignmentCall &call = job_.call;
-    below();
+  bool ascend(Int number, const Own &own) {
+    const Strip strip = strip_of(number);
+    Strand &strand = strands_[number];
+    const bool has_right = number + 1 < strips_, is_last = !has_right;
+    const bool has_left = number > 0 || (!Kind::local && pass == Pass::gradients);
+    const Border right = has_right ? up_border(number + 1) : Border{}, left = has_left ? up_border(number) : Border{};
+    const Border before = number > 0 || !Kind::local ? down_border(number) : Border{};
+    Up *columns = up_ + first_vector(number);
+    begin(columns, number, strip.vectors);
+    UpTheStrip<Kind, pass> way{odds_,
+                               strip,
+                               total_,
+                               columns,
+                               has_right ? &right : nullptr,
+                               has_left ? &left : nullptr,
+                               rows_,
+                               is_last ? rows_ - 1 : -1,
+                               job_.d_similarity + (pair_ * job_.call.rows * job_.call.cols + first_vector(number) * LANES),
+                               strand.sums};
     for (Int block = blocks_ - 1; block >= 0; --block) {
-      const Int first = block * height_, last = std::min(first + height_, rows_);
-      for (int64_t number = strips() - 1; number >= 0; --number) {
-        const Strip strip = strip_of(number);
-        const Border left = border_of(number);
-        if (tiled) {
-          restore(number, block, strip.vectors);
-          Ends unused;
-          DownTheStrip<Kind, pass, true> way{odds_, strip, down_, number > 0 || !Kind::local ? &left : nullptr, nullptr, unused};
-          if (!way.run(first, last, kept_, units_, bands_, &band_count_)) return false;
-        }
-        const Border from = back_border_of(number + 1), to = back_border_of(number);
-        UpTheStrip<Kind, pass> way{odds_,
-                                   strip,
-                                   total_,
-                                   up_ + first_vector(number),
-                                   number + 1 < strips() ? &from : nullptr,
-                                   number > 0 || (!Kind::local && pass == Pass::gradients) ? &to : nullptr,
-                                   number + 1 == strips() ? rows_ - 1 : -1,
-                                   job_.d_similarity + pair_ * call.rows * call.cols + int64_t(first_vector(number)) * LANES,
-                                   sums_};
-        if (!way.run(kept_, units_, bands_, band_count_)) return false;
+      int band_count = band_count_;
+      if (tiled_) {
+        const Int first = block * height_;
+        Ends unused;
+        restore(number, block, own.down, strip.vectors);
+        DownTheStrip<Kind, pass, true> again{odds_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
+        if (!again.run(first, std::min(first + height_, rows_), own.kept, own.units, own.bands, &band_count)) return false;
       }
+      if (!way.run(own.kept, own.units, own.bands, band_count)) return false;
     }
     return true;
   }
@@ -356,7 +424,7 @@ class Tiles {
       const bool more = col + 1 < Int(size_.cols);
       add(col + 1, above(col, 1), unit_above(col), more ? above(col + 1, 0) : 0, more ? unit_above(col + 1) : 0);
     }
-    const Border left = back_border_of(0);
+    const Border left = up_border(0);
     for (Int row = 0; row < rows_; ++row) {
       const bool more = row + 1 < rows_;
       add(row + 1, left.numbers[1][row], left.unit[row], more ? left.numbers[0][row + 1] : 0, more ? left.unit[row + 1] : 0);
@@ -364,22 +432,29 @@ class Tiles {
     return gaps;
   }
 
+  /* Writes the results that are numbers; false if one of them has lost too many digits. */
   bool finish() {
     Summed sums{};
     if constexpr (pass == Pass::gradients) {
-      for (int c = 0; c < COSTS; ++c) sums.cost[c] = sums_.cost[c];
+      double similarity = 0;
+      for (Int strip = 0; strip < strips_; ++strip) {
+        const TileSums &own = strands_[strip].sums;
+        for (int c = 0; c < COSTS; ++c) sums.cost[c] += own.cost[c];
+        similarity += own.similarity;
+      }
       if constexpr (!Kind::local) sums.border = border_gaps();
-      // the expected surprise of an alignment: the logarithm of all odds less that of its own
-      const double value = worth.log2() * LN_2;
-      const double own = (sums_.similarity + (sums.cost[int(Cost::open)] + sums.border) * p_.open +
-                          sums.cost[int(Cost::extend)] * p_.extend +
-                          (sums.cost[int(Cost::turn)] + sums.cost[int(Cost::back)]) *
-                              (job_.call.options & ALIGNMENT_PENALIZE_TURNS ? p_.open : p_.extend)) / p_.temperature;
-      const double entropy = value - own;
-      sums.entropy = entropy / LN_2;
-      if (!(std::abs(value) + std::abs(own) <= 64 * std::max(1.0, entropy))) return false;
+      // the entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own
+      const bool turn_is_open = job_.call.options & ALIGNMENT_PENALIZE_TURNS;
+      const double turns = sums.cost[int(Cost::turn)] + sums.cost[int(Cost::back)];
+      const double opened = sums.cost[int(Cost::open)] + sums.border + (turn_is_open ? turns : 0);
+      const double extended = sums.cost[int(Cost::extend)] + (turn_is_open ? 0 : turns);
+      const double all_odds = worth_.log2() * LN_2;
+      const double own = (similarity + opened * p_.open + extended * p_.extend) / p_.temperature;
+      sums.entropy = (all_odds - own) / LN_2;
+      const double largest = std::max({1.0, all_odds - own, opened, extended});
+      if (job_.d_temperature && !(std::abs(all_odds) + std::abs(own) <= MOST_CANCELLED * largest)) return false;
     }
-    finish_pair(job_, pass, pair_, worth, false, sums);
+    finish_pair(job_, pass, pair_, worth_, false, sums);
     return true;
   }
 
@@ -388,16 +463,18 @@ class Tiles {
   const Size size_;
   Parameters p_{}, t_{};
   PairOdds<Kind> odds_{MatchOdds(1.0)};
-  Int rows_ = 0, vectors_ = 0, height_ = 0, blocks_ = 0;
-  Down *down_ = nullptr;
+  Int rows_ = 0, vectors_ = 0, strips_ = 1, widest_ = 0, height_ = 0, blocks_ = 0;
+  bool tiled_ = false;   // into more than one tile
+  size_t border_ = 0;    // numbers of a border
+  int band_count_ = 0;   // where there is one tile
+  Real *down_borders_ = nullptr, *up_borders_ = nullptr;
+  Vec *checkpoints_ = nullptr;
   Up *up_ = nullptr;
-  Vec *kept_ = nullptr, *units_ = nullptr, *checkpoints_ = nullptr;
-  Band *bands_ = nullptr;
-  int band_count_ = 0;
-  Real *borders_ = nullptr, *back_[2] = {};
-  size_t border_ = 0, border_bytes_ = 0;
+  Strand *strands_ = nullptr;
+  std::atomic<Int> next_down_{0}, next_up_{0}, done_{0};
+  std::atomic<bool> given_up_{false}, totalled_{false};
+  Worth worth_{};
   PairTotal total_{};
-  TileSums sums_;
 };
 
 }  // namespace alignment

@@ -12,13 +12,15 @@
 #define TILE_H
 
 #include <algorithm>
+#include <atomic>
+#include <thread>
 
 #include "odds.h"
 
 namespace alignment {
 
 /* A strip is so wide that its columns stay in the first cache. */
-constexpr Int STRIP_VECTORS = 512 / LANES;
+constexpr Int STRIP_VECTORS = 256 / LANES;
 
 template <class Kind>
 constexpr bool ONE_STATE = Kind::states == 1;
@@ -86,9 +88,22 @@ struct Strip {
   }
 };
 
-/* What passes from strip to strip: for each row some numbers, in a unit of that row. Number i + 1 is of row i. */
+/* What passes from strip to strip: for each row some numbers, in a unit of that row. Downwards, number i + 1 is of row i.
+   Strips may be computed by different threads, each of which waits for the rows that it needs. */
 struct Border {
   Real *numbers[4] = {}, *unit = nullptr;
+  std::atomic<Int> *progress = nullptr;     // how many rows have been handed over
+  const std::atomic<bool> *given_up = nullptr;
+
+  /* False if the pair has been given up meanwhile. */
+  bool wait_for(Int rows) const {
+    for (int tries = 0; progress->load(std::memory_order_acquire) < rows; ++tries) {
+      if (given_up->load(std::memory_order_relaxed)) return false;
+      if (tries > 1000) std::this_thread::yield();
+    }
+    return true;
+  }
+  void hand_over(Int rows) const { progress->store(rows, std::memory_order_release); }
 };
 
 template <class Kind, bool tangents>
@@ -172,10 +187,12 @@ class DownTheStrip {
       begin_band();
       for (;;) {
         const Int rows = std::min<Int>(most, last - i);
+        if (left && !left->wait_for(i + rows)) return false;
         if (try_band(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
           end_band(recording ? units + size_t(count) * strip.vectors : nullptr);
           if (recording) bands[count] = {i, rows};
           ++count, i += rows;
+          if (right) right->hand_over(i);
           most = odds.next_rows(peak, most);
           break;
         }
@@ -395,7 +412,7 @@ class UpTheStrip {
   const PairTotal &total;
   Columns *columns;
   const Border *right, *left;  // from the strip to the right, none: nothing is there; for the one to the left
-  Int end_row;                 // of a global alignment, where this strip has its last cell
+  Int total_rows, end_row;     // of the pair; of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
   TileSums &sums;
   Vec least_step{}, peak{};
@@ -404,17 +421,17 @@ class UpTheStrip {
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
     int most = odds.most_rows;
     const Int top = bands[0].first;
-    if (left) {
-      const Band &lowest = bands[band_count - 1];
-      hand_over(lowest.first + lowest.rows, false);
-    }
+    const Band &lowest = bands[band_count - 1];
+    if (left && lowest.first + lowest.rows == total_rows) hand_over(total_rows, false);
     for (int b = band_count - 1; b >= 0; --b) {
       for (Int last = bands[b].first + bands[b].rows; last > bands[b].first;) {
         begin_band(units + size_t(b) * strip.vectors);
         for (;;) {
           const Int rows = std::min<Int>(most, last - bands[b].first);
+          if (right && !right->wait_for(total_rows - last + rows)) return false;
           if (try_band(last - rows, rows, kept + size_t(last - rows - top) * strip.vectors * K::size)) {
             last -= rows;
+            if (left) left->hand_over(total_rows - last);
             most = odds.next_rows(peak, most);
             break;
           }
@@ -437,7 +454,10 @@ class UpTheStrip {
     left->numbers[0][row] = c.now[0][0];
     if constexpr (tangents) left->numbers[T][row] = c.now[T][0];
     left->unit[row] = c.unit[0];
-    if (!of_row) left->numbers[1][row] = 0, left->numbers[T + 1][row] = 0;
+    if (!of_row) left->numbers[1][row] = 0;
+    if constexpr (tangents) {
+      if (!of_row) left->numbers[T + 1][row] = 0;
+    }
   }
 
   INLINE void begin_band(const Vec *units) {
