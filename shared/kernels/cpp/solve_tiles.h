@@ -13,9 +13,8 @@ namespace alignment {
 /* A tile is so high that what it keeps stays in the second cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
-/* The temperature's gradient is a difference, here of numbers of up to so many times its size or the largest gradient's:
-   each has a relative error of about 1e-6. */
-constexpr double MOST_CANCELLED = 100;
+/* Relative error of the expected logarithm of an alignment's odds. */
+constexpr double ERROR_OF_ODDS = 1e-7;
 
 /* Memory of this thread, kept from pair to pair and from call to call. */
 class Scratch {
@@ -213,7 +212,7 @@ class Tiles {
   /* What a strip adds to the results, and how many rows have been handed over to it: from its left on the way down,
      by it to its left on the way up. */
   struct Strand {
-    Ends ends;
+    StripEnds ends;
     TileSums sums;
     double end_m = 0, end_unit = 0, end_t = 0;  // of a global alignment
     std::atomic<Int> down{0}, up{0};
@@ -319,13 +318,13 @@ class Tiles {
       double largest = double(NOTHING);
       unit = largest;
       for (Int strip = 0; strip < strips_; ++strip) {
-        const Ends &ends = strands_[strip].ends;
+        const StripEnds &ends = strands_[strip].ends;
         for (int l = 0; l < LANES; ++l) {
-          unit = std::max(unit, double(ends.unit[l])), largest = std::max(largest, double(ends.largest[l]));
+          unit = std::max(unit, double(ends.all_bands.unit[l])), largest = std::max(largest, double(ends.largest[l]));
         }
       }
       for (Int strip = 0; strip < strips_; ++strip) {
-        const Ends &ends = strands_[strip].ends;
+        const Ends &ends = strands_[strip].ends.all_bands;
         for (int l = 0; l < LANES; ++l) {
           const double scale = std::exp2(double(ends.unit[l]) - unit);
           m += double(ends.m[l]) * scale, t += double(ends.t_m[l]) * scale;
@@ -393,6 +392,7 @@ class Tiles {
                                has_right ? &right : nullptr,
                                has_left ? &left : nullptr,
                                rows_,
+                               first_vector(number) * LANES,
                                is_last ? rows_ - 1 : -1,
                                job_.d_similarity + (pair_ * job_.call.rows * job_.call.cols + first_vector(number) * LANES),
                                strand.sums};
@@ -400,7 +400,7 @@ class Tiles {
       int band_count = band_count_;
       if (tiled_) {
         const Int first = block * height_;
-        Ends unused;
+        StripEnds unused;
         restore(number, block, own.down, strip.vectors);
         DownTheStrip<Kind, pass, true> again{odds_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
         if (!again.run(first, std::min(first + height_, rows_), own.kept, own.units, own.bands, &band_count)) return false;
@@ -436,23 +436,33 @@ class Tiles {
   bool finish() {
     Summed sums{};
     if constexpr (pass == Pass::gradients) {
-      double similarity = 0;
+      TileSums of;
       for (Int strip = 0; strip < strips_; ++strip) {
         const TileSums &own = strands_[strip].sums;
-        for (int c = 0; c < COSTS; ++c) sums.cost[c] += own.cost[c];
-        similarity += own.similarity;
+        for (int c = 0; c < COSTS; ++c) of.cost[c] += own.cost[c];
+        of.matches += own.matches, of.similarity += own.similarity;
+        of.begins += own.begins, of.begins_at += own.begins_at, of.ends += own.ends, of.ends_at += own.ends_at;
       }
+      // What is expected of matches and gaps has an error in common, from rounding along the alignments, by which their
+      // number shows: a match leads to the next row and column, a gap to one of them.
       if constexpr (!Kind::local) sums.border = border_gaps();
-      // the entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own
+      double gaps = sums.border;
+      for (double cost : of.cost) gaps += cost;
+      const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
+                                       : double(size_.rows + size_.cols);
+      const double correction = steps / (2 * of.matches + gaps);
+      for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
+      sums.border *= correction;
+      // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.
       const bool turn_is_open = job_.call.options & ALIGNMENT_PENALIZE_TURNS;
       const double turns = sums.cost[int(Cost::turn)] + sums.cost[int(Cost::back)];
       const double opened = sums.cost[int(Cost::open)] + sums.border + (turn_is_open ? turns : 0);
       const double extended = sums.cost[int(Cost::extend)] + (turn_is_open ? 0 : turns);
-      const double all_odds = worth_.log2() * LN_2;
-      const double own = (similarity + opened * p_.open + extended * p_.extend) / p_.temperature;
-      sums.entropy = (all_odds - own) / LN_2;
-      const double largest = std::max({1.0, all_odds - own, opened, extended});
-      if (job_.d_temperature && !(std::abs(all_odds) + std::abs(own) <= MOST_CANCELLED * largest)) return false;
+      const double own = (correction * of.similarity + opened * p_.open + extended * p_.extend) / p_.temperature;
+      const double entropy = worth_.log2() * LN_2 - own;
+      sums.entropy = entropy / LN_2;
+      const double least = 1e4 * ERROR_OF_ODDS * std::abs(own);  // gradient that is larger than its error
+      if (job_.d_temperature && !(least <= std::max({1.0, entropy, opened, extended}))) return false;
     }
     finish_pair(job_, pass, pair_, worth_, false, sums);
     return true;

@@ -158,9 +158,35 @@ INLINE bool tangents_are_finite(const Columns *columns, int vectors) {
   return Columns::tangent == Columns::count || all_at_most(most, all(largest));
 }
 
-/* Ends added up in units of their own, lane by lane. */
+/* Odds of ends and their tangents, in each lane a sum in a unit of its own. */
 struct Ends {
-  Vec m = all(0), t_m = all(0), unit = all(NOTHING), largest = all(NOTHING);  // largest unit of all
+  Vec m = all(0), t_m = all(0), unit = all(NOTHING);
+
+  template <bool tangents>
+  INLINE void add(Vec more, Vec t_more, Vec its_unit) {
+    const Vec new_unit = more > all(0) ? greater(unit, its_unit) : unit;
+    const Vec old = unit - new_unit, own = its_unit - new_unit;
+    m = scaled(m, old) + scaled(more, own);
+    if constexpr (tangents) t_m = scaled(t_m, old) + scaled(t_more, own);
+    unit = new_unit;
+  }
+};
+
+/* The ends of a strip, and its largest unit. A long sum of floats loses digits: what a sum of bands has lost is added to
+   the next one. */
+struct StripEnds {
+  Ends all_bands;
+  Vec lost = all(0), largest = all(NOTHING);
+
+  template <bool tangents>
+  INLINE void add(const Ends &band) {
+    const Vec old = all_bands.m, old_unit = all_bands.unit;
+    Ends more = band;
+    more.m += scaled(lost, old_unit - band.unit);
+    all_bands.add<tangents>(more.m, more.t_m, more.unit);
+    const Vec had = scaled(old, old_unit - all_bands.unit), got = all_bands.m - had;
+    lost = scaled(more.m, more.unit - all_bands.unit) - got;
+  }
 };
 
 template <class Kind, Pass pass, bool recording>
@@ -176,7 +202,7 @@ class DownTheStrip {
   Columns *columns;
   const Border *left;   // none: nothing is outside
   const Border *right;  // none: nobody needs it
-  Ends &ends;
+  StripEnds &ends;
   Vec least_step{}, peak{};  // of the current band: between columns; the largest state
 
   /* Rows first to last - 1. Returns false where plain odds cannot hold them; kept, bands: of each cell, of each band. */
@@ -365,33 +391,48 @@ class DownTheStrip {
   }
 
   INLINE void end_band(Vec *units) {
+    Ends band;
     for (int v = 0; v < strip.vectors; ++v) {
-      Columns &c = columns[v];
+      const Columns &c = columns[v];
       if constexpr (recording) units[v] = c.unit;
       if constexpr (Kind::end != End::last) {
-        const Vec sum = v == strip.vectors - 1 ? first_lanes(c.sum, strip.last) : c.sum;
-        const Vec unit = sum > all(0) ? greater(ends.unit, c.unit) : ends.unit;
-        const Vec old = ends.unit - unit, own = c.unit - unit;
-        ends.m = scaled(ends.m, old) + scaled(sum, own);
-        if constexpr (tangents) {
-          const Vec t_sum = v == strip.vectors - 1 ? first_lanes(c.t_sum, strip.last) : c.t_sum;
-          ends.t_m = scaled(ends.t_m, old) + scaled(t_sum, own);
-        }
-        ends.unit = unit;
-        ends.largest = greater(ends.largest, v == strip.vectors - 1 ? first_lanes(c.unit, strip.last) : c.unit);
+        const int count = v == strip.vectors - 1 ? strip.last : LANES;
+        band.template add<tangents>(first_lanes(c.sum, count), tangents ? first_lanes(c.t_sum, count) : all(0), c.unit);
+        ends.largest = greater(ends.largest, first_lanes(c.unit, count));
       }
     }
+    if constexpr (Kind::end != End::last) ends.add<tangents>(band);
   }
 };
 
 /* Sums over a tile for the gradients with respect to the parameters, in double: a long sum of floats loses small terms. */
 struct TileSums {
-  double cost[COSTS] = {}, similarity = 0;  // expected number of steps of each cost; expected sum of the similarities
+  double cost[COSTS] = {};              // expected number of steps of each cost
+  double matches = 0, similarity = 0;   // expected number of matches, and sum of their similarities
+  // of local alignments: how often they begin and end here, and the sums of row and column where they do
+  double begins = 0, begins_at = 0, ends = 0, ends_at = 0;
 
-  INLINE void add(double &to, Vec sum) {
+  static double sum_of(Vec sum) {
     double lanes = 0;
     for (int l = 0; l < LANES; ++l) lanes += double(sum[l]);
-    to += lanes;
+    return lanes;
+  }
+};
+
+/* Probabilities in a band, their sum and the sum of row and column weighted by them, counted from its first cell. */
+struct Places {
+  Vec all_of_them = all(0), rows = all(0), cols = all(0);
+
+  INLINE void add(Vec probability, Vec col) {
+    all_of_them += probability;
+    cols = fused(col, probability, cols);
+  }
+  /* After each row but the first one, from the last upwards. */
+  INLINE void next_row() { rows += all_of_them; }
+  void add_to(double &sum, double &at, double row_and_col) const {
+    const double own = TileSums::sum_of(all_of_them);
+    sum += own;
+    at += row_and_col * own + TileSums::sum_of(rows) + TileSums::sum_of(cols);
   }
 };
 
@@ -412,7 +453,8 @@ class UpTheStrip {
   const PairTotal &total;
   Columns *columns;
   const Border *right, *left;  // from the strip to the right, none: nothing is there; for the one to the left
-  Int total_rows, end_row;     // of the pair; of a global alignment, where this strip has its last cell
+  Int total_rows, first_col;   // of the pair; of the strip
+  Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
   TileSums &sums;
   Vec least_step{}, peak{};
@@ -511,7 +553,9 @@ class UpTheStrip {
         }
       }
     }
-    Vec of_left[3] = {}, of_up[3] = {}, similarity = all(0);
+    Vec of_left[3] = {}, of_up[3] = {}, similarity = all(0), matches = all(0);
+    Places begins, ends;
+    constexpr bool has_places = gradients && Kind::local;
     for (Int k = rows - 1; k >= 0; --k) {
       const Int i = first + k;
       const Vec *from = kept + size_t(k) * strip.vectors * K::size;
@@ -590,7 +634,15 @@ class UpTheStrip {
         if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * t_b);
         const Vec q = scaled(b, c.share);
         Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
-        if constexpr (gradients) similarity = fused(p, greater(strip.part<is_last>(row, v, 0), all(FORBIDDEN)), similarity);
+        if constexpr (gradients) {
+          matches += p;
+          similarity = fused(p, greater(strip.part<is_last>(row, v, 0), all(FORBIDDEN)), similarity);
+        }
+        if constexpr (has_places) {
+          const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
+          begins.add((w * c.one) * q, col);
+          ends.add((ends_apart ? matched : own[K::across]) * c.end_share, col);
+        }
         if constexpr (tangents) {
           const Vec t_q = scaled(fused(-total.tangent, b, t_b), c.share);
           if constexpr (ends_apart) {
@@ -606,6 +658,7 @@ class UpTheStrip {
           store(to + v * LANES, p);
         }
       });
+      if (has_places && k > 0) begins.next_row(), ends.next_row();
       if (left) {
         hand_over(i, true);
         left->numbers[1][i] = across[0];
@@ -617,7 +670,12 @@ class UpTheStrip {
     if constexpr (gradients) {
       if (valid) {
         add_steps(of_left, of_up);
-        sums.add(sums.similarity, similarity);
+        sums.matches += TileSums::sum_of(matches);
+        sums.similarity += TileSums::sum_of(similarity);
+        if constexpr (has_places) {
+          begins.add_to(sums.begins, sums.begins_at, double(first) + double(first_col));
+          ends.add_to(sums.ends, sums.ends_at, double(first) + double(first_col));
+        }
       }
     }
     return valid;
@@ -625,11 +683,12 @@ class UpTheStrip {
 
   INLINE void add_steps(const Vec (&of_left)[3], const Vec (&of_up)[3]) {
     if constexpr (ONE_STATE<Kind>) {
-      sums.add(sums.cost[int(cost_between<Kind>(From::up, 0))], of_up[0]);  // of both directions
+      sums.cost[int(cost_between<Kind>(From::up, 0))] += TileSums::sum_of(of_up[0]);  // of both directions
     } else {
+      auto add = [&](Cost cost, Vec steps) { sums.cost[int(cost)] += TileSums::sum_of(steps); };
       unrolled<3>([&](auto s) {
-        sums.add(sums.cost[int(cost_between<Kind>(From::left, s))], of_left[s] * odds.template odds<From::left, s>());
-        sums.add(sums.cost[int(cost_between<Kind>(From::up, s))], of_up[s] * odds.template odds<From::up, s>());
+        add(cost_between<Kind>(From::left, s), of_left[s] * odds.template odds<From::left, s>());
+        add(cost_between<Kind>(From::up, s), of_up[s] * odds.template odds<From::up, s>());
       });
     }
   }
