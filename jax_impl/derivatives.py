@@ -46,6 +46,10 @@ class Engine(Protocol):
         """The tangents of these gradients in a direction: the Hessian times the direction."""
         ...
 
+    def product(self, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array, /) -> Array:
+        """The tangent of the gradient for similarity alone, in a direction that leaves the parameters alone."""
+        ...
+
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def scores_of(engine: Engine, text: str, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
@@ -75,29 +79,37 @@ def _gradients_tangent(engine: Engine, text: str, needed: tuple[bool, ...], prim
     needed = tuple(before or not _is_zero(t) for before, t in zip(needed, t_parameters, strict=True))
     results = _gradients(engine, text, needed, similarity, lengths, parameters)
     direction = [_instantiated(tangent) for tangent in (t_similarity, *t_parameters)]
-    t_d_similarity, *rest = _Product(engine, text)((similarity, lengths, *parameters), direction)
+    t_d_similarity, *rest = _Product(engine, text, any(needed))((similarity, lengths, *parameters), direction)
     t_scores = _directional(lengths, results[1], results[2], t_similarity, t_parameters)
     return results, (t_scores, t_d_similarity, tuple(rest))
 
 
 @dataclass(frozen=True)
 class _Product:
-    """H t, the Hessian times a direction. H is symmetric, so this function is self-adjoint."""
+    """H t, the Hessian times a direction. H is symmetric, so this function is self-adjoint.
+
+    Without parameters, those of the direction count as zeros, and those of the result are zeros.
+    """
 
     engine: Engine
     text: str
+    with_parameters: bool
 
     def __call__(self, at: Sequence[Array], direction: Sequence[Array]) -> list[Array]:
-        return Linear(_Tangents(self.engine), self, self.text)(at, direction)
+        return Linear(_Tangents(self.engine, self.with_parameters), self, self.text)(at, direction)
 
 
 @dataclass(frozen=True)
 class _Tangents:
     engine: Engine
+    with_parameters: bool
 
     def __call__(self, at: Sequence[Array], direction: Sequence[Array]) -> list[Array]:
         similarity, lengths, *parameters = at
         t_similarity, *t_parameters = direction
+        if not self.with_parameters:
+            product = self.engine.product(similarity, lengths, tuple(parameters), t_similarity)
+            return [product, *map(jnp.zeros_like, t_parameters)]
         product, rest = self.engine.tangents(similarity, lengths, tuple(parameters), t_similarity, tuple(t_parameters))
         return [product, *rest]
 

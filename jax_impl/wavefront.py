@@ -292,5 +292,9 @@ class Wavefront:
         d_similarity, *rest = of_any_batch(function)(s, lengths, t_s, *parameters, *t_parameters)
         return d_similarity, tuple(rest)
 
+    def product(self, s: Array, lengths: Array, parameters: Arrays, t_s: Array) -> Array:
+        """The tangent of the gradient with respect to similarity, in a direction that leaves the parameters alone."""
+        return self.tangents(s, lengths, parameters, t_s, tuple(map(jnp.zeros_like, parameters)))[0]
+
     def _batch(self, s: Array, lengths: Array, parameters: Arrays) -> DiagonalBatch:
         return DiagonalBatch(self.recurrence, s, lengths, dict(zip(self.names, parameters, strict=True)))

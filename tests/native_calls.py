@@ -39,7 +39,9 @@ class Given:
         self.call = cpp.pack_call(*numbers, *pointers)
 
     def results(self):
-        """(scores), (scores, d_similarity, d_values), and the tangents of these in a random direction."""
+        """(scores), (scores, d_similarity, d_values), the tangents of these in a random direction, and once more
+        (scores, d_similarity) and the tangents of d_similarity in its part of the direction: what has calls of its own.
+        """
         dtype, shape = self.similarity.dtype, self.similarity.shape
         new = lambda: [np.empty(shape[:1], dtype), np.empty(shape, dtype), np.empty(self.values.shape, dtype)]  # noqa: E731
         random = np.random.default_rng(1)
@@ -47,10 +49,14 @@ class Given:
         t_values = random.normal(size=self.values.shape).astype(dtype)
         (scores, *_), gradients, tangents = new(), new(), new()
         assert self.kernel.score(self.call, scores.ctypes.data) == 0
-        assert self.kernel.gradients(self.call, 1, *(array.ctypes.data for array in gradients)) == 0
+        assert self.kernel.gradients(self.call, *(array.ctypes.data for array in gradients)) == 0
         direction = t_similarity.ctypes.data, shape[1] * shape[2], t_values.ctypes.data
         assert self.kernel.tangents(self.call, *direction, *(array.ctypes.data for array in tangents)) == 0
-        return [scores, *gradients, *tangents]
+        again, marginals, _ = new()
+        product = np.empty(shape, dtype)
+        assert self.kernel.gradients(self.call, again.ctypes.data, marginals.ctypes.data, 0) == 0
+        assert self.kernel.tangents(self.call, *direction[:2], 0, 0, product.ctypes.data, 0) == 0
+        return [scores, *gradients, *tangents, again, marginals, product]
 
 
 def assert_same_bits(some, others):
@@ -69,13 +75,16 @@ def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 
 def noted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A list that the native calls in float32 add themselves to; of ctypes' calls, so not those of XLA.
 
-    Gradients with the temperature's are "gradients with values".
+    Gradients with those of the parameters are "gradients with values", tangents that leave them alone a "product".
     """
     kernel, names = cpp.kernel("float32"), []
 
     def noting(name: str) -> Callable[..., int]:
         def call(packed: bytes, *arguments: Any) -> int:
-            names.append(f"{name} with values" if name == "gradients" and arguments[0] else name)
+            if name == "tangents":
+                names.append("tangents" if arguments[2] else "product")
+            else:
+                names.append(f"{name} with values" if name == "gradients" and arguments[2] else name)
             return getattr(kernel, name)(packed, *arguments)
 
         return call

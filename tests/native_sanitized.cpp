@@ -43,10 +43,11 @@ Results run(AlignmentCall call, int count, int layout, int threads, const REAL *
   const size_t matrix = call.pairs * call.rows * call.cols, values = call.pairs * count;
   Results r;
   int32_t failed = alignment_score(&call, r.add(call.pairs));
-  for (int d_temperature : {0, 1}) {
+  for (bool with_values : {false, true}) {
     REAL *scores = r.add(call.pairs), *d_similarity = r.add(matrix);
-    failed |= alignment_gradients(&call, d_temperature, scores, d_similarity, r.add(values));
+    failed |= alignment_gradients(&call, scores, d_similarity, with_values ? r.add(values) : nullptr);
   }
+  failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, nullptr, nullptr, r.add(matrix), nullptr);
   REAL *t_scores = r.add(call.pairs), *t_d_similarity = r.add(matrix);
   failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, t_values, t_scores, t_d_similarity,
                                r.add(values));

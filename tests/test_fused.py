@@ -38,7 +38,7 @@ def marginals_loss(s: Any) -> Any:
         (jax_score, "score"),
         (lambda s: jax_impl.marginals(jax_score, s), "gradients"),
         (jax.value_and_grad(lambda s: jax_score(s).sum()), "gradients"),
-        (jax.grad(marginals_loss), "tangents"),
+        (jax.grad(marginals_loss), "product"),
     ],
 )
 def test_xla_makes_one_call_and_no_pass_over_the_matrix(function, call):
@@ -65,10 +65,10 @@ def score_and_marginals_loss(s: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "calls"),
     [
-        (gradient_of_a_gradient, ["tangents"]),
-        (jax.grad(square_of_the_marginals), ["gradients", "tangents"]),
-        (jax.value_and_grad(marginals_loss), ["gradients", "tangents"]),
-        (jax.value_and_grad(score_and_marginals_loss), ["gradients", "tangents"]),
+        (gradient_of_a_gradient, ["product"]),
+        (jax.grad(square_of_the_marginals), ["gradients", "product"]),
+        (jax.value_and_grad(marginals_loss), ["gradients", "product"]),
+        (jax.value_and_grad(score_and_marginals_loss), ["gradients", "product"]),
     ],
 )
 def test_a_loss_on_the_marginals_makes_each_call_once(function, calls):
@@ -76,13 +76,13 @@ def test_a_loss_on_the_marginals_makes_each_call_once(function, calls):
     assert sorted(re.findall(r'custom_call_target="jax_torch_alignment_(\w+)_float32"', text)) == calls
 
 
-@pytest.mark.parametrize(("of", "flag"), [("similarity", 0), ("gap", 0), ("temperature", 1)])
-def test_the_temperatures_derivative_is_computed_only_where_asked_for(of, flag):
+@pytest.mark.parametrize(("of", "flag"), [("similarity", 0), ("gap", 1), ("temperature", 1)])
+def test_the_parameters_derivatives_are_computed_only_where_asked_for(of, flag):
     def score(value: Any) -> Any:
         return jax_score(value).sum() if of == "similarity" else jax_score(MATRICES, **{of: value}).sum()
 
     text = compiled_text(jax.grad(score), MATRICES if of == "similarity" else 1.0)
-    assert re.findall(r"d_temperature = (\d)", text) == [str(flag)]
+    assert re.findall(r"with_parameters = (\d)", text) == [str(flag)]
 
 
 def test_strided_arguments_are_what_the_operators_expect():
@@ -91,6 +91,7 @@ def test_strided_arguments_are_what_the_operators_expect():
     torch.library.opcheck(cpp_binding.score, (*given, 0, 0))
     torch.library.opcheck(cpp_binding.gradients, (*given, 0, 0, True))
     torch.library.opcheck(cpp_binding.tangents, (*given, s, given[2], 0, 0))
+    torch.library.opcheck(cpp_binding.product, (*given, s, 0, 0))
 
 
 def test_pairs_may_share_memory():

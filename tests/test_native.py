@@ -137,7 +137,7 @@ def gradients_of(similarity: np.ndarray, values: np.ndarray):
     numbers = *cpp.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
     call = cpp.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data)
     results = [np.empty(len(values), np.float32), np.empty_like(similarity), np.empty_like(values)]
-    assert cpp.kernel("float32").gradients(call, 0, *(array.ctypes.data for array in results)) == 0
+    assert cpp.kernel("float32").gradients(call, *(array.ctypes.data for array in results)) == 0
     return results
 
 
@@ -156,7 +156,7 @@ peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.pl
 before = peak()
 assert kernel.score(call, score.ctypes.data) == 0
 after_score = peak()
-assert kernel.gradients(call, 1, score.ctypes.data, d_similarity.ctypes.data, d_values.ctypes.data) == 0
+assert kernel.gradients(call, score.ctypes.data, d_similarity.ctypes.data, d_values.ctypes.data) == 0
 print((after_score - before) / (2 * size * 4), (peak() - after_score) / similarity.nbytes)
 """
 
@@ -184,7 +184,7 @@ def faults_of(given: Given, d_similarity: np.ndarray) -> int:
     scores, d_values = np.empty(len(d_similarity), np.float32), np.empty(given.values.shape, np.float32)
     pointers = (array.ctypes.data for array in (scores, d_similarity, d_values))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    assert given.kernel.gradients(given.call, 1, *pointers) == 0
+    assert given.kernel.gradients(given.call, *pointers) == 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 

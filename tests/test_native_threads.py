@@ -211,7 +211,7 @@ def test_the_callers_mode_changes_no_bit(dtype):
                 given = Given("smith_waterman", similarity, lengths, {"gap": -1.0, "temperature": 1.0}, threads=threads)
                 found[flush] += given.results()
     assert_same_bits(found[False], found[True])
-    assert_same_bits(found[False][3:10], found[False][10:])
+    assert_same_bits(found[False][3:13], found[False][13:])
     assert_same_bits(derivatives("jax", similarity, lengths), found[False][:3])
     # some marginals are just large enough, so others are not, and became 0
     marginals, smallest = found[False][1], np.finfo(dtype).tiny

@@ -6,6 +6,7 @@ parameters, and t a direction:
     score       S
     gradients   S, dS/dx
     tangents    <dS/dx, t>, (d2S/dx2) t
+    product     the part of (d2S/dx2) t that belongs to the similarity, where t has no other part either
 
 The gradients are one differentiable function, whose outputs are S and g = dS/dx. For cotangents a of S and A of g,
 its backward is a g + H A: H is symmetric, so the backward is again a tangent.
@@ -34,6 +35,7 @@ from torch_impl.transforms import (
 )
 
 Tensor = torch.Tensor
+Pair = tuple[Tensor, Tensor]
 Triple = tuple[Tensor, Tensor, Tensor]
 
 
@@ -46,6 +48,8 @@ class Engine(NamedTuple):
     gradients: Callable[..., Triple]
     # (s, lengths, values, t_s, t_values) -> the tangents of all three
     tangents: Callable[..., Triple]
+    # (s, lengths, values, t_s) -> the tangent of d_s alone
+    product: Callable[..., Tensor]
 
 
 def scores_of(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
@@ -151,7 +155,7 @@ class _Gradients(torch.autograd.Function):
             to_values = of_scores[:, None] * d_values if ctx.with_values else None
         if any(cotangent is not None for cotangent in of_gradients):
             direction = _direction(of_gradients, s, values)
-            _, more_s, more_values = tangents_of(ctx.engine, ctx.text, s, lengths, values, *direction)
+            more_s, more_values = tangents_of(ctx.engine, ctx.text, ctx.with_values, s, lengths, values, *direction)
             to_s = more_s if to_s is None else to_s + more_s
             to_values = more_values if to_values is None else to_values + more_values
         return None, None, None, to_s, None, to_values
@@ -161,11 +165,14 @@ class _Gradients(torch.autograd.Function):
         return mapped(functools.partial(_Gradients.apply, engine, text, with_values), info, in_dims[3:], tensors)
 
 
-def tangents_of(engine: Engine, text: str, *tensors: Tensor) -> Triple:
-    """The engine's tangents; differentiating them raises CannotDifferentiate(text)."""
+def tangents_of(engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Pair:
+    """The tangents of both gradients; differentiating them raises CannotDifferentiate(text).
+
+    Without values, those of the values are zeros in the direction too.
+    """
     if nothing_at_work() and not torch.is_grad_enabled():
-        return engine.tangents(*tensors)
-    return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, text, *tensors)
+        return _Tangents.forward(engine, text, with_values, *tensors)
+    return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, text, with_values, *tensors)
 
 
 class _Tangents(torch.autograd.Function):
@@ -173,12 +180,21 @@ class _Tangents(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor
-    ) -> Triple:
-        return engine.tangents(s, lengths, values, t_s, t_values)
+        engine: Engine,
+        text: str,
+        with_values: bool,
+        s: Tensor,
+        lengths: Tensor,
+        values: Tensor,
+        t_s: Tensor,
+        t_values: Tensor,
+    ) -> Pair:
+        if with_values:
+            return engine.tangents(s, lengths, values, t_s, t_values)[1:]
+        return engine.product(s, lengths, values, t_s), torch.zeros_like(values)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Triple) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: Pair) -> None:
         ctx.text = inputs[1]
 
     @staticmethod
@@ -186,8 +202,8 @@ class _Tangents(torch.autograd.Function):
         raise CannotDifferentiate(ctx.text)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_Tangents.apply, engine, text), info, in_dims[2:], tensors)
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
+        return mapped(functools.partial(_Tangents.apply, engine, text, with_values), info, in_dims[3:], tensors)
 
 
 # Forward mode: the same, with methods that the compiler does not support.
@@ -223,8 +239,7 @@ class _GradientsForward(_Gradients):
     def jvp(ctx: Any, *directions: Any) -> Triple:
         s, lengths, values, d_s, d_values = ctx.saved_tensors
         direction = _direction(directions[3::2], s, values)
-        _, t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, s, lengths, values, *direction)
-        # not the first result of the tangents, which cannot be differentiated
+        t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, True, s, lengths, values, *direction)
         return _directional(lengths, d_s, d_values, *direction), t_s, t_values
 
     @staticmethod
@@ -235,12 +250,13 @@ class _GradientsForward(_Gradients):
 
 class _TangentsForward(_Tangents):
     @staticmethod
-    def jvp(ctx: Any, *directions: Any) -> Triple:
+    def jvp(ctx: Any, *directions: Any) -> Pair:
         raise CannotDifferentiate(ctx.text)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_TangentsForward.apply, engine, text), info, in_dims[2:], tensors)
+    def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
+        function = functools.partial(_TangentsForward.apply, engine, text, with_values)
+        return mapped(function, info, in_dims[3:], tensors)
 
 
 def _directional(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:

@@ -61,7 +61,7 @@ def product(
     vector = vector.to(s).view(s.shape)
     if is_any_recorded(vector, s, values):
         return _Product.apply(engine_of(operators, kind, options), text(), vector, s, lengths, values)
-    return operators.tangents(s, lengths, values, vector, torch.zeros_like(values), kind, options)[1]
+    return operators.product(s, lengths, values, vector, kind, options)
 
 
 def is_any_recorded(*values: Any) -> bool:
@@ -73,7 +73,7 @@ def is_any_recorded(*values: Any) -> bool:
 
 def engine_of(operators: Any, kind: Any, options: Any) -> Engine:
     """The operators for one alignment."""
-    own = operators.score, operators.gradients, operators.tangents
+    own = operators.score, operators.gradients, operators.tangents, operators.product
     return Engine(*(functools.partial(operator, kind=kind, options=options) for operator in own))
 
 
@@ -94,7 +94,7 @@ class _Scores(torch.autograd.Function):
 class _Marginals(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
-        ctx.engine, ctx.text = engine, text
+        ctx.engine, ctx.text, ctx.with_values = engine, text, values.requires_grad
         ctx.save_for_backward(s, lengths, values)
         return engine.gradients(s, lengths, values, with_values=False)[1]
 
@@ -102,7 +102,7 @@ class _Marginals(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
         s, lengths, values = ctx.saved_tensors
         direction = cotangent, torch.zeros_like(values)
-        _, to_s, to_values = tangents_of(ctx.engine, ctx.text, s, lengths, values, *direction)
+        to_s, to_values = tangents_of(ctx.engine, ctx.text, ctx.with_values, s, lengths, values, *direction)
         return None, None, to_s, None, to_values
 
 
@@ -112,7 +112,7 @@ class _Product(torch.autograd.Function):
         ctx: Any, engine: Engine, text: str, vector: Tensor, s: Tensor, lengths: Tensor, values: Tensor
     ) -> Tensor:
         ctx.text = text
-        return engine.tangents(s, lengths, values, vector, torch.zeros_like(values))[1]
+        return engine.product(s, lengths, values, vector)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> None:

@@ -299,6 +299,11 @@ def _(
     return _new(s, values)
 
 
+def product(s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, recurrence: str, graph: bool) -> Tensor:
+    """The tangents of the gradients with respect to s, in a direction that leaves the values alone."""
+    return tangents(s, lengths, values, t_s, torch.zeros_like(values), recurrence, graph)[1]
+
+
 def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Uninitialized scores and gradients."""
     return s.new_empty(s.shape[:1]), s.new_empty(s.shape), values.new_empty(values.shape)
@@ -307,4 +312,4 @@ def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def engine(problem: str, options: dict[str, Any], graph: bool = False) -> Engine:
     """The engine of one problem. graph: on a GPU, each operator is a CUDA graph instead of thousands of launches."""
     keywords = {"recurrence": recurrence_of(problem, options).name, "graph": graph}
-    return Engine(*(functools.partial(operator, **keywords) for operator in (score, gradients, tangents)))
+    return Engine(*(functools.partial(operator, **keywords) for operator in (score, gradients, tangents, product)))

@@ -1,4 +1,4 @@
-"""The native kernels as calls of XLA: score, gradients and tangents, without derivatives. vmap adds batch axes.
+"""The native kernels as calls of XLA, without derivatives: see jax_impl.derivatives. vmap adds batch axes.
 
 Arrays: similarity (*batch, rows, cols), lengths (*batch, 2) int32, parameters a tuple of (*batch), in the order of
 shared.alignments.ALIGNMENTS; all floats of similarity's dtype.
@@ -29,14 +29,14 @@ def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays)
 
 
 def gradients(
-    call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
+    call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
-    """Scores, and their gradients for similarity and each parameter; 0 for the temperature unless d_temperature."""
+    """Scores, and their gradients for similarity and each parameter; 0 for the parameters unless with_parameters."""
     target, matrix, pair = _prepared("gradients", similarity)
     results = (pair, matrix, *(pair for _ in parameters))
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
-    flag = np.int32(d_temperature)
-    scores, d_similarity, *rest = function(similarity, lengths, *parameters, d_temperature=flag, **_numbers(call))
+    flag = np.int32(with_parameters)
+    scores, d_similarity, *rest = function(similarity, lengths, *parameters, with_parameters=flag, **_numbers(call))
     return scores, d_similarity, tuple(rest)
 
 
@@ -55,6 +55,13 @@ def tangents(
     arrays = (similarity, lengths, t_similarity, *parameters, *t_parameters)
     t_scores, t_d_similarity, *rest = function(*arrays, **_numbers(call))
     return t_scores, t_d_similarity, tuple(rest)
+
+
+def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array) -> Array:
+    """The tangents of the gradients for similarity, in a direction that leaves the parameters alone."""
+    target, matrix, _ = _prepared("product", similarity)
+    function = jax.ffi.ffi_call(target, matrix, vmap_method="broadcast_all")
+    return function(similarity, lengths, t_similarity, *parameters, **_numbers(call))
 
 
 def register(dtype: str) -> None:
@@ -80,7 +87,7 @@ def _register(dtype: str) -> None:
     target = target._replace(name=f"alignment-xla-{dtype}", sources=(own,), headers=headers)
     library = cpp.load(target, {"use_kernels": [ctypes.c_void_p] * 3})
     library.use_kernels(*(ctypes.cast(function, ctypes.c_void_p) for function in kernel[1:]))
-    for name in ("score", "gradients", "tangents"):
+    for name in ("score", "gradients", "tangents", "product"):
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
         jax.ffi.register_ffi_target(_target(name, dtype), handler, platform="cpu")
     keep_freed_memory()

@@ -104,10 +104,13 @@ class _Kernels:
     def gradients(
         self, needed: tuple[bool, ...], similarity: Array, lengths: Array, parameters: Arrays
     ) -> tuple[Array, Array, Arrays]:
-        return self._own.gradients(self.call, needed[-1], similarity, lengths, parameters)
+        return self._own.gradients(self.call, any(needed), similarity, lengths, parameters)
 
     def tangents(
         self, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array, t_parameters: Arrays
     ) -> tuple[Array, Arrays]:
         _, product, rest = self._own.tangents(self.call, similarity, lengths, parameters, t_similarity, t_parameters)
         return product, rest
+
+    def product(self, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array) -> Array:
+        return self._own.product(self.call, similarity, lengths, parameters, t_similarity)

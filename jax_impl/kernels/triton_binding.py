@@ -54,10 +54,10 @@ def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays)
 
 
 def gradients(
-    call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, parameters: Arrays
+    call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
-    """Scores, and their gradients for similarity and each parameter; 0 for the temperature unless d_temperature."""
-    function = of_any_batch(functools.partial(_gradients, call, d_temperature), None)
+    """Scores, and their gradients for similarity and each parameter; 0 for the temperature unless with_parameters."""
+    function = of_any_batch(functools.partial(_gradients, call, with_parameters), None)
     scores, d_similarity, *rest = function(similarity, lengths, *parameters)
     return scores, d_similarity, tuple(rest)
 
@@ -76,6 +76,12 @@ def tangents(
     return t_scores, t_d_similarity, tuple(rest)
 
 
+def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array) -> Array:
+    """The tangents of the gradients for similarity, in a direction that leaves the parameters alone."""
+    t_parameters = tuple(map(jnp.zeros_like, parameters))
+    return tangents(call, similarity, lengths, parameters, t_similarity, t_parameters)[1]
+
+
 def exponentials(values: Array, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Array:
     """values after x -> 2^-x, `each` times per round. Their number must be a multiple of 1024."""
     program = exponentials_program(str(values.dtype), len(values), rounds, each)
@@ -87,9 +93,9 @@ def _score(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array
     return (_run(program, _inputs(similarity, lengths, parameters))["scores"],)
 
 
-def _gradients(call: cpp.Call, d_temperature: bool, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
+def _gradients(call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     layout = _layout(similarity)
-    program = gradients_program(call, *_described(similarity), layout=layout, with_values=d_temperature)
+    program = gradients_program(call, *_described(similarity), layout=layout, with_values=with_parameters)
     return _results(_run(program, _inputs(similarity, lengths, parameters)))
 
 

@@ -136,14 +136,14 @@ ffi::Error score(int32_t kind, int32_t options, In similarity, In lengths, ffi::
   return own.result(score_kernel(&own.call, reals(scores)));
 }
 
-ffi::Error gradients(int32_t kind, int32_t options, int32_t d_temperature, In similarity, In lengths,
+ffi::Error gradients(int32_t kind, int32_t options, int32_t with_parameters, In similarity, In lengths,
                      ffi::RemainingArgs rest, Out scores, Out d_similarity, ffi::RemainingRets d_rest) {
   const int64_t count = int64_t(rest.size());
   Call own(kind, options, similarity, lengths, rest, 0, count);
   if (own.error.failure()) return own.error;
   Parameters d_parameters(own.call.pairs, count);
-  ffi::Error error = own.result(
-      gradients_kernel(&own.call, d_temperature, reals(scores), reals(d_similarity), d_parameters.data()));
+  ffi::Error error = own.result(gradients_kernel(&own.call, reals(scores), reals(d_similarity),
+                                                 with_parameters ? d_parameters.data() : nullptr));
   return error.failure() ? error : give(d_parameters, d_rest);
 }
 
@@ -159,6 +159,15 @@ ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In
                                                 t_parameters.data(), reals(t_scores), reals(t_d_similarity),
                                                 t_d_parameters.data()));
   return error.failure() ? error : give(t_d_parameters, t_d_rest);
+}
+
+ffi::Error product(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,
+                   Out t_d_similarity) {
+  Call own(kind, options, similarity, lengths, rest, 0, int64_t(rest.size()));
+  if (!is_real(t_similarity, int64_t(similarity.element_count()))) own.refuse("a tangent");
+  if (own.error.failure()) return own.error;
+  return own.result(tangents_kernel(&own.call, reals(t_similarity), own.call.pair_stride, nullptr, nullptr,
+                                    reals(t_d_similarity), nullptr));
 }
 
 }  // namespace
@@ -186,13 +195,23 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_gradients, gradients,
                               ffi::Ffi::Bind()
                                   .Attr<int32_t>("kind")
                                   .Attr<int32_t>("options")
-                                  .Attr<int32_t>("d_temperature")
+                                  .Attr<int32_t>("with_parameters")
                                   .Arg<In>()
                                   .Arg<In>()
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>()
                                   .RemainingRets());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_product, product,
+                              ffi::Ffi::Bind()
+                                  .Attr<int32_t>("kind")
+                                  .Attr<int32_t>("options")
+                                  .Arg<In>()
+                                  .Arg<In>()
+                                  .Arg<In>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_tangents, tangents,
                               ffi::Ffi::Bind()

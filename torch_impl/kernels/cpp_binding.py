@@ -1,4 +1,4 @@
-"""The native kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
+"""The native kernels as operators of PyTorch, without derivatives: see torch_impl.derivatives.
 
 Tensors: similarity (batch, rows, cols), lengths (batch, 2) of integers or (0, 2) for whole matrices, values (batch, P),
 the parameters in the order of shared.alignments.ALIGNMENTS; all floats of similarity's dtype. Results are new and
@@ -26,12 +26,14 @@ for _name, _schema in {
     "score": f"({_INPUTS}, {_CALL}) -> Tensor",
     "gradients": f"({_INPUTS}, {_CALL}, bool with_values) -> {_TRIPLE}",
     "tangents": f"({_INPUTS}, Tensor t_similarity, Tensor t_values, {_CALL}) -> {_TRIPLE}",
+    "product": f"({_INPUTS}, Tensor t_similarity, {_CALL}) -> Tensor",
 }.items():
     torch.library.define(f"smooth_alignment::fused_{_name}", _schema, tags=torch.Tag.pt2_compliant_tag)
 
 score = torch.ops.smooth_alignment.fused_score.default
 gradients = torch.ops.smooth_alignment.fused_gradients.default
 tangents = torch.ops.smooth_alignment.fused_tangents.default
+product = torch.ops.smooth_alignment.fused_product.default
 
 
 @torch.library.register_fake("smooth_alignment::fused_score")
@@ -59,6 +61,13 @@ def _fake_tangents(
     return _new(similarity, values)
 
 
+@torch.library.register_fake("smooth_alignment::fused_product")
+def _fake_product(
+    similarity: Tensor, lengths: Tensor, values: Tensor, t_similarity: Tensor, kind: int, options: int
+) -> Tensor:
+    return similarity.new_empty(similarity.shape)
+
+
 def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
     call, _alive = _packed(similarity, lengths, values, kind, options)
@@ -70,12 +79,12 @@ def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, optio
 def _gradients(
     similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
 ) -> Triple:
-    """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
+    """Scores, and their gradients with respect to similarity and values; 0 for the values unless with_values."""
     call, _alive = _packed(similarity, lengths, values, kind, options)
-    results = _new(similarity, values)
-    kernel = cpp.kernel(NAMES[similarity.dtype])
-    _check(kernel.gradients(call, with_values, *[result.data_ptr() for result in results]))
-    return results
+    scores, d_similarity, d_values = _new(similarity, values)
+    results = scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr() if with_values else 0
+    _check(cpp.kernel(NAMES[similarity.dtype]).gradients(call, *results))
+    return scores, d_similarity, d_values if with_values else d_values.zero_()
 
 
 def _tangents(
@@ -97,16 +106,28 @@ def _tangents(
     return results
 
 
+def _product(
+    similarity: Tensor, lengths: Tensor, values: Tensor, t_similarity: Tensor, kind: int, options: int
+) -> Tensor:
+    """The tangents of the gradients with respect to similarity, in a direction that leaves the values alone."""
+    call, _alive = _packed(similarity, lengths, values, kind, options)
+    result, t_rows = similarity.new_empty(similarity.shape), _rows(t_similarity)
+    direction = t_rows.data_ptr(), t_rows.stride(0), 0
+    _check(cpp.kernel(NAMES[similarity.dtype]).tangents(call, *direction, 0, result.data_ptr(), 0))
+    return result
+
+
 class Functions(NamedTuple):
     """The operators as functions."""
 
     score: Callable[..., Tensor]
     gradients: Callable[..., Triple]
     tangents: Callable[..., Triple]
+    product: Callable[..., Tensor]
 
 
 # without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call
-DIRECT = Functions(_score, _gradients, _tangents)
+DIRECT = Functions(_score, _gradients, _tangents, _product)
 for _name, _function in DIRECT._asdict().items():
     torch.library.impl(f"smooth_alignment::fused_{_name}", "CPU", _function)
 

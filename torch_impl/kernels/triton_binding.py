@@ -70,6 +70,13 @@ def tangents(
     return _triple(_run(program, inputs))
 
 
+def product(
+    similarity: Tensor, lengths: Tensor, values: Tensor, t_similarity: Tensor, kind: int, options: int
+) -> Tensor:
+    """The tangents of the gradients with respect to similarity, in a direction that leaves the values alone."""
+    return tangents(similarity, lengths, values, t_similarity, torch.zeros_like(values), kind, options)[1]
+
+
 def forget_compiled() -> None:
     """Forget what was compiled in this process; it is then recompiled, or loaded from disk."""
     for kernel in KERNELS.values():

@@ -57,13 +57,12 @@ typedef struct {
 int32_t alignment_score(const AlignmentCall *call, REAL *scores);
 
 /* The same, and the gradients of each score: d_similarity pairs x rows x cols, d_parameters like parameters, or NULL if
-   nobody needs them. With d_temperature 0 that with respect to the temperature is skipped and written as 0. */
-int32_t alignment_gradients(const AlignmentCall *call, int32_t d_temperature, REAL *scores, REAL *d_similarity,
-                            REAL *d_parameters);
+   nobody needs them. */
+int32_t alignment_gradients(const AlignmentCall *call, REAL *scores, REAL *d_similarity, REAL *d_parameters);
 
 /* The tangents of all results of alignment_gradients in the direction (t_similarity, t_parameters): t_scores is the
    product of gradient and direction, the others are the product of the (symmetric) Hessian and the direction.
-   t_d_parameters may be NULL if nobody needs them. */
+   t_parameters NULL: the direction leaves them alone; t_scores and t_d_parameters NULL: nobody needs them. */
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 

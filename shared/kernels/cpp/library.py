@@ -43,14 +43,15 @@ class Kernel(NamedTuple):
 
     library: ctypes.CDLL
     score: Any  # (call, scores) -> status
-    gradients: Any  # (call, d_temperature, scores, d_similarity, d_parameters) -> status
-    tangents: Any  # (call, t_similarity, its stride, t_parameters, t_scores, t_d_similarity, t_d_parameters) -> status
+    gradients: Any  # (call, scores, d_similarity, d_parameters or 0) -> status
+    # (call, t_similarity, its stride, t_parameters or 0, t_scores or 0, t_d_similarity, t_d_parameters or 0) -> status
+    tangents: Any
 
 
 _POINTER = ctypes.c_void_p
 FUNCTIONS = {
     "alignment_score": (ctypes.c_char_p, _POINTER),
-    "alignment_gradients": (ctypes.c_char_p, ctypes.c_int32, *[_POINTER] * 3),
+    "alignment_gradients": (ctypes.c_char_p, *[_POINTER] * 3),
     "alignment_tangents": (ctypes.c_char_p, _POINTER, ctypes.c_int64, *[_POINTER] * 4),
 }
 

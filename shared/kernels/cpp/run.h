@@ -137,9 +137,12 @@ int32_t run(const Job &job) {
     std::vector<int64_t> left;
     std::vector<Known> known;
     // the tangents of the gradients with respect to the parameters have an exponent per cell
-    if (IS_FLOAT && call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && job.d_parameters)) {
-      solve_in_plain_odds<pass>(job, left, known);
-    } else {
+    bool tried = false;
+    if constexpr (IS_FLOAT) {
+      tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
+      if (tried) solve_in_plain_odds<pass>(job, left, known);
+    }
+    if (!tried) {
       left.resize(call.pairs);
       std::iota(left.begin(), left.end(), 0);
     }

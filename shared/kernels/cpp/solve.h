@@ -21,7 +21,6 @@ struct Job {
   int64_t t_pair_stride;
   const Real *t_parameters;
   Real *scores, *d_similarity, *d_parameters;
-  bool d_temperature;
 };
 
 struct Parameters {
@@ -198,7 +197,6 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
     }
   }
   const double nan = std::nan("");
-  if (!job.d_temperature) d.temperature = 0;
   if (invalid) score = t_score = d.open = d.extend = d.temperature = nan;
   if (job.scores) job.scores[pair] = Real(tangents ? t_score : score);
   if (job.d_parameters) put_parameters(call.kind, job.d_parameters, pair, d);

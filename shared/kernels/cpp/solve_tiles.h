@@ -462,7 +462,7 @@ class Tiles {
       const double entropy = worth_.log2() * LN_2 - own;
       sums.entropy = entropy / LN_2;
       const double least = 1e4 * ERROR_OF_ODDS * std::abs(own);  // gradient that is larger than its error
-      if (job_.d_temperature && !(least <= std::max({1.0, entropy, opened, extended}))) return false;
+      if (!(least <= std::max({1.0, entropy, opened, extended}))) return false;
     }
     finish_pair(job_, pass, pair_, worth_, false, sums);
     return true;
