@@ -147,10 +147,11 @@ class OddsBatch:
             (torch.arange(count)[:, None] < length).to(torch.int32).neg_()
             for count, length in zip((self.rows, self.cols), lengths, strict=True)
         )
-        largest = []
+        buffer, largest = self.new(self._rows_in_cache(), self.cols, self.pairs), []
         for block in self._blocks():
             # the batch is made innermost before the rest, which is then fast
-            odds = s[:, block, : self.cols].permute(1, 2, 0).contiguous().mul_(factor).exp2_()
+            own = s[:, block, : self.cols].permute(1, 2, 0)
+            odds = buffer[: len(own)].copy_(own).mul_(factor).exp2_()
             odds.view(torch.int32).bitwise_and_(rows[block, None]).bitwise_and_(cols)  # padding may be NaN
             largest.append(odds.amax((0, 1)))
             cells[block] = odds
@@ -168,9 +169,12 @@ class OddsBatch:
         for block in self._blocks():
             result[:, block, : self.cols] = skewed[block].contiguous().permute(2, 0, 1)
 
+    def _rows_in_cache(self) -> int:
+        return min(max(1, 4 * IN_CACHE // (self.cols * self.pairs)), self.rows)
+
     def _blocks(self) -> Iterator[slice]:
         """Rows that, with all pairs, are read and written within the cache."""
-        size = max(1, 4 * IN_CACHE // (self.cols * self.pairs))
+        size = self._rows_in_cache()
         return (slice(begin, min(begin + size, self.rows)) for begin in range(0, self.rows, size))
 
     def inside(self, number: int) -> Tensor | None:
