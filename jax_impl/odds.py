@@ -34,8 +34,9 @@ Arrays = tuple[Array, ...]
 BLOCK = 8  # anti-diagonals with the same exponents
 FIRST_EXPONENT = -40  # of a state at the beginning of a block
 MOST_DECAY = 60.0  # in bits, by gaps within a block: so no state is below 2^-100
-LARGEST = 2.0**80  # of the states of a block together: so what backwards falls below 2^-126 is less than 2^-46
-LARGEST_STEP = 100  # between the exponents of neighbours
+# the states of a block together are below 2^(LARGEST_EXPONENT - decay), and so are match odds: what falls below 2^-126,
+# when it is scaled to a neighbour or goes backwards, is then less than 2^-24 of what it is added to
+LARGEST_EXPONENT = 62
 LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
 
 
@@ -80,8 +81,8 @@ class OddsBatch:
     """
 
     def __init__(self, recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> None:
-        self.recurrence, self.parameters, self.temperature = recurrence, parameters, parameters["temperature"]
-        self.original_lengths, self.shape = lengths.T, s.shape
+        self.recurrence, self.temperature = recurrence, parameters["temperature"]
+        self.shape = s.shape
         self.transposed = s.shape[2] < s.shape[1]  # positions are columns, where they are the shorter side
         if self.transposed:
             s, lengths = jnp.swapaxes(s, 1, 2), lengths[:, ::-1]
@@ -95,13 +96,14 @@ class OddsBatch:
         self.used_blocks = -(-(jnp.max(lengths.sum(1)) - 1) // BLOCK)  # after these no cell is inside lengths
         gap = parameters.get("gap", jnp.zeros_like(self.temperature)) / self.temperature
         self.decay = jnp.abs(gap) * LOG2_E * BLOCK
+        self.limit = jnp.exp2(LARGEST_EXPONENT - self.decay)
         self.gap_odds = self.tiled(jnp.exp(gap))
         # until the border is reached
         decay = jnp.clip(gap * LOG2_E, -MOST_DECAY, MOST_DECAY)
         begin = jnp.round(self.tiled(decay) * self.position) - FIRST_EXPONENT if self.is_global else self.position * 0
         self.first_exponents = jnp.pad(begin.astype(jnp.int32), (self.pairs, 0))
         self.last = self.tiled(lengths[:, 0]) - 1, self.tiled(lengths[:, 1]) - 1
-        self.limit = jnp.where(self.position <= self.last[0], self.last[1] + 1, 0)
+        self.across_inside = jnp.where(self.position <= self.last[0], self.last[1] + 1, 0)
         self.match_odds = self._match_odds(s, lengths - self.border)
 
     def tiled(self, values: Array) -> Array:
@@ -129,7 +131,7 @@ class OddsBatch:
     def inside(self, d: Array) -> Array:
         """Mask of the cells of an anti-diagonal inside lengths."""
         across = d - self.position
-        return (across >= 0) & (across < self.limit)
+        return (across >= 0) & (across < self.across_inside)
 
     def is_last(self, d: Array) -> Array:
         """Mask of the cells of an anti-diagonal that are the last inside lengths."""
@@ -140,7 +142,9 @@ class OddsBatch:
         i, j = jnp.arange(s.shape[1])[:, None], jnp.arange(s.shape[2])
         inside = (i < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
         # before the batch is made innermost: less than half as many cells, and a loop that is vectorized
-        odds = pin(jnp.where(inside, exp(s / self.temperature[:, None, None], 128.0), 0.0))
+        odds = exp(s / self.temperature[:, None, None], 128.0)
+        odds = jnp.where(odds < self.limit[:, None, None], odds, jnp.inf)  # which is then seen in the sum of states
+        odds = pin(jnp.where(inside, odds, 0.0))
         odds = pin(jnp.transpose(odds, (1, 2, 0)))
         height, width = self.positions + 1, self.blocks * BLOCK + 2
         padded = jnp.pad(odds, ((self.border, 1), (self.border, width + 1 - self.across), (0, 0)))
@@ -231,12 +235,10 @@ class Ends:
         self.exponent = batch.of_pairs(highest, jnp.max)
         scaled = jnp.where(sums > 0, sums * power_of_two(own - batch.tiled(self.exponent)), sums)
         self.odds = batch.of_pairs(scaled, jnp.sum)
-        steep = (totals > 0) & (jnp.abs(jax.vmap(batch.step)(exponents)) > LARGEST_STEP)
-        broken = batch.of_pairs(steep | ~(totals < LARGEST), jnp.any)
-        ends = jnp.isfinite(self.odds) & (self.odds > 0)
+        self.hold = (batch.of_pairs(totals, jnp.max) < batch.limit) & (batch.decay <= MOST_DECAY)
+        self.hold &= jnp.isfinite(self.odds) & (self.odds > 0)
         if not batch.is_global:
-            ends &= self.exponent > LEAST_EXPONENT
-        self.hold = ends & ~broken & (batch.decay <= MOST_DECAY)
+            self.hold &= self.exponent > LEAST_EXPONENT
 
     def scores(self) -> tuple[Array, Array]:
         """Scores (batch,), and whether they hold."""
