@@ -31,12 +31,13 @@ from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, Recu
 
 Arrays = tuple[Array, ...]
 
-BLOCK = 8  # anti-diagonals with the same exponents
-FIRST_EXPONENT = -40  # of a state at the beginning of a block
-MOST_DECAY = 60.0  # in bits, by gaps within a block: so no state is below 2^-100
-# the states of a block together are below 2^(LARGEST_EXPONENT - decay), and so are match odds: what falls below 2^-126,
-# when it is scaled to a neighbour or goes backwards, is then less than 2^-24 of what it is added to
-LARGEST_EXPONENT = 62
+BLOCK = 5  # anti-diagonals with the same exponents
+FIRST_EXPONENT = -20  # of a state at the beginning of a block
+MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
+# match odds are below 2^(LARGEST_MATCH - decay): so what is lost where 2^-e is below 2^-126 is less than 2^-24 of a state
+LARGEST_MATCH = 82
+LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
+MOST_STEEP = 60  # a step between the exponents of neighbours
 LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
 
 
@@ -93,10 +94,12 @@ class OddsBatch:
         self.size = self.positions * self.pairs
         self.position = jnp.arange(self.size, dtype=lengths.dtype) // self.pairs
         self.blocks = -(-(self.positions + self.across - 1) // BLOCK)
-        self.used_blocks = -(-(jnp.max(lengths.sum(1)) - 1) // BLOCK)  # after these no cell is inside lengths
         gap = parameters.get("gap", jnp.zeros_like(self.temperature)) / self.temperature
         self.decay = jnp.abs(gap) * LOG2_E * BLOCK
-        self.limit = jnp.exp2(LARGEST_EXPONENT - self.decay)
+        # after these no cell is inside lengths of a pair that may hold
+        used_blocks = -(-(lengths.sum(1) - 1) // BLOCK)
+        self.used_blocks = jnp.max(jnp.where(self.decay <= MOST_DECAY, used_blocks, 0))
+        self.largest_match = jnp.exp2(LARGEST_MATCH - self.decay)
         self.gap_odds = self.tiled(jnp.exp(gap))
         # until the border is reached
         decay = jnp.clip(gap * LOG2_E, -MOST_DECAY, MOST_DECAY)
@@ -143,7 +146,7 @@ class OddsBatch:
         inside = (i < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
         # before the batch is made innermost: less than half as many cells, and a loop that is vectorized
         odds = exp(s / self.temperature[:, None, None], 128.0)
-        odds = jnp.where(odds < self.limit[:, None, None], odds, jnp.inf)  # which is then seen in the sum of states
+        odds = jnp.where(odds < self.largest_match[:, None, None], odds, jnp.inf)  # which is then seen in the sum of states
         odds = pin(jnp.where(inside, odds, 0.0))
         odds = pin(jnp.transpose(odds, (1, 2, 0)))
         height, width = self.positions + 1, self.blocks * BLOCK + 2
@@ -235,8 +238,9 @@ class Ends:
         self.exponent = batch.of_pairs(highest, jnp.max)
         scaled = jnp.where(sums > 0, sums * power_of_two(own - batch.tiled(self.exponent)), sums)
         self.odds = batch.of_pairs(scaled, jnp.sum)
-        self.hold = (batch.of_pairs(totals, jnp.max) < batch.limit) & (batch.decay <= MOST_DECAY)
-        self.hold &= jnp.isfinite(self.odds) & (self.odds > 0)
+        steps = jnp.where(totals > 0, jnp.abs(jax.vmap(batch.step)(exponents)), 0)
+        self.hold = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
+        self.hold &= jnp.isfinite(self.odds) & (self.odds > 0) & (batch.decay <= MOST_DECAY)
         if not batch.is_global:
             self.hold &= self.exponent > LEAST_EXPONENT
 
@@ -292,7 +296,7 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
 
     gradients = jnp.zeros((height, width), jnp.float32)
     marginals = jnp.zeros((batch.blocks * BLOCK, batch.size), jnp.float32)
-    carried = gradients, marginals, row(exponents, batch.used_blocks - 1)
+    carried = gradients, marginals, row(exponents, jnp.maximum(batch.used_blocks - 1, 0))
     gradients, marginals, _ = jax.lax.fori_loop(0, batch.used_blocks, block, carried)
     # an infinite gradient has made those of all cells before it infinite, or NaN
     return marginals, jnp.isfinite(gradients[0, : batch.pairs])

@@ -33,19 +33,27 @@ from torch_impl.diagonal_layout import Memory
 from torch_impl.recurrences import Tensor
 
 BLOCK = 8  # anti-diagonals with the same exponents
-FIRST_EXPONENT = -40  # of a state at the beginning of a block
-MOST_DECAY = 60.0  # in bits, by gaps within a block: so no state is below 2^-100
-# the states of a block together are below 2^(LARGEST_EXPONENT - decay), and so are match odds: what falls below 2^-126,
-# when it is scaled to a neighbour or goes backwards, is then less than 2^-24 of what it is added to
-LARGEST_EXPONENT = 62
+FIRST_EXPONENT = -20  # of a state at the beginning of a block
+MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
+# match odds are below 2^(LARGEST_MATCH - decay): so what is lost where 2^-e is below 2^-126 is less than 2^-24 of a state
+LARGEST_MATCH = 82
+LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
+MOST_STEEP = 60  # a step between the exponents of neighbours
 LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
 # how many numbers of an anti-diagonal are computed at once: with their neighbours they should stay in the cache
 IN_CACHE = 2**14
 
 
-def applies(recurrence: Recurrence, s: Tensor) -> bool:
-    """Whether alignments of this kind are computed in odds: elsewhere the check whether they hold would wait."""
-    return len(recurrence.states) == 1 and s.dtype == torch.float32 and s.device.type == "cpu"
+def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
+    """Whether some of the pairs are computed in odds."""
+    if len(recurrence.states) > 1 or s.dtype != torch.float32 or s.device.type != "cpu":
+        return False
+    return bool((_decay(values) <= MOST_DECAY).any())  # on a GPU, this and whether they hold would be waited for
+
+
+def _decay(values: Tensor) -> Tensor:
+    """By how many bits the gaps of a block make odds smaller or larger, (batch,); values end with the temperature."""
+    return (values[:, :-1].sum(1) / values[:, -1]).abs() * (BLOCK * math.log2(math.e))
 
 
 def scores(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> tuple[Tensor, Tensor]:
@@ -102,13 +110,13 @@ class OddsBatch:
         self.pairs, self.positions, self.across = len(s), self.rows + border, self.cols + border
         self.size = self.positions * self.pairs
         self.blocks = -(-(self.positions + self.across - 1) // BLOCK)
-        logarithm = (gap[0] / self.temperature if gap else torch.zeros_like(self.temperature)) * math.log2(math.e)
-        self.decay = logarithm.abs() * BLOCK
-        self.gap_odds = self.tiled((gap[0] / self.temperature).exp() if gap else torch.ones_like(self.temperature))
+        scaled_gap = gap[0] / self.temperature if gap else torch.zeros_like(self.temperature)
+        self.decay, self.gap_odds = _decay(values), self.tiled(scaled_gap.exp())
         position = torch.arange(self.positions)[:, None]
         begin = torch.zeros_like(position)
         if self.is_global:  # until the border is reached
-            begin = (logarithm.clamp(-MOST_DECAY, MOST_DECAY) * position).round() - FIRST_EXPONENT
+            bits = (scaled_gap * math.log2(math.e)).clamp(-MOST_DECAY, MOST_DECAY)
+            begin = (bits * position).round() - FIRST_EXPONENT
         begin = begin.to(torch.int32).expand(self.positions, self.pairs)
         self.first_exponents = torch.cat([begin[:1], begin]).flatten()  # the margin's are those of the first position
         # the anti-diagonal after the last cell of each row inside lengths, and that of the last cell of all
@@ -283,9 +291,11 @@ class Forward:
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores (batch,), and whether they hold."""
         batch = self.batch
-        limit = (LARGEST_EXPONENT - batch.decay).exp2_()
-        largest = self.totals.amax(0).view(-1, batch.pairs).amax(0)
-        hold = (largest < limit) & (batch.largest_match < limit) & (batch.decay <= MOST_DECAY)
+        own, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
+        steps = (own - before).abs_().mul_(self.totals > 0)
+        largest, steepest = (values.amax(0).view(-1, batch.pairs).amax(0) for values in (self.totals, steps))
+        hold = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
+        hold &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
         hold &= self.odds.isfinite() & (self.odds > 0)
         if not batch.is_global:
             hold &= self.exponent > LEAST_EXPONENT

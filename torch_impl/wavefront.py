@@ -167,7 +167,7 @@ def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrenc
         batch = DiagonalBatch(memory, *tensors, recurrence)
         return (Ends(batch, fill(batch), False).scores,)
 
-    if not odds.applies(RECURRENCES[recurrence], s):
+    if not odds.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)[0]
     scores, hold = odds.scores(memory, s, lengths, values, recurrence)
     return odds.unless_they_hold(hold, (scores,), in_logarithms, s, lengths, values)[0]
@@ -192,7 +192,7 @@ def _gradients(
     memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, with_values: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     in_logarithms = functools.partial(_in_logarithms, memory, recurrence, with_values)
-    if with_values or not odds.applies(RECURRENCES[recurrence], s):
+    if with_values or not odds.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)
     scores, d_similarity, hold = odds.gradients(memory, s, lengths, values, recurrence)
     results = scores, d_similarity, torch.zeros_like(values)
