@@ -4,7 +4,7 @@ A step of the wavefront takes a logarithm and three exponentials for each cell. 
 w = exp(s / T) and g = exp(gap / T), all exponentials are one operation before the loop. What keeps odds in range is one
 power of two 2^e for each pair and position, renewed every BLOCK anti-diagonals from the last state there:
 
-    forward    H = w (one + q H_diagonal) + g (H_left + q H_up)           one = 2^-e, q = 2^(e of the position before - e)
+    forward    H = w (one + q H_diagonal) + g (H_left + q H_up)    one = 2^-e, q = 2^(e of the position before - e)
     score      T log Z,  Z = sum of H over the ends
     backward   U = d log Z / d H = [end] 2^e / Z + g (U_right + q U_down) + q w U_diagonal
     marginals  w (one + q H_diagonal) U
@@ -34,7 +34,7 @@ Arrays = tuple[Array, ...]
 BLOCK = 5  # anti-diagonals with the same exponents
 FIRST_EXPONENT = -20  # of a state at the beginning of a block
 MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
-# match odds are below 2^(LARGEST_MATCH - decay): so what is lost where 2^-e is below 2^-126 is less than 2^-24 of a state
+# match odds are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
 LARGEST_MATCH = 82
 LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
 MOST_STEEP = 60  # a step between the exponents of neighbours
@@ -88,6 +88,7 @@ class OddsBatch:
         if self.transposed:
             s, lengths = jnp.swapaxes(s, 1, 2), lengths[:, ::-1]
         self.is_global = recurrence.border_terms is not None
+        self.empty = jnp.any(lengths == 0, axis=1) & (not self.is_global)
         self.border = int(self.is_global)
         lengths = lengths + self.border
         self.pairs, self.positions, self.across = s.shape[0], s.shape[1] + self.border, s.shape[2] + self.border
@@ -146,7 +147,8 @@ class OddsBatch:
         inside = (i < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
         # before the batch is made innermost: less than half as many cells, and a loop that is vectorized
         odds = exp(s / self.temperature[:, None, None], 128.0)
-        odds = jnp.where(odds < self.largest_match[:, None, None], odds, jnp.inf)  # which is then seen in the sum of states
+        # what is too large is then seen in the sum of states
+        odds = jnp.where(odds < self.largest_match[:, None, None], odds, jnp.inf)
         odds = pin(jnp.where(inside, odds, 0.0))
         odds = pin(jnp.transpose(odds, (1, 2, 0)))
         height, width = self.positions + 1, self.blocks * BLOCK + 2
@@ -235,9 +237,10 @@ class Ends:
         self.batch = batch
         own = exponents[:, batch.pairs :]
         highest = jnp.where(sums > 0, own + _exponent(sums), -(10**6))
-        self.exponent = batch.of_pairs(highest, jnp.max)
+        # a pair without rows or columns scores 0, and has no cell for its gradient
+        self.exponent = jnp.where(batch.empty, 0, batch.of_pairs(highest, jnp.max))
         scaled = jnp.where(sums > 0, sums * power_of_two(own - batch.tiled(self.exponent)), sums)
-        self.odds = batch.of_pairs(scaled, jnp.sum)
+        self.odds = jnp.where(batch.empty, 1.0, batch.of_pairs(scaled, jnp.sum))
         steps = jnp.where(totals > 0, jnp.abs(jax.vmap(batch.step)(exponents)), 0)
         self.hold = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
         self.hold &= jnp.isfinite(self.odds) & (self.odds > 0) & (batch.decay <= MOST_DECAY)

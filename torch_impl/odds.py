@@ -4,7 +4,7 @@ A step of the wavefront takes three times log(e^a + e^b) for each cell. In odds 
 w = exp(s / T) and g = exp(gap / T), all exponentials are one operation before the loop. What keeps odds in range is one
 power of two 2^e for each pair and position, renewed every BLOCK anti-diagonals from the last state there:
 
-    forward    M = w (one + q H_diagonal)                                 one = 2^-e, q = 2^(e of the position before - e)
+    forward    M = w (one + q H_diagonal)                       one = 2^-e, q = 2^(e of the position before - e)
                H = M + g (H_left + q H_up)
     score      T log Z,  Z = sum of H over the ends
     backward   U = d log Z / d H = [end] 2^e / Z + g (U_right + q U_down) + q w U_diagonal
@@ -19,7 +19,7 @@ A global alignment gets its border as a row and a column of cells without a matc
 
 Positions are rows of the matrix, or columns where these are fewer. Arrays of an anti-diagonal are (P * batch), or
 ((P + 1) * batch) with one position as margin: before the first for states, after the last for match odds and gradients.
-`diagonal` is a row of such an array without its end, `tail` one without its beginning.
+Rows of such an array without their end are named `diagonal`, and those without their beginning `tail`.
 """
 
 import math
@@ -35,7 +35,7 @@ from torch_impl.recurrences import Tensor
 BLOCK = 8  # anti-diagonals with the same exponents
 FIRST_EXPONENT = -20  # of a state at the beginning of a block
 MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
-# match odds are below 2^(LARGEST_MATCH - decay): so what is lost where 2^-e is below 2^-126 is less than 2^-24 of a state
+# match odds are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
 LARGEST_MATCH = 82
 LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
 MOST_STEEP = 60  # a step between the exponents of neighbours
@@ -244,8 +244,8 @@ class Forward:
         gap, powers, before = batch.gap_odds, Powers(batch), batch.first_exponents
         one, ratio = powers.power[:size], powers.ratio[:size]
         addcmul, mul = torch.addcmul, torch.mul
-        blocks = zip(self.exponents.unbind(), batch.match_odds[:, :size].split(BLOCK), self.totals, self.sums)  # noqa: B905
-        for number, (own, odds, total, ends) in enumerate(blocks):
+        for number in range(batch.blocks):
+            own, odds = self.exponents[number], batch.match_odds[number * BLOCK : (number + 1) * BLOCK, :size]
             torch.bitwise_right_shift(next_to_last, 23, out=own)
             if batch.is_global:
                 own.copy_(torch.where(own > 0, own.add_(before).sub_(127 + FIRST_EXPONENT), before))
@@ -271,11 +271,11 @@ class Forward:
                     match = starts[k].add_(match)
                 addcmul(match, gap_up, diagonal[k + 1], out=state)
                 state.addcmul_(gap, tail[k + 1])
-            batch.total(rows, number, total)
+            batch.total(rows, number, self.totals[number])
             if where == ON_A_LATER_MATCH:
-                torch.sum(self.matches[-BLOCK:] if not keep else self.matches[number * BLOCK :][:BLOCK], 0, out=ends)
+                torch.sum(torch.stack(matches), 0, out=self.sums[number])
             elif where == IN_THE_LAST_CELL and number in batch.last_blocks:
-                torch.sum(batch.is_last(number).mul_(rows), 0, out=ends)
+                torch.sum(batch.is_last(number).mul_(rows), 0, out=self.sums[number])
             before = own
         self._add_up()
 

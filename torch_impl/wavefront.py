@@ -163,8 +163,8 @@ def score(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bo
 
 
 def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> Tensor:
-    def in_logarithms(*tensors: Tensor) -> tuple[Tensor]:
-        batch = DiagonalBatch(memory, *tensors, recurrence)
+    def in_logarithms(s: Tensor, lengths: Tensor, values: Tensor) -> tuple[Tensor]:
+        batch = DiagonalBatch(memory, s, lengths, values, recurrence)
         return (Ends(batch, fill(batch), False).scores,)
 
     if not odds.applies(RECURRENCES[recurrence], s, values):
