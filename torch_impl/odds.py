@@ -299,7 +299,7 @@ class Forward:
         hold &= self.odds.isfinite() & (self.odds > 0)
         if not batch.is_global:
             hold &= self.exponent > LEAST_EXPONENT
-        return batch.temperature * (self.exponent * math.log(2) + self.odds.log()), hold
+        return batch.temperature * (self.exponent.to(self.odds.dtype) * math.log(2) + self.odds.log()), hold
 
 
 def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
