@@ -300,7 +300,8 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
     gradients = jnp.zeros((height, width), jnp.float32)
     marginals = jnp.zeros((batch.blocks * BLOCK, batch.size), jnp.float32)
     carried = gradients, marginals, row(exponents, jnp.maximum(batch.used_blocks - 1, 0))
-    gradients, marginals, _ = jax.lax.fori_loop(0, batch.used_blocks, block, carried)
+    blocks = jnp.where(jnp.any(ends.hold), batch.used_blocks, 0)
+    gradients, marginals, _ = jax.lax.fori_loop(0, blocks, block, carried)
     # an infinite gradient has made those of all cells before it infinite, or NaN
     return marginals, jnp.isfinite(gradients[0, : batch.pairs])
 

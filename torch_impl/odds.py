@@ -74,9 +74,11 @@ def gradients(
         batch = OddsBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
         forward = Forward(batch, keep=True)
         scores, hold = forward.scores()
-        cells, finite = backward(batch, forward)
-        batch.unskew(cells, marginals[chunk])
-        results.append((scores, hold & finite))
+        if hold.any():
+            cells, finite = backward(batch, forward)
+            batch.unskew(cells, marginals[chunk])
+            hold &= finite
+        results.append((scores, hold))
     scores, hold = _joined(results)
     return scores, marginals, hold
 
