@@ -66,7 +66,7 @@ def align(
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
     prepared = recurrence_of(function_name, options), arguments.parameters, s, arguments.lengths
     if chosen == "wavefront":
-        scores = wavefront(*prepared, text=_third_order_text(function_name, chosen))
+        scores = wavefront(*prepared, text=_third_order_text(function_name, chosen), platform=platform)
     else:
         scores = sweep_of(function_name, chosen)(*prepared)
     return (scores * arguments.valid).astype(arguments.result_dtype)

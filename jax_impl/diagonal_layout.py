@@ -64,17 +64,17 @@ class DiagonalBatch:
 
     def skew(self, s: Array) -> Array:
         """(batch, rows, cols) -> a table. Rows padded by one element too many, and reshaped without it, are skewed."""
-        s = _pin(jnp.transpose(s, (2, 1, 0) if self.transposed else (1, 2, 0)))
+        s = pin(jnp.transpose(s, (2, 1, 0) if self.transposed else (1, 2, 0)))
         height, width = self.positions + 2, self.diagonals + 4
         padded = jnp.pad(s, ((1, 1), (1, width - s.shape[1]), (0, 0)))
         flat = padded.reshape(height * (width + 1), self.pairs)[: height * width]
-        table = _pin(jnp.swapaxes(flat.reshape(height, width, self.pairs), 0, 1))
-        return _pin(table.reshape(width, height * self.pairs))
+        table = pin(jnp.swapaxes(flat.reshape(height, width, self.pairs), 0, 1))
+        return pin(table.reshape(width, height * self.pairs))
 
     def unskew(self, cells: Array) -> Array:
         """(D, P * batch) -> (batch, rows, cols), one position at a time: all at once becomes a slow loop in XLA."""
         longer, axes = max(self.rows, self.cols), (2, 0, 1) if self.transposed else (2, 1, 0)
-        cells = _pin(_pin(cells).reshape(self.diagonals, self.positions, self.pairs))
+        cells = pin(pin(cells).reshape(self.diagonals, self.positions, self.pairs))
 
         def write(p: Array, s: Array) -> Array:
             line = jax.lax.dynamic_slice(cells, (p, p, jnp.zeros_like(p)), (longer, 1, self.pairs))
@@ -82,7 +82,7 @@ class DiagonalBatch:
             return jax.lax.dynamic_update_slice(s, jnp.transpose(line, axes), begin)
 
         s = jnp.zeros((self.pairs, self.rows, self.cols), cells.dtype)
-        return _pin(jax.lax.fori_loop(0, self.positions, write, _pin(s)))
+        return pin(jax.lax.fori_loop(0, self.positions, write, pin(s)))
 
     def across(self, d: Any) -> Array:
         return (jnp.arange(self.diagonals, dtype=self.position.dtype)[:, None] if d is None else d) - self.position
@@ -150,7 +150,7 @@ class DiagonalBatch:
 
     def table(self, cells: Array) -> Array:
         """(D, P * batch) as a table whose border is 0."""
-        return _pin(jnp.pad(cells, ((2, 2), (self.pairs, self.pairs))))
+        return pin(jnp.pad(cells, ((2, 2), (self.pairs, self.pairs))))
 
     def forward(self, step: Callable[[int, Any, Any], Array], tables: Sequence[Array]) -> list[Array]:
         """The tables, written one anti-diagonal at a time: step(k, d, tables) returns row d of table k.
@@ -178,7 +178,7 @@ class DiagonalBatch:
             return tables
 
         zero = jnp.zeros_like(self.used_diagonals)
-        return [_pin(t) for t in jax.lax.fori_loop(zero, self.used_diagonals, write, [_pin(t) for t in tables])]
+        return [pin(t) for t in jax.lax.fori_loop(zero, self.used_diagonals, write, [pin(t) for t in tables])]
 
     def collect(self, merge: Callable[[Array, Any], Array], first: Array) -> Array:
         """(P * batch), folded over all anti-diagonals by merge(collected, d): a fused reduction is not vectorized."""
@@ -186,12 +186,12 @@ class DiagonalBatch:
         return jax.lax.fori_loop(zero, self.used_diagonals, lambda d, collected: merge(collected, d), first)
 
 
-def exp(x: Array) -> Array:
-    """e^x for x <= 0; a positive x counts as 0."""
+def exp(x: Array, highest: float = 0.0) -> Array:
+    """e^x for x <= highest * ln 2; a greater x counts as that. In float32, highest = 128 is infinity."""
     if x.dtype != jnp.float32:
-        return jnp.exp(jnp.minimum(x, 0.0))
+        return jnp.exp(jnp.minimum(x, highest / LOG2_E))
     # cheaper than XLA's, which has to cover all x: at -127 the exponent's bits are 0, and so is the result
-    x = jnp.clip(x * LOG2_E, -127.0, 0.0)
+    x = jnp.clip(x * LOG2_E, -127.0, highest)
     whole = jnp.round(x)
     part, power = x - whole, jnp.full_like(x, _POWERS[-1])
     for coefficient in (*_POWERS[-2::-1], 1.0):
@@ -214,7 +214,7 @@ def _merged(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Arra
     return jnp.maximum(a[0], b[0]), total
 
 
-def _pin(x: Array) -> Array:
+def pin(x: Array) -> Array:
     """Keep the batch innermost in memory too: XLA:CPU would otherwise take the layout of the caller's array."""
     return _pinned.bind(x)
 

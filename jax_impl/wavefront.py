@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jax_impl import odds
 from jax_impl.derivatives import scores_of
 from jax_impl.diagonal_layout import DiagonalBatch, exp, sum_of_odds
 from jax_impl.recurrences import Array, Parameters
@@ -36,12 +37,15 @@ from shared.tolerances import LOWEST
 Arrays = tuple[Array, ...]
 
 
-def wavefront(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array, *, text: str) -> Array:
+def wavefront(
+    recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array, *, text: str, platform: str
+) -> Array:
     """Scores (*batch) of similarity (*batch, rows, cols), batch one axis or none, and zeros outside lengths.
 
     A third derivative raises CannotDifferentiate(text).
     """
-    return _scores(Wavefront(recurrence, tuple(parameters)), text, s, lengths, tuple(parameters.values()))
+    in_odds = platform == "cpu" and odds.applies(recurrence, s.dtype)
+    return _scores(Wavefront(recurrence, tuple(parameters), in_odds), text, s, lengths, tuple(parameters.values()))
 
 
 _scores = jax.jit(scores_of, static_argnums=(0, 1))
@@ -255,16 +259,23 @@ class Wavefront:
 
     recurrence: Recurrence
     names: tuple[str, ...]  # of its parameters
+    in_odds: bool  # pairs for which that holds, except for second derivatives and for those of parameters
 
     def score(self, s: Array, lengths: Array, parameters: Arrays) -> Array:
         """Scores (*batch)."""
 
         def function(s: Array, lengths: Array, *parameters: Array) -> tuple[Array, ...]:
-            batch = self._batch(s, lengths, parameters)
-            return (Ends(batch, fill(batch)).scores,)
+            def in_logarithms() -> tuple[Array, ...]:
+                batch = self._batch(s, lengths, parameters)
+                return (Ends(batch, fill(batch)).scores,)
+
+            if not self.in_odds:
+                return in_logarithms()
+            scores, hold = odds.scores(self.recurrence, s, lengths, self._by_name(parameters))
+            return odds.where_they_hold((scores,), hold, in_logarithms)
 
         # without derivatives only half as many arrays compete for the cache
-        return of_any_batch(function, 2 * TABLE_BYTES)(s, lengths, *parameters)[0]
+        return of_any_batch(function, TABLE_BYTES if self.in_odds else 2 * TABLE_BYTES)(s, lengths, *parameters)[0]
 
     def gradients(
         self, needed: tuple[bool, ...], s: Array, lengths: Array, parameters: Arrays
@@ -272,8 +283,15 @@ class Wavefront:
         """Scores, and their gradients with respect to similarity and each needed parameter; 0 for the others."""
 
         def function(s: Array, lengths: Array, *parameters: Array) -> tuple[Array, ...]:
-            scores, d_similarity, rest = gradients(self._batch(s, lengths, parameters), needed)
-            return scores, d_similarity, *rest
+            def in_logarithms() -> tuple[Array, ...]:
+                scores, d_similarity, rest = gradients(self._batch(s, lengths, parameters), needed)
+                return scores, d_similarity, *rest
+
+            if not self.in_odds or any(needed):
+                return in_logarithms()
+            results, hold = odds.gradients(self.recurrence, s, lengths, self._by_name(parameters))
+            nothing = tuple(jnp.zeros_like(value) for value in parameters)
+            return odds.where_they_hold((*results, *nothing), hold, in_logarithms)
 
         scores, d_similarity, *rest = of_any_batch(function)(s, lengths, *parameters)
         return scores, d_similarity, tuple(rest)
@@ -297,4 +315,7 @@ class Wavefront:
         return self.tangents(s, lengths, parameters, t_s, tuple(map(jnp.zeros_like, parameters)))[0]
 
     def _batch(self, s: Array, lengths: Array, parameters: Arrays) -> DiagonalBatch:
-        return DiagonalBatch(self.recurrence, s, lengths, dict(zip(self.names, parameters, strict=True)))
+        return DiagonalBatch(self.recurrence, s, lengths, self._by_name(parameters))
+
+    def _by_name(self, parameters: Arrays) -> Parameters:
+        return dict(zip(self.names, parameters, strict=True))

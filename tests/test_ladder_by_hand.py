@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
-from graphs import Operators, captured, equations, matrix, name_of, named, native_calls, nodes, traced
+from graphs import Operators, captured, equations, inner_jaxprs, matrix, name_of, named, native_calls, nodes, traced
 
 import jax_impl.sweeps
 import torch_impl
@@ -56,8 +56,13 @@ def test_jax_wavefront_is_the_compilers_own_loop_without_a_native_call(problem):
     assert any(named(loop, large) for loop in LOOPS)
     for primitive in (*LOOPS, "log", "log2", "exp", "exp2"):
         assert len(named(primitive, small)) == len(named(primitive, large))
-    for step in ("ffi_call", "cond"):
-        assert not named(step, large)
+    assert not named("ffi_call", large)
+    # a pair of one state is computed in logarithms only where it does not hold in odds
+    conds = named("cond", large)
+    assert len(conds) == (problem != "smith_waterman_affine")
+    for cond in conds:
+        assert not any(named("cond", inner) for inner in inner_jaxprs(cond))
+        assert [any(named(loop, inner) for loop in LOOPS) for inner in inner_jaxprs(cond)] == [True, False]
     assert not native_calls(FRAMEWORKS["jax"].backend.function(problem, "wavefront"), matrix(PAIRS, ROWS, COLS))
 
 

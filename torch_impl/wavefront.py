@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 
-from shared.alignments import SIMILARITY, Choice, recurrence_of
+from shared.alignments import RECURRENCES, SIMILARITY, Choice, recurrence_of
 from shared.tolerances import LOWEST
+from torch_impl import odds
 from torch_impl.derivatives import Engine
 from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, alone, fill
 from torch_impl.recurrences import Parameters, Tensor
@@ -162,8 +163,14 @@ def score(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bo
 
 
 def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> Tensor:
-    batch = DiagonalBatch(memory, s, lengths, values, recurrence)
-    return Ends(batch, fill(batch), False).scores
+    def in_logarithms(s: Tensor, lengths: Tensor, values: Tensor) -> tuple[Tensor]:
+        batch = DiagonalBatch(memory, s, lengths, values, recurrence)
+        return (Ends(batch, fill(batch), False).scores,)
+
+    if not odds.applies(RECURRENCES[recurrence], s, values):
+        return in_logarithms(s, lengths, values)[0]
+    scores, hold = odds.scores(memory, s, lengths, values, recurrence)
+    return odds.unless_they_hold(hold, (scores,), in_logarithms, s, lengths, values)[0]
 
 
 @score.register_fake
@@ -183,6 +190,17 @@ def gradients(
 
 def _gradients(
     memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, with_values: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    in_logarithms = functools.partial(_in_logarithms, memory, recurrence, with_values)
+    if with_values or not odds.applies(RECURRENCES[recurrence], s, values):
+        return in_logarithms(s, lengths, values)
+    scores, d_similarity, hold = odds.gradients(memory, s, lengths, values, recurrence)
+    results = scores, d_similarity, torch.zeros_like(values)
+    return odds.unless_they_hold(hold, results, in_logarithms, s, lengths, values)
+
+
+def _in_logarithms(
+    memory: Memory, recurrence: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch = DiagonalBatch(memory, s, lengths, values, recurrence)
     states = fill(batch)

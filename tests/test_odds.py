@@ -1,0 +1,252 @@
+"""What the wavefront computes in odds, and where it computes in logarithms instead: both sides of each bound.
+
+A pair is computed in odds where odds hold in the range of float32. Whether they do depends on nothing but the pair.
+"""
+
+import functools
+import itertools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from frameworks import FRAMEWORKS, QUICK, Inputs, assert_parity, poison, reference_result, run
+
+import jax_impl.odds
+import torch_impl.odds
+from shared.alignments import recurrence_of
+from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
+from torch_impl.diagonal_layout import Memory
+
+ODDS = {"jax": jax_impl.odds, "torch": torch_impl.odds}
+IN_ODDS = [
+    ("smith_waterman", {"end": "any"}),
+    ("smith_waterman", {"end": "match"}),
+    ("free_gap", {}),
+    ("needleman_wunsch", {}),
+]
+BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
+EVERY = pytest.mark.parametrize(("problem", "options"), IN_ODDS, ids=str)
+LOG2_E = math.log2(math.e)
+ANY = {"end": "any"}
+
+
+def batch_of(similarity: Any, gaps: Any, temperatures: Any, problem: str, lengths: Any = None) -> Inputs:
+    """Inputs that float32 can hold; all pairs full unless lengths say otherwise."""
+    s = np.asarray(similarity, np.float32).astype(np.float64)
+    sizes = np.tile(s.shape[1:], (len(s), 1)) if lengths is None else np.asarray(lengths)
+    parameters = {"gap": gaps, "temperature": temperatures}
+    if problem == "free_gap":
+        del parameters["gap"]
+    values = {n: np.broadcast_to(np.float32(v), len(s)).astype(np.float64) for n, v in parameters.items()}
+    return Inputs(s, sizes.astype(np.int32), values, np.ones(len(s)))
+
+
+def hold(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) -> tuple[list[bool], list[bool]]:
+    """Which pairs hold in odds: for their scores, and for their gradients."""
+    odds, recurrence = ODDS[framework], recurrence_of(problem, options)
+    assert inputs.lengths is not None
+    if framework == "jax":
+        s = jnp.asarray(inputs.similarity, jnp.float32)
+        values = {name: jnp.asarray(value, jnp.float32) for name, value in inputs.parameters.items()}
+        both = _jax_hold(recurrence)(s, jnp.asarray(inputs.lengths), values)
+    else:
+        values = torch.tensor(np.stack(list(inputs.parameters.values()), 1), dtype=torch.float32)
+        tensors = torch.tensor(inputs.similarity, dtype=torch.float32), torch.tensor(inputs.lengths), values
+        both = [
+            function(Memory(torch.device("cpu")), *tensors, recurrence.name)[-1]
+            for function in (odds.scores, odds.gradients)
+        ]
+    return both[0].tolist(), both[1].tolist()
+
+
+@functools.cache
+def _jax_hold(recurrence: Any) -> Any:
+    functions = jax_impl.odds.scores, jax_impl.odds.gradients
+    return jax.jit(lambda *own: [function(recurrence, *own)[-1] for function in functions], compiler_options=QUICK)
+
+
+@functools.cache
+def _calls(framework: str, problem: str, options: tuple[tuple[str, Any], ...]) -> tuple[Any, ...]:
+    """The scores, and the marginals."""
+    package, backend = FRAMEWORKS[framework]
+    function = backend.function(problem, "wavefront", dict(options))
+    calls = function, functools.partial(package.marginals, function)
+    return tuple(jax.jit(call, compiler_options=QUICK) for call in calls) if framework == "jax" else calls
+
+
+def of_similarity(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) -> Any:
+    """Scores and the gradients with respect to similarity, which alone are computed in odds."""
+    backend = FRAMEWORKS[framework].backend
+    s, *values = (
+        backend.to_device(array.astype(np.float32), "cpu") for array in (inputs.similarity, *inputs.parameters.values())
+    )
+    parameters = dict(zip(inputs.parameters, values, strict=True))
+    calls = _calls(framework, problem, tuple(options.items()))
+    lengths = inputs.lengths if framework == "jax" else torch.from_numpy(inputs.lengths)
+    return tuple(backend.to_numpy(call(s, lengths, **parameters)) for call in calls)
+
+
+def assert_right(framework: str, inputs: Inputs, problem: str, options: dict[str, Any]) -> None:
+    """Raise AssertionError unless scores and marginals are the reference's, within the usual bounds."""
+    scores, marginals = of_similarity(framework, inputs, problem, options)
+    expected = reference_result(inputs, problem, **options)
+    expected = expected._replace(gradients={"similarity": expected.gradients["similarity"]})
+    got = expected._replace(score=scores, gradients={"similarity": marginals})
+    assert_parity(got, expected, "float32", inputs.parameters["temperature"])
+
+
+# the whole range
+
+
+RANGE = list(itertools.product((1e-3, 0.03, 0.2, 0.5, 1.0, 10.0, 1e3), (0.0, -0.5, -1.0, -4.0, -11.0, -50.0, 0.5)))
+
+
+@EVERY
+@BOTH
+def test_temperatures_and_gaps_of_the_whole_range_are_right(framework, problem, options):
+    random = np.random.default_rng(0)
+    rows, cols = 19, 23
+    s = random.normal(size=(len(RANGE), rows, cols)) * 2
+    s[random.uniform(size=s.shape) < 0.1] = -np.inf
+    lengths = random.integers(2, (rows + 1, cols + 1), size=(len(RANGE), 2))
+    temperatures, gaps = zip(*RANGE, strict=True)
+    inputs = batch_of(poison(s, lengths), gaps, temperatures, problem, lengths)
+    assert_right(framework, inputs, problem, options)
+    scores, gradients = hold(framework, inputs, problem, options)
+    assert 0.3 < np.mean(scores) < 1
+    assert all(score or not gradient for score, gradient in zip(scores, gradients, strict=True))
+
+
+@EVERY
+@BOTH
+def test_proteins_aligned_to_themselves_are_right(framework, problem, options):
+    records = read_fasta(GLOBINS)[:2]
+    similarity, _, _ = pair_batch(records, [(0, 0), (0, 1)], substitution_matrix("BLOSUM62"), GLOBINS)
+    s = np.repeat(similarity[:, :50, :50], 3, axis=0)
+    inputs = batch_of(s, [-1.0, -4.0, -11.0] * 2, 1.0, problem)
+    assert_right(framework, inputs, problem, options)
+
+
+@BOTH
+def test_an_island_a_thousand_columns_after_another_wins(framework):
+    s = np.full((1, 12, 1100), -3.0)
+    for begin, worth in ((5, 4.0), (1050, 5.0)):
+        s[0, range(12), range(begin, begin + 12)] = worth
+    inputs = batch_of(s, -1.0, 1.0, "smith_waterman")
+    assert hold(framework, inputs, "smith_waterman", ANY) == ([True], [True])
+    assert_right(framework, inputs, "smith_waterman", ANY)
+    _, marginals = of_similarity(framework, inputs, "smith_waterman", ANY)
+    assert marginals[0, 6, 1056] > 0.99
+    assert marginals[0, 6, 11] < 1e-4
+
+
+@EVERY
+@BOTH
+def test_equal_and_forbidden_matches_are_right(framework, problem, options):
+    shape = 9, 14
+    s = np.stack([np.full(shape, value) for value in (0.0, 1.0, 4.0, -4.0, -30.0, -np.inf)])
+    s = np.concatenate([s, [np.where(np.indices(shape).sum(0) == 12, 2.0, -np.inf)]])
+    assert_right(framework, batch_of(s, -1.0, 1.0, problem), problem, options)
+    assert_right(framework, batch_of(s.swapaxes(1, 2), 0.0, 1.0, problem), problem, options)
+
+
+# both sides of each bound
+
+
+@EVERY
+@BOTH
+def test_gaps_may_cost_so_much_within_a_block(framework, problem, options):
+    if problem == "free_gap":
+        return
+    most = ODDS[framework].MOST_DECAY / (ODDS[framework].BLOCK * LOG2_E)
+    gaps = [-0.99 * most, -1.01 * most, 0.99 * most, 1.01 * most, -1e4]
+    inputs = batch_of(np.full((5, 4, 4), 0.5), gaps, 1.0, problem)
+    scores, gradients = hold(framework, inputs, problem, options)
+    assert scores == gradients == [True, False, True, False, False]
+    assert_right(framework, inputs, problem, options)
+
+
+@EVERY
+@BOTH
+def test_a_match_may_be_worth_so_much(framework, problem, options):
+    odds = ODDS[framework]
+    gap = 0.0 if problem == "free_gap" else -6.0
+    most = (odds.LARGEST_MATCH + gap * odds.BLOCK * LOG2_E) / LOG2_E
+    s = np.full((3, 3, 5), -1.0)
+    s[:, 1, 2] = 0.99 * most, 1.01 * most, 5 * most
+    inputs = batch_of(s, gap, 1.0, problem)
+    scores, gradients = hold(framework, inputs, problem, options)
+    assert scores == gradients == [True, False, False]
+    assert_right(framework, inputs, problem, options)
+
+
+@EVERY
+@BOTH
+def test_states_may_grow_so_much_within_a_block(framework, problem, options):
+    matches = np.array([1.0, 6.0, 40.0, 50.0])
+    inputs = batch_of(matches[:, None, None] * np.eye(40), -1.0, 1.0, problem)
+    scores, gradients = hold(framework, inputs, problem, options)
+    assert scores == gradients == [True, True, False, False]
+    assert_right(framework, inputs, problem, options)
+
+
+@BOTH
+def test_a_local_alignment_may_be_worth_so_little(framework):
+    least = ODDS[framework].LEAST_EXPONENT / LOG2_E
+    inputs = batch_of(np.array([0.9, 1.1, 4.0])[:, None, None] * np.full((1, 1), least), -1.0, 1.0, "smith_waterman")
+    assert hold(framework, inputs, "smith_waterman", ANY) == ([True, False, False],) * 2
+    assert_right(framework, inputs, "smith_waterman", ANY)
+
+
+@BOTH
+def test_a_gradient_may_be_too_large_where_the_score_is_not(framework):
+    s = np.full((2, 80, 80), -np.inf)
+    # from the first cell to this one there are more ways than float32 can count, and nothing begins on them
+    s[0, -1, -1], s[1, 40, 40] = 1.0, 1.0
+    inputs = batch_of(s, 0.0, 1.0, "smith_waterman")
+    scores, gradients = hold(framework, inputs, "smith_waterman", ANY)
+    assert scores == [True, True]
+    assert gradients == [False, True]
+    assert_right(framework, inputs, "smith_waterman", ANY)
+
+
+@BOTH
+def test_a_pair_has_the_same_bits_beside_one_that_does_not_hold(framework):
+    random = np.random.default_rng(1)
+    s = random.normal(size=(4, 20, 30))
+    usual = batch_of(s, -1.0, 1.0, "smith_waterman")
+    beside = batch_of(s, -1.0, [1.0, 1e-3, 1.0, 1.0], "smith_waterman")
+    assert hold(framework, beside, "smith_waterman", ANY)[1] == [True, False, True, True]
+    results = [of_similarity(framework, inputs, "smith_waterman", ANY) for inputs in (usual, beside)]
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first[[0, 2, 3]], second[[0, 2, 3]])
+
+
+@BOTH
+def test_pairs_without_rows_or_columns_are_right(framework):
+    s = np.random.default_rng(2).normal(size=(4, 6, 9))
+    lengths = np.array([(0, 9), (6, 0), (0, 0), (6, 9)])
+    for problem, options in IN_ODDS:
+        assert_right(framework, batch_of(poison(s, lengths), -1.0, 1.0, problem, lengths), problem, options)
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_torch_does_not_write_to_the_similarity(pairs):
+    s = torch.ones(pairs, 4, 5)
+    for problem, options in IN_ODDS:
+        calls = _calls("torch", problem, tuple(options.items()))
+        for call in calls:
+            call(s)
+    assert (s == 1).all()
+
+
+@BOTH
+def test_gradients_for_parameters_are_right_beside_those_in_odds(framework):
+    s = np.random.default_rng(3).normal(size=(3, 7, 9))
+    inputs = batch_of(s, -1.0, 1.0, "smith_waterman")
+    result = run(framework, inputs, "float32", "wavefront", "compiled" if framework == "jax" else "eager")
+    assert_parity(result, reference_result(inputs), "float32", 1.0)

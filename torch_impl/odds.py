@@ -1,0 +1,370 @@
+"""Alignments of one state in odds instead of logarithms: products and sums, with exponents shared by several cells.
+
+A step of the wavefront takes three times log(e^a + e^b) for each cell. In odds H = exp(h / T), with match odds
+w = exp(s / T) and g = exp(gap / T), all exponentials are one operation before the loop. What keeps odds in range is one
+power of two 2^e for each pair and position, renewed every BLOCK anti-diagonals from the last state there:
+
+    forward    M = w (one + q H_diagonal)                       one = 2^-e, q = 2^(e of the position before - e)
+               H = M + g (H_left + q H_up)
+    score      T log Z,  Z = sum of H over the ends
+    backward   U = d log Z / d H = [end] 2^e / Z + g (U_right + q U_down) + q w U_diagonal
+    marginals  M U
+
+Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
+float32. In a block no state falls below g^BLOCK times its first, which therefore starts at 2^FIRST_EXPONENT; a local
+alignment's exponents never go below 0, where an alignment starts. That nothing grew too large is seen afterwards. A
+pair for which this does not hold is computed in logarithms instead; that depends on nothing but the pair.
+
+A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
+
+Positions are rows of the matrix, or columns where these are fewer. Arrays of an anti-diagonal are (P * batch), or
+((P + 1) * batch) with one position as margin: before the first for states, after the last for match odds and gradients.
+Rows of such an array without their end are named `diagonal`, and those without their beginning `tail`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, RECURRENCES, Recurrence
+from torch_impl.diagonal_layout import Memory
+from torch_impl.recurrences import Tensor
+
+BLOCK = 8  # anti-diagonals with the same exponents
+FIRST_EXPONENT = -20  # of a state at the beginning of a block
+MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
+# match odds are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
+LARGEST_MATCH = 82
+LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
+MOST_STEEP = 60  # a step between the exponents of neighbours
+LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
+# how many numbers of an anti-diagonal are computed at once: with their neighbours they should stay in the cache
+IN_CACHE = 2**14
+
+
+def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
+    """Whether some of the pairs are computed in odds."""
+    if len(recurrence.states) > 1 or s.dtype != torch.float32 or s.device.type != "cpu":
+        return False
+    return bool((_decay(values) <= MOST_DECAY).any())  # on a GPU, this and whether they hold would be waited for
+
+
+def _decay(values: Tensor) -> Tensor:
+    """By how many bits the gaps of a block make odds smaller or larger, (batch,); values end with the temperature."""
+    return (values[:, :-1].sum(1) / values[:, -1]).abs() * (BLOCK * math.log2(math.e))
+
+
+def scores(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> tuple[Tensor, Tensor]:
+    """Scores (batch,), and whether they hold."""
+    results = []
+    for chunk in _chunks(memory, s):
+        batch = OddsBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
+        results.append(Forward(batch, keep=False).scores())
+    return _joined(results)
+
+
+def gradients(
+    memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores (batch,), their gradients with respect to similarity, and whether both hold."""
+    results, marginals = [], torch.empty_like(s, memory_format=torch.contiguous_format)
+    for chunk in _chunks(memory, s):
+        batch = OddsBatch(memory, s[chunk], lengths[chunk], values[chunk], recurrence)
+        forward = Forward(batch, keep=True)
+        scores, hold = forward.scores()
+        if hold.any():
+            cells, finite = backward(batch, forward)
+            batch.unskew(cells, marginals[chunk])
+            hold &= finite
+        results.append((scores, hold))
+    scores, hold = _joined(results)
+    return scores, marginals, hold
+
+
+def _chunks(memory: Memory, s: Tensor) -> Iterator[slice]:
+    """Some pairs at a time, in the same memory."""
+    used, size = memory.used, max(1, IN_CACHE // min(s.shape[1:]))
+    for begin in range(0, len(s), size):
+        memory.used = used
+        yield slice(begin, begin + size)
+
+
+def _joined(results: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    scores, hold = zip(*results, strict=True)
+    return torch.cat(scores), torch.cat(hold)
+
+
+class OddsBatch:
+    """The match odds of some pairs, skewed, and what else a sweep needs."""
+
+    def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> None:
+        self.memory, self.recurrence = memory, RECURRENCES[recurrence]
+        *gap, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
+        self.transposed = s.shape[2] < s.shape[1]
+        if self.transposed:
+            s, lengths = s.transpose(1, 2), lengths.flip(1)
+        self.is_global = self.recurrence.border_terms is not None
+        border = self.border = int(self.is_global)
+        lengths = torch.stack([lengths[:, axis].clamp(0, s.shape[axis + 1]) for axis in (0, 1)])
+        self.rows, self.cols = lengths.amax(1).clamp(min=1).tolist()
+        self.pairs, self.positions, self.across = len(s), self.rows + border, self.cols + border
+        self.size = self.positions * self.pairs
+        self.blocks = -(-(self.positions + self.across - 1) // BLOCK)
+        scaled_gap = gap[0] / self.temperature if gap else torch.zeros_like(self.temperature)
+        self.decay, self.gap_odds = _decay(values), self.tiled(scaled_gap.exp())
+        position = torch.arange(self.positions)[:, None]
+        begin = torch.zeros_like(position)
+        if self.is_global:  # until the border is reached
+            bits = (scaled_gap * math.log2(math.e)).clamp(-MOST_DECAY, MOST_DECAY)
+            begin = (bits * position).round() - FIRST_EXPONENT
+        begin = begin.to(torch.int32).expand(self.positions, self.pairs)
+        self.first_exponents = torch.cat([begin[:1], begin]).flatten()  # the margin's are those of the first position
+        # the anti-diagonal after the last cell of each row inside lengths, and that of the last cell of all
+        self.end = (lengths[1] + border + position).to(s.dtype)  # (P, batch)
+        self.least_end, self.rows_inside = int(lengths[1].min()) + border, position < lengths[0] + border
+        self.last = torch.where(position == lengths[0] + border - 1, self.end - 1, -1.0)
+        self.last_blocks = set(((lengths.sum(0) + 2 * border - 2) // BLOCK).tolist())
+        diagonals = torch.arange(self.blocks * BLOCK, dtype=s.dtype)
+        self.diagonals = diagonals.view(-1, BLOCK, 1, 1).unbind()
+        self.match_odds, self.largest_match = self._match_odds(s, lengths)
+
+    def new(self, *shape: int) -> Tensor:
+        return self.memory.new(shape, self.temperature)
+
+    def integers(self, *shape: int) -> Tensor:
+        return self.new(*shape).view(torch.int32)
+
+    def tiled(self, values: Tensor) -> Tensor:
+        """One value of each pair, (batch,) -> (P * batch)."""
+        return values.expand(self.positions, self.pairs).flatten()
+
+    def _skewed(self, table: Tensor) -> Tensor:
+        """The (rows, cols, batch) cells of the matrix, in a table (anti-diagonals, positions, batch)."""
+        diagonal, position, _ = table.stride()
+        begin = self.border * (2 * diagonal + position)
+        return table.as_strided(
+            (self.rows, self.cols, self.pairs), (diagonal + position, diagonal, 1), table.storage_offset() + begin
+        )
+
+    def _match_odds(self, s: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        """(blocks * BLOCK + 2, (P + 1) * batch), zeros where there is no match; and the largest of each pair."""
+        table = self.new(self.blocks * BLOCK + 2, self.positions + 1, self.pairs).zero_()
+        cells, factor = self._skewed(table), math.log2(math.e) / self.temperature
+        # all bits or none
+        rows, cols = (
+            (torch.arange(count)[:, None] < length).to(torch.int32).neg_()
+            for count, length in zip((self.rows, self.cols), lengths, strict=True)
+        )
+        buffer, largest = self.new(self._rows_in_cache(), self.cols, self.pairs), []
+        for block in self._blocks():
+            # the batch is made innermost before the rest, which is then fast
+            own = s[:, block, : self.cols].permute(1, 2, 0)
+            odds = buffer[: len(own)].copy_(own).mul_(factor).exp2_()
+            odds.view(torch.int32).bitwise_and_(rows[block, None]).bitwise_and_(cols)  # padding may be NaN
+            largest.append(odds.amax((0, 1)))
+            cells[block] = odds
+        if self.is_global:
+            table[0, 0] = 1.0  # where it starts
+        return table.flatten(1), torch.stack(largest).amax(0)
+
+    def unskew(self, cells: Tensor, result: Tensor) -> None:
+        """Write (blocks * BLOCK, P * batch) into (batch, rows, cols)."""
+        if self.transposed:
+            result = result.transpose(1, 2)
+        result[:, self.rows :] = 0
+        result[:, : self.rows, self.cols :] = 0
+        skewed = self._skewed(cells.view(-1, self.positions, self.pairs))
+        for block in self._blocks():
+            result[:, block, : self.cols] = skewed[block].contiguous().permute(2, 0, 1)
+
+    def _rows_in_cache(self) -> int:
+        return min(max(1, 4 * IN_CACHE // (self.cols * self.pairs)), self.rows)
+
+    def _blocks(self) -> Iterator[slice]:
+        """Rows that, with all pairs, are read and written within the cache."""
+        size = self._rows_in_cache()
+        return (slice(begin, min(begin + size, self.rows)) for begin in range(0, self.rows, size))
+
+    def inside(self, number: int) -> Tensor | None:
+        """1 for cells inside lengths and 0 for those behind them, (BLOCK, some positions, batch); 1 in all others."""
+        positions = min((number + 1) * BLOCK - self.least_end, self.positions)
+        return (self.end[:positions] - self.diagonals[number]).clamp_(0, 1) if positions > 0 else None
+
+    def is_last(self, number: int) -> Tensor:
+        """1 for the last cells inside lengths, 0 for all others, (BLOCK, P * batch)."""
+        return (self.last == self.diagonals[number]).to(self.last.dtype).flatten(1)
+
+    def total(self, rows: Tensor, number: int, result: Tensor) -> None:
+        """Write the sum of the rows of a block (BLOCK, P * batch) inside lengths."""
+        torch.sum(rows, 0, out=result)
+        inside = self.inside(number)
+        if inside is not None:
+            cells = inside.shape[1] * self.pairs
+            torch.sum(inside.flatten(1).mul_(rows[:, :cells]), 0, out=result[:cells])
+
+
+class Powers:
+    """Powers of two for each position, (P * batch) and 0 for a margin at the end: three arrays, computed together."""
+
+    def __init__(self, batch: OddsBatch) -> None:
+        self.exponents = batch.integers(3, batch.size + batch.pairs)
+        self.size, self.pairs = batch.size, batch.pairs
+        self.margins = self.exponents[:, batch.size :]
+        self.scale, self.power, self.ratio = self.exponents.view(torch.float32)
+
+    def compute(self, scale: tuple[Tensor, Tensor], power: Tensor, own: Tensor) -> None:
+        """2^(the first less the second), 2^power, and the ratio of the position before to a position in 2^own."""
+        self.margins.fill_(-127)
+        torch.sub(*scale, out=self.exponents[0, : len(scale[0])])
+        self.exponents[1, : self.size] = power
+        torch.sub(own[: self.size], own[self.pairs :], out=self.exponents[2, : self.size])
+        power_of_two(self.exponents)
+
+
+class Forward:
+    """The states, from the first anti-diagonal on.
+
+    keep: whether the odds of matches M are kept for all blocks (of a later match without those of a first, w one).
+    """
+
+    def __init__(self, batch: OddsBatch, keep: bool) -> None:
+        self.batch, size, pairs = batch, batch.size, batch.pairs
+        width, where = size + pairs, batch.recurrence.where
+        states = batch.new(BLOCK + 2, width).zero_()
+        first, last, next_to_last = states[:2], states[BLOCK:], states[BLOCK + 1].view(torch.int32)
+        rows = states[2:, pairs:]
+        diagonal, tail = [row[:size] for row in states], [row[pairs:] for row in states]
+        self.matches = batch.new((batch.blocks if keep else 1) * BLOCK, size)
+        match_blocks = [block.unbind() for block in self.matches.split(BLOCK)]
+        self.exponents = batch.integers(batch.blocks, width)
+        self.totals = batch.new(batch.blocks, size)
+        self.sums = self.totals if where == ANYWHERE else batch.new(batch.blocks, size).zero_()
+        started, continued, gap_up = batch.new(BLOCK, size), batch.new(BLOCK, size), batch.new(size)
+        starts, continues = started.unbind(), continued.unbind()
+        gap, powers, before = batch.gap_odds, Powers(batch), batch.first_exponents
+        one, ratio = powers.power[:size], powers.ratio[:size]
+        addcmul, mul = torch.addcmul, torch.mul
+        for number in range(batch.blocks):
+            own, odds = self.exponents[number], batch.match_odds[number * BLOCK : (number + 1) * BLOCK, :size]
+            torch.bitwise_right_shift(next_to_last, 23, out=own)
+            if batch.is_global:
+                own.copy_(torch.where(own > 0, own.add_(before).sub_(127 + FIRST_EXPONENT), before))
+                own[:pairs] = own[pairs : 2 * pairs]
+            else:
+                own.add_(before).sub_(127 + FIRST_EXPONENT).clamp_(min=0)
+            powers.compute((before, own), own[pairs:].neg(), own)
+            mul(last, powers.scale, out=first)
+            mul(odds, ratio, out=continued)
+            mul(gap, ratio, out=gap_up)
+            if batch.is_global and not number:
+                first[0, :pairs] = 2.0**FIRST_EXPONENT  # what the first cell continues
+            if not batch.is_global:
+                mul(odds, one, out=started)
+            matches = match_blocks[number if keep else 0]
+            for k in range(BLOCK):
+                match, state = matches[k], tail[k + 2]
+                if where == ANYWHERE:
+                    addcmul(starts[k], continues[k], diagonal[k], out=match)
+                else:
+                    mul(continues[k], diagonal[k], out=match)
+                if where == ON_A_LATER_MATCH:
+                    match = starts[k].add_(match)
+                addcmul(match, gap_up, diagonal[k + 1], out=state)
+                state.addcmul_(gap, tail[k + 1])
+            batch.total(rows, number, self.totals[number])
+            if where == ON_A_LATER_MATCH:
+                torch.sum(torch.stack(matches), 0, out=self.sums[number])
+            elif where == IN_THE_LAST_CELL and number in batch.last_blocks:
+                torch.sum(batch.is_last(number).mul_(rows), 0, out=self.sums[number])
+            before = own
+        self._add_up()
+
+    def _add_up(self) -> None:
+        """Z = odds * 2^exponent of each pair."""
+        shape = self.batch.blocks, -1, self.batch.pairs
+        self.totals.view(shape).mul_(self.batch.rows_inside)
+        sums, exponents = self.sums.view(shape), self.exponents[:, self.batch.pairs :].unflatten(1, shape[1:])
+        highest = (sums.view(torch.int32) >> 23).add_(exponents)
+        self.exponent = highest.masked_fill_(sums <= 0, -(10**6)).amax((0, 1)) - 127
+        self.odds = power_of_two(exponents - self.exponent).mul_(sums).sum((0, 1))
+
+    def scores(self) -> tuple[Tensor, Tensor]:
+        """Scores (batch,), and whether they hold."""
+        batch = self.batch
+        own, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
+        steps = (own - before).abs_().mul_(self.totals > 0)
+        largest, steepest = (values.amax(0).view(-1, batch.pairs).amax(0) for values in (self.totals, steps))
+        hold = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
+        hold &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
+        hold &= self.odds.isfinite() & (self.odds > 0)
+        if not batch.is_global:
+            hold &= self.exponent > LEAST_EXPONENT
+        return batch.temperature * (self.exponent.to(self.odds.dtype) * math.log(2) + self.odds.log()), hold
+
+
+def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
+    """The marginals (blocks * BLOCK, P * batch), in the memory of the matches, and whether they are finite."""
+    size, pairs, where = batch.size, batch.pairs, batch.recurrence.where
+    gradients = batch.new(BLOCK + 2, size + pairs).zero_()
+    own_rows, tail = [row[:size] for row in gradients], [row[pairs:] for row in gradients]
+    first, last, rows = gradients[:2], gradients[BLOCK:], gradients[:BLOCK, :size]
+    continued, ends, gap_down = batch.new(BLOCK, size), batch.new(BLOCK, size), batch.new(size)
+    continues, end_rows = continued.unbind(), ends.unbind()
+    gap, powers = batch.gap_odds, Powers(batch)
+    exponent, inverse = batch.tiled(forward.exponent), (batch.rows_inside / forward.odds).flatten()
+    ending, later_ending, following = powers.power[:size], powers.power[pairs:], powers.ratio[pairs:]
+    later, addcmul, mul = forward.exponents[-1], torch.addcmul, torch.mul
+    for number in reversed(range(batch.blocks)):
+        own, begin = forward.exponents[number], number * BLOCK
+        powers.compute((own[pairs:], later[pairs:]), own[pairs:] - exponent, own)
+        ending.mul_(inverse)
+        mul(first, powers.scale, out=last)
+        mul(batch.match_odds[begin + 2 : begin + 2 + BLOCK, pairs:], following, out=continued)
+        mul(gap, following, out=gap_down)
+        ends_here: Sequence[Tensor] | None = end_rows
+        if where == ON_A_LATER_MATCH:
+            mul(continued, later_ending, out=ends)
+        elif where == ANYWHERE:
+            inside = batch.inside(number)
+            if inside is None:
+                ends_here = [ending] * BLOCK
+            else:
+                ends.copy_(ending.expand_as(ends))
+                ends[:, : inside.shape[1] * pairs].mul_(inside.flatten(1))
+        elif number in batch.last_blocks:
+            mul(batch.is_last(number), ending, out=ends)
+        else:
+            ends_here = None
+        for k in reversed(range(BLOCK)):
+            gradient = own_rows[k]
+            if ends_here:
+                addcmul(ends_here[k], gap, own_rows[k + 1], out=gradient)
+            else:
+                mul(gap, own_rows[k + 1], out=gradient)
+            gradient.addcmul_(gap_down, tail[k + 1])
+            gradient.addcmul_(continues[k], tail[k + 2])
+        matches = forward.matches[begin : begin + BLOCK]
+        if where == ON_A_LATER_MATCH:
+            started = batch.match_odds[begin : begin + BLOCK, :size] * power_of_two(-own[pairs:])
+            matches.mul_(rows + ending).addcmul_(started, rows)
+        else:
+            matches.mul_(rows)
+        later = own
+    # an infinite gradient has made those of all cells before it infinite, or NaN
+    return forward.matches, gradients[0, :pairs].isfinite()
+
+
+def unless_they_hold(hold: Tensor, results: tuple[Tensor, ...], otherwise: Callable[..., Any], *tensors: Tensor) -> Any:
+    """The results, those of the pairs that do not hold replaced by otherwise(*tensors) of these pairs."""
+    if not hold.all():
+        others = (~hold).nonzero()[:, 0]
+        for result, own in zip(results, otherwise(*(tensor[others] for tensor in tensors)), strict=True):
+            result[others] = own
+    return results
+
+
+def power_of_two(exponents: Tensor) -> Tensor:
+    """2^exponent, 0 below -126 and infinite above 127. In place of the exponents."""
+    return exponents.clamp_(-127, 128).add_(127).bitwise_left_shift_(23).view(torch.float32)
