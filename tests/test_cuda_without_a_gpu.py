@@ -1,6 +1,5 @@
 """The GPU kernels on a machine without a GPU: their machine code, and how the frameworks lower and register them."""
 
-import functools
 import importlib.util
 import json
 from collections.abc import Callable
@@ -41,8 +40,8 @@ from shared.kernels.triton.programs import (
     score_program,
     tangents_program,
 )
-from torch_impl.derivatives import Engine
 from torch_impl.derivatives import scores_of as torch_scores
+from torch_impl.operator_calls import engine_of
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -320,8 +319,7 @@ def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_length
 
     calls: Any = torch_impl.kernels.triton_binding
     call = KINDS["smith_waterman"]
-    operators = (calls.score, calls.gradients, calls.tangents)
-    engine = Engine(*(functools.partial(own, kind=call.kind, options=call.options) for own in operators))
+    engine = engine_of(calls, call.kind, call.options)
     lengths = torch.full((3 if has_lengths else 0, 2), 4, dtype=torch.int32)
 
     def total(s: torch.Tensor, values: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from shared.variants import FOR_GPUS, fastest_variant, variant_names
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 LOOPS = ("scan", "while")
-KERNELS = ("score", "gradients", "tangents")  # of the passes
+KERNELS = ("score", "gradients", "product")  # of the passes
 PAIRS, ROWS, COLS = 5, 2, 3  # three different numbers: an axis is known by its length
 WEIGHTS = np.ones((PAIRS, ROWS, COLS), np.float32)
 
@@ -120,9 +120,9 @@ def test_torch_calls_one_operator_for_each_order(variant, problem):
         with Operators() as operators:
             function(*(torch.from_numpy(array) for array in arguments_of(pass_name)))
         called.append(operators.called)
-    first, second, third = (f"{variant}_{name}" for name in KERNELS)
-    # where nothing more is differentiated, fused is asked for its tangents alone
-    assert called == [[first], [second], [third] if variant == "fused" else [second, third]]
+    first, second, third = ([f"{variant}_{name}"] for name in KERNELS)
+    # where nothing more is differentiated, fused is asked for the product alone
+    assert called == [first, second, third if variant == "fused" else [*second, f"{variant}_tangents"]]
 
 
 # no rung quietly calls another

@@ -17,8 +17,8 @@ from jax_impl.derivatives import scores_of as jax_scores_of
 from jax_impl.kernels.fused import _Kernels
 from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
-from torch_impl.derivatives import Engine
 from torch_impl.derivatives import scores_of as torch_scores_of
+from torch_impl.operator_calls import engine_of
 
 LOCAL = cpp.call_of("smith_waterman", {"end": "any"})
 GLOBAL = cpp.call_of("needleman_wunsch", {})
@@ -32,9 +32,7 @@ def jax_scores(call: cpp.Call, similarity: Any, lengths: Any, values: Any) -> An
 
 
 def torch_scores(call: cpp.Call, similarity: Any, lengths: Any, values: Any) -> Any:
-    operators: Any = (torch_calls.score, torch_calls.gradients, torch_calls.tangents)
-    engine = Engine(*(functools.partial(operator, kind=call.kind, options=call.options) for operator in operators))
-    return torch_scores_of(engine, "no third", similarity, lengths, values)
+    return torch_scores_of(engine_of(torch_calls, call.kind, call.options), "no third", similarity, lengths, values)
 
 
 def small(call: cpp.Call) -> Given:

@@ -17,6 +17,8 @@ namespace alignment {
 enum class Pass { score, marginals, gradients, tangents };
 
 constexpr Real NOTHING = Real(-1e30);  // the exponent of odds that are 0
+/* A similarity of this or less forbids the match: it becomes -infinity. */
+constexpr Real FORBIDDEN = Real(-5e19);
 
 struct Value {
   Vec m;  // fraction

@@ -113,6 +113,17 @@ def warn(reason: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
+def exact_pairs() -> int:
+    """How many pairs in float32 this process has computed with an exponent per cell, which takes two or three times as long.
+
+    Those that plain odds with shared exponents cannot hold, which docs/engineering-notes-cpu.md describes, and those with
+    few columns. The difference of two calls tells how many of the pairs in between were such.
+    """
+    count = kernel("float32").library.alignment_exact_pairs
+    count.restype = ctypes.c_int64
+    return count()
+
+
 def target(dtype: str, flags: tuple[str, ...] = ()) -> Target:
     """The kernels for "float32" or "float64", as a build target."""
     return Target(f"alignment-{dtype}", SOURCES, HEADERS, (f"-DREAL={REALS[dtype]}", *flags))

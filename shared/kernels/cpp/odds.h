@@ -1,18 +1,16 @@
 /* Plain odds with shared exponents: the arithmetic of a cell where a column's cells have one exponent in common.
 
-   Odds are exp(value / T), so that a smooth maximum is a sum. cell.h gives each its own exponent, which is safe at every
-   temperature and takes most of the time. Here LANES columns of one row are a vector, and all cells of a column within
-   a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band is
-   about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
+   Odds are exp(value / T), so that a smooth maximum is a sum. cell.h gives each its own exponent, which is safe at
+   every temperature and takes most of the time. Here LANES columns of one row are a vector, and all cells of a column
+   within a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band
+   is about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
 
-   Why it loses nothing. Let D be the bits by which a column can sink within a band: a state is at least 2^-D of any
-   state above it in the band, by gaps down the column (`decay`). Let no state exceed 2^(ROOM - D) units (checked), with
-   ROOM = 102 + LEVEL. Then each state is at least 2^(LEVEL - D) units; and
-   - what a scan along the row or a step to the next column rounds to 0 is less than 2^-126 times a state of 2^(ROOM - D)
-     units or fewer, so less than 2^-24 of any state;
-   - a step between units 2^(e' - e) is at least 2^(D - 126 - LEVEL) (checked), so that a state times a step is normal;
-   - odds of a match below 2^LEAST_MATCH count as 0: two gaps reach the same cell, worth 2^-2D at least;
-   - an end is part of a total of at least 2^-40 of the largest unit (checked), and loses at most 2^-86 of it. */
+   The conditions are checked for each pair; docs/engineering-notes-cpu.md proves that they suffice. With D the bits by
+   which gaps down a column can make it sink within a band:
+   - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY
+   - after each band: no state exceeds 2^(ROOM - D) units, and no step from the unit of one column to that of the next
+     is below 2^(D - 126 - LEVEL)
+   - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit */
 
 #ifndef ODDS_H
 #define ODDS_H
@@ -27,6 +25,7 @@ constexpr Real ROOM = 102 + LEVEL;
 constexpr Real LEAST_MATCH = -100;     // bits
 constexpr double MOST_DECAY = 36;      // bits
 constexpr double LARGEST_COST = 30;    // bits of a gap's odds, of either sign
+constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(1.17549435e-38) : Real(2.2250738585072014e-308);
 
 constexpr int SCAN_STEPS = LANES == 16 ? 4 : LANES == 8 ? 3 : LANES == 4 ? 2 : 1;

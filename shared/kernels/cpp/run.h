@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "huge_pages.h"
-#include "solve_tiles.h"
 #include "subnormals.h"
 #include "threads.h"
+#include "tiles.h"
 
 namespace alignment {
 
@@ -46,7 +46,8 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
   const int64_t threads = std::min<int64_t>(std::max(call.threads, 1), all_cells / CELLS_PER_THREAD + 1);
   // Large ones first, so that the last ones to start are short. All threads share the strips of a pair that would keep
   // one of them busy for long, and of as many as do not divide evenly between them.
-  if (threads > 1) std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return cells[a] > cells[b]; });
+  auto is_larger = [&](int64_t a, int64_t b) { return cells[a] > cells[b]; };
+  if (threads > 1) std::stable_sort(order.begin(), order.end(), is_larger);
   int64_t shared = 0;
   const int64_t uneven = call.pairs < 4 * threads ? call.pairs % threads : 0;
   while (threads > 1 && shared < call.pairs && cells[order[shared]] > CELLS_PER_STRIP &&

@@ -203,8 +203,6 @@ inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size,
   }
 }
 
-/* A similarity of this or less forbids the match: it becomes -infinity. */
-constexpr Real FORBIDDEN = Real(-5e19);
 /* Odds with larger exponents cannot be told apart. A path may be long: its sum must stay far from overflow. */
 constexpr Real LARGEST_EXPONENT = Real(1e29);
 

@@ -1,20 +1,25 @@
-/* Solves a pair in plain odds with shared exponents, if its numbers allow that. */
+/* Solves a pair in plain odds with shared exponents, if its numbers allow that.
 
-#ifndef SOLVE_TILES_H
-#define SOLVE_TILES_H
+   A pair is cut into strips of columns, and on the way up also into blocks of rows: the way down keeps the row above
+   each block, from which the way up computes the block again, with all that it needs of its cells. A pair that is one
+   tile is computed once. */
+
+#ifndef TILES_H
+#define TILES_H
 
 #include <memory>
 
+#include "ascent.h"
+#include "descent.h"
 #include "solve.h"
-#include "tile.h"
 
 namespace alignment {
 
 /* A tile is so high that what it keeps stays in the second cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
-/* Relative error of the expected logarithm of an alignment's odds. */
-constexpr double ERROR_OF_ODDS = 1e-7;
+/* Relative errors: of the expected logarithm of an alignment's odds, and the most that roundings have in common. */
+constexpr double ERROR_OF_ODDS = 1e-7, LARGEST_CORRECTION = 1e-5;
 
 /* Memory of this thread, kept from pair to pair and from call to call. */
 class Scratch {
@@ -177,7 +182,8 @@ class Tiles {
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const size_t borders = size_t(strips_) * border_;
     const bool outside = strips_ > 1 || !Kind::local;
-    const size_t down = outside ? borders * (C::count + 1) : 0, up = recording && outside ? borders * (Up::count + 1) : 0;
+    const size_t down = outside ? borders * (C::count + 1) : 0;
+    const size_t up = recording && outside ? borders * (Up::count + 1) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (C::count + 1) : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
@@ -281,7 +287,8 @@ class Tiles {
     const Strip strip = strip_of(number);
     Strand &strand = strands_[number];
     const bool has_left = number > 0 || !Kind::local, has_right = number + 1 < strips_;
-    const Border left = has_left ? down_border(number) : Border{}, right = has_right ? down_border(number + 1) : Border{};
+    const Border left = has_left ? down_border(number) : Border{};
+    const Border right = has_right ? down_border(number + 1) : Border{};
     const Border *from = has_left ? &left : nullptr, *to = has_right ? &right : nullptr;
     begin(own.down, number, strip.vectors);
     if (to) {  // the corner
@@ -320,17 +327,17 @@ class Tiles {
       for (Int strip = 0; strip < strips_; ++strip) {
         const StripEnds &ends = strands_[strip].ends;
         for (int l = 0; l < LANES; ++l) {
-          unit = std::max(unit, double(ends.all_bands.unit[l])), largest = std::max(largest, double(ends.largest[l]));
+          unit = std::max(unit, double(ends.unit[l])), largest = std::max(largest, double(ends.largest[l]));
         }
       }
       for (Int strip = 0; strip < strips_; ++strip) {
-        const Ends &ends = strands_[strip].ends.all_bands;
+        const StripEnds &ends = strands_[strip].ends;
         for (int l = 0; l < LANES; ++l) {
           const double scale = std::exp2(double(ends.unit[l]) - unit);
           m += double(ends.m[l]) * scale, t += double(ends.t_m[l]) * scale;
         }
       }
-      if (!(std::log2(m) + unit >= largest - 40)) return false;
+      if (!(std::log2(m) + unit >= largest + LEAST_TOTAL)) return false;
     }
     constexpr double finite = double(__FLT_MAX__);
     if (!(m > 0 && m <= finite && std::abs(t / m) <= finite)) return false;
@@ -384,6 +391,7 @@ class Tiles {
     const Border right = has_right ? up_border(number + 1) : Border{}, left = has_left ? up_border(number) : Border{};
     const Border before = number > 0 || !Kind::local ? down_border(number) : Border{};
     Up *columns = up_ + first_vector(number);
+    Real *out = job_.d_similarity + pair_ * job_.call.rows * job_.call.cols;
     begin(columns, number, strip.vectors);
     UpTheStrip<Kind, pass> way{odds_,
                                strip,
@@ -394,16 +402,16 @@ class Tiles {
                                rows_,
                                first_vector(number) * LANES,
                                is_last ? rows_ - 1 : -1,
-                               job_.d_similarity + (pair_ * job_.call.rows * job_.call.cols + first_vector(number) * LANES),
+                               out + first_vector(number) * LANES,
                                strand.sums};
     for (Int block = blocks_ - 1; block >= 0; --block) {
       int band_count = band_count_;
       if (tiled_) {
-        const Int first = block * height_;
+        const Int first = block * height_, last = std::min(first + height_, rows_);
         StripEnds unused;
         restore(number, block, own.down, strip.vectors);
         DownTheStrip<Kind, pass, true> again{odds_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
-        if (!again.run(first, std::min(first + height_, rows_), own.kept, own.units, own.bands, &band_count)) return false;
+        if (!again.run(first, last, own.kept, own.units, own.bands, &band_count)) return false;
       }
       if (!way.run(own.kept, own.units, own.bands, band_count)) return false;
     }
@@ -427,7 +435,8 @@ class Tiles {
     const Border left = up_border(0);
     for (Int row = 0; row < rows_; ++row) {
       const bool more = row + 1 < rows_;
-      add(row + 1, left.numbers[1][row], left.unit[row], more ? left.numbers[0][row + 1] : 0, more ? left.unit[row + 1] : 0);
+      const double x = more ? left.numbers[0][row + 1] : 0, x_unit = more ? left.unit[row + 1] : 0;
+      add(row + 1, left.numbers[1][row], left.unit[row], x, x_unit);
     }
     return gaps;
   }
@@ -450,7 +459,8 @@ class Tiles {
       for (double cost : of.cost) gaps += cost;
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
-      const double correction = steps / (2 * of.matches + gaps);
+      double correction = steps / (2 * of.matches + gaps);
+      if (!(std::abs(correction - 1) < LARGEST_CORRECTION)) correction = 1;  // rows and columns are less exact than that
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
       sums.border *= correction;
       // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.

@@ -1,0 +1,318 @@
+/* Up a strip, from the last row to the first.
+
+   B, of a state, is the odds of all ends that can be reached from it, divided by the total, and X = w (B + end) is what
+   a match hands to the states before it. They follow the recurrence of descent.h from the last cell to the first. The
+   marginal of a match is its odds on the way down times its B: the forward-backward algorithm, in which no share of a
+   choice is ever computed. */
+
+#ifndef ASCENT_H
+#define ASCENT_H
+
+#include "strip.h"
+
+namespace alignment {
+
+/* LANES columns on the way up. Carried: X, the B of gaps down the column, and their tangents; of a single state B. */
+template <class Kind, Pass pass>
+struct Ascent {
+  static constexpr int count = pass == Pass::tangents ? 4 : 2, tangent = 2;
+  Vec now[count], below[count];
+  Vec level;                     // the B that the unit is made of, in the first row of the band
+  Vec unit, step, end;
+  Scan scan;
+  Vec one, share, end_share;     // 1 in the unit of the descent; exponent of both units / total; of ends
+};
+
+/* Sums over a tile for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
+struct TileSums {
+  double cost[COSTS] = {};              // expected number of steps of each cost
+  double matches = 0, similarity = 0;   // expected number of matches, and sum of their similarities
+  // of local alignments: how often they begin and end here, and the sums of row and column where they do
+  double begins = 0, begins_at = 0, ends = 0, ends_at = 0;
+
+  static double sum_of(Vec sum) {
+    double lanes = 0;
+    for (int l = 0; l < LANES; ++l) lanes += double(sum[l]);
+    return lanes;
+  }
+};
+
+/* Probabilities in a band, their sum and the sum of row and column weighted by them, counted from its first cell. */
+struct Places {
+  Vec all_of_them = all(0), rows = all(0), cols = all(0);
+
+  INLINE void add(Vec probability, Vec col) {
+    all_of_them += probability;
+    cols = fused(col, probability, cols);
+  }
+  /* After each row but the first one, from the last upwards. */
+  INLINE void next_row() { rows += all_of_them; }
+  void add_to(double &sum, double &at, double row_and_col) const {
+    const double own = TileSums::sum_of(all_of_them);
+    sum += own;
+    at += row_and_col * own + TileSums::sum_of(rows) + TileSums::sum_of(cols);
+  }
+};
+
+/* The total of a pair: m * 2^unit, and the tangent of its logarithm. */
+struct PairTotal {
+  Vec inverse_m, unit, tangent;
+};
+
+template <class Kind, Pass pass>
+class UpTheStrip {
+ public:
+  using Columns = Ascent<Kind, pass>;
+  using K = Kept<Kind, pass>;
+  static constexpr bool tangents = pass == Pass::tangents, gradients = pass == Pass::gradients;
+
+  const PairOdds<Kind> &odds;
+  const Strip &strip;
+  const PairTotal &total;
+  Columns *columns;
+  const Border *right, *left;  // from the strip to the right, none: nothing is there; for the one to the left
+  Int total_rows, first_col;   // of the pair; of the strip
+  Int end_row;                 // of a global alignment, where this strip has its last cell
+  Real *out;                   // of the strip's first column
+  TileSums &sums;
+  Vec least_step{}, peak{};
+
+  /* As DownTheStrip::run, from the last row to the first. */
+  bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
+    int most = odds.most_rows;
+    const Int top = bands[0].first;
+    const Band &lowest = bands[band_count - 1];
+    if (left && lowest.first + lowest.rows == total_rows) hand_over(total_rows, false);
+    for (int b = band_count - 1; b >= 0; --b) {
+      for (Int last = bands[b].first + bands[b].rows; last > bands[b].first;) {
+        begin_band(units + size_t(b) * strip.vectors);
+        for (;;) {
+          const Int rows = std::min<Int>(most, last - bands[b].first);
+          if (right && !right->wait_for(total_rows - last + rows)) return false;
+          if (try_band(last - rows, rows, kept + size_t(last - rows - top) * strip.vectors * K::size)) {
+            last -= rows;
+            if (left) left->hand_over(total_rows - last);
+            most = odds.next_rows(peak, most);
+            break;
+          }
+          if (most == 1) return false;
+          most /= most >= 4 ? 4 : 2;
+          for (int v = 0; v < strip.vectors; ++v) {
+            for (int k = 0; k < Columns::count; ++k) columns[v].now[k] = columns[v].below[k];
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr int T = 2;  // the distance of a tangent
+
+  INLINE void hand_over(Int row, bool of_row) const {
+    const Columns &c = columns[0];
+    left->numbers[0][row] = c.now[0][0];
+    if constexpr (tangents) left->numbers[T][row] = c.now[T][0];
+    left->unit[row] = c.unit[0];
+    if (!of_row) left->numbers[1][row] = 0;
+    if constexpr (tangents) {
+      if (!of_row) left->numbers[T + 1][row] = 0;
+    }
+  }
+
+  INLINE void begin_band(const Vec *units) {
+    Vec least = all(1), unit_after = all(0);
+    strip.each_back([&](int v, auto is_last) {
+      Columns &c = columns[v];
+      const Vec from = ONE_STATE<Kind> ? c.now[1] : c.level;
+      Vec natural = exponent_of(greater(from, all(SMALLEST_NORMAL))) + c.unit;
+      natural = from > all(0) ? natural : c.unit + LEVEL;
+      if constexpr (Kind::local) natural = greater(natural, all(0));
+      const Vec unit = natural - LEVEL, change = c.unit - unit;
+      c.unit = unit;
+      for (int k = 0; k < Columns::count; ++k) c.below[k] = c.now[k] = scaled(c.now[k], change);
+      if constexpr (is_last) unit_after = everywhere<LANES - 1>(unit);
+      c.step = scaled(all(1), moved_down<1>(unit, unit_after) - unit);
+      const Mask exists = lane_numbers() < all_int(strip.last), continues = lane_numbers() < all_int(strip.last - 1);
+      if (is_last && strip.last < LANES) {  // nothing comes from columns that do not exist
+        least = smaller(least, continues ? c.step : all(1));
+        c.step = continues ? c.step : all(0);
+      } else {
+        least = smaller(least, c.step);
+      }
+      unit_after = unit;
+      c.scan = scan_of<false>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
+      c.end = scaled(total.inverse_m, -unit);
+      c.one = scaled(all(1), -units[v]);
+      c.share = (units[v] - total.unit) + unit;
+      c.end_share = scaled(total.inverse_m, units[v] - total.unit);
+      if constexpr (is_last) {
+        c.end = exists ? c.end : all(0);
+        c.end_share = exists ? c.end_share : all(0);
+        if constexpr (Kind::end == End::last) c.end = lane_numbers() == all_int(strip.last - 1) ? c.end : all(0);
+      } else if constexpr (Kind::end == End::last) {
+        c.end = all(0);
+      }
+    });
+    least_step = least;
+  }
+
+  __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
+    const PairOdds<Kind> o = odds;
+    Vec most = all(0), least = least_step;
+    Real outside[4][MOST_ROWS + LANES] = {};  // of the rows first, first + 1, ..., in the last column's unit
+    if (right) {
+      const Vec unit = everywhere<LANES - 1>(columns[strip.vectors - 1].unit);
+      for (Int k = 0; k <= rows; k += LANES) {
+        const Vec change = load(right->unit + first + k) - unit;
+        least = smaller(least, lane_numbers() + Int(k) <= all_int(rows) ? scaled(all(1), change) : all(1));
+        for (int n = 0; n < Columns::count; ++n) {
+          store(outside[n] + k, scaled(load(right->numbers[n] + first + k), change));
+        }
+      }
+    }
+    Vec of_left[3] = {}, of_up[3] = {}, similarity = all(0), matches = all(0);
+    Places begins, ends;
+    constexpr bool has_places = gradients && Kind::local;
+    for (Int k = rows - 1; k >= 0; --k) {
+      const Int i = first + k;
+      const Vec *from = kept + size_t(k) * strip.vectors * K::size;
+      const Real *row = strip.s + i * strip.pitch;
+      Real *to = out + i * strip.pitch;
+      Vec after = all(outside[0][k + 1]), t_after = all(outside[T][k + 1]);  // X of the cell after, a row below
+      Vec across = all(outside[1][k]), t_across = all(outside[T + 1][k]);    // B of the cell after
+      Vec gap_after = across, t_gap_after = t_across;
+      strip.each_back([&](int v, auto is_last) {
+        Columns &c = columns[v];
+        const Vec *own = from + v * K::size;
+        const Vec w = own[K::w], matched = own[K::matched];
+        const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
+        after = x;
+        Vec t_arrived;
+        if constexpr (tangents) {
+          t_arrived = c.step * moved_down<1>(c.now[T], t_after);
+          t_after = c.now[T];
+        }
+        Vec b, t_b;  // of the match
+        if constexpr (ONE_STATE<Kind>) {
+          const Vec gap = o.template odds<From::up, 0>();
+          Vec begun = arrived;
+          if constexpr (Kind::end == End::anywhere) begun += c.end;
+          if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : all(0);
+          const Vec below = c.now[1];
+          b = scanned<false>(c.scan, fused(gap, below, begun), across);
+          if constexpr (tangents) {
+            const Vec own_t = fused(b - begun, o.template t_odds<From::up, 0>(), fused(gap, c.now[T + 1], t_arrived));
+            t_b = scanned<false>(c.scan, own_t, t_across);
+            c.now[T + 1] = t_b;
+          }
+          c.now[1] = b;
+          if constexpr (gradients) {
+            const Vec onwards = fused(gap, below, c.scan.step[0] * moved_down<1>(b, gap_after));
+            gap_after = b;
+            of_up[0] = fused(own[K::across], scaled(onwards, c.share), of_up[0]);
+          }
+        } else {
+          const Vec open = o.template odds<From::left, 0>(), back = o.template odds<From::left, DOWN<Kind>>(),
+                    open_down = o.template odds<From::up, 0>(), turn = o.template odds<From::up, ACROSS<Kind>>(),
+                    extend = o.template odds<From::up, DOWN<Kind>>();
+          const Vec down = c.now[1];
+          const Vec gap = scanned<false>(c.scan, fused(turn, down, arrived), across);
+          const Vec next = c.step * moved_down<1>(gap, gap_after);  // gaps along the row, of the cell after
+          gap_after = gap;
+          b = fused(open, next, fused(open_down, down, arrived));
+          c.now[1] = fused(back, next, fused(extend, down, arrived));
+          c.level = b;
+          if constexpr (tangents) {
+            const Vec t_down = c.now[T + 1];
+            const Vec t_turned = fused(down, o.template t_odds<From::up, ACROSS<Kind>>(), t_down);
+            const Vec own_t = fused(next * o.template odds<From::left, ACROSS<Kind>>(),
+                                    o.template t_odds<From::left, ACROSS<Kind>>(), fused(turn, t_turned, t_arrived));
+            const Vec t_gap = scanned<false>(c.scan, own_t, t_across);
+            const Vec t_next = c.step * moved_down<1>(t_gap, t_gap_after);
+            t_gap_after = t_gap;
+            t_b = fused(open, fused(next, o.template t_odds<From::left, 0>(), t_next),
+                        fused(open_down, fused(down, o.template t_odds<From::up, 0>(), t_down), t_arrived));
+            const Vec t_extended = fused(down, o.template t_odds<From::up, DOWN<Kind>>(), t_down);
+            c.now[T + 1] = fused(back, fused(next, o.template t_odds<From::left, DOWN<Kind>>(), t_next),
+                                 fused(extend, t_extended, t_arrived));
+          }
+          if constexpr (gradients) {
+            const Vec states[] = {fused(w, c.one, matched), own[K::across], own[K::down]};
+            const Vec to_right = scaled(next, c.share), to_below = scaled(down, c.share);
+            for (int s = 0; s < 3; ++s) {
+              of_left[s] = fused(states[s], to_right, of_left[s]);
+              of_up[s] = fused(states[s], to_below, of_up[s]);
+            }
+          }
+        }
+        most = greater(most, b);
+        constexpr bool ends_apart = Kind::end == End::after_match;
+        const Vec with_end = ends_apart ? b + c.end : b;
+        c.now[0] = w * with_end;
+        if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * t_b);
+        const Vec q = scaled(b, c.share);
+        Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
+        if constexpr (gradients) {
+          matches += p;
+          similarity = fused(p, greater(strip.part<is_last>(row, v, 0), all(FORBIDDEN)), similarity);
+        }
+        if constexpr (has_places) {
+          const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
+          begins.add((w * c.one) * q, col);
+          ends.add((ends_apart ? matched : own[K::across]) * c.end_share, col);
+        }
+        if constexpr (tangents) {
+          const Vec t_q = scaled(fused(-total.tangent, b, t_b), c.share);
+          if constexpr (ends_apart) {
+            p = fused(own[K::t_matched], q + c.end_share, matched * fused(-total.tangent, c.end_share, t_q));
+            p = fused(c.one, fused(w, t_q, own[K::t_w] * q), p);
+          } else {
+            p = fused(own[K::t_matched], q, matched * t_q);
+          }
+        }
+        if constexpr (is_last) {
+          store_some(to + v * LANES, strip.last, p);
+        } else {
+          store(to + v * LANES, p);
+        }
+      });
+      if (has_places && k > 0) begins.next_row(), ends.next_row();
+      if (left) {
+        hand_over(i, true);
+        left->numbers[1][i] = across[0];
+        if constexpr (tangents) left->numbers[T + 1][i] = t_across[0];
+      }
+    }
+    peak = most;
+    const bool valid = o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors);
+    if constexpr (gradients) {
+      if (valid) {
+        add_steps(of_left, of_up);
+        sums.matches += TileSums::sum_of(matches);
+        sums.similarity += TileSums::sum_of(similarity);
+        if constexpr (has_places) {
+          begins.add_to(sums.begins, sums.begins_at, double(first) + double(first_col));
+          ends.add_to(sums.ends, sums.ends_at, double(first) + double(first_col));
+        }
+      }
+    }
+    return valid;
+  }
+
+  INLINE void add_steps(const Vec (&of_left)[3], const Vec (&of_up)[3]) {
+    if constexpr (ONE_STATE<Kind>) {
+      sums.cost[int(cost_between<Kind>(From::up, 0))] += TileSums::sum_of(of_up[0]);  // of both directions
+    } else {
+      auto add = [&](Cost cost, Vec steps) { sums.cost[int(cost)] += TileSums::sum_of(steps); };
+      unrolled<3>([&](auto s) {
+        add(cost_between<Kind>(From::left, s), of_left[s] * odds.template odds<From::left, s>());
+        add(cost_between<Kind>(From::up, s), of_up[s] * odds.template odds<From::up, s>());
+      });
+    }
+  }
+};
+
+}  // namespace alignment
+
+#endif

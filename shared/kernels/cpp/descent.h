@@ -1,0 +1,283 @@
+/* Down a strip, from the first row to the last.
+
+   V is the sum of the states of a cell. The next row needs V and, where gaps down a column are a state of their own,
+   that state; the state of gaps along the row is a linear recurrence, which a scan solves. Tangents are those of the
+   odds, by the product rule; t_... is the tangent of ... */
+
+#ifndef DESCENT_H
+#define DESCENT_H
+
+#include "strip.h"
+
+namespace alignment {
+
+template <class Kind, bool tangents>
+struct Carries {
+  static constexpr int one = ONE_STATE<Kind> ? 1 : 2;
+  static constexpr int tangent = one;                  // the distance of a number's tangent
+  static constexpr int count = one * (tangents ? 2 : 1);
+};
+
+/* LANES columns on the way down. Carried: V, and the state of gaps down the column that the next row will have. */
+template <class Kind, bool tangents>
+struct Descent {
+  static constexpr int count = Carries<Kind, tangents>::count, tangent = Carries<Kind, tangents>::one;
+  Vec now[count], above[count];  // after the last row; above the band
+  Vec unit, step, one;           // the exponent; the unit of the column before and 1, in this unit
+  Scan scan;
+  Vec sum, t_sum;                // of the ends in the band
+};
+
+/* Odds of ends and their tangents, in each lane a sum in a unit of its own. */
+struct Ends {
+  Vec m = all(0), t_m = all(0), unit = all(NOTHING);
+
+  template <bool tangents>
+  INLINE void add(Vec more, Vec t_more, Vec its_unit) {
+    const Vec new_unit = more > all(0) ? greater(unit, its_unit) : unit;
+    const Vec old = unit - new_unit, own = its_unit - new_unit;
+    m = scaled(m, old) + scaled(more, own);
+    if constexpr (tangents) t_m = scaled(t_m, old) + scaled(t_more, own);
+    unit = new_unit;
+  }
+};
+
+/* The ends of a strip, and its largest unit. A long sum of floats loses digits: what a sum of bands has lost is added
+   to the next one. */
+struct StripEnds : Ends {
+  Vec lost = all(0), largest = all(NOTHING);
+
+  template <bool tangents>
+  INLINE void add(const Ends &band) {
+    const Vec before = m, old_unit = unit;
+    Ends::add<tangents>(band.m, band.t_m, band.unit);
+    const Vec had = scaled(before, old_unit - unit);
+    const Vec more = scaled(band.m, band.unit - unit) + scaled(lost, old_unit - unit);
+    m = had + more;
+    lost = more - (m - had);
+  }
+};
+
+template <class Kind, Pass pass, bool recording>
+class DownTheStrip {
+ public:
+  static constexpr bool tangents = pass == Pass::tangents;
+  using Columns = Descent<Kind, tangents>;
+  using C = Carries<Kind, tangents>;
+  using K = Kept<Kind, pass>;
+
+  const PairOdds<Kind> &odds;
+  const Strip &strip;
+  Columns *columns;
+  const Border *left;   // none: nothing is outside
+  const Border *right;  // none: nobody needs it
+  StripEnds &ends;
+  Vec least_step{}, peak{};  // of the current band: between columns; the largest state
+
+  /* Rows first to last - 1; false where plain odds cannot hold them. When recording: what is kept of each cell, the
+     bands, and the units of each. */
+  bool run(Int first, Int last, Vec *kept, Vec *units, Band *bands, int *band_count) {
+    int most = odds.most_rows;
+    int count = 0;
+    for (Int i = first; i < last;) {
+      begin_band();
+      for (;;) {
+        const Int rows = std::min<Int>(most, last - i);
+        if (left && !left->wait_for(i + rows)) return false;
+        if (try_band(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
+          end_band(recording ? units + size_t(count) * strip.vectors : nullptr);
+          if (recording) bands[count] = {i, rows};
+          ++count, i += rows;
+          if (right) right->hand_over(i);
+          most = odds.next_rows(peak, most);
+          break;
+        }
+        if (most == 1) return false;
+        most /= most >= 4 ? 4 : 2;
+        again();
+      }
+    }
+    if (recording) *band_count = count;
+    return true;
+  }
+
+ private:
+  INLINE void begin_band() {
+    Vec least = all(1), unit_before = all(0);
+    for (int v = 0; v < strip.vectors; ++v) {
+      Columns &c = columns[v];
+      const Vec above = c.now[0];
+      Vec natural = exponent_of(greater(above, all(SMALLEST_NORMAL))) + c.unit;
+      if constexpr (Kind::local) natural = greater(natural, all(0));
+      const Vec unit = natural - LEVEL, change = c.unit - unit;
+      c.unit = unit;
+      for (int k = 0; k < C::count; ++k) c.above[k] = c.now[k] = scaled(c.now[k], change);
+      if (v == 0) unit_before = everywhere<0>(unit);  // what comes from outside is brought to this unit
+      c.step = scaled(all(1), moved_up<1>(unit, unit_before) - unit);
+      unit_before = unit;
+      c.one = scaled(all(1), -unit);
+      c.scan = scan_of<true>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
+      c.sum = c.t_sum = all(0);
+      const int count = v == strip.vectors - 1 ? strip.last : LANES;
+      least = smaller(least, lane_numbers() < all_int(count) ? c.step : all(1));
+    }
+    least_step = least;
+  }
+
+  void again() {
+    for (int v = 0; v < strip.vectors; ++v) {
+      Columns &c = columns[v];
+      for (int k = 0; k < C::count; ++k) c.now[k] = c.above[k];
+      c.sum = c.t_sum = all(0);
+    }
+  }
+
+  __attribute__((noinline)) bool try_band(Int first, Int rows, Vec *kept) {
+    constexpr Real infinity = Real(__builtin_inff());
+    const PairOdds<Kind> o = odds;  // in registers: what is stored could be this
+    Vec most = all(0), least = least_step;
+    Real outside[4][MOST_ROWS + LANES] = {};  // of the rows first - 1, first, ..., in the first column's unit
+    if (left) {
+      const Vec unit = everywhere<0>(columns[0].unit);
+      for (Int k = 0; k <= rows; k += LANES) {
+        const Vec change = load(left->unit + first + k) - unit;
+        least = smaller(least, lane_numbers() + Int(k) <= all_int(rows) ? scaled(all(1), change) : all(1));
+        for (int n = 0; n < C::count; ++n) store(outside[n] + k, scaled(load(left->numbers[n] + first + k), change));
+      }
+    }
+    for (Int k = 0; k < rows; ++k) {
+      const Real *row = strip.s + (first + k) * strip.pitch;
+      const Real *t_row = tangents ? strip.t_s + (first + k) * strip.pitch : nullptr;
+      // The odds of the matches first: together with the recurrence they would be more than a processor looks ahead.
+      constexpr int size = recording ? K::size : tangents ? 2 : 1;
+      constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1;
+      Vec row_memory[recording ? 1 : STRIP_VECTORS * size];
+      Vec *to = recording ? kept + size_t(k) * strip.vectors * K::size : row_memory;
+      strip.each([&](int v, auto is_last) {
+        const Vec s = strip.part<is_last>(row, v, -infinity);
+        __builtin_prefetch(row + strip.pitch + v * LANES);
+        const Vec w = o.match(s);
+        to[v * size + w_at] = w;
+        if constexpr (tangents) to[v * size + t_w_at] = w * o.tangent(s, strip.part<is_last>(t_row, v, 0));
+      });
+      Vec before = all(outside[0][k]), t_before = all(outside[C::tangent][k]);  // V of the cell before, a row above
+      // of this row: the cell before, and what it hands over
+      Vec across = ONE_STATE<Kind> ? all(outside[0][k + 1]) : all(0), t_across = all(0);
+      if (tangents && ONE_STATE<Kind>) t_across = all(outside[C::tangent][k + 1]);
+      Vec message = all(outside[1][k + 1]), t_message = all(outside[3][k + 1]);
+      strip.each([&](int v, auto is_last) {
+        Columns &c = columns[v];
+        const Vec w = to[v * size + w_at], above = c.now[0];
+        const Vec diagonal = moved_up<1>(above, before);
+        before = above;
+        // the match: what it continues, and with the start
+        const Vec continued = Kind::end == End::anywhere ? fused(c.step, diagonal, c.one) : c.step * diagonal;
+        const Vec matched = w * continued;
+        Vec begun = matched;
+        if constexpr (Kind::end != End::anywhere) {
+          begun = Kind::local ? fused(w, c.one, matched) : matched;
+        }
+        Vec t_matched, t_begun;
+        if constexpr (tangents) {
+          const Vec t_w = to[v * size + t_w_at];
+          const Vec t_above = c.now[C::tangent], t_diagonal = moved_up<1>(t_above, t_before);
+          t_before = t_above;
+          t_matched = fused(t_w, continued, w * (c.step * t_diagonal));
+          t_begun = Kind::end == End::anywhere || !Kind::local ? t_matched : fused(t_w, c.one, t_matched);
+        }
+        Vec sum, t_sum;
+        if constexpr (ONE_STATE<Kind>) {
+          const Vec gap = o.template odds<From::up, 0>();
+          sum = scanned<true>(c.scan, fused(gap, above, begun), across);
+          if constexpr (tangents) {
+            const Vec t_gap = o.template t_odds<From::up, 0>();
+            const Vec own = fused(sum - begun, t_gap, fused(gap, c.now[C::tangent], t_begun));
+            t_sum = scanned<true>(c.scan, own, t_across);
+          }
+          c.now[0] = sum;
+          if constexpr (tangents) c.now[1] = t_sum;
+          if constexpr (recording && pass == Pass::gradients) to[v * K::size + K::across] = sum;
+        } else {
+          const Vec down = c.now[1];
+          const Vec open = o.template odds<From::left, 0>(), back = o.template odds<From::left, DOWN<Kind>>();
+          const Vec handed = fused(open, begun, back * down), arrived = c.step * moved_up<1>(handed, message);
+          const Vec gap = scanned<true>(c.scan, arrived, across);  // the state of gaps along the row
+          message = handed;
+          sum = begun + (gap + down);
+          const Vec open_down = o.template odds<From::up, 0>(), turn = o.template odds<From::up, ACROSS<Kind>>(),
+                    extend = o.template odds<From::up, DOWN<Kind>>();
+          c.now[0] = sum;
+          c.now[1] = fused(open_down, begun, fused(turn, gap, extend * down));
+          if constexpr (recording && pass == Pass::gradients) {
+            to[v * K::size + K::across] = gap;
+            to[v * K::size + K::down] = down;
+          }
+          Vec t_handed, t_gap;
+          if constexpr (tangents) {
+            const Vec t_down = c.now[3];
+            t_handed = fused(open, fused(begun, o.template t_odds<From::left, 0>(), t_begun),
+                             back * fused(down, o.template t_odds<From::left, DOWN<Kind>>(), t_down));
+            const Vec own = fused(gap - arrived, o.template t_odds<From::left, ACROSS<Kind>>(),
+                                  c.step * moved_up<1>(t_handed, t_message));
+            t_gap = scanned<true>(c.scan, own, t_across);
+            t_message = t_handed;
+            t_sum = t_begun + (t_gap + t_down);
+            c.now[2] = t_sum;
+            c.now[3] = fused(open_down, fused(begun, o.template t_odds<From::up, 0>(), t_begun),
+                             fused(turn, fused(gap, o.template t_odds<From::up, ACROSS<Kind>>(), t_gap),
+                                   extend * fused(down, o.template t_odds<From::up, DOWN<Kind>>(), t_down)));
+          }
+          if constexpr (is_last) {
+            if (right) {
+              const Vec further = o.template odds<From::left, ACROSS<Kind>>();
+              right->numbers[1][first + k + 1] = fused(further, gap, handed)[LANES - 1];
+              if constexpr (tangents) {
+                const Vec t_further = fused(gap, o.template t_odds<From::left, ACROSS<Kind>>(), t_gap);
+                right->numbers[3][first + k + 1] = fused(further, t_further, t_handed)[LANES - 1];
+              }
+            }
+          }
+        }
+        most = greater(most, sum);
+        if constexpr (recording) {
+          to[v * K::size + K::matched] = matched;
+          if constexpr (tangents) to[v * K::size + K::t_matched] = t_matched;
+        }
+        if constexpr (Kind::end == End::anywhere) {
+          c.sum += sum;
+          if constexpr (tangents) c.t_sum += t_sum;
+        } else if constexpr (Kind::end == End::after_match) {
+          c.sum += matched;
+          if constexpr (tangents) c.t_sum += t_matched;
+        }
+        if constexpr (is_last) {
+          if (right) {
+            right->numbers[0][first + k + 1] = sum[LANES - 1];
+            if constexpr (tangents) right->numbers[C::tangent][first + k + 1] = t_sum[LANES - 1];
+            right->unit[first + k + 1] = c.unit[LANES - 1];
+          }
+        }
+      });
+    }
+    peak = most;
+    return o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors);
+  }
+
+  INLINE void end_band(Vec *units) {
+    Ends band;
+    for (int v = 0; v < strip.vectors; ++v) {
+      const Columns &c = columns[v];
+      if constexpr (recording) units[v] = c.unit;
+      if constexpr (Kind::end != End::last) {
+        const int count = v == strip.vectors - 1 ? strip.last : LANES;
+        band.template add<tangents>(first_lanes(c.sum, count), tangents ? first_lanes(c.t_sum, count) : all(0), c.unit);
+        ends.largest = greater(ends.largest, first_lanes(c.unit, count));
+      }
+    }
+    if constexpr (Kind::end != End::last) ends.add<tangents>(band);
+  }
+};
+
+}  // namespace alignment
+
+#endif

@@ -1,0 +1,133 @@
+/* Strips of a matrix in plain odds: some columns from the first row to the last, LANES at a time.
+
+   descent.h goes down a strip, ascent.h up again. Both take bands of rows, in which all states of a column have one
+   exponent in common (odds.h), try whether a band stays in range, and take fewer rows where it does not. The strips of
+   a pair pass on what a cell at their border hands to the next one, so that several threads can share them. */
+
+#ifndef STRIP_H
+#define STRIP_H
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <thread>
+
+#include "odds.h"
+
+namespace alignment {
+
+/* A strip is so wide that its columns stay in the first cache. */
+constexpr Int STRIP_VECTORS = 256 / LANES;
+
+template <class Kind>
+constexpr bool ONE_STATE = Kind::states == 1;
+/* The states of gaps along the row and down the column. */
+template <class Kind>
+constexpr int ACROSS = receiver<Kind>(From::left);
+template <class Kind>
+constexpr int DOWN = receiver<Kind>(From::up);
+
+/* A pair's constants. */
+template <class Kind>
+struct PairOdds {
+  MatchOdds match;
+  Vec cost[COSTS], t_cost[COSTS];  // odds of the costs; tangents of cost / T
+  Vec inverse_t, t_ratio;          // 1 / T, (tangent of T) / T^2
+  double decay[MOST_ROWS + 1];     // bits by which a column can sink within so many rows
+  int most_rows;                   // of a band
+
+  /* Whether a band of so many rows lost nothing; its largest number of units, and smallest step between columns. */
+  INLINE bool within_range(Vec most, Vec least_step, Int rows) const {
+    return all_at_most(most, all(power_of_2(double(ROOM) - decay[rows]))) &&
+           all_at_most(all(power_of_2(decay[rows] - 126 - double(LEVEL))), least_step);
+  }
+  /* How many rows the next band should have. */
+  INLINE int next_rows(Vec most, int rows) const {
+    if (2 * rows > most_rows) return rows;
+    // twice as many rows grow by twice as many bits, and some more
+    const double growth = (double(ROOM) - double(LEVEL) - decay[2 * rows]) / 2.6;
+    return all_at_most(most, all(power_of_2(LEVEL + growth))) ? 2 * rows : rows;
+  }
+  static Real power_of_2(double bits) { return Real(std::exp2(bits)); }
+
+  template <From from, int state>
+  INLINE Vec odds() const {
+    return cost[int(cost_between<Kind>(from, state))];
+  }
+  template <From from, int state>
+  INLINE Vec t_odds() const {
+    return t_cost[int(cost_between<Kind>(from, state))];
+  }
+  /* of s / T */
+  INLINE Vec tangent(Vec s, Vec t_s) const {
+    return fused(t_s, inverse_t, -(greater(s, all(FORBIDDEN)) * t_ratio));
+  }
+};
+
+/* The similarities of a strip: LANES columns are a vector, of which the last one may have less. */
+struct Strip {
+  const Real *s, *t_s;
+  int64_t pitch;
+  int vectors, last;  // columns in the last vector
+
+  template <class F>
+  INLINE void each(F &&f) const {  // from left to right
+    for (int v = 0; v < vectors - 1; ++v) f(v, std::false_type{});
+    f(vectors - 1, std::true_type{});
+  }
+  template <class F>
+  INLINE void each_back(F &&f) const {
+    f(vectors - 1, std::true_type{});
+    for (int v = vectors - 2; v >= 0; --v) f(v, std::false_type{});
+  }
+  template <bool is_last>
+  INLINE Vec part(const Real *row, int v, Real rest) const {
+    return is_last ? load_some(row + v * LANES, last, rest) : load(row + v * LANES);
+  }
+};
+
+/* What passes from strip to strip: for each row some numbers, in a unit of that row. On the way down, number i + 1 is
+   of row i. Strips may be computed by different threads, each of which waits for the rows that it needs. */
+struct Border {
+  Real *numbers[4] = {}, *unit = nullptr;
+  std::atomic<Int> *progress = nullptr;  // how many rows have been handed over
+  const std::atomic<bool> *given_up = nullptr;
+
+  /* False if the pair has been given up meanwhile. */
+  bool wait_for(Int rows) const {
+    for (int tries = 0; progress->load(std::memory_order_acquire) < rows; ++tries) {
+      if (given_up->load(std::memory_order_relaxed)) return false;
+      if (tries > 1000) std::this_thread::yield();
+    }
+    return true;
+  }
+  void hand_over(Int rows) const { progress->store(rows, std::memory_order_release); }
+};
+
+/* What a cell leaves on the way down for the way up. */
+template <class Kind, Pass pass>
+struct Kept {
+  static constexpr int w = 0, matched = 1;         // odds of the match; times those of what it continues
+  static constexpr int t_w = 2, t_matched = 3;
+  static constexpr int across = 2, down = 3;       // the other states; of a single one the state
+  static constexpr int size = pass == Pass::tangents ? 4 : pass == Pass::gradients ? (ONE_STATE<Kind> ? 3 : 4) : 2;
+};
+
+struct Band {
+  Int first, rows;
+};
+
+/* Tangents may leave the range of a float where the odds do not. */
+template <class Columns>
+INLINE bool tangents_are_finite(const Columns *columns, int vectors) {
+  constexpr Real largest = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
+  Vec most = all(0);
+  for (int v = 0; v < vectors; ++v) {
+    for (int k = Columns::tangent; k < Columns::count; ++k) most = greater(most, absolute(columns[v].now[k]));
+  }
+  return Columns::tangent == Columns::count || all_at_most(most, all(largest));
+}
+
+}  // namespace alignment
+
+#endif

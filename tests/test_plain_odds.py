@@ -1,0 +1,244 @@
+"""The native kernels in plain odds with shared exponents, on both sides of each bound of what these can hold.
+
+In float32, against the same kernels in float64, which have an exponent per cell and are proved elsewhere.
+"""
+
+import platform
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from frameworks import PROBLEMS
+from native_calls import Given, assert_same_bits
+
+from shared.alignments import ALIGNMENTS
+from shared.kernels import cpp
+from shared.kernels.cpp import library
+from shared.problems.alignment_inputs import GLOBINS
+from shared.sequences import pair_batch, read_fasta, substitution_matrix
+from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
+
+pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
+
+CASES = pytest.mark.parametrize(
+    ("problem", "options"), [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
+)
+BLOSUM = substitution_matrix("BLOSUM62").scores[:20, :20].astype(np.float32)
+CALLS = 4  # in Given.results that try plain odds; what they return, by its place there
+TRIED = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
+
+
+def random(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def proteins(length: int, seed: int = 0) -> np.ndarray:
+    """Similarity of a random protein to itself."""
+    letters = random(seed).integers(0, 20, length)
+    return BLOSUM[letters][:, letters]
+
+
+def parameters_of(problem: str, gap: float, temperature: float = 1.0, extend: float | None = None) -> dict[str, Any]:
+    every = {"gap": gap, "gap_open": gap, "gap_extend": gap / 4 if extend is None else extend}
+    return {name: (every | {"temperature": temperature})[name] for name in ALIGNMENTS[problem].parameters}
+
+
+def assert_right(
+    problem: str, options: Any, similarity: Any, gap: float, temperature: float = 1.0, lengths: Any = None
+) -> int:
+    """Compare all derivatives with those in float64. Returns how many times a pair got an exponent per cell."""
+    similarity = np.asarray(similarity, np.float32)
+    similarity = similarity if similarity.ndim == 3 else similarity[None]
+    own = parameters_of(problem, gap, temperature)
+    before = cpp.exact_pairs()
+    found = Given(problem, similarity, lengths, own, options).results()
+    exact = cpp.exact_pairs() - before
+    expected = Given(problem, similarity.astype(np.float64), lengths, own, options).results()
+    for pair, matrix in enumerate(similarity):
+        score, finite = float(expected[0][pair]), np.abs(matrix[np.isfinite(matrix)])
+        # max|h|, from above
+        largest = abs(score) + finite.max(initial=0) + abs(own.get("gap", 0)) * sum(matrix.shape)
+        for place, name in TRIED.items():
+            value, right = found[place][pair].astype(np.float64), expected[place][pair]
+            size = float(np.abs(right).max(initial=0))
+            if name == "score":
+                bound = score_bound("float32", score, largest, temperature)
+            elif name == "d_s":
+                bound = marginals_bound("float32", largest, temperature)
+            elif name == "d_values":
+                bound = TOLERANCES["float32"].gradient * max(1.0, size)
+            else:
+                bound = hvp_bound("float32", size, largest, temperature)
+            np.testing.assert_allclose(value, right, rtol=0, atol=bound, err_msg=f"{name} of pair {pair}")
+        assert found[0][pair] == found[1][pair] == found[7][pair]
+    return exact
+
+
+@pytest.fixture(scope="module")
+def globins() -> tuple[np.ndarray, np.ndarray]:
+    records, matrix = read_fasta(GLOBINS), substitution_matrix("BLOSUM62")
+    batch = pair_batch(records, list(combinations(range(len(records)), 2)), matrix, GLOBINS)
+    return batch.similarity, batch.lengths
+
+
+@CASES
+def test_ordinary_input_is_held_by_plain_odds(problem, options, globins):
+    uniform = random().random((20, 100, 150))
+    lengths = np.stack([random(1).integers(80, 101, 20), random(2).integers(95, 121, 20)], axis=1)
+    assert assert_right(problem, options, uniform, -1.0, lengths=lengths) == 0
+    similarity, sizes = globins
+    for gap in (-1.0, -3.0, -11.0):
+        assert assert_right(problem, options, similarity[::9], gap, lengths=sizes[::9]) == 0
+
+
+@CASES
+@pytest.mark.parametrize("gap", [0.0, -1.0, -4.0, -11.0, -50.0, 0.5])
+def test_self_alignments_at_every_scale(problem, options, gap):
+    base = proteins(150)
+    counts = [assert_right(problem, options, base * scale, gap) for scale in (1, 2, 5, 50)]
+    if -11 <= gap <= 0:
+        assert counts[0] == 0
+    assert counts[3] > 0  # 11 * 50 is e^550, or 2^793
+
+
+@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
+def test_long_self_alignments(problem):
+    base = proteins(2000)
+    # one alignment outweighs all others: the temperature's gradient is what is left of two large numbers
+    assert assert_right(problem, None, base, -11.0) <= 1
+    assert_right(problem, None, 3 * base, -1.0)
+
+
+@CASES
+@pytest.mark.parametrize("temperature", [1e-3, 0.02, 0.1, 0.3, 3.0, 100.0, 1e3])
+def test_temperatures(problem, options, temperature):
+    shape = (90, 110)
+    equal = (np.full(shape, value) for value in (0.0, -5.0, 5.0))
+    exact = assert_right(problem, options, np.stack([random().normal(size=shape), *equal]), -1.0, temperature)
+    if temperature >= 3:
+        assert exact == 0
+    if temperature <= 0.02 and problem != "free_gap":
+        assert exact == CALLS * 4
+
+
+@CASES
+@pytest.mark.parametrize("gap", [0.0, -0.3, -1.0, -11.0])
+def test_the_later_of_two_islands_wins(problem, options, gap):
+    similarity, diagonal = np.full((150, 1200), -4.0), np.arange(40)
+    for gain in (1.0, 6.0):
+        similarity[diagonal, diagonal] = gain
+        similarity[100 + diagonal, 1100 + diagonal] = 1.3 * gain
+        assert assert_right(problem, options, similarity, gap) <= 1
+
+
+@CASES
+@pytest.mark.parametrize("gap", [0.0, -1.0, -11.0, -20.0])
+def test_forbidden_and_nearly_forbidden_matches(problem, options, gap):
+    base, chance = 2 * random().normal(size=(7, 60, 70)), random(1).random((60, 70))
+    low = [-np.inf, -1e9, -100, -60, -30, -np.inf, -np.inf]
+    similarity = np.stack([np.where(chance < 0.5, value, matrix) for value, matrix in zip(low, base, strict=True)])
+    similarity[5], similarity[6] = base[5], base[6]
+    similarity[5, :, 40:43], similarity[6, ::2] = -np.inf, -np.inf  # nothing but gaps crosses these
+    exact = assert_right(problem, options, similarity, gap)
+    assert exact <= 1 or gap < -11
+
+
+def counts(problem: str, similarity: Any, gap: float, temperature: float = 1.0) -> int:
+    return assert_right(problem, None, similarity, gap, temperature)
+
+
+def test_a_gap_of_up_to_30_bits_is_held():
+    similarity = random().normal(size=(40, 50))
+    assert counts("smith_waterman", similarity, -29.9 * np.log(2)) == 0
+    assert counts("smith_waterman", similarity, -30.1 * np.log(2)) == CALLS
+    assert counts("smith_waterman", similarity, 29.9 * np.log(2)) > 0  # states outgrow the range
+
+
+def test_a_state_may_grow_by_80_bits_in_a_band():
+    similarity = np.zeros((40, 50))
+    similarity[7, 11] = 99 * np.log(2)
+    assert counts("smith_waterman", similarity, -1.0) == 0
+    similarity[7, 11] = 102 * np.log(2)
+    assert counts("smith_waterman", similarity, -1.0) == CALLS
+
+
+def test_neighbouring_columns_may_be_76_bits_apart():
+    # of a column that each row takes higher, while the one before it stays where it is
+    gap, similarity = -29 * np.log(2), np.zeros((40, 50))
+    similarity[0, 20], similarity[1, 20], similarity[2, 20] = np.log(2) * np.array([50, 60, 70])
+    assert counts("smith_waterman", similarity, gap) == 0
+    similarity[0, 20], similarity[1, 20], similarity[2, 20] = np.log(2) * np.array([50, 100, 110])
+    assert counts("smith_waterman", similarity, gap) == CALLS
+
+
+def test_a_total_may_be_far_below_the_start_of_an_alignment():
+    assert counts("smith_waterman", np.full((40, 50), -10 * np.log(2)), -1.0) == 0
+    assert counts("smith_waterman", np.full((40, 50), -35 * np.log(2)), -1.0) == CALLS
+
+
+def test_tangents_may_leave_the_range_where_the_odds_do_not():
+    similarity, before = np.full((1, 400, 400), 5.0, np.float32), cpp.exact_pairs()
+    *_, product = Given("smith_waterman", similarity, None, {"gap": -1.0, "temperature": 0.1}).results()
+    assert cpp.exact_pairs() == before + 2  # and the temperature's gradient
+    assert np.isfinite(product).all()
+
+
+def test_pairs_with_few_columns_have_an_exponent_per_cell():
+    assert counts("smith_waterman", random().normal(size=(40, 4)), -1.0) == CALLS
+
+
+@pytest.fixture(scope="module")
+def long_pairs() -> tuple[np.ndarray, np.ndarray]:
+    """Several strips and blocks each; one of them needs an exponent per cell."""
+    similarity = random().normal(size=(3, 350, 700)).astype(np.float32)
+    similarity[1] *= 100
+    return similarity, np.array([[350, 700], [350, 690], [333, 513]])
+
+
+@CASES
+def test_a_pair_has_the_same_bits_for_any_threads_and_company(problem, options, long_pairs):
+    similarity, lengths = long_pairs
+    own = parameters_of(problem, -1.0)
+    one, two, three = (
+        Given(problem, similarity, lengths, own, options, threads=threads).results() for threads in (1, 2, 3)
+    )
+    assert_same_bits(one, two)
+    assert_same_bits(one, three)
+    for pair in range(3):
+        alone = Given(problem, similarity[pair : pair + 1], lengths[pair : pair + 1], own, options, threads=2)
+        # the direction is drawn by shape: scores and gradients suffice
+        assert_same_bits([array[pair : pair + 1] for array in one[:4]], alone.results()[:4])
+
+
+@CASES
+def test_long_pairs_are_cut_into_tiles(problem, options, long_pairs):
+    similarity, lengths = long_pairs
+    assert assert_right(problem, options, similarity[::2], -1.0, lengths=lengths[::2]) == 0
+
+
+NARROWER = {"8 lanes": "-mno-avx512f", "4 lanes": "-mno-avx"}
+
+
+@pytest.fixture(scope="module", params=NARROWER)
+def narrower(request) -> Iterator[None]:
+    """The float32 kernels of a CPU with shorter vectors, in place of this CPU's."""
+    if platform.machine() != "x86_64":
+        pytest.skip("vectors of other lengths are those of x86-64")
+    flags = "-O1", "-w", NARROWER[request.param]
+    target = cpp.target("float32", flags)._replace(name=f"alignment-{request.param[0]}-lanes")
+    own, library._kernels["float32"] = cpp.kernel("float32"), library._functions(cpp.load(target, library.FUNCTIONS))
+    yield
+    library._kernels["float32"] = own
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("narrower")
+def test_shorter_vectors(globins):
+    similarity, lengths = globins
+    for problem in PROBLEMS:
+        for options in PROBLEMS[problem].options:
+            assert assert_right(problem, options, similarity[::20], -2.0, lengths=lengths[::20]) == 0
+            assert assert_right(problem, options, 8 * proteins(60), -1.0) > 0
+            assert assert_right(problem, options, random().normal(size=(2, 150, 600)), -1.0) == 0
