@@ -185,6 +185,7 @@ class UpTheStrip {
       strip.each_back([&](int v, auto is_last) {
         Columns &c = columns[v];
         const Vec *own = from + v * K::size;
+        __builtin_prefetch(to - 4 * strip.pitch + v * LANES, 1);
         const Vec w = own[K::w], matched = own[K::matched];
         const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
         after = x;

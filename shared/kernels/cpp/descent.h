@@ -155,7 +155,8 @@ class DownTheStrip {
       Vec *to = recording ? kept + size_t(k) * strip.vectors * K::size : row_memory;
       strip.each([&](int v, auto is_last) {
         const Vec s = strip.part<is_last>(row, v, -infinity);
-        __builtin_prefetch(row + strip.pitch + v * LANES);
+        __builtin_prefetch(row + 2 * strip.pitch + v * LANES);
+        if constexpr (tangents) __builtin_prefetch(t_row + 2 * strip.pitch + v * LANES);
         const Vec w = o.match(s);
         to[v * size + w_at] = w;
         if constexpr (tangents) to[v * size + t_w_at] = w * o.tangent(s, strip.part<is_last>(t_row, v, 0));
