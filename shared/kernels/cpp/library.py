@@ -114,10 +114,10 @@ def warn(reason: str) -> None:
 
 
 def exact_pairs() -> int:
-    """How many pairs in float32 this process has computed with an exponent per cell, which takes two or three times as long.
+    """How many pairs in float32 this process has computed with an exponent per cell, two to three times slower.
 
-    Those that plain odds with shared exponents cannot hold, which docs/engineering-notes-cpu.md describes, and those with
-    few columns. The difference of two calls tells how many of the pairs in between were such.
+    These are pairs that plain odds with shared exponents cannot hold (docs/engineering-notes-cpu.md says when), and
+    those with few columns. Call it before and after to learn how many of the pairs in between were such.
     """
     count = kernel("float32").library.alignment_exact_pairs
     count.restype = ctypes.c_int64
