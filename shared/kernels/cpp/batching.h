@@ -45,7 +45,7 @@ constexpr double ROWS_STEP = 1.28;
 /* Waking a thread costs about as much as this many cells. */
 constexpr int64_t CELLS_PER_THREAD = 20000;
 /* Pairs with fewer cells are not worth the waits of several threads for each other. */
-constexpr int64_t CELLS_PER_STRIP = 100000;
+constexpr int64_t CELLS_TO_SHARE = 100000;
 
 /* Sorts pairs so that each group of LANES has similar sizes: all lanes run as long as the largest of them. Halves
    them by rows or by columns, where they differ more, until a half is one group. */

@@ -44,21 +44,23 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     all_cells += cells[pair] = size.rows * size.cols;
   }
   const int64_t threads = std::min<int64_t>(std::max(call.threads, 1), all_cells / CELLS_PER_THREAD + 1);
-  // Large ones first, so that the last ones to start are short. All threads share the strips of a pair that would keep
-  // one of them busy for long, and of as many as do not divide evenly between them.
+  // Large ones first, so that the last ones to start are short. Threads share the strips of a pair that would keep one
+  // of them busy for long, and of as many pairs as do not divide evenly between them.
   auto is_larger = [&](int64_t a, int64_t b) { return cells[a] > cells[b]; };
   if (threads > 1) std::stable_sort(order.begin(), order.end(), is_larger);
-  int64_t shared = 0;
+  int64_t shared = 0, parts = call.pairs;
   const int64_t uneven = call.pairs < 4 * threads ? call.pairs % threads : 0;
-  while (threads > 1 && shared < call.pairs && cells[order[shared]] > CELLS_PER_STRIP &&
-         (shared < uneven || 2 * threads * cells[order[shared]] > all_cells)) {
-    ++shared;
+  for (; threads > 1 && shared < call.pairs; ++shared) {
+    const int64_t pair = order[shared], strips = strips_of(size_of(call, pair).cols);
+    if (strips == 1 || cells[pair] < CELLS_TO_SHARE) break;
+    if (shared >= uneven && 2 * threads * cells[pair] <= all_cells) break;
+    parts += strips - 1;
   }
   std::deque<Scratch> memory(shared);
   std::deque<Tiles<Kind, pass>> together;
   for (int64_t k = 0; k < shared; ++k) together.emplace_back(job, order[k], memory[k]);
 
-  std::atomic<int64_t> next{shared};
+  std::atomic<int64_t> next{shared}, arrived{0};
   std::atomic<bool> out_of_memory{false};
   std::mutex mutex;
   auto put_aside = [&](const Tiles<Kind, pass> &tiles, int64_t pair) {
@@ -70,18 +72,27 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     const FlushSubnormals flush;
     static thread_local Scratch own, between_strips;
     try {
-      for (Tiles<Kind, pass> &tiles : together) tiles.work(own);
+      // a part of a pair that is shared, each thread of another one if possible; else a pair of one's own
+      for (int64_t k = arrived.fetch_add(1), idle = 0; idle < shared; ++k) {
+        idle = together[k % shared].work(own) ? 0 : idle + 1;
+      }
       for (int64_t number; (number = next.fetch_add(1)) < call.pairs;) {
         Tiles<Kind, pass> tiles(job, order[number], between_strips);
-        tiles.work(own);
+        while (tiles.work(own)) {
+        }
         if (!tiles.is_solved()) put_aside(tiles, order[number]);
+      }
+      for (Tiles<Kind, pass> &tiles : together) {
+        while (!tiles.is_through()) {
+          if (!tiles.work(own)) std::this_thread::yield();
+        }
       }
     } catch (const std::bad_alloc &) {
       out_of_memory = true;
     }
     own.end(), between_strips.end();
   };
-  Helpers::run(std::min(threads, shared ? threads : call.pairs) - 1, work);
+  Helpers::run(std::min(threads, parts) - 1, work);
   if (out_of_memory) throw std::bad_alloc();
   for (int64_t k = 0; k < shared; ++k) {
     if (!together[k].is_solved()) put_aside(together[k], order[k]);

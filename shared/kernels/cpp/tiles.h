@@ -104,7 +104,10 @@ struct GapOdds {
   }
 };
 
-/* One pair. Its strips may be shared by any number of threads, each of which calls `work` once. */
+/* How many strips a pair is cut into. */
+inline Int strips_of(int64_t cols) { return Int((cols + STRIP_VECTORS * LANES - 1) / (STRIP_VECTORS * LANES)); }
+
+/* One pair. Any number of threads may share its strips: they call `work` until the pair is through. */
 template <class Kind, Pass pass>
 class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
@@ -126,32 +129,35 @@ class Tiles {
     given_up_ = !tried;
   }
 
-  void work(Scratch &own) {
-    if (given_up_) return;
+  /* Does a part that nobody has begun: a strip's way down, or when all are down its way up. False if there is none. */
+  bool work(Scratch &own) {
+    if (given_up_) return false;
     try {
-      Own mine = take(own);
-      for (Int strip; (strip = next_down_.fetch_add(1)) < strips_;) {
-        if (!descend(strip, mine)) given_up_ = true;
+      Int strip;
+      if (next_down_ < strips_ && (strip = next_down_.fetch_add(1)) < strips_) {
+        if (!descend(strip, take(own))) given_up_ = true;
         if (done_.fetch_add(1) + 1 == strips_ && !given_up_) {
           if (!add_up() || (!recording && !finish())) given_up_ = true;
           totalled_ = true;
         }
+        return true;
       }
       if constexpr (recording) {
-        wait_until([&] { return given_up_ || totalled_; });
-        for (Int strip; !given_up_ && (strip = next_up_.fetch_sub(1)) >= 0;) {
-          if (!ascend(strip, mine)) given_up_ = true;
+        if (totalled_ && next_up_ >= 0 && (strip = next_up_.fetch_sub(1)) >= 0) {
+          if (!ascend(strip, take(own))) given_up_ = true;
           if (done_.fetch_add(1) + 1 == 2 * strips_ && !given_up_ && !finish()) given_up_ = true;
+          return true;
         }
       }
+      return false;
     } catch (...) {
       given_up_ = true;  // nobody must wait for this thread
       throw;
     }
   }
 
-  Int strips() const { return strips_; }
-  /* After all threads' work: whether the results have been written. Otherwise the pair needs an exponent per cell. */
+  /* Whether nothing is left to be done: the results have been written, or the pair needs an exponent per cell. */
+  bool is_through() const { return given_up_ || done_ == (recording ? 2 : 1) * strips_; }
   bool is_solved() const { return !given_up_; }
   /* Its score, which it may have although its derivatives need an exponent per cell. */
   bool has_score() const { return worth_.exists; }
@@ -168,7 +174,7 @@ class Tiles {
   void lay_out(Scratch &shared) {
     rows_ = Int(size_.rows);
     vectors_ = Int((size_.cols + LANES - 1) / LANES);
-    strips_ = (vectors_ + STRIP_VECTORS - 1) / STRIP_VECTORS;
+    strips_ = strips_of(size_.cols);
     widest_ = (vectors_ + strips_ - 1) / strips_;
     next_up_ = strips_ - 1;
     if constexpr (recording) {
@@ -206,13 +212,6 @@ class Tiles {
     own.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells) +
               S::bytes_of<Band>(height_));
     return {own.take<Down>(widest_), own.take<Vec>(cells * K::size), own.take<Vec>(cells), own.take<Band>(height_)};
-  }
-
-  template <class Condition>
-  static void wait_until(Condition &&condition) {
-    for (int tries = 0; !condition(); ++tries) {
-      if (tries > 1000) std::this_thread::yield();
-    }
   }
 
   /* What a strip adds to the results, and how many rows have been handed over to it: from its left on the way down,
@@ -460,7 +459,7 @@ class Tiles {
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
       double correction = steps / (2 * of.matches + gaps);
-      if (!(std::abs(correction - 1) < LARGEST_CORRECTION)) correction = 1;  // rows and columns are less exact than that
+      if (!(std::abs(correction - 1) < LARGEST_CORRECTION)) correction = 1;  // rows and columns are not that exact
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
       sums.border *= correction;
       // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.
