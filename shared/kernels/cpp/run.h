@@ -36,21 +36,24 @@ struct Known {
 template <class Kind, Pass pass>
 void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector<Known> &known) {
   const AlignmentCall &call = job.call;
-  std::vector<int64_t> order(call.pairs), cells(call.pairs);
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int64_t> order, cells(call.pairs);
+  order.reserve(call.pairs);
   int64_t all_cells = 0;
-  for (int64_t pair : order) {
+  for (int64_t pair = 0; pair < call.pairs; ++pair) {
     const Size size = size_of(call, pair);
     all_cells += cells[pair] = size.rows * size.cols;
+    // with few columns, several pairs side by side are faster
+    (size.cols > LANES ? order : left).push_back(pair);
   }
+  const int64_t count = int64_t(order.size());
   const int64_t threads = std::min<int64_t>(std::max(call.threads, 1), all_cells / CELLS_PER_THREAD + 1);
   // Large ones first, so that the last ones to start are short. Threads share the strips of a pair that would keep one
   // of them busy for long, and of as many pairs as do not divide evenly between them.
   auto is_larger = [&](int64_t a, int64_t b) { return cells[a] > cells[b]; };
   if (threads > 1) std::stable_sort(order.begin(), order.end(), is_larger);
-  int64_t shared = 0, parts = call.pairs;
-  const int64_t uneven = call.pairs < 4 * threads ? call.pairs % threads : 0;
-  for (; threads > 1 && shared < call.pairs; ++shared) {
+  int64_t shared = 0, parts = count;
+  const int64_t uneven = count < 4 * threads ? count % threads : 0;
+  for (; threads > 1 && shared < count; ++shared) {
     const int64_t pair = order[shared], strips = strips_of(size_of(call, pair).cols);
     if (strips == 1 || cells[pair] < CELLS_TO_SHARE) break;
     if (shared >= uneven && 2 * threads * cells[pair] <= all_cells) break;
@@ -76,7 +79,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
       for (int64_t k = arrived.fetch_add(1), idle = 0; idle < shared; ++k) {
         idle = together[k % shared].work(own) ? 0 : idle + 1;
       }
-      for (int64_t number; (number = next.fetch_add(1)) < call.pairs;) {
+      for (int64_t number; (number = next.fetch_add(1)) < count;) {
         Tiles<Kind, pass> tiles(job, order[number], between_strips);
         while (tiles.work(own)) {
         }
@@ -92,7 +95,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     }
     own.end(), between_strips.end();
   };
-  Helpers::run(std::min(threads, parts) - 1, work);
+  if (count > 0) Helpers::run(std::min(threads, parts) - 1, work);
   if (out_of_memory) throw std::bad_alloc();
   for (int64_t k = 0; k < shared; ++k) {
     if (!together[k].is_solved()) put_aside(together[k], order[k]);

@@ -123,8 +123,7 @@ class Tiles {
     const AlignmentCall &call = job_.call;
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
     if (job_.t_parameters) t_ = parameters_of(call.kind, job_.t_parameters, pair_);
-    // fewer columns than lanes are faster with an exponent per cell, several pairs at a time
-    const bool tried = size_.rows > 0 && size_.cols > LANES && is_valid(p_) && set_odds<Kind>(odds_, job_, p_, t_);
+    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_, t_);
     if (tried) lay_out(shared);
     given_up_ = !tried;
   }
