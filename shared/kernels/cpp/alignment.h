@@ -66,8 +66,8 @@ int32_t alignment_gradients(const AlignmentCall *call, REAL *scores, REAL *d_sim
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
-/* How many pairs this process has computed with an exponent per cell because plain odds with shared exponents could not
-   hold them: of calls in float32 with ALIGNMENT_CHOOSE. */
+/* How many pairs this process has computed with an exponent per cell, in calls in float32 with ALIGNMENT_CHOOSE: those
+   that plain odds with shared exponents cannot hold, and those with few columns. */
 int64_t alignment_exact_pairs(void);
 
 #pragma GCC visibility pop

@@ -75,14 +75,14 @@ class UpTheStrip {
   Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
   TileSums &sums;
-  Vec least_step{}, peak{};
+  Vec least_step{}, peak{}, largest_share{};  // of the current band
 
   /* As DownTheStrip::run, from the last row to the first. */
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
     int most = odds.most_rows;
     const Int top = bands[0].first;
     const Band &lowest = bands[band_count - 1];
-    if (left && lowest.first + lowest.rows == total_rows) hand_over(total_rows, false);
+    if (left && lowest.first + lowest.rows == total_rows) pass_on(total_rows, false);
     for (int b = band_count - 1; b >= 0; --b) {
       for (Int last = bands[b].first + bands[b].rows; last > bands[b].first;) {
         begin_band(units + size_t(b) * strip.vectors);
@@ -92,7 +92,7 @@ class UpTheStrip {
           if (try_band(last - rows, rows, kept + size_t(last - rows - top) * strip.vectors * K::size)) {
             last -= rows;
             if (left) left->hand_over(total_rows - last);
-            most = odds.next_rows(peak, most);
+            most = odds.next_rows(peak, int(rows), most);
             break;
           }
           if (most == 1) return false;
@@ -109,7 +109,7 @@ class UpTheStrip {
  private:
   static constexpr int T = 2;  // the distance of a tangent
 
-  INLINE void hand_over(Int row, bool of_row) const {
+  INLINE void pass_on(Int row, bool of_row) const {
     const Columns &c = columns[0];
     left->numbers[0][row] = c.now[0][0];
     if constexpr (tangents) left->numbers[T][row] = c.now[T][0];
@@ -121,7 +121,7 @@ class UpTheStrip {
   }
 
   INLINE void begin_band(const Vec *units) {
-    Vec least = all(1), unit_after = all(0);
+    Vec least = all(1), unit_after = all(0), largest = all(NOTHING);
     strip.each_back([&](int v, auto is_last) {
       Columns &c = columns[v];
       const Vec from = ONE_STATE<Kind> ? c.now[1] : c.level;
@@ -146,6 +146,7 @@ class UpTheStrip {
       c.one = scaled(all(1), -units[v]);
       c.share = (units[v] - total.unit) + unit;
       c.end_share = scaled(total.inverse_m, units[v] - total.unit);
+      largest = greater(largest, is_last ? (exists ? c.share : largest) : c.share);
       if constexpr (is_last) {
         c.end = exists ? c.end : all(0);
         c.end_share = exists ? c.end_share : all(0);
@@ -154,20 +155,22 @@ class UpTheStrip {
         c.end = all(0);
       }
     });
-    least_step = least;
+    least_step = least, largest_share = largest;
   }
 
   __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
     const PairOdds<Kind> o = odds;
-    Vec most = all(0), least = least_step;
+    Vec most = all(0), least = least_step, largest_q = all(0);
     Real outside[4][MOST_ROWS + LANES] = {};  // of the rows first, first + 1, ..., in the last column's unit
     if (right) {
       const Vec unit = everywhere<LANES - 1>(columns[strip.vectors - 1].unit);
       for (Int k = 0; k <= rows; k += LANES) {
-        const Vec change = load(right->unit + first + k) - unit;
-        least = smaller(least, lane_numbers() + Int(k) <= all_int(rows) ? scaled(all(1), change) : all(1));
+        const int count = int(std::min<Int>(LANES, rows + 1 - k));
+        const Vec change = load_some(right->unit + first + k, count, 0) - unit;
         for (int n = 0; n < Columns::count; ++n) {
-          store(outside[n] + k, scaled(load(right->numbers[n] + first + k), change));
+          const Vec number = scaled(load_some(right->numbers[n] + first + k, count, 0), change);
+          store(outside[n] + k, number);
+          if (n == 1) least = smaller(least, step_of(number));
         }
       }
     }
@@ -253,6 +256,7 @@ class UpTheStrip {
         c.now[0] = w * with_end;
         if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * t_b);
         const Vec q = scaled(b, c.share);
+        largest_q = greater(largest_q, q);
         Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
         if constexpr (gradients) {
           matches += p;
@@ -265,6 +269,7 @@ class UpTheStrip {
         }
         if constexpr (tangents) {
           const Vec t_q = scaled(fused(-total.tangent, b, t_b), c.share);
+          largest_q = greater(largest_q, absolute(t_q));
           if constexpr (ends_apart) {
             p = fused(own[K::t_matched], q + c.end_share, matched * fused(-total.tangent, c.end_share, t_q));
             p = fused(c.one, fused(w, t_q, own[K::t_w] * q), p);
@@ -280,13 +285,14 @@ class UpTheStrip {
       });
       if (has_places && k > 0) begins.next_row(), ends.next_row();
       if (left) {
-        hand_over(i, true);
+        pass_on(i, true);
         left->numbers[1][i] = across[0];
         if constexpr (tangents) left->numbers[T + 1][i] = t_across[0];
       }
     }
     peak = most;
-    const bool valid = o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors);
+    const bool valid = o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors) &&
+                       all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
     if constexpr (gradients) {
       if (valid) {
         add_steps(of_left, of_up);

@@ -72,28 +72,29 @@ class DownTheStrip {
   const Border *left;   // none: nothing is outside
   const Border *right;  // none: nobody needs it
   StripEnds &ends;
-  Vec least_step{}, peak{};  // of the current band: between columns; the largest state
+  int most = odds.most_rows;  // rows that the next band may have
+  Vec least_step{}, peak{};   // of the current band: between columns; the largest state
 
   /* Rows first to last - 1; false where plain odds cannot hold them. When recording: what is kept of each cell, the
      bands, and the units of each. */
   bool run(Int first, Int last, Vec *kept, Vec *units, Band *bands, int *band_count) {
-    int most = odds.most_rows;
     int count = 0;
     for (Int i = first; i < last;) {
       begin_band();
       for (;;) {
-        const Int rows = std::min<Int>(most, last - i);
+        // bands begin at multiples of their size, so that no block cuts one: all passes have the same
+        const Int aligned = i == 0 ? most : std::min<Int>(most, i & -i), rows = std::min(aligned, last - i);
         if (left && !left->wait_for(i + rows)) return false;
         if (try_band(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
           end_band(recording ? units + size_t(count) * strip.vectors : nullptr);
           if (recording) bands[count] = {i, rows};
           ++count, i += rows;
           if (right) right->hand_over(i);
-          most = odds.next_rows(peak, most);
+          most = odds.next_rows(peak, int(aligned), most);
           break;
         }
-        if (most == 1) return false;
-        most /= most >= 4 ? 4 : 2;
+        if (rows == 1) return false;
+        most = int(aligned >= 4 ? aligned / 4 : 1);
         again();
       }
     }
@@ -140,9 +141,13 @@ class DownTheStrip {
     if (left) {
       const Vec unit = everywhere<0>(columns[0].unit);
       for (Int k = 0; k <= rows; k += LANES) {
-        const Vec change = load(left->unit + first + k) - unit;
-        least = smaller(least, lane_numbers() + Int(k) <= all_int(rows) ? scaled(all(1), change) : all(1));
-        for (int n = 0; n < C::count; ++n) store(outside[n] + k, scaled(load(left->numbers[n] + first + k), change));
+        const int count = int(std::min<Int>(LANES, rows + 1 - k));  // what lies beyond may be being written
+        const Vec change = load_some(left->unit + first + k, count, 0) - unit;
+        for (int n = 0; n < C::count; ++n) {
+          const Vec number = scaled(load_some(left->numbers[n] + first + k, count, 0), change);
+          store(outside[n] + k, number);
+          if (n == 0) least = smaller(least, step_of(number));
+        }
       }
     }
     for (Int k = 0; k < rows; ++k) {
@@ -272,7 +277,8 @@ class DownTheStrip {
       if constexpr (Kind::end != End::last) {
         const int count = v == strip.vectors - 1 ? strip.last : LANES;
         band.template add<tangents>(first_lanes(c.sum, count), tangents ? first_lanes(c.t_sum, count) : all(0), c.unit);
-        ends.largest = greater(ends.largest, first_lanes(c.unit, count));
+        const Vec after = exponent_of(greater(c.now[0], all(SMALLEST_NORMAL))) + c.unit - LEVEL;
+        ends.largest = greater(ends.largest, first_lanes(greater(c.unit, after), count));
       }
     }
     if constexpr (Kind::end != End::last) ends.add<tangents>(band);

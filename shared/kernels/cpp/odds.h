@@ -5,11 +5,12 @@
    within a band of up to MOST_ROWS rows are multiples of the column's unit 2^e, chosen so that the state above the band
    is about 2^LEVEL: what is left are products and sums. Where that could lose anything, the pair is left to cell.h.
 
-   The conditions are checked for each pair; docs/engineering-notes-cpu.md proves that they suffice. With D the bits by
-   which gaps down a column can make it sink within a band:
+   The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. With D the bits
+   by which gaps down a column can make it sink within a band:
    - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY
-   - after each band: no state exceeds 2^(ROOM - D) units, and no step from the unit of one column to that of the next
-     is below 2^(D - 126 - LEVEL)
+   - after each band: no state exceeds 2^(ROOM - D) units; no step from the unit of one column to that of the next is
+     below 2^(D - 126 - LEVEL), in a local alignment 24 bits more; on the way up, all B in units of the way down are
+     finite, even where no alignment comes to
    - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit */
 
 #ifndef ODDS_H
@@ -26,6 +27,8 @@ constexpr Real LEAST_MATCH = -100;     // bits
 constexpr double MOST_DECAY = 36;      // bits
 constexpr double LARGEST_COST = 30;    // bits of a gap's odds, of either sign
 constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
+constexpr Real LARGEST_SHARE = 120;    // bits of both ways' units over the total; where alignments go, at most 40 + 2 D
+constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(1.17549435e-38) : Real(2.2250738585072014e-308);
 
 constexpr int SCAN_STEPS = LANES == 16 ? 4 : LANES == 8 ? 3 : LANES == 4 ? 2 : 1;

@@ -24,7 +24,7 @@ void solve_kind(const Job &job, const int64_t *pairs, int count) {
   }
 }
 
-inline std::atomic<int64_t> exact_pairs{0};  // of this process, of those that were tried in plain odds
+inline std::atomic<int64_t> exact_pairs{0};  // of this process, where plain odds are an alternative
 
 /* A pair whose score is known although its derivatives need an exponent per cell. */
 struct Known {
@@ -59,6 +59,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     if (shared >= uneven && 2 * threads * cells[pair] <= all_cells) break;
     parts += strips - 1;
   }
+  const FlushSubnormals flush;
   std::deque<Scratch> memory(shared);
   std::deque<Tiles<Kind, pass>> together;
   for (int64_t k = 0; k < shared; ++k) together.emplace_back(job, order[k], memory[k]);
@@ -72,7 +73,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     if (tiles.has_score()) known.push_back({pair, tiles.score()});
   };
   auto work = [&] {  // in each thread that takes part
-    const FlushSubnormals flush;
+    const FlushSubnormals flush_here;
     static thread_local Scratch own, between_strips;
     try {
       // a part of a pair that is shared, each thread of another one if possible; else a pair of one's own

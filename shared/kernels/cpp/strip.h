@@ -38,15 +38,16 @@ struct PairOdds {
 
   /* Whether a band of so many rows lost nothing; its largest number of units, and smallest step between columns. */
   INLINE bool within_range(Vec most, Vec least_step, Int rows) const {
+    constexpr double start = Kind::local ? 24 : 0;  // so that a start is only rounded to 0 where it is negligible
     return all_at_most(most, all(power_of_2(double(ROOM) - decay[rows]))) &&
-           all_at_most(all(power_of_2(decay[rows] - 126 - double(LEVEL))), least_step);
+           all_at_most(all(power_of_2(decay[rows] - 126 - double(LEVEL) + start)), least_step);
   }
-  /* How many rows the next band should have. */
-  INLINE int next_rows(Vec most, int rows) const {
-    if (2 * rows > most_rows) return rows;
+  /* How many rows the next band may have, after one of `rows`, of up to `most`, with this largest number of units. */
+  INLINE int next_rows(Vec peak, int rows, int most) const {
+    if (rows < most || 2 * rows > most_rows) return most;
     // twice as many rows grow by twice as many bits, and some more
     const double growth = (double(ROOM) - double(LEVEL) - decay[2 * rows]) / 2.6;
-    return all_at_most(most, all(power_of_2(LEVEL + growth))) ? 2 * rows : rows;
+    return all_at_most(peak, all(power_of_2(LEVEL + growth))) ? 2 * rows : rows;
   }
   static Real power_of_2(double bits) { return Real(std::exp2(bits)); }
 
@@ -104,6 +105,10 @@ struct Border {
   void hand_over(Int rows) const { progress->store(rows, std::memory_order_release); }
 };
 
+/* The step between columns at which a state of 2^LEVEL units would be this number of units: of one that comes from the
+   strip beside this one, if there is any. */
+INLINE Vec step_of(Vec number) { return number > all(0) ? scaled(number, all(-LEVEL)) : all(1); }
+
 /* What a cell leaves on the way down for the way up. */
 template <class Kind, Pass pass>
 struct Kept {
@@ -120,12 +125,11 @@ struct Band {
 /* Tangents may leave the range of a float where the odds do not. */
 template <class Columns>
 INLINE bool tangents_are_finite(const Columns *columns, int vectors) {
-  constexpr Real largest = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
   Vec most = all(0);
   for (int v = 0; v < vectors; ++v) {
     for (int k = Columns::tangent; k < Columns::count; ++k) most = greater(most, absolute(columns[v].now[k]));
   }
-  return Columns::tangent == Columns::count || all_at_most(most, all(largest));
+  return Columns::tangent == Columns::count || all_at_most(most, all(LARGEST));
 }
 
 }  // namespace alignment

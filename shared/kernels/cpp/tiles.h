@@ -27,9 +27,10 @@ class Scratch {
   /* Whatever was taken before is given back. */
   void begin(size_t bytes) {
     if (bytes > size_) {
+      memory_.reset(), size_ = 0;
       memory_.reset(static_cast<char *>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)));
-      size_ = memory_ ? bytes : 0;
       if (!memory_) throw std::bad_alloc();
+      size_ = bytes;
     }
     used_ = 0;
   }
@@ -123,7 +124,7 @@ class Tiles {
     const AlignmentCall &call = job_.call;
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
     if (job_.t_parameters) t_ = parameters_of(call.kind, job_.t_parameters, pair_);
-    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_, t_);
+    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_, t_) && starts_are_held();
     if (tried) lay_out(shared);
     given_up_ = !tried;
   }
@@ -155,7 +156,8 @@ class Tiles {
     }
   }
 
-  /* Whether nothing is left to be done: the results have been written, or the pair needs an exponent per cell. */
+  /* Whether all parts are done, or the pair needs an exponent per cell. The thread of the last part may be writing
+     results yet: is_solved holds when all threads have returned. */
   bool is_through() const { return given_up_ || done_ == (recording ? 2 : 1) * strips_; }
   bool is_solved() const { return !given_up_; }
   /* Its score, which it may have although its derivatives need an exponent per cell. */
@@ -169,6 +171,31 @@ class Tiles {
     Vec *kept, *units;
     Band *bands;
   };
+
+  /* Odds of a match below 2^LEAST_MATCH count as 0, also where an alignment starts. What follows a start is worth at
+     most the total, unless the orders of the gaps that lead on outweigh their odds: then no match may be so low. */
+  bool starts_are_held() const {
+    if (!Kind::local) return true;
+    double dearest = -LARGEST_COST;
+    for (Cost cost : {Cost::open, Cost::extend, Cost::turn}) {
+      dearest = std::max(dearest, std::log2(double(odds_.cost[int(cost)][0])));
+    }
+    const double growth = double(size_.rows + size_.cols) * (dearest + 1), unit = p_.temperature / LOG2_E;
+    if (growth <= 50) return true;
+    const Vec high = all(Real(double(LEAST_MATCH) * unit)), low = all(Real((double(LEAST_MATCH) - growth) * unit));
+    Mask found{};
+    const Strip whole = strip_of_all();
+    for (int64_t i = 0; i < size_.rows; ++i) {
+      const Real *row = whole.s + i * whole.pitch;
+      whole.each([&](int v, auto is_last) {
+        const Vec s = whole.part<is_last>(row, v, 0);
+        found |= (s <= high) & (s > low);
+      });
+    }
+    Int any = 0;
+    for (int l = 0; l < LANES; ++l) any |= found[l];
+    return any == 0;
+  }
 
   void lay_out(Scratch &shared) {
     rows_ = Int(size_.rows);
@@ -190,14 +217,16 @@ class Tiles {
     const size_t down = outside ? borders * (C::count + 1) : 0;
     const size_t up = recording && outside ? borders * (Up::count + 1) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (C::count + 1) : 0;
+    const size_t tiles = recording && tiled_ ? size_t(blocks_) * strips_ : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
-                 S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<Strand>(strips_));
+                 S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<Strand>(strips_) + S::bytes_of<int>(tiles));
     down_borders_ = shared.take<Real>(down);
     up_borders_ = shared.take<Real>(up);
     checkpoints_ = shared.take<Vec>(checkpoints);
     up_ = shared.take<Up>(recording ? vectors_ : 0);
     strands_ = shared.take<Strand>(strips_);
+    band_rows_ = shared.take<int>(tiles);
     for (Int strip = 0; strip < strips_; ++strip) new (strands_ + strip) Strand;
     if constexpr (!Kind::local) {
       follow_left_border();
@@ -222,6 +251,11 @@ class Tiles {
     std::atomic<Int> down{0}, up{0};
   };
 
+  Strip strip_of_all() const {
+    const Int vectors = Int((size_.cols + LANES - 1) / LANES);
+    return {job_.call.similarity + pair_ * job_.call.pair_stride, nullptr, job_.call.cols, vectors,
+            int(size_.cols - int64_t(vectors - 1) * LANES)};
+  }
   Int first_vector(Int strip) const { return Int(int64_t(vectors_) * strip / strips_); }
 
   Strip strip_of(Int number) const {
@@ -300,7 +334,10 @@ class Tiles {
     } else {
       DownTheStrip<Kind, first_pass, false> way{odds_, strip, own.down, from, to, strand.ends};
       for (Int block = 0; block < blocks_; ++block) {
-        if constexpr (recording) keep(number, block, own.down, strip.vectors);
+        if constexpr (recording) {
+          keep(number, block, own.down, strip.vectors);
+          band_rows_[size_t(block) * strips_ + number] = way.most;
+        }
         const Int first = block * height_;
         if (!way.run(first, std::min(first + height_, rows_), nullptr, nullptr, nullptr, nullptr)) return false;
       }
@@ -409,6 +446,7 @@ class Tiles {
         StripEnds unused;
         restore(number, block, own.down, strip.vectors);
         DownTheStrip<Kind, pass, true> again{odds_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
+        again.most = band_rows_[size_t(block) * strips_ + number];
         if (!again.run(first, last, own.kept, own.units, own.bands, &band_count)) return false;
       }
       if (!way.run(own.kept, own.units, own.bands, band_count)) return false;
@@ -470,6 +508,7 @@ class Tiles {
       const double entropy = worth_.log2() * LN_2 - own;
       sums.entropy = entropy / LN_2;
       const double least = 1e4 * ERROR_OF_ODDS * std::abs(own);  // gradient that is larger than its error
+      if (!(opened + extended <= double(LARGEST))) return false;
       if (!(least <= std::max({1.0, entropy, opened, extended}))) return false;
     }
     finish_pair(job_, pass, pair_, worth_, false, sums);
@@ -489,6 +528,7 @@ class Tiles {
   Vec *checkpoints_ = nullptr;
   Up *up_ = nullptr;
   Strand *strands_ = nullptr;
+  int *band_rows_ = nullptr;  // of each tile, how many the next band may have
   std::atomic<Int> next_down_{0}, next_up_{0}, done_{0};
   std::atomic<bool> given_up_{false}, totalled_{false};
   Worth worth_{};
