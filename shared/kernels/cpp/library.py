@@ -116,7 +116,7 @@ def warn(reason: str) -> None:
 def exact_pairs() -> int:
     """How many pairs in float32 this process has computed with an exponent per cell, two to three times slower.
 
-    These are pairs that plain odds with shared exponents cannot hold (docs/engineering-notes-cpu.md says when), and
+    These are pairs that plain odds with shared exponents cannot hold (docs/engineering-notes-native.md says when), and
     those with few columns. Call it before and after to learn how many of the pairs in between were such.
     """
     count = kernel("float32").library.alignment_exact_pairs
