@@ -28,17 +28,11 @@ import jax.numpy as jnp
 from jax_impl.diagonal_layout import LOG2_E, exp, pin
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, Recurrence
+from shared.tolerances import FIRST_EXPONENT, LARGEST_MATCH, LARGEST_TOTAL, LEAST_EXPONENT, MOST_DECAY, MOST_STEEP
 
 Arrays = tuple[Array, ...]
 
 BLOCK = 5  # anti-diagonals with the same exponents
-FIRST_EXPONENT = -20  # of a state at the beginning of a block
-MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
-# match odds are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
-LARGEST_MATCH = 82
-LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
-MOST_STEEP = 60  # a step between the exponents of neighbours
-LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
 
 
 def applies(recurrence: Recurrence, dtype: Any) -> bool:

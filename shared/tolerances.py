@@ -20,6 +20,15 @@ LARGEST_GAP = 1e18
 # kernels have these limits in solve.h.
 TEMPERATURES = 1e-15, 1e15
 
+# What `wavefront` holds in odds with exponents that the anti-diagonals of a block share: see odds.py of each framework.
+FIRST_EXPONENT = -20  # of a state at the beginning of a block
+MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
+# match odds are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
+LARGEST_MATCH = 82
+LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
+MOST_STEEP = 60  # a step between the exponents of neighbours
+LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
+
 # Step of the reference's central differences for second derivatives, in units of the temperature.
 DIFFERENCE_STEP = 1e-5
 

@@ -29,17 +29,11 @@ from typing import Any
 import torch
 
 from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, RECURRENCES, Recurrence
+from shared.tolerances import FIRST_EXPONENT, LARGEST_MATCH, LARGEST_TOTAL, LEAST_EXPONENT, MOST_DECAY, MOST_STEEP
 from torch_impl.diagonal_layout import Memory
 from torch_impl.recurrences import Tensor
 
 BLOCK = 8  # anti-diagonals with the same exponents
-FIRST_EXPONENT = -20  # of a state at the beginning of a block
-MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-100
-# match odds are below 2^(LARGEST_MATCH - decay): where 2^-e is below 2^-126, less than 2^-24 of a state is lost
-LARGEST_MATCH = 82
-LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
-MOST_STEEP = 60  # a step between the exponents of neighbours
-LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
 # how many numbers of an anti-diagonal are computed at once: with their neighbours they should stay in the cache
 IN_CACHE = 2**14
 

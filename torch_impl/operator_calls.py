@@ -4,7 +4,7 @@ Where autograd records, each is one node of its graph. With S(x) a pair's score,
 g = dS/dx and H = d2S/dx2, for cotangents a and A:
 
     score       S     backward: a g, and H A where the gradients have been used; from one call of `gradients`
-    marginals   g     backward: H A, one call of `tangents`
+    marginals   g     backward: H A, one call of `product`, or of `tangents` where parameters are recorded
     product     H t   no backward
 
 torch_impl.derivatives has the same under every transform, and pays for that: a Function that torch.func may map binds

@@ -17,6 +17,7 @@ namespace alignment {
 enum class Pass { score, marginals, gradients, tangents };
 
 constexpr Real NOTHING = Real(-1e30);  // the exponent of odds that are 0
+constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
 /* A similarity of this or less forbids the match: it becomes -infinity. */
 constexpr Real FORBIDDEN = Real(-5e19);
 

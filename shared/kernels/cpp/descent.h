@@ -11,17 +11,10 @@
 
 namespace alignment {
 
-template <class Kind, bool tangents>
-struct Carries {
-  static constexpr int one = ONE_STATE<Kind> ? 1 : 2;
-  static constexpr int tangent = one;                  // the distance of a number's tangent
-  static constexpr int count = one * (tangents ? 2 : 1);
-};
-
 /* LANES columns on the way down. Carried: V, and the state of gaps down the column that the next row will have. */
 template <class Kind, bool tangents>
 struct Descent {
-  static constexpr int count = Carries<Kind, tangents>::count, tangent = Carries<Kind, tangents>::one;
+  static constexpr int tangent = ONE_STATE<Kind> ? 1 : 2, count = tangent * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
   Vec unit, step, one;           // the exponent; the unit of the column before and 1, in this unit
   Scan scan;
@@ -63,7 +56,6 @@ class DownTheStrip {
  public:
   static constexpr bool tangents = pass == Pass::tangents;
   using Columns = Descent<Kind, tangents>;
-  using C = Carries<Kind, tangents>;
   using K = Kept<Kind, pass>;
 
   const PairOdds<Kind> &odds;
@@ -112,7 +104,7 @@ class DownTheStrip {
       if constexpr (Kind::local) natural = greater(natural, all(0));
       const Vec unit = natural - LEVEL, change = c.unit - unit;
       c.unit = unit;
-      for (int k = 0; k < C::count; ++k) c.above[k] = c.now[k] = scaled(c.now[k], change);
+      for (int k = 0; k < Columns::count; ++k) c.above[k] = c.now[k] = scaled(c.now[k], change);
       if (v == 0) unit_before = everywhere<0>(unit);  // what comes from outside is brought to this unit
       c.step = scaled(all(1), moved_up<1>(unit, unit_before) - unit);
       unit_before = unit;
@@ -128,7 +120,7 @@ class DownTheStrip {
   void again() {
     for (int v = 0; v < strip.vectors; ++v) {
       Columns &c = columns[v];
-      for (int k = 0; k < C::count; ++k) c.now[k] = c.above[k];
+      for (int k = 0; k < Columns::count; ++k) c.now[k] = c.above[k];
       c.sum = c.t_sum = all(0);
     }
   }
@@ -143,7 +135,7 @@ class DownTheStrip {
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));  // what lies beyond may be being written
         const Vec change = load_some(left->unit + first + k, count, 0) - unit;
-        for (int n = 0; n < C::count; ++n) {
+        for (int n = 0; n < Columns::count; ++n) {
           const Vec number = scaled(load_some(left->numbers[n] + first + k, count, 0), change);
           store(outside[n] + k, number);
           if (n == 0) least = smaller(least, step_of(number));
@@ -166,10 +158,10 @@ class DownTheStrip {
         to[v * size + w_at] = w;
         if constexpr (tangents) to[v * size + t_w_at] = w * o.tangent(s, strip.part<is_last>(t_row, v, 0));
       });
-      Vec before = all(outside[0][k]), t_before = all(outside[C::tangent][k]);  // V of the cell before, a row above
+      Vec before = all(outside[0][k]), t_before = all(outside[Columns::tangent][k]);  // V of the cell before, a row above
       // of this row: the cell before, and what it hands over
       Vec across = ONE_STATE<Kind> ? all(outside[0][k + 1]) : all(0), t_across = all(0);
-      if (tangents && ONE_STATE<Kind>) t_across = all(outside[C::tangent][k + 1]);
+      if (tangents && ONE_STATE<Kind>) t_across = all(outside[Columns::tangent][k + 1]);
       Vec message = all(outside[1][k + 1]), t_message = all(outside[3][k + 1]);
       strip.each([&](int v, auto is_last) {
         Columns &c = columns[v];
@@ -186,7 +178,7 @@ class DownTheStrip {
         Vec t_matched, t_begun;
         if constexpr (tangents) {
           const Vec t_w = to[v * size + t_w_at];
-          const Vec t_above = c.now[C::tangent], t_diagonal = moved_up<1>(t_above, t_before);
+          const Vec t_above = c.now[Columns::tangent], t_diagonal = moved_up<1>(t_above, t_before);
           t_before = t_above;
           t_matched = fused(t_w, continued, w * (c.step * t_diagonal));
           t_begun = Kind::end == End::anywhere || !Kind::local ? t_matched : fused(t_w, c.one, t_matched);
@@ -197,7 +189,7 @@ class DownTheStrip {
           sum = scanned<true>(c.scan, fused(gap, above, begun), across);
           if constexpr (tangents) {
             const Vec t_gap = o.template t_odds<From::up, 0>();
-            const Vec own = fused(sum - begun, t_gap, fused(gap, c.now[C::tangent], t_begun));
+            const Vec own = fused(sum - begun, t_gap, fused(gap, c.now[Columns::tangent], t_begun));
             t_sum = scanned<true>(c.scan, own, t_across);
           }
           c.now[0] = sum;
@@ -259,7 +251,7 @@ class DownTheStrip {
         if constexpr (is_last) {
           if (right) {
             right->numbers[0][first + k + 1] = sum[LANES - 1];
-            if constexpr (tangents) right->numbers[C::tangent][first + k + 1] = t_sum[LANES - 1];
+            if constexpr (tangents) right->numbers[Columns::tangent][first + k + 1] = t_sum[LANES - 1];
             right->unit[first + k + 1] = c.unit[LANES - 1];
           }
         }

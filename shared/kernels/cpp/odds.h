@@ -28,7 +28,6 @@ constexpr double MOST_DECAY = 36;      // bits
 constexpr double LARGEST_COST = 30;    // bits of a gap's odds, of either sign
 constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
 constexpr Real LARGEST_SHARE = 120;    // bits of both ways' units over the total; where alignments go, at most 40 + 2 D
-constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(1.17549435e-38) : Real(2.2250738585072014e-308);
 
 constexpr int SCAN_STEPS = LANES == 16 ? 4 : LANES == 8 ? 3 : LANES == 4 ? 2 : 1;
@@ -140,7 +139,6 @@ class MatchOdds {
 struct Scan {
   Vec step[SCAN_STEPS], from_outside;
 };
-
 
 /* steps[l]: from lane l - 1 to lane l (upwards), or from lane l + 1 to lane l. */
 template <bool upwards>

@@ -161,6 +161,18 @@ struct Summed {
   double cost[COSTS], cost_tangent[COSTS], entropy, border, border_tangent;
 };
 
+struct Gaps {
+  double opened, extended;
+};
+
+// How many gap positions cost `open`, and how many `extend`: turns cost what the call's options say.
+inline Gaps gaps_of(const AlignmentCall &call, const double (&cost)[COSTS], double border) {
+  const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
+  const double turns = cost[int(Cost::turn)] + cost[int(Cost::back)];
+  return {cost[int(Cost::open)] + border + (turn_is_open ? turns : 0),
+          cost[int(Cost::extend)] + (turn_is_open ? 0 : turns)};
+}
+
 inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad, const Summed &sums) {
   const AlignmentCall &call = job.call;
   const Real *values = call.parameters;
@@ -168,7 +180,6 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
   if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
   Size size = size_of(call, pair);
   const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP;
-  const bool turn_is_open = call.options & ALIGNMENT_PENALIZE_TURNS;
   const bool tangents = pass == Pass::tangents;
   const double (&cost)[COSTS] = tangents ? sums.cost_tangent : sums.cost;
   const double border = tangents ? sums.border_tangent : sums.border;
@@ -187,9 +198,8 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
     double value = worth.log2() * LN_2;
     score = p.temperature * value;
     t_score = p.temperature * worth.tangent + t.temperature * value;
-    double turns = cost[int(Cost::turn)] + cost[int(Cost::back)];
-    d.open = cost[int(Cost::open)] + border + (turn_is_open ? turns : 0);
-    d.extend = cost[int(Cost::extend)] + (turn_is_open ? 0 : turns);
+    const auto [opened, extended] = gaps_of(call, cost, border);
+    d.open = opened, d.extend = extended;
     if (tangents) {  // of (value - marginals * similarity / T - gaps * gap / T)
       d.temperature = -(sums.entropy + d.open * (p.open / p.temperature) + d.extend * (p.extend / p.temperature));
     } else {

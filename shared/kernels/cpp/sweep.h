@@ -208,7 +208,6 @@ constexpr Real LARGEST_EXPONENT = Real(1e29);
 
 /* Sanitizes similarities, and records NaN and +infinity. */
 INLINE Vec clean(Vec s, Mask &bad) {
-  constexpr Real LARGEST = IS_FLOAT ? Real(__FLT_MAX__) : Real(__DBL_MAX__);
   bad |= ~(s <= LARGEST);
   return s > FORBIDDEN ? s : all(-__builtin_inff());
 }

@@ -113,7 +113,6 @@ template <class Kind, Pass pass>
 class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
   static constexpr Pass first_pass = tangents ? pass : Pass::score;
-  using C = Carries<Kind, tangents>;
   using K = Kept<Kind, pass>;
   using Down = Descent<Kind, tangents>;
   using Up = Ascent<Kind, pass>;
@@ -122,6 +121,9 @@ class Tiles {
   /* Takes memory for what passes between strips from `shared`, which must outlive this. */
   Tiles(const Job &job, int64_t pair, Scratch &shared) : job_(job), pair_(pair), size_(size_of(job.call, pair)) {
     const AlignmentCall &call = job_.call;
+    rows_ = Int(size_.rows);
+    vectors_ = Int((size_.cols + LANES - 1) / LANES);
+    strips_ = strips_of(size_.cols);
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
     if (job_.t_parameters) t_ = parameters_of(call.kind, job_.t_parameters, pair_);
     const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_, t_) && starts_are_held();
@@ -184,13 +186,14 @@ class Tiles {
     if (growth <= 50) return true;
     const Vec high = all(Real(double(LEAST_MATCH) * unit)), low = all(Real((double(LEAST_MATCH) - growth) * unit));
     Mask found{};
-    const Strip whole = strip_of_all();
-    for (int64_t i = 0; i < size_.rows; ++i) {
-      const Real *row = whole.s + i * whole.pitch;
-      whole.each([&](int v, auto is_last) {
-        const Vec s = whole.part<is_last>(row, v, 0);
-        found |= (s <= high) & (s > low);
-      });
+    for (Int number = 0; number < strips_; ++number) {
+      const Strip strip = strip_of(number);
+      for (Int i = 0; i < rows_; ++i) {
+        strip.each([&](int v, auto is_last) {
+          const Vec s = strip.part<is_last>(strip.s + i * strip.pitch, v, 0);
+          found |= (s <= high) & (s > low);
+        });
+      }
     }
     Int any = 0;
     for (int l = 0; l < LANES; ++l) any |= found[l];
@@ -198,9 +201,6 @@ class Tiles {
   }
 
   void lay_out(Scratch &shared) {
-    rows_ = Int(size_.rows);
-    vectors_ = Int((size_.cols + LANES - 1) / LANES);
-    strips_ = strips_of(size_.cols);
     widest_ = (vectors_ + strips_ - 1) / strips_;
     next_up_ = strips_ - 1;
     if constexpr (recording) {
@@ -214,9 +214,9 @@ class Tiles {
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const size_t borders = size_t(strips_) * border_;
     const bool outside = strips_ > 1 || !Kind::local;
-    const size_t down = outside ? borders * (C::count + 1) : 0;
+    const size_t down = outside ? borders * (Down::count + 1) : 0;
     const size_t up = recording && outside ? borders * (Up::count + 1) : 0;
-    const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (C::count + 1) : 0;
+    const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + 1) : 0;
     const size_t tiles = recording && tiled_ ? size_t(blocks_) * strips_ : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
@@ -251,11 +251,6 @@ class Tiles {
     std::atomic<Int> down{0}, up{0};
   };
 
-  Strip strip_of_all() const {
-    const Int vectors = Int((size_.cols + LANES - 1) / LANES);
-    return {job_.call.similarity + pair_ * job_.call.pair_stride, nullptr, job_.call.cols, vectors,
-            int(size_.cols - int64_t(vectors - 1) * LANES)};
-  }
   Int first_vector(Int strip) const { return Int(int64_t(vectors_) * strip / strips_); }
 
   Strip strip_of(Int number) const {
@@ -277,7 +272,7 @@ class Tiles {
     border.given_up = &given_up_;
     return border;
   }
-  Border down_border(Int strip) const { return border<C::count>(down_borders_, strip, &strands_[strip].down); }
+  Border down_border(Int strip) const { return border<Down::count>(down_borders_, strip, &strands_[strip].down); }
   Border up_border(Int strip) const { return border<Up::count>(up_borders_, strip, &strands_[strip].up); }
 
   double gap_bits() const { return p_.open * (LOG2_E / p_.temperature); }
@@ -325,7 +320,7 @@ class Tiles {
     begin(own.down, number, strip.vectors);
     if (to) {  // the corner
       const Down &c = own.down[strip.vectors - 1];
-      for (int n = 0; n < C::count; ++n) right.numbers[n][0] = c.now[n][LANES - 1];
+      for (int n = 0; n < Down::count; ++n) right.numbers[n][0] = c.now[n][LANES - 1];
       right.unit[0] = c.unit[LANES - 1];
     }
     if (recording && !tiled_) {
@@ -345,7 +340,7 @@ class Tiles {
     if (Kind::end == End::last && !has_right) {
       const Down &c = own.down[strip.vectors - 1];
       strand.end_m = double(c.now[0][strip.last - 1]), strand.end_unit = double(c.unit[strip.last - 1]);
-      if constexpr (tangents) strand.end_t = double(c.now[C::tangent][strip.last - 1]);
+      if constexpr (tangents) strand.end_t = double(c.now[Down::tangent][strip.last - 1]);
     }
     return true;
   }
@@ -385,7 +380,7 @@ class Tiles {
 
   /* The numbers of a strip's columns above a block of rows. */
   Vec *checkpoint(Int strip, Int block) const {
-    return checkpoints_ + (size_t(block) * vectors_ + first_vector(strip)) * (C::count + 1);
+    return checkpoints_ + (size_t(block) * vectors_ + first_vector(strip)) * (Down::count + 1);
   }
   void keep(Int strip, Int block, const Down *columns, Int vectors) const {
     Vec *to = checkpoint(strip, block);
@@ -500,10 +495,7 @@ class Tiles {
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
       sums.border *= correction;
       // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.
-      const bool turn_is_open = job_.call.options & ALIGNMENT_PENALIZE_TURNS;
-      const double turns = sums.cost[int(Cost::turn)] + sums.cost[int(Cost::back)];
-      const double opened = sums.cost[int(Cost::open)] + sums.border + (turn_is_open ? turns : 0);
-      const double extended = sums.cost[int(Cost::extend)] + (turn_is_open ? 0 : turns);
+      const auto [opened, extended] = gaps_of(job_.call, sums.cost, sums.border);
       const double own = (correction * of.similarity + opened * p_.open + extended * p_.extend) / p_.temperature;
       const double entropy = worth_.log2() * LN_2 - own;
       sums.entropy = entropy / LN_2;
