@@ -29,7 +29,7 @@ from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_binding
 from jax_impl.kernels.cpp_binding import register
 from shared.alignments import ALIGNMENTS
-from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, module_of, union_length
+from shared.backends import FLUSH_BYTES, CompileTimes, build_kernels, environment_of, module_of, union_length
 from shared.variants import Abilities, fastest_variant
 
 NAME = "jax"
@@ -132,10 +132,11 @@ def start_compiler(device: str) -> None:
     wait(jax.jit(lambda x: x + 1)(to_device(np.zeros(3, np.float32), device)))
 
 
-def build(variant: str, dtype: str, device: str) -> None:
+def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:
     """Prepare a variant once per machine, not per shape: compile and cache its native code."""
     if variant == "fused" and device == "cpu":
         register(dtype)
+        build_kernels(dtype, problem, options, pass_name)
     elif variant == "fused":  # Triton compiles what a GPU runs at its first call; this is what launches it
         triton_binding.register()
 

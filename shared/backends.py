@@ -4,6 +4,10 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
+
+from shared.alignments import ALIGNMENTS
+from shared.kernels import cpp
 
 # written between calls on an accelerator, to evict its caches: more than the largest of them holds
 FLUSH_BYTES = 2**28
@@ -17,6 +21,16 @@ def is_file(problem: str) -> bool:
 def module_of(problem: str) -> str:
     """The module, in a framework's package, of a problem that is no alignment."""
     return "own_problem" if is_file(problem) else problem
+
+
+def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: str) -> None:
+    """Compile and cache the native kernels that a pass calls; of a problem that is no alignment, smith_waterman's."""
+    name = problem if problem in ALIGNMENTS else "smith_waterman"
+    own = ALIGNMENTS[name].options | (options if problem in ALIGNMENTS else {})
+    kernel = cpp.kernel(dtype, cpp.call_of(name, own).kind)
+    passes = {"score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents")}
+    for each in passes.get(pass_name, cpp.PASSES):
+        getattr(kernel, each)
 
 
 @dataclass

@@ -19,7 +19,8 @@ class Given:
 
     def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1):
         options = ALIGNMENTS[problem].options | (options or {})
-        self.kernel = cpp.kernel(str(similarity.dtype))
+        call = cpp.call_of(problem, options)
+        self.kernel = cpp.kernel(str(similarity.dtype), call.kind)
         self.similarity = np.ascontiguousarray(similarity)
         self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
         pairs = len(similarity)
@@ -28,7 +29,7 @@ class Given:
             for name in ALIGNMENTS[problem].parameters
         ]
         self.values = np.ascontiguousarray(np.stack(own, axis=1))
-        numbers = *cpp.call_of(problem, options), threads, layout, *similarity.shape
+        numbers = *call, threads, layout, *similarity.shape
         stride = similarity.shape[1] * similarity.shape[2]
         pointers = (
             self.similarity.ctypes.data,
@@ -54,7 +55,7 @@ class Given:
         assert self.kernel.tangents(self.call, *direction, *(array.ctypes.data for array in tangents)) == 0
         again, marginals, _ = new()
         product = np.empty(shape, dtype)
-        assert self.kernel.gradients(self.call, again.ctypes.data, marginals.ctypes.data, 0) == 0
+        assert self.kernel.marginals(self.call, again.ctypes.data, marginals.ctypes.data) == 0
         assert self.kernel.tangents(self.call, *direction[:2], 0, 0, product.ctypes.data, 0) == 0
         return [scores, *gradients, *tangents, again, marginals, product]
 
@@ -73,22 +74,24 @@ def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 
 
 
 def noted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that the native calls in float32 add themselves to; of ctypes' calls, so not those of XLA.
+    """A list that the native calls in float32 add their passes to; of ctypes' calls, so not those of XLA.
 
-    Gradients with those of the parameters are "gradients with values", tangents that leave them alone a "product".
+    Tangents in a direction that leaves the parameters alone are a "product".
     """
-    kernel, names = cpp.kernel("float32"), []
+    names: list[str] = []
 
-    def noting(name: str) -> Callable[..., int]:
-        def call(packed: bytes, *arguments: Any) -> int:
-            if name == "tangents":
-                names.append("tangents" if arguments[2] else "product")
-            else:
-                names.append(f"{name} with values" if name == "gradients" and arguments[2] else name)
-            return getattr(kernel, name)(packed, *arguments)
+    class Noting:
+        def __init__(self, kernel: cpp.Kernel) -> None:
+            self.kernel = kernel
 
-        return call
+        def __getattr__(self, name: str) -> Callable[..., int]:
+            def call(packed: bytes, *arguments: Any) -> int:
+                names.append("product" if name == "tangents" and not arguments[2] else name)
+                return getattr(self.kernel, name)(packed, *arguments)
 
-    noted = {name: noting(name) for name in ("score", "gradients", "tangents")}
-    monkeypatch.setitem(library._kernels, "float32", kernel._replace(**noted))
+            return call
+
+    for (dtype, kind), kernel in list(library._kernels.items()):
+        if dtype == "float32":
+            monkeypatch.setitem(library._kernels, (dtype, kind), Noting(kernel))
     return names

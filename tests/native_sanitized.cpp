@@ -43,10 +43,10 @@ Results run(AlignmentCall call, int count, int layout, int threads, const REAL *
   const size_t matrix = call.pairs * call.rows * call.cols, values = call.pairs * count;
   Results r;
   int32_t failed = alignment_score(&call, r.add(call.pairs));
-  for (bool with_values : {false, true}) {
-    REAL *scores = r.add(call.pairs), *d_similarity = r.add(matrix);
-    failed |= alignment_gradients(&call, scores, d_similarity, with_values ? r.add(values) : nullptr);
-  }
+  REAL *again = r.add(call.pairs), *marginals = r.add(matrix);
+  failed |= alignment_marginals(&call, again, marginals);
+  REAL *scores = r.add(call.pairs), *d_similarity = r.add(matrix);
+  failed |= alignment_gradients(&call, scores, d_similarity, r.add(values));
   failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, nullptr, nullptr, r.add(matrix), nullptr);
   REAL *t_scores = r.add(call.pairs), *t_d_similarity = r.add(matrix);
   failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, t_values, t_scores, t_d_similarity,

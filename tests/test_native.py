@@ -137,7 +137,7 @@ def gradients_of(similarity: np.ndarray, values: np.ndarray):
     numbers = *cpp.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
     call = cpp.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data)
     results = [np.empty(len(values), np.float32), np.empty_like(similarity), np.empty_like(values)]
-    assert cpp.kernel("float32").gradients(call, *(array.ctypes.data for array in results)) == 0
+    assert cpp.kernel("float32", 0).gradients(call, *(array.ctypes.data for array in results)) == 0
     return results
 
 
@@ -151,8 +151,9 @@ values, score, d_values = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.fl
 d_similarity = np.zeros_like(similarity)
 d_similarity += 1  # its pages exist
 call = cpp.pack_call(0, 0, 2, 0, 1, size, size, similarity.ctypes.data, size * size, 0, values.ctypes.data)
-kernel = cpp.kernel("float32")
+kernel = cpp.kernel("float32", 0)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+assert kernel.score and kernel.gradients
 before = peak()
 assert kernel.score(call, score.ctypes.data) == 0
 after_score = peak()
@@ -204,7 +205,7 @@ def test_a_large_result_is_put_into_large_pages():
 @pytest.mark.timeout(900)
 def test_the_sanitizers_find_nothing():
     """The driver with the kernels compiled in, watched by the address and undefined-behaviour sanitizers."""
-    wanted = cpp.target("float32", (*SANITIZERS, f"-I{Path(cpp.__file__).parent}"))
+    wanted = cpp.target("float32", flags=(*SANITIZERS, f"-I{Path(cpp.__file__).parent}"))
     sources = (Path(__file__).parent / "native_sanitized.cpp", *wanted.sources)
     ran = subprocess.run(
         [cpp.compiled(wanted._replace(name="sanitized", sources=sources, program=True))], capture_output=True, text=True
@@ -223,9 +224,10 @@ def test_the_sanitizers_see_a_read_past_the_end(tmp_path):
 
 
 def test_unknown_calls_are_refused():
-    kernel, score = cpp.kernel("float32"), ctypes.c_float()
-    call = cpp.pack_call(9, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0)
-    assert kernel.score(call, ctypes.addressof(score)) != 0
+    kernel, score = cpp.kernel("float32", 0), ctypes.c_float()
+    for kind in (1, 9):  # of another library, and of none
+        call = cpp.pack_call(kind, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0)
+        assert kernel.score(call, ctypes.addressof(score)) != 0
 
 
 def test_the_reference_agrees_on_a_large_single_pair():

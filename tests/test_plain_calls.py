@@ -30,12 +30,6 @@ class Own(torch.Tensor):
     pass
 
 
-@pytest.fixture(autouse=True)
-def loaded():
-    for dtype in ("float32", "float64"):
-        cpp.kernel(dtype)
-
-
 def short(s: Any = S, lengths: Any = LENGTHS, gap: Any = -1.0, temperature: Any = 1.0) -> torch.Tensor | None:
     parameters = {"gap": gap, "temperature": temperature}
     return plain_calls.plain_call(operator_calls.score, "smith_waterman", {"end": "any"}, s, lengths, parameters, str)

@@ -6,6 +6,7 @@ In float32, against the same kernels in float64, which have an exponent per cell
 import platform
 from collections.abc import Iterator
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -273,10 +274,13 @@ def narrower(request) -> Iterator[None]:
     if platform.machine() != "x86_64":
         pytest.skip("vectors of other lengths are those of x86-64")
     flags = "-O1", "-w", NARROWER[request.param]
-    target = cpp.target("float32", flags)._replace(name=f"alignment-{request.param[0]}-lanes")
-    own, library._kernels["float32"] = cpp.kernel("float32"), library._functions(cpp.load(target, library.FUNCTIONS))
-    yield
-    library._kernels["float32"] = own
+    target = cpp.target("float32", flags=flags)._replace(name=f"alignment-float32-{request.param[0]}-lanes")
+    passes = SimpleNamespace(**{name: library._kernel_of(target, name) for name in cpp.PASSES})
+    with pytest.MonkeyPatch.context() as patch:
+        for dtype, kind in library._kernels:
+            if dtype == "float32":
+                patch.setitem(library._kernels, (dtype, kind), passes)
+        yield
 
 
 @pytest.mark.timeout(600)

@@ -53,8 +53,9 @@ def compile_all(options_too: bool) -> int:
     assert gpu is not None, "there is no GPU to compile for"
     wanted, failed = kernels(options_too), 0
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        on_cpu = pool.submit(_compile_for_cpu)
-        for done in as_completed([on_cpu, *(pool.submit(_compile, kernel, gpu.capability) for kernel in wanted)]):
+        kinds = [cpp.call_of(name, ALIGNMENTS[name].options).kind for name in FUNCTIONS]
+        on_cpu = [pool.submit(_compile_for_cpu, *which) for which in itertools.product(kinds, cpp.PASSES)]
+        for done in as_completed([*on_cpu, *(pool.submit(_compile, kernel, gpu.capability) for kernel in wanted)]):
             if problem := done.result():
                 failed += 1
                 print(problem, flush=True)
@@ -73,10 +74,10 @@ def _compile(kernel: Kernel, capability: int) -> str | None:
     return None
 
 
-def _compile_for_cpu() -> str | None:
-    """The native kernels that results are held against."""
+def _compile_for_cpu(kind: int, pass_name: str) -> str | None:
+    """One of the native kernels that results are held against."""
     try:
-        cpp.compiled(cpp.target("float64"))
+        assert getattr(cpp.kernel("float64", kind), pass_name)
     except cpp.Absent as error:
         return str(error)
     return None

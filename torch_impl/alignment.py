@@ -17,7 +17,7 @@ from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
 from torch_impl.kernels.plain_calls import plain_call
-from torch_impl.operator_calls import score
+from torch_impl.operator_calls import kernel_pass, score
 from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
 from torch_impl.transforms import is_dual, under_derivative_transform, under_transform
@@ -74,7 +74,7 @@ def align(
         result = plain_call(score, function_name, options, similarity, lengths, parameters, text)
         if result is not None:
             return result
-    chosen = _chosen(function_name, similarity, variant)
+    chosen = _chosen(score, function_name, options, similarity, parameters, variant)
     if chosen == "fused":
         return _fused(score, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES:
@@ -125,7 +125,7 @@ def call_operators(
         result = plain_call(call, function_name, options, similarity, lengths, parameters, text)
         if result is not None:
             return result
-    chosen = _chosen(function_name, similarity, variant)
+    chosen = _chosen(call, function_name, options, similarity, parameters, variant)
     if chosen == "fused":
         return _fused(call, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES and torch.compiler.is_exporting():  # which cannot trace autograd
@@ -139,15 +139,30 @@ def _may_be_fused(variant: Any) -> bool:
     return isinstance(variant, str) and variant in ("auto", "fused") and "fused" not in ABSENT
 
 
-def _chosen(function_name: str, similarity: Any, variant: str) -> str:
+def _chosen(
+    call: Callable[..., Tensor],
+    function_name: str,
+    options: dict[str, Any],
+    similarity: Any,
+    parameters: dict[str, Any],
+    variant: str,
+) -> str:
     """The variant to run. Raises ValueError if it is absent or unknown."""
-    # `_why_not` reports what a GPU lacks for fused
+
+    def why_not_fused() -> str | None:
+        kind = cpp.call_of(function_name, options).kind
+        reason = why_not(similarity, kind, kernel_pass(call, similarity, parameters.values()))
+        if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
+            ABSENT["fused"] = reason
+        return reason
+
+    # `why_not` reports what a GPU lacks for fused
     absent = {} if is_on_gpu(similarity) else ABSENT
     return choose_variant(
         function_name,
         variant,
         absent,
-        lambda name: _why_not(name, similarity),
+        lambda name: why_not_fused() if name == "fused" else None,
         lambda reason: _warn(reason, similarity),
     )
 
@@ -178,16 +193,6 @@ def _by_engine(
     valid = arguments.valid.view(-1, *(1 for _ in results.shape[1:]))
     results = (results * valid).to(arguments.result_dtype)
     return results[0] if single else results
-
-
-def _why_not(name: str, similarity: Any) -> str | None:
-    """Why a variant that is not absent cannot take this similarity; None if it can."""
-    if name != "fused":
-        return None
-    reason = why_not(similarity)
-    if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
-        ABSENT[name] = reason
-    return reason
 
 
 def _fused(

@@ -19,8 +19,7 @@ import torch._dynamo.utils
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from shared.backends import FLUSH_BYTES, CompileTimes, environment_of, module_of
-from shared.kernels import cpp
+from shared.backends import FLUSH_BYTES, CompileTimes, build_kernels, environment_of, module_of
 from shared.kernels.cpp.build import Absent, check_compiler
 from shared.variants import Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
@@ -145,10 +144,10 @@ def start_compiler(device: str) -> None:
     wait(torch.autograd.grad(compile_function(lambda x: (x + 1).sum())(x), x))
 
 
-def build(variant: str, dtype: str, device: str) -> None:
+def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:
     """Prepare a variant once per machine, not per shape: compile and cache the native kernels."""
     if variant == "fused" and device == "cpu":  # Triton compiles what a GPU runs at its first call
-        cpp.kernel(dtype)
+        build_kernels(dtype, problem, options, pass_name)
 
 
 def forget_compiled() -> None:

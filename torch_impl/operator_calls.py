@@ -16,7 +16,7 @@ say which alignment it is; what gives the error text of a third derivative.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -62,6 +62,15 @@ def product(
     if is_any_recorded(vector, s, values):
         return _Product.apply(engine_of(operators, kind, options), text(), vector, s, lengths, values)
     return operators.product(s, lengths, values, vector, kind, options)
+
+
+def kernel_pass(call: Callable[..., Tensor], similarity: Any, values: Iterable[Any]) -> str:
+    """The pass of the kernels that one of these calls runs, as far as is known before its arguments are checked."""
+    if call is not score:
+        return "marginals" if call is marginals else "tangents"
+    if is_any_recorded(*values):
+        return "gradients"
+    return "marginals" if is_any_recorded(similarity) else "score"
 
 
 def is_any_recorded(*values: Any) -> bool:

@@ -7,23 +7,28 @@ shared.alignments.ALIGNMENTS; all floats of similarity's dtype.
 import ctypes
 import threading
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shared.kernels import cpp
-from shared.kernels.heap import keep_freed_memory
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
 
+# XLA's name of a call -> the pass of the kernels that it runs
+_PASS_OF = {name: name for name in cpp.PASSES} | {"product": "tangents"}
+
 _registering = threading.Lock()
-_registered: set[str] = set()
+# dtype -> where the calls find the kernels: by kind, then pass
+_registered: dict[str, Any] = {}
 
 
 def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
     """Scores (*batch)."""
-    target, _, pair = _prepared("score", similarity)
+    target, _, pair = _prepared("score", call, similarity)
     function = jax.ffi.ffi_call(target, pair, vmap_method="broadcast_all")
     return function(similarity, lengths, *parameters, **_numbers(call))
 
@@ -32,12 +37,11 @@ def gradients(
     call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
     """Scores, and their gradients for similarity and each parameter; 0 for the parameters unless with_parameters."""
-    target, matrix, pair = _prepared("gradients", similarity)
-    results = (pair, matrix, *(pair for _ in parameters))
+    target, matrix, pair = _prepared("gradients" if with_parameters else "marginals", call, similarity)
+    results = (pair, matrix, *(pair for _ in parameters if with_parameters))
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
-    flag = np.int32(with_parameters)
-    scores, d_similarity, *rest = function(similarity, lengths, *parameters, with_parameters=flag, **_numbers(call))
-    return scores, d_similarity, tuple(rest)
+    scores, d_similarity, *rest = function(similarity, lengths, *parameters, **_numbers(call))
+    return scores, d_similarity, tuple(rest) if with_parameters else tuple(map(jnp.zeros_like, parameters))
 
 
 def tangents(
@@ -49,7 +53,7 @@ def tangents(
     t_parameters: Arrays,
 ) -> tuple[Array, Array, Arrays]:
     """The tangents of all results of `gradients`."""
-    target, matrix, pair = _prepared("tangents", similarity)
+    target, matrix, pair = _prepared("tangents", call, similarity)
     results = (pair, matrix, *(pair for _ in parameters))
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
     arrays = (similarity, lengths, t_similarity, *parameters, *t_parameters)
@@ -59,19 +63,18 @@ def tangents(
 
 def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array) -> Array:
     """The tangents of the gradients for similarity, in a direction that leaves the parameters alone."""
-    target, matrix, _ = _prepared("product", similarity)
+    target, matrix, _ = _prepared("product", call, similarity)
     function = jax.ffi.ffi_call(target, matrix, vmap_method="broadcast_all")
     return function(similarity, lengths, t_similarity, *parameters, **_numbers(call))
 
 
 def register(dtype: str) -> None:
-    """Compile and load what calls in this dtype need, once. Raises cpp.Absent."""
+    """Compile and load what takes calls in this dtype to the kernels, once. Raises cpp.Absent."""
     if dtype in _registered:
         return
     with _registering:
         if dtype not in _registered:
-            _register(dtype)
-            _registered.add(dtype)
+            _registered[dtype] = _register(dtype)
 
 
 def loaded() -> bool:
@@ -79,28 +82,28 @@ def loaded() -> bool:
     return bool(_registered)
 
 
-def _register(dtype: str) -> None:
-    own, kernel = Path(__file__).with_name("xla.cc"), cpp.kernel(dtype)
-    folders = (jax.ffi.include_dir(), str(Path(cpp.__file__).parent))
-    target = cpp.target(dtype, ("-O1", *(f"-I{folder}" for folder in folders)))
-    headers = (*target.headers, *sorted(Path(folders[0], "xla/ffi/api").glob("*.h")))
-    target = target._replace(name=f"alignment-xla-{dtype}", sources=(own,), headers=headers)
-    library = cpp.load(target, {"use_kernels": [ctypes.c_void_p] * 3})
-    library.use_kernels(*(ctypes.cast(function, ctypes.c_void_p) for function in kernel[1:]))
-    for name in ("score", "gradients", "tangents", "product"):
+def _register(dtype: str) -> Any:
+    own, api = Path(__file__).with_name("xla.cc"), jax.ffi.include_dir()
+    target = cpp.target(dtype, flags=("-O1", f"-I{api}", f"-I{Path(cpp.__file__).parent}"))
+    headers = (*target.headers, *sorted(Path(api, "xla/ffi/api").glob("*.h")))
+    library = cpp.load(target._replace(name=f"alignment-xla-{dtype}", sources=(own,), headers=headers))
+    for name in _PASS_OF:
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
         jax.ffi.register_ffi_target(_target(name, dtype), handler, platform="cpu")
-    keep_freed_memory()
+    kinds = max(cpp.KINDS.values()) + 1
+    return (ctypes.c_void_p * len(cpp.PASSES) * kinds).in_dll(library, "kernels")
 
 
 def _target(name: str, dtype: str) -> str:
     return f"jax_torch_alignment_{name}_{dtype}"
 
 
-def _prepared(name: str, similarity: Array) -> tuple[str, jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    """The call's name; the types of a matrix per pair and of a number per pair."""
-    dtype = str(similarity.dtype)
+def _prepared(name: str, call: cpp.Call, similarity: Array) -> tuple[str, jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
+    """The call's name; the types of a matrix per pair and of a number per pair. Compiles and loads what it needs."""
+    dtype, pass_name = str(similarity.dtype), _PASS_OF[name]
     register(dtype)
+    kernel = getattr(cpp.kernel(dtype, call.kind), pass_name)
+    _registered[dtype][call.kind][list(cpp.PASSES).index(pass_name)] = ctypes.cast(kernel, ctypes.c_void_p).value
     matrix = jax.ShapeDtypeStruct(similarity.shape, similarity.dtype)
     return _target(name, dtype), matrix, jax.ShapeDtypeStruct(similarity.shape[:-2], similarity.dtype)
 

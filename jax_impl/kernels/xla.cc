@@ -2,7 +2,7 @@
 
    Compiled once per dtype, with REAL as the kernels have it. Matrices are (*batch, rows, cols), lengths (*batch, 2),
    scores and each parameter (*batch), with any number of batch axes; each parameter and its gradient has a buffer
-   of its own, in the order of alignment.h. use_kernels passes the kernels themselves as pointers. */
+   of its own, in the order of alignment.h. The kernels themselves are put into `kernels` when a call is traced. */
 
 #include <algorithm>
 #include <cstdint>
@@ -21,9 +21,15 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-decltype(&alignment_score) score_kernel;
-decltype(&alignment_gradients) gradients_kernel;
-decltype(&alignment_tangents) tangents_kernel;
+enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, PASSES };
+
+}  // namespace
+
+extern "C" {
+__attribute__((visibility("default"))) void *kernels[ALIGNMENT_FREE_GAP + 1][PASSES];
+}
+
+namespace {
 
 using In = ffi::AnyBuffer;
 using Out = ffi::Result<ffi::AnyBuffer>;
@@ -69,11 +75,12 @@ class Parameters {
 // A call as alignment.h expects it, or why it is impossible.
 struct Call {
   AlignmentCall call{};
+  void *kernel = nullptr;
   Parameters parameters;
   ffi::Error error = ffi::Error::Success();
 
-  Call(int32_t kind, int32_t options, const In &similarity, const In &lengths, ffi::RemainingArgs rest, int64_t first,
-       int64_t count)
+  Call(int32_t kind, int32_t options, int pass, const In &similarity, const In &lengths, ffi::RemainingArgs rest,
+       int64_t first, int64_t count)
       : parameters(pairs_of(similarity), count) {
     auto shape = similarity.dimensions();
     call.kind = kind;
@@ -92,6 +99,14 @@ struct Call {
     }
     put(parameters, rest, first, count);
     call.parameters = parameters.data();
+    if (kind >= 0 && kind <= ALIGNMENT_FREE_GAP) kernel = kernels[kind][pass];
+    if (!kernel) error = ffi::Error::InvalidArgument("no such call of the alignment kernels was traced in this process");
+  }
+
+  /* The kernel as one of the functions of alignment.h, none of which is linked. */
+  template <class Function>
+  Function *as() const {
+    return reinterpret_cast<Function *>(kernel);
   }
 
   void put(Parameters &to, ffi::RemainingArgs rest, int64_t first, int64_t count) {
@@ -131,56 +146,55 @@ ffi::Error give(const Parameters &parameters, ffi::RemainingRets rest) {
 }
 
 ffi::Error score(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores) {
-  Call own(kind, options, similarity, lengths, rest, 0, int64_t(rest.size()));
+  Call own(kind, options, SCORE, similarity, lengths, rest, 0, int64_t(rest.size()));
   if (own.error.failure()) return own.error;
-  return own.result(score_kernel(&own.call, reals(scores)));
+  return own.result(own.as<decltype(alignment_score)>()(&own.call, reals(scores)));
 }
 
-ffi::Error gradients(int32_t kind, int32_t options, int32_t with_parameters, In similarity, In lengths,
-                     ffi::RemainingArgs rest, Out scores, Out d_similarity, ffi::RemainingRets d_rest) {
+ffi::Error marginals(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores,
+                     Out d_similarity) {
+  Call own(kind, options, MARGINALS, similarity, lengths, rest, 0, int64_t(rest.size()));
+  if (own.error.failure()) return own.error;
+  return own.result(own.as<decltype(alignment_marginals)>()(&own.call, reals(scores), reals(d_similarity)));
+}
+
+ffi::Error gradients(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores,
+                     Out d_similarity, ffi::RemainingRets d_rest) {
   const int64_t count = int64_t(rest.size());
-  Call own(kind, options, similarity, lengths, rest, 0, count);
+  Call own(kind, options, GRADIENTS, similarity, lengths, rest, 0, count);
   if (own.error.failure()) return own.error;
   Parameters d_parameters(own.call.pairs, count);
-  ffi::Error error = own.result(gradients_kernel(&own.call, reals(scores), reals(d_similarity),
-                                                 with_parameters ? d_parameters.data() : nullptr));
+  ffi::Error error = own.result(
+      own.as<decltype(alignment_gradients)>()(&own.call, reals(scores), reals(d_similarity), d_parameters.data()));
   return error.failure() ? error : give(d_parameters, d_rest);
 }
 
 ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,
                     Out t_scores, Out t_d_similarity, ffi::RemainingRets t_d_rest) {
   const int64_t count = int64_t(rest.size()) / 2;
-  Call own(kind, options, similarity, lengths, rest, 0, count);
+  Call own(kind, options, TANGENTS, similarity, lengths, rest, 0, count);
   Parameters t_parameters(own.call.pairs, count), t_d_parameters(own.call.pairs, count);
   own.put(t_parameters, rest, count, count);
   if (!is_real(t_similarity, int64_t(similarity.element_count()))) own.refuse("a tangent");
   if (own.error.failure()) return own.error;
-  ffi::Error error = own.result(tangents_kernel(&own.call, reals(t_similarity), own.call.pair_stride,
-                                                t_parameters.data(), reals(t_scores), reals(t_d_similarity),
-                                                t_d_parameters.data()));
+  ffi::Error error = own.result(own.as<decltype(alignment_tangents)>()(
+      &own.call, reals(t_similarity), own.call.pair_stride, t_parameters.data(), reals(t_scores), reals(t_d_similarity),
+      t_d_parameters.data()));
   return error.failure() ? error : give(t_d_parameters, t_d_rest);
 }
 
 ffi::Error product(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,
                    Out t_d_similarity) {
-  Call own(kind, options, similarity, lengths, rest, 0, int64_t(rest.size()));
+  Call own(kind, options, TANGENTS, similarity, lengths, rest, 0, int64_t(rest.size()));
   if (!is_real(t_similarity, int64_t(similarity.element_count()))) own.refuse("a tangent");
   if (own.error.failure()) return own.error;
-  return own.result(tangents_kernel(&own.call, reals(t_similarity), own.call.pair_stride, nullptr, nullptr,
-                                    reals(t_d_similarity), nullptr));
+  return own.result(own.as<decltype(alignment_tangents)>()(
+      &own.call, reals(t_similarity), own.call.pair_stride, nullptr, nullptr, reals(t_d_similarity), nullptr));
 }
 
 }  // namespace
 
 #pragma GCC visibility push(default)
-
-extern "C" int32_t use_kernels(decltype(score_kernel) score, decltype(gradients_kernel) gradients,
-                               decltype(tangents_kernel) tangents) {
-  score_kernel = score;
-  gradients_kernel = gradients;
-  tangents_kernel = tangents;
-  return ALIGNMENT_OK;
-}
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_score, score,
                               ffi::Ffi::Bind()
@@ -191,11 +205,20 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_score, score,
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>());
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_marginals, marginals,
+                              ffi::Ffi::Bind()
+                                  .Attr<int32_t>("kind")
+                                  .Attr<int32_t>("options")
+                                  .Arg<In>()
+                                  .Arg<In>()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_gradients, gradients,
                               ffi::Ffi::Bind()
                                   .Attr<int32_t>("kind")
                                   .Attr<int32_t>("options")
-                                  .Attr<int32_t>("with_parameters")
                                   .Arg<In>()
                                   .Arg<In>()
                                   .RemainingArgs()

@@ -157,7 +157,7 @@ def _plant(faults: list[dict[str, Any]], folder: Path) -> None:
 
         return command
 
-    Backend.build = staticmethod(lambda variant, *_: fail({"variant": variant, "do": "build"}))
+    Backend.build = staticmethod(lambda problem, options, variant, *_: fail({"variant": variant, "do": "build"}))
     for do in ("cold", "prepare", "sample"):
         setattr(CaseRunner, do, failing(do))
     fail({"do": "start"})

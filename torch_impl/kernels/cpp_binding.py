@@ -72,7 +72,7 @@ def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, optio
     """Scores (batch,)."""
     call, _alive = _packed(similarity, lengths, values, kind, options)
     scores = similarity.new_empty(similarity.shape[:1])
-    _check(cpp.kernel(NAMES[similarity.dtype]).score(call, scores.data_ptr()))
+    _check(cpp.kernel(NAMES[similarity.dtype], kind).score(call, scores.data_ptr()))
     return scores
 
 
@@ -81,10 +81,14 @@ def _gradients(
 ) -> Triple:
     """Scores, and their gradients with respect to similarity and values; 0 for the values unless with_values."""
     call, _alive = _packed(similarity, lengths, values, kind, options)
-    scores, d_similarity, d_values = _new(similarity, values)
-    results = scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr() if with_values else 0
-    _check(cpp.kernel(NAMES[similarity.dtype]).gradients(call, *results))
-    return scores, d_similarity, d_values if with_values else d_values.zero_()
+    scores, d_similarity, d_values = results = _new(similarity, values)
+    kernel = cpp.kernel(NAMES[similarity.dtype], kind)
+    if with_values:
+        _check(kernel.gradients(call, scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()))
+    else:
+        _check(kernel.marginals(call, scores.data_ptr(), d_similarity.data_ptr()))
+        d_values.zero_()
+    return results
 
 
 def _tangents(
@@ -101,7 +105,7 @@ def _tangents(
     results = _new(similarity, values)
     t_rows, t_values = _rows(t_similarity), t_values.contiguous()
     direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
-    kernel = cpp.kernel(NAMES[similarity.dtype])
+    kernel = cpp.kernel(NAMES[similarity.dtype], kind)
     _check(kernel.tangents(call, *direction, *[result.data_ptr() for result in results]))
     return results
 
@@ -113,7 +117,7 @@ def _product(
     call, _alive = _packed(similarity, lengths, values, kind, options)
     result, t_rows = similarity.new_empty(similarity.shape), _rows(t_similarity)
     direction = t_rows.data_ptr(), t_rows.stride(0), 0
-    _check(cpp.kernel(NAMES[similarity.dtype]).tangents(call, *direction, 0, result.data_ptr(), 0))
+    _check(cpp.kernel(NAMES[similarity.dtype], kind).tangents(call, *direction, 0, result.data_ptr(), 0))
     return result
 
 

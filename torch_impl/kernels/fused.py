@@ -14,7 +14,6 @@ import torch
 
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
-from shared.kernels.heap import keep_freed_memory
 from torch_impl.arguments import _tensor, vector_of
 from torch_impl.derivatives import scores_of
 from torch_impl.kernels import cpp_binding
@@ -26,8 +25,8 @@ from torch_impl.transforms import in_transform, nothing_at_work, under_forward_m
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
 
 
-def why_not(similarity: Any) -> str | None:
-    """Why these kernels cannot take this similarity; None if they can. Compiles the native ones if need be."""
+def why_not(similarity: Any, kind: int, pass_name: str) -> str | None:
+    """Why these kernels cannot take this similarity; None if they can. Compiles the pass's native one if need be."""
     if is_on_gpu(similarity):
         return _why_not_on_gpu()
     if isinstance(similarity, Tensor) and similarity.device.type != "cpu":
@@ -35,7 +34,7 @@ def why_not(similarity: Any) -> str | None:
     dtype = str(getattr(similarity, "dtype", "")).removeprefix("torch.")
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         return None  # the checks refuse it with a better reason
-    return _why_not("float64" if dtype == "float64" else "float32")
+    return _why_not("float64" if dtype == "float64" else "float32", kind, pass_name)
 
 
 def is_on_gpu(similarity: Any) -> bool:
@@ -52,12 +51,11 @@ def _why_not_on_gpu() -> str | None:
 
 
 @torch.compiler.assume_constant_result
-def _why_not(dtype: str) -> str | None:
+def _why_not(dtype: str, kind: int, pass_name: str) -> str | None:
     try:
-        cpp.kernel(dtype)
+        getattr(cpp.kernel(dtype, kind), pass_name)
     except cpp.Absent as reason:
         return str(reason)
-    keep_freed_memory()
     return None
 
 

@@ -49,13 +49,11 @@ def plain_call(
 ) -> Tensor | None:
     """The result (*batch, ...) of a call of `operator_calls`; text: the error of a third derivative.
 
-    None if an argument is not ordinary or wrong, or the kernels are not compiled yet: the general path then handles it.
+    None if an argument is not ordinary or wrong, or the kernel cannot be compiled: the general path then handles it.
     """
     if not (nothing_at_work() and is_plain_similarity(similarity)):
         return None
     dtype, batch = similarity.dtype, similarity.shape[:-2]
-    if not cpp.is_loaded(cpp_binding.NAMES[dtype]):
-        return None
     if lengths is None:
         lengths = _whole()
     elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == (*batch, 2)):
@@ -75,7 +73,7 @@ def plain_call(
     own = cpp_binding if is_recorded else cpp_binding.DIRECT  # a compiler may trace the backward
     try:  # the kernel checks all lengths faster than Python does
         results = call(own, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS, text)
-    except cpp_binding.LengthsOutside:
+    except (cpp_binding.LengthsOutside, cpp.Absent):
         return None
     return results if batch else results[0]
 

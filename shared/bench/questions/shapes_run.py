@@ -146,8 +146,8 @@ def timed_stream(runner: "CaseRunner", case: Case, padded: list[tuple[int, int]]
     """
     backend = runner.backend
     batches = [runner.gate.inputs(_name(number)) for number in range(len(padded))]
-    runner.build(case)
     options, dynamic = batches[0].options, case.label == DYNAMIC
+    runner.build(case, options)
     function = backend.call_of(
         case.problem, case.variant, case.pass_name, options, compiled=case.compiled, dynamic=dynamic
     )

@@ -140,7 +140,7 @@ def attempt(runner: "CaseRunner", case: Case, transform: str, expected_result: n
     """In a worker: what becomes of a transform, and the fault or the error."""
     backend, inputs = runner.backend, cast(AlignmentInputs, runner.gate.inputs(case.input))
     package = importlib.import_module(f"{case.framework}_impl.transformed")
-    runner.build(case)
+    runner.build(case, inputs.options)
     backend.forget_compiled()
 
     def run() -> np.ndarray:

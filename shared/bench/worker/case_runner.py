@@ -100,7 +100,7 @@ class CaseRunner:
         self._prepared.clear()
         backend.forget_compiled()
         with self._context(case, process):
-            built = self.build(case)
+            built = self.build(case, inputs.options)
             function = self._function(case, inputs)
             call = _Call(backend, function, case, inputs)
             first, gate, on_host = self._first_call(case, call)
@@ -148,7 +148,7 @@ class CaseRunner:
         the case for `sample`. Raises Wrong."""
         backend, inputs = self.backend, self.gate.inputs(case.input)
         with self._context(case):
-            self.build(case)
+            self.build(case, inputs.options)
             call = _Call(backend, self._function(case, inputs), case, inputs)
             first, gate = self._first_call(case, call)[:2]  # without the result: it may share memory
             calls, call_seconds = warm_up(call)
@@ -216,10 +216,11 @@ class CaseRunner:
         with self.backend.compiler_cache(self.cache(*parts)), self.backend.precision(case.dtype):
             yield
 
-    def build(self, case: Case) -> float:
+    def build(self, case: Case, options: dict[str, Any]) -> float:
         """Seconds to build the case's native kernels: once per machine, so they are no part of a first call."""
         self.send("setup_starts")
-        seconds, _ = timed(lambda: self.backend.build(case.variant, case.dtype, case.device))
+        of = case.problem, options, case.variant, case.pass_name, case.dtype, case.device
+        seconds, _ = timed(lambda: self.backend.build(*of))
         self.send("setup_ended")
         return seconds
 

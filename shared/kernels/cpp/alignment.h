@@ -1,10 +1,11 @@
 /* The native kernels of the alignments: a plain C interface, independent of any framework.
 
-   Built once with REAL=float and once with REAL=double. Nothing but idle threads is kept between calls; any number of
-   threads may call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number,
-   and its derivatives are written as 0. A pair whose temperature is not positive, or that has NaN or +inf inside its
-   lengths, gets NaN; a similarity from -5e19 down forbids the match. On x86-64 and AArch64, whatever mode the calling
-   thread is in, subnormal numbers count as 0, in results too; only a subnormal temperature is still positive. */
+   A library has one pass of one KIND for one REAL, float or double: it takes seconds to build, and few users need more
+   than three. Nothing but idle threads is kept between calls; any number of threads may call at the same time. Matrices
+   are row-major; what lies outside the lengths is never read as a number, and its derivatives are written as 0. A pair
+   whose temperature is not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down
+   forbids the match. On x86-64 and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0, in
+   results too; only a subnormal temperature is still positive. */
 
 #ifndef ALIGNMENT_H
 #define ALIGNMENT_H
@@ -27,8 +28,12 @@ enum {
   ALIGNMENT_LOCAL_MATCH = 1, /* smith_waterman, end "match": gap, temperature */
   ALIGNMENT_AFFINE = 2,      /* smith_waterman_affine: gap_open, gap_extend, temperature */
   ALIGNMENT_GLOBAL = 3,      /* needleman_wunsch: gap, temperature */
-  ALIGNMENT_FREE_GAP = 4     /* free_gap: temperature */
+  ALIGNMENT_FREE_GAP = 4     /* free_gap: temperature; a library of ALIGNMENT_GLOBAL has it */
 };
+
+#ifndef KIND
+#define KIND -1 /* all kinds */
+#endif
 
 /* options of ALIGNMENT_AFFINE */
 enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
@@ -56,8 +61,10 @@ typedef struct {
 /* scores: pairs. */
 int32_t alignment_score(const AlignmentCall *call, REAL *scores);
 
-/* The same, and the gradients of each score: d_similarity pairs x rows x cols, d_parameters like parameters, or NULL if
-   nobody needs them. */
+/* The same, and the gradient of each score: d_similarity pairs x rows x cols. */
+int32_t alignment_marginals(const AlignmentCall *call, REAL *scores, REAL *d_similarity);
+
+/* The same, and the gradients with respect to the parameters: d_parameters like parameters. */
 int32_t alignment_gradients(const AlignmentCall *call, REAL *scores, REAL *d_similarity, REAL *d_parameters);
 
 /* The tangents of all results of alignment_gradients in the direction (t_similarity, t_parameters): t_scores is the
@@ -66,9 +73,13 @@ int32_t alignment_gradients(const AlignmentCall *call, REAL *scores, REAL *d_sim
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
-/* How many pairs this process has computed with an exponent per cell, in calls in float32 with ALIGNMENT_CHOOSE: those
+/* How many pairs this library has computed with an exponent per cell, in calls in float32 with ALIGNMENT_CHOOSE: those
    that plain odds with shared exponents cannot hold, and those with few columns. */
 int64_t alignment_exact_pairs(void);
+
+/* The helper threads that this library uses, and to have it use those of another one before its first call. */
+void *alignment_helpers(void);
+void alignment_share_helpers(void *helpers);
 
 #pragma GCC visibility pop
 

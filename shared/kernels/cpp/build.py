@@ -32,8 +32,8 @@ FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 # Floating-point freedoms of the compiler: the kernels test for NaN, so it must respect NaN and infinities, but none
 # of them reads errno, at floating-point flags or at the sign of a zero.
 FLOATING_POINT_FLAGS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
-# what the kernels take on two cores, to be announced
-COMPILE_SECONDS = 10
+# what a library takes on one core, to be announced
+COMPILE_SECONDS = 4
 # a hung compiler is no better than none
 COMPILE_TIMEOUT_SECONDS = 900
 # a wait for another process's build; after it, at worst both compile the same
@@ -228,8 +228,7 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
     log.info("compiling %s (once; kept in %s): %s", target.name, path.parent, shlex.join((*compiler, *flags)))
     with tempfile.TemporaryDirectory(prefix=_unfinished(target), dir=path.parent) as name:
         folder = Path(name)
-        if len(target.sources) > 1:  # one file takes a second or two
-            _announce(path.parent)
+        _announce(path.parent)
 
         def compile_source(source: Path) -> Path:
             written = folder / f"{source.stem}.o"
@@ -251,7 +250,8 @@ def _announce(folder: Path) -> None:
     _announced = True
     home = os.path.expanduser("~")
     place = Path("~", folder.relative_to(home)) if folder.is_relative_to(home) else folder
-    text = f"compiling the alignment kernels for this CPU (once, about {COMPILE_SECONDS} s; kept in {place})"
+    each = f"each once, about {COMPILE_SECONDS} s; kept in {place}"
+    text = f"compiling alignment kernels for this CPU, as they are called ({each})"
     print(text, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,8 @@
-"""The compiled kernels as functions: one library per dtype, built and loaded on first use."""
+"""The compiled kernels as functions.
+
+There is a library for each dtype, kind of alignment and pass, built and loaded when it is first called: a few seconds
+each, where all of them take more than a minute.
+"""
 
 import ctypes
 import os
@@ -12,10 +16,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from shared.kernels.cpp.build import Absent, Target, check_compiler, compiled, forget, why_no_compiler
+from shared.kernels.heap import keep_freed_memory
 
 FOLDER = Path(__file__).parent
-# compiled in parallel: those that take longest first
-SOURCES = tuple(FOLDER / f"{name}.cpp" for name in ("tangents", "gradients", "marginals", "score", "alignment"))
 HEADERS = tuple(sorted(FOLDER.glob("*.h")))
 REALS = {"float32": "float", "float64": "double"}
 
@@ -38,22 +41,38 @@ class Call(NamedTuple):
     options: int
 
 
-class Kernel(NamedTuple):
-    """The functions of alignment.h for one dtype. Each takes a packed AlignmentCall and pointers, as integers."""
+_POINTER = ctypes.c_void_p
+# pass -> the arguments of its function in alignment.h after the packed AlignmentCall: pointers, as integers
+PASSES: dict[str, tuple[Any, ...]] = {
+    "score": (_POINTER,),  # scores
+    "marginals": (_POINTER,) * 2,  # scores, d_similarity
+    "gradients": (_POINTER,) * 3,  # scores, d_similarity, d_parameters
+    # t_similarity, its stride, t_parameters or 0; t_scores or 0, t_d_similarity, t_d_parameters or 0
+    "tangents": (_POINTER, ctypes.c_int64, *(_POINTER,) * 4),
+}
 
-    library: ctypes.CDLL
-    score: Any  # (call, scores) -> status
-    gradients: Any  # (call, scores, d_similarity, d_parameters or 0) -> status
-    # (call, t_similarity, its stride, t_parameters or 0, t_scores or 0, t_d_similarity, t_d_parameters or 0) -> status
+
+class Kernel:
+    """The passes of one kind in one dtype: functions that return a status.
+
+    Each is built and loaded when it is first read, which raises Absent with the reason if that is impossible.
+    """
+
+    score: Any
+    marginals: Any
+    gradients: Any
     tangents: Any
 
+    def __init__(self, dtype: str, kind: int) -> None:
+        self._dtype, self._kind = dtype, kind
 
-_POINTER = ctypes.c_void_p
-FUNCTIONS = {
-    "alignment_score": (ctypes.c_char_p, _POINTER),
-    "alignment_gradients": (ctypes.c_char_p, *[_POINTER] * 3),
-    "alignment_tangents": (ctypes.c_char_p, _POINTER, ctypes.c_int64, *[_POINTER] * 4),
-}
+    def __getattr__(self, name: str) -> Any:  # of what has not been read before
+        if name not in PASSES:
+            raise AttributeError(name)
+        function = _kernel_of(target(self._dtype, self._kind, (name,)), name)
+        setattr(self, name, function)
+        return function
+
 
 # AlignmentCall, field by field: kind, options, threads, layout; pairs, rows, cols; similarity, its stride; lengths;
 # parameters. Packing bytes takes a fraction of the time that filling a ctypes structure does.
@@ -63,7 +82,11 @@ _TURNED_OFF = "the environment variable ALIGNMENT_NATIVE turns the native kernel
 # packages whose frames may stand between a user's line and a warning
 _NOT_THE_USERS = ("shared", "jax_impl", "torch_impl", "jax", "torch")
 
-_kernels: dict[str, Kernel] = {}
+# free_gap has the recurrence of needleman_wunsch, so they have one library
+_LIBRARIES = {kind: min(kind, KINDS["needleman_wunsch", None]) for kind in KINDS.values()}
+
+_kernels = {(dtype, kind): Kernel(dtype, _LIBRARIES[kind]) for dtype in REALS for kind in _LIBRARIES}
+_loaded: dict[str, ctypes.CDLL] = {}  # name of a build -> its library
 _failures: dict[str, str] = {}  # name of a build that failed -> why
 _building = threading.RLock()
 _warned = False
@@ -83,7 +106,7 @@ def why_absent() -> str | None:
     """
     if os.environ.get("ALIGNMENT_NATIVE", "1").strip().lower() in ("0", "no", "off", "false"):
         return _TURNED_OFF
-    if _kernels:
+    if _loaded:
         return None
     return next(iter(_failures.values()), None) or why_no_compiler()
 
@@ -91,10 +114,10 @@ def why_absent() -> str | None:
 def why_unusable() -> str | None:
     """The same after a quick try of the compiler, once, where none of these kernels is cached."""
     reason = why_absent()
-    if reason or _kernels:
+    if reason or _loaded:
         return reason
     try:
-        check_compiler(*map(target, REALS))
+        check_compiler(*(target(dtype, kind, (name,)) for dtype, kind in _kernels for name in PASSES))
     except Absent as error:
         _failures["compiler"] = str(error)
     return why_absent()
@@ -119,30 +142,38 @@ def exact_pairs() -> int:
     These are pairs that plain odds with shared exponents cannot hold (docs/engineering-notes-native.md says when), and
     those with few columns. Call it before and after to learn how many of the pairs in between were such.
     """
-    count = kernel("float32").library.alignment_exact_pairs
-    count.restype = ctypes.c_int64
-    return count()
+    return sum(library.alignment_exact_pairs() for name, library in _loaded.items() if "float32" in name)
 
 
-def target(dtype: str, flags: tuple[str, ...] = ()) -> Target:
-    """The kernels for "float32" or "float64", as a build target."""
-    return Target(f"alignment-{dtype}", SOURCES, HEADERS, (f"-DREAL={REALS[dtype]}", *flags))
+def target(
+    dtype: str, kind: int | None = None, passes: tuple[str, ...] = tuple(PASSES), flags: tuple[str, ...] = ()
+) -> Target:
+    """These passes of one kind, or of all kinds, in "float32" or "float64", as a build target."""
+    name = f"alignment-{dtype}" if kind is None else f"alignment-{dtype}-{kind}-{'-'.join(passes)}"
+    own = () if kind is None else (f"-DKIND={kind}",)
+    sources = tuple(FOLDER / f"{name}.cpp" for name in passes)
+    return Target(name, sources, HEADERS, (f"-DREAL={REALS[dtype]}", *own, *flags))
 
 
-def is_loaded(dtype: str) -> bool:
-    """Whether `kernel` returns without building or loading."""
-    return dtype in _kernels
+def kernel(dtype: str, kind: int) -> Kernel:
+    """The kernels for "float32" or "float64" and a kind of alignment.h."""
+    return _kernels[dtype, kind]
 
 
-def kernel(dtype: str) -> Kernel:
-    """The kernels for "float32" or "float64". Compiles on first use; raises Absent with the reason."""
-    found = _kernels.get(dtype)
-    if found:
-        return found
+def _kernel_of(target: Target, pass_name: str) -> Any:
+    """The function of a pass in a library of kernels, which then shares its helper threads with those before."""
+    name = f"alignment_{pass_name}"
     with _building:
-        if dtype not in _kernels:
-            _kernels[dtype] = _functions(load(target(dtype), FUNCTIONS))
-        return _kernels[dtype]
+        library = load(target, {name: (ctypes.c_char_p, *PASSES[pass_name])})
+        if target.name not in _loaded:
+            keep_freed_memory()
+            library.alignment_exact_pairs.restype = ctypes.c_int64
+            library.alignment_helpers.restype = ctypes.c_void_p
+            library.alignment_share_helpers.argtypes = [ctypes.c_void_p]
+            for first in list(_loaded.values())[:1]:
+                library.alignment_share_helpers(first.alignment_helpers())
+            _loaded[target.name] = library
+    return getattr(library, name)
 
 
 def load(target: Target, functions: Mapping[str, Any] = MappingProxyType({})) -> ctypes.CDLL:
@@ -182,7 +213,3 @@ def _typed(library: ctypes.CDLL, functions: Mapping[str, Any]) -> ctypes.CDLL:
             raise Absent(f"what was compiled lacks a function: {error}") from error
         function.argtypes, function.restype = types, ctypes.c_int32
     return library
-
-
-def _functions(library: ctypes.CDLL) -> Kernel:
-    return Kernel(library, library.alignment_score, library.alignment_gradients, library.alignment_tangents)

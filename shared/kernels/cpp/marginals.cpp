@@ -1,3 +1,5 @@
 #include "run.h"
 
-template int32_t alignment::run<alignment::Pass::marginals>(const Job &);
+int32_t alignment_marginals(const AlignmentCall *call, REAL *scores, REAL *d_similarity) {
+  return alignment::run<alignment::Pass::marginals>({*call, nullptr, 0, nullptr, scores, d_similarity, nullptr});
+}

@@ -14,13 +14,21 @@
 
 namespace alignment {
 
-template <Pass pass, template <class, Pass> class Layout>
-void solve_kind(const Job &job, const int64_t *pairs, int count) {
-  switch (job.call.kind) {
-    case ALIGNMENT_LOCAL_ANY: return solve<LocalLinear<End::anywhere>, pass, Layout>(job, pairs, count);
-    case ALIGNMENT_LOCAL_MATCH: return solve<LocalLinear<End::after_match>, pass, Layout>(job, pairs, count);
-    case ALIGNMENT_AFFINE: return solve<LocalAffine, pass, Layout>(job, pairs, count);
-    default: return solve<GlobalLinear, pass, Layout>(job, pairs, count);
+/* Calls use with the recurrence of a kind, which must be one that this library has. */
+template <class Use>
+void with_recurrence(int32_t kind, const Use &use) {
+  constexpr auto has = [](int32_t which) { return KIND < 0 || KIND == which; };
+  if constexpr (has(ALIGNMENT_LOCAL_ANY)) {
+    if (kind == ALIGNMENT_LOCAL_ANY) return use(LocalLinear<End::anywhere>());
+  }
+  if constexpr (has(ALIGNMENT_LOCAL_MATCH)) {
+    if (kind == ALIGNMENT_LOCAL_MATCH) return use(LocalLinear<End::after_match>());
+  }
+  if constexpr (has(ALIGNMENT_AFFINE)) {
+    if (kind == ALIGNMENT_AFFINE) return use(LocalAffine());
+  }
+  if constexpr (has(ALIGNMENT_GLOBAL)) {
+    if (kind == ALIGNMENT_GLOBAL || kind == ALIGNMENT_FREE_GAP) return use(GlobalLinear());
   }
 }
 
@@ -105,18 +113,8 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
   exact_pairs += int64_t(left.size());
 }
 
-template <Pass pass>
-void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector<Known> &known) {
-  switch (job.call.kind) {
-    case ALIGNMENT_LOCAL_ANY: return solve_in_plain_odds<LocalLinear<End::anywhere>, pass>(job, left, known);
-    case ALIGNMENT_LOCAL_MATCH: return solve_in_plain_odds<LocalLinear<End::after_match>, pass>(job, left, known);
-    case ALIGNMENT_AFFINE: return solve_in_plain_odds<LocalAffine, pass>(job, left, known);
-    default: return solve_in_plain_odds<GlobalLinear, pass>(job, left, known);
-  }
-}
-
 /* Solves these pairs with an exponent per cell. */
-template <Pass pass>
+template <class Kind, Pass pass>
 void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
   const Plan plan(job.call, std::move(pairs));
   std::atomic<size_t> next{0};
@@ -127,9 +125,9 @@ void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
       const Task &task = plan.tasks[number];
       try {
         if (task.rows_in_lanes) {
-          solve_kind<pass, RowsSideBySide>(job, task.pairs, task.count);
+          solve<Kind, pass, RowsSideBySide>(job, task.pairs, task.count);
         } else {
-          solve_kind<pass, PairsSideBySide>(job, task.pairs, task.count);
+          solve<Kind, pass, PairsSideBySide>(job, task.pairs, task.count);
         }
       } catch (const std::bad_alloc &) {
         out_of_memory = true;
@@ -140,13 +138,9 @@ void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
   if (out_of_memory) throw std::bad_alloc();
 }
 
-template <Pass pass>
+template <class Kind, Pass pass>
 int32_t run(const Job &job) {
   const AlignmentCall &call = job.call;
-  if (call.kind < ALIGNMENT_LOCAL_ANY || call.kind > ALIGNMENT_FREE_GAP || call.layout < ALIGNMENT_CHOOSE ||
-      call.layout > ALIGNMENT_ROWS || call.pairs < 0 || call.rows < 0 || call.cols < 0) {
-    return ALIGNMENT_BAD_CALL;
-  }
   if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
   take_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
   try {
@@ -156,13 +150,13 @@ int32_t run(const Job &job) {
     bool tried = false;
     if constexpr (IS_FLOAT) {
       tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
-      if (tried) solve_in_plain_odds<pass>(job, left, known);
+      if (tried) solve_in_plain_odds<Kind, pass>(job, left, known);
     }
     if (!tried) {
       left.resize(call.pairs);
       std::iota(left.begin(), left.end(), 0);
     }
-    if (!left.empty()) solve_exactly<pass>(job, std::move(left));
+    if (!left.empty()) solve_exactly<Kind, pass>(job, std::move(left));
     if (pass != Pass::tangents) {
       for (const Known &score : known) job.scores[score.pair] = score.score;
     }
@@ -172,6 +166,25 @@ int32_t run(const Job &job) {
   }
 }
 
+template <Pass pass>
+int32_t run(const Job &job) {
+  const AlignmentCall &call = job.call;
+  int32_t status = ALIGNMENT_BAD_CALL;
+  if (call.layout < ALIGNMENT_CHOOSE || call.layout > ALIGNMENT_ROWS || call.pairs < 0 || call.rows < 0 ||
+      call.cols < 0) {
+    return status;
+  }
+  with_recurrence(call.kind, [&](auto kind) { status = run<decltype(kind), pass>(job); });
+  return status;
+}
+
 }  // namespace alignment
+
+// of each library, whichever pass it has
+extern "C" {
+__attribute__((used)) inline int64_t alignment_exact_pairs() { return alignment::exact_pairs; }
+__attribute__((used)) inline void *alignment_helpers() { return alignment::Helpers::shared(); }
+__attribute__((used)) inline void alignment_share_helpers(void *helpers) { alignment::Helpers::share(helpers); }
+}
 
 #endif

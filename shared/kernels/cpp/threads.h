@@ -1,4 +1,5 @@
-/* A pool of helper threads, kept between calls: starting one costs more than a small batch. */
+/* A pool of helper threads, kept between calls: starting one costs more than a small batch. The libraries of a process
+   share one, as each has a single pass. */
 
 #ifndef THREADS_H
 #define THREADS_H
@@ -24,11 +25,14 @@ class Helpers {
      Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
   static void run(int64_t count, const std::function<void()> &work) {
     if (count > 0) {
-      of_this_process()->run_shared(count, work);
+      (*pool())->run_shared(count, work);
     } else {
       work();
     }
   }
+
+  static void *shared() { return pool(); }
+  static void share(void *with) { pool() = static_cast<Helpers **>(with); }
 
  private:
   struct Call {
@@ -38,14 +42,18 @@ class Helpers {
     std::condition_variable through{};
   };
 
+  /* Where the pool is that this library uses: its own, or that of another library. */
+  static Helpers **&pool() {
+    static Helpers **used = own_pool();
+    return used;
+  }
+
   /* Never destroyed: its threads wait on it until the process ends. A child of fork has none of them, and perhaps a
      mutex that nobody will ever unlock, so it begins anew. */
-  static Helpers *&of_this_process() {
-    static Helpers *helpers = [] {
-      pthread_atfork(nullptr, nullptr, [] { of_this_process() = new Helpers; });
-      return new Helpers;
-    }();
-    return helpers;
+  static Helpers **own_pool() {
+    static Helpers *own = new Helpers;
+    pthread_atfork(nullptr, nullptr, [] { own = new Helpers; });
+    return &own;
   }
 
   void run_shared(int64_t count, const std::function<void()> &work) {
