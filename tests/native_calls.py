@@ -17,7 +17,7 @@ PAIRS, ROWS = 1, 2  # layouts
 class Given:
     """One call of the kernels on NumPy arrays."""
 
-    def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1):
+    def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1, openmp=0):
         options = ALIGNMENTS[problem].options | (options or {})
         call = cpp.call_of(problem, options)
         self.kernel = cpp.kernel(str(similarity.dtype), call.kind)
@@ -36,6 +36,7 @@ class Given:
             stride,
             0 if self.lengths is None else self.lengths.ctypes.data,
             self.values.ctypes.data,
+            openmp,
         )
         self.call = cpp.pack_call(*numbers, *pointers)
 

@@ -25,6 +25,7 @@ ONLY_IN_TORCH = {
     "jax_bridge.py",  # JAX's functions in PyTorch; the other way deadlocks: see docs/transforms.md
     "first_order_guard.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
+    "kernels/openmp.py",  # the threads of its operators, which XLA keeps to itself and does not let wait in a loop
     "operator_calls.py",  # what saves PyTorch a graph; XLA leaves out of one what nothing needs
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }

@@ -22,12 +22,15 @@ from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 import torch_impl
 from shared.kernels import cpp
 from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
+from torch_impl.kernels import openmp
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
 CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 # FE_UPWARD of the C library, by machine
 UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}
+# threads of the kernels' own, and PyTorch's
+HELPERS = pytest.mark.parametrize("helpers", [0, openmp.parallel], ids=["own", "OpenMP"])
 MODES = pytest.mark.parametrize("flush", [False, True])
 
 
@@ -57,13 +60,14 @@ def test_nor_do_the_blocks_of_long_and_narrow_pairs(problem, options, dtype):
     assert_same_bits(together, Given(problem, similarity, lengths, parameters, options, layout=ROWS).results())
 
 
-def test_threads_that_help_round_as_the_caller_does():
+@HELPERS
+def test_threads_that_help_round_as_the_caller_does(helpers):
     if sys.platform != "linux" or platform.machine() not in UPWARD:
         pytest.skip("how to ask the C library for a rounding mode is known for Linux on two machines only")
     mathematics = ctypes.CDLL("libm.so.6")
     inputs = many("smith_waterman", "float32", pairs=150)
     # the layouts are equal in the usual mode only
-    calls = [Given("smith_waterman", *inputs, layout=ROWS, threads=threads) for threads in (1, 3)]
+    calls = [Given("smith_waterman", *inputs, layout=ROWS, threads=n, openmp=helpers) for n in (1, 3)]
     nearest = calls[1].results()  # whoever helps has begun with this mode
     before = mathematics.fegetround()
     assert mathematics.fesetround(UPWARD[platform.machine()]) == 0
@@ -76,12 +80,38 @@ def test_threads_that_help_round_as_the_caller_does():
     assert_same_bits(nearest, calls[1].results())
 
 
-def test_many_callers_at_once_share_the_threads():
+@HELPERS
+def test_many_callers_at_once_share_the_threads(helpers):
     inputs = many("smith_waterman", "float32", pairs=150)
     alone = Given("smith_waterman", *inputs).results()
     with ThreadPoolExecutor(8) as pool:
-        for found in pool.map(lambda _: Given("smith_waterman", *inputs, threads=4).results(), range(64)):
+        results = lambda _: Given("smith_waterman", *inputs, threads=4, openmp=helpers).results()  # noqa: E731
+        for found in pool.map(results, range(64)):
             assert_same_bits(alone, found)
+
+
+OPENMP = """
+import os, warnings
+import torch, torch_impl
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12, for a process with threads
+torch.set_num_threads(2)
+s = torch.ones(100, 60, 70)
+s @ s.mT
+threads = len(os.listdir("/proc/self/task"))
+score = torch_impl.smith_waterman(s, variant="fused")
+assert len(os.listdir("/proc/self/task")) == threads
+child = os.fork()
+if not child:  # where OpenMP would wait forever
+    os._exit(0 if torch.equal(torch_impl.smith_waterman(s, variant="fused"), score) else 3)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not openmp.parallel, reason="this PyTorch has no threads of GNU OpenMP")
+def test_pytorchs_own_threads_help_but_not_in_a_child_of_fork():
+    root = Path(__file__).parent.parent
+    ran = subprocess.run([sys.executable, "-c", OPENMP], capture_output=True, text=True, cwd=root, timeout=120)
+    assert ran.returncode == 0, ran.stderr
 
 
 FORK = """
@@ -175,7 +205,7 @@ def test_a_call_leaves_the_callers_mode_as_it_was(flush):
         for framework in FRAMEWORKS:
             derivatives(framework, similarity, None)
             assert flushes() == flush
-        refused = cpp.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0)
+        refused = cpp.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0, 0)
         assert cpp.kernel("float32", 0).score(refused, score.ctypes.data) != 0
         assert flushes() == flush
 
@@ -188,7 +218,7 @@ def test_so_does_one_that_runs_out_of_memory(flush):
 
     values, score, cols = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), 2**31 - 2
     similarity = np.ones(1, np.float32)  # nothing of it is read before there is memory for a row
-    call = cpp.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data)
+    call = cpp.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data, 0)
     kernel, before = cpp.kernel("float32", 0).score, resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     with flushing(flush):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.kernels import cpp
+from torch_impl.kernels import openmp
 
 Tensor = torch.Tensor
 Triple = tuple[Tensor, Tensor, Tensor]
@@ -152,6 +153,7 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
         similarity.stride(0),
         lengths.data_ptr() if lengths.numel() else 0,
         values.data_ptr(),
+        openmp.parallel,
     )
     return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values)
 

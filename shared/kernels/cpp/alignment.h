@@ -56,6 +56,9 @@ typedef struct {
   int64_t pair_stride;
   const int32_t *lengths;   /* pairs x 2, clamped to the matrix or refused; NULL: the whole matrix */
   const REAL *parameters;   /* pairs x (number of parameters) */
+  /* GOMP_parallel of the OpenMP library whose threads are to help, because the caller uses them for other work and they
+     are awake; NULL: threads of our own */
+  void (*openmp)(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
 } AlignmentCall;
 
 /* scores: pairs. */

@@ -75,8 +75,8 @@ class Kernel:
 
 
 # AlignmentCall, field by field: kind, options, threads, layout; pairs, rows, cols; similarity, its stride; lengths;
-# parameters. Packing bytes takes a fraction of the time that filling a ctypes structure does.
-pack_call = struct.Struct("@4i3qPqPP").pack
+# parameters; openmp. Packing bytes takes a fraction of the time that filling a ctypes structure does.
+pack_call = struct.Struct("@4i3qPqPPP").pack
 
 _TURNED_OFF = "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
 # packages whose frames may stand between a user's line and a warning

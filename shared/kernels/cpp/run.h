@@ -104,7 +104,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     }
     own.end(), between_strips.end();
   };
-  if (count > 0) Helpers::run(std::min(threads, parts) - 1, work);
+  if (count > 0) run_with_helpers(call, std::min(threads, parts) - 1, work);
   if (out_of_memory) throw std::bad_alloc();
   for (int64_t k = 0; k < shared; ++k) {
     if (!together[k].is_solved()) put_aside(together[k], order[k]);
@@ -134,7 +134,7 @@ void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
       }
     }
   };
-  Helpers::run(plan.threads - 1, work);
+  run_with_helpers(job.call, plan.threads - 1, work);
   if (out_of_memory) throw std::bad_alloc();
 }
 

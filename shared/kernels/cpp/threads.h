@@ -1,5 +1,5 @@
-/* A pool of helper threads, kept between calls: starting one costs more than a small batch. The libraries of a process
-   share one, as each has a single pass. */
+/* Helper threads: of OpenMP, or of a pool that is kept between calls, since to start one costs more than a small batch. The
+   libraries of a process share the pool, as each has a single pass. */
 
 #ifndef THREADS_H
 #define THREADS_H
@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <atomic>
 #include <cfenv>
 #include <condition_variable>
 #include <deque>
@@ -15,21 +16,15 @@
 #include <mutex>
 #include <thread>
 
+#include "alignment.h"
+
 namespace alignment {
 
 /* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a busy
    helper: the caller does whatever no helper has started. */
 class Helpers {
  public:
-  /* Runs the work in this thread and concurrently in up to `count` others; returns when all are done.
-     Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
-  static void run(int64_t count, const std::function<void()> &work) {
-    if (count > 0) {
-      (*pool())->run_shared(count, work);
-    } else {
-      work();
-    }
-  }
+  static void run(int64_t count, const std::function<void()> &work) { (*pool())->run_shared(count, work); }
 
   static void *shared() { return pool(); }
   static void share(void *with) { pool() = static_cast<Helpers **>(with); }
@@ -111,6 +106,36 @@ class Helpers {
   std::deque<Call *> calls_;
   int64_t threads_ = 0;
 };
+
+/* In OpenMP's threads: those wait for work in a loop for some milliseconds after they had some, on cores that threads of
+   our own would have to wait for. */
+inline void run_in_openmp(const AlignmentCall &call, int64_t count, const std::function<void()> &work) {
+  struct Region {
+    const std::function<void()> &work;
+    std::fenv_t environment;
+    std::atomic<int64_t> left;
+  } region{work, {}, {count + 1}};
+  std::fegetenv(&region.environment);
+  auto run = [](void *argument) {
+    Region &region = *static_cast<Region *>(argument);
+    if (region.left.fetch_sub(1) <= 0) return;
+    std::fenv_t before;
+    std::fegetenv(&before);
+    std::fesetenv(&region.environment);
+    region.work();
+    std::fesetenv(&before);
+  };
+  // in all that there are: OpenMP ends those that a smaller team does not need
+  call.openmp(run, &region, 0, 0);
+}
+
+/* Runs the work in this thread and concurrently in up to `count` others; returns when all are done.
+   Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
+inline void run_with_helpers(const AlignmentCall &call, int64_t count, const std::function<void()> &work) {
+  if (count <= 0) return work();
+  if (call.openmp) return run_in_openmp(call, count, work);
+  Helpers::run(count, work);
+}
 
 }  // namespace alignment
 
