@@ -193,6 +193,20 @@ def compile_times() -> Iterator[CompileTimes]:
         times.compilations = len(spans[True])
 
 
+def multiply() -> None:
+    """Other work than a case's, on the CPU: a product of two matrices of 4 MiB."""
+    wait(_product(*_factors()))
+
+
+_product = jax.jit(jnp.matmul)
+
+
+@functools.cache
+def _factors() -> tuple[jax.Array, jax.Array]:
+    first, second = np.random.default_rng(0).normal(size=(2, 1024, 1024)).astype(np.float32)
+    return jnp.asarray(first), jnp.asarray(second)
+
+
 def set_threads(threads: int) -> None:
     """JAX takes its thread count from the cores that the process may use."""
 

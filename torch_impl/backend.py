@@ -198,6 +198,17 @@ def _compiled_graphs() -> int:
     return torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
+def multiply() -> None:
+    """Other work than a case's, on the CPU: a product of two matrices of 4 MiB."""
+    torch.mm(*_factors())
+
+
+@functools.cache
+def _factors() -> tuple[torch.Tensor, torch.Tensor]:
+    first, second = torch.randn((2, 1024, 1024), generator=torch.Generator().manual_seed(0))
+    return first, second
+
+
 def set_threads(threads: int) -> None:
     """Use this many threads."""
     torch.set_num_threads(threads)

@@ -41,6 +41,10 @@ class Settings:
     pythons: tuple[str, ...] = ()  # other interpreters for workers, as they were named
 
 
+# label of the cases that are timed with other work before every call
+BETWEEN = "between matrix products"
+
+
 @dataclass(frozen=True)
 class Case:
     """One thing that is timed: a pass of a problem on an input, by a variant of a framework on a device."""

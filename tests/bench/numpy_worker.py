@@ -116,6 +116,9 @@ class Backend:
     def flush(self, device: str) -> None:
         self._note("flush")
 
+    def multiply(self) -> None:
+        self._note("multiply")
+
     def device_seconds(self, launch: Callable[[], Any], device: str) -> float:
         start = time.perf_counter()
         launch()

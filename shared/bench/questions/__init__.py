@@ -4,5 +4,5 @@ from importlib import import_module
 
 from shared.bench.questions.question import Question
 
-_MODULES = ("speed", "ladder", "growth", "shapes", "memory", "threads", "bridge", "versions", "transforms")
+_MODULES = ("speed", "ladder", "growth", "shapes", "memory", "threads", "between", "bridge", "versions", "transforms")
 QUESTIONS: dict[str, Question] = {name: import_module(f"{__name__}.{name}").QUESTION for name in _MODULES}

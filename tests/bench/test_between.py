@@ -1,0 +1,60 @@
+"""The question of calls between other work: its cases, its answer, and a whole run of it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hand_made import case, record, steady
+from in_process import assert_refused, run_here, use_numpy_workers
+
+from shared.bench.cases import BETWEEN
+from shared.bench.questions import QUESTIONS
+from shared.bench.questions.between import LOOP
+from shared.bench.record import Record
+
+QUESTION = QUESTIONS["between"]
+
+
+def test_a_gpu_is_refused_where_every_call_is_such():
+    assert_refused(run_here("between", "--device", "cuda"), "between goes with --device cpu, got cuda")
+
+
+def test_the_answer_is_how_much_longer_a_call_takes_and_who_is_faster_then():
+    seconds = {("jax", LOOP): 1e-3, ("jax", BETWEEN): 2e-3, ("torch", LOOP): 1e-3, ("torch", BETWEEN): 4e-3}
+    results = [steady(case(framework, "vmap", label=label), time) for (framework, label), time in seconds.items()]
+    answer = QUESTION.answer(record(*results))
+    ((variant, pass_name, *cells),) = answer.tables[0].rows
+    assert (variant, pass_name) == ("vmap", "score")
+    assert [cell.partition("\n")[0] for cell in cells[:6]] == [
+        "1.00 ms",
+        "2.00 ms",
+        "2.00×",
+        "1.00 ms",
+        "4.00 ms",
+        "4.00×",
+    ]
+    assert cells[6].startswith("same") and cells[7].startswith("JAX 2.00×")
+    longer = {statement.about: statement.text for statement in answer.statements}
+    assert longer["PyTorch"] == "between matrix products a call takes, against a loop of calls: vmap score 4.00×."
+    assert "JAX (vmap, 2.00 ms per call) was 2.00 times as fast" in longer["vmap score, between"]
+
+
+def test_nothing_measured_is_no_answer():
+    assert not QUESTION.answer(record()).tables
+
+
+def test_a_run_multiplies_before_every_timed_call_of_one_label_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    notes = tmp_path / "notes"
+    use_numpy_workers(monkeypatch, notes=str(notes))
+    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3")
+    ended = run_here("between", *asked, "--workers", "2", "--rounds", "2", "--json", str(tmp_path / "run.json"))
+    assert ended.code == 0, ended.err
+    made = Record.read(tmp_path / "run.json")
+    assert [result.case.label for result in made.results if result.measured] == [LOOP, BETWEEN]
+    assert "In a loop, and between other work" in ended.out
+    done = [json.loads(line)[1] for line in notes.read_text().splitlines()]
+    timed = sum(
+        len(block.seconds) for result in made.results for block in result.blocks if result.case.label == BETWEEN
+    )
+    assert done.count("multiply") == timed > 0
+    assert all(done[at + 1] == "call" for at, what in enumerate(done) if what == "multiply")
