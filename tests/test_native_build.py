@@ -302,6 +302,7 @@ def test_a_program_can_be_built_too(tmp_path):
     ("name", "value", "reason"),
     [
         ("CXX", "false", "false cannot compile"),
+        ("CXX", "c++ -D__builtin_convertvector=missing", "=missing cannot compile alignment-"),
         ("PATH", "/nowhere", "no C++ compiler: none of c++, g++, clang++ on the PATH; install one, or name it in CXX"),
     ],
 )

@@ -15,6 +15,7 @@
 #endif
 
 #include "alignment.h"
+#include "tiles.h"  // for a compiler that cannot take the kernels to fail here, while "auto" has another choice
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cfenv>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -19,6 +20,16 @@
 #include "alignment.h"
 
 namespace alignment {
+
+/* For so long a thread asks again and again for what it waits for: to fall asleep and be woken takes 30 to 100
+   microseconds, and more on a core that has slept. It gives its core to whoever wants it. */
+constexpr std::chrono::microseconds PATIENCE(200);
+
+template <class Condition>
+void wait_awake(const Condition &holds) {
+  const auto end = std::chrono::steady_clock::now() + PATIENCE;
+  while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
 
 /* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a busy
    helper: the caller does whatever no helper has started. */
@@ -33,7 +44,8 @@ class Helpers {
   struct Call {
     const std::function<void()> &work;
     std::fenv_t environment;  // rounding, and the treatment of subnormal numbers
-    int64_t wanted, running = 0;
+    int64_t wanted;
+    std::atomic<int64_t> running{0};
     std::condition_variable through{};
   };
 
@@ -52,12 +64,13 @@ class Helpers {
   }
 
   void run_shared(int64_t count, const std::function<void()> &work) {
-    Call call{work, {}, count};
+    Call call{work, {}, count, {}};
     std::fegetenv(&call.environment);
     {
       std::lock_guard<std::mutex> lock(mutex_);
       while (threads_ < count && start()) ++threads_;
       calls_.push_back(&call);
+      open_ = calls_.size();
     }
     for (int64_t n = 0; n < count; ++n) wake_.notify_one();
     work();
@@ -65,9 +78,13 @@ class Helpers {
     for (auto at = calls_.begin(); at != calls_.end(); ++at) {
       if (*at == &call) {
         calls_.erase(at);
+        open_ = calls_.size();
         break;
       }
     }
+    lock.unlock();
+    wait_awake([&] { return call.running == 0; });
+    lock.lock();
     call.through.wait(lock, [&] { return call.running == 0; });
   }
 
@@ -89,9 +106,12 @@ class Helpers {
   void help() {
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
+      lock.unlock();
+      wait_awake([&] { return open_ > 0; });
+      lock.lock();
       wake_.wait(lock, [&] { return !calls_.empty(); });
       Call &call = *calls_.front();
-      if (--call.wanted == 0) calls_.pop_front();
+      if (--call.wanted == 0) calls_.pop_front(), open_ = calls_.size();
       ++call.running;
       lock.unlock();
       std::fesetenv(&call.environment);
@@ -104,6 +124,7 @@ class Helpers {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Call *> calls_;
+  std::atomic<size_t> open_{0};  // how many these are
   int64_t threads_ = 0;
 };
 
