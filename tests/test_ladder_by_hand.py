@@ -18,7 +18,7 @@ from shared.variants import FOR_GPUS, fastest_variant, variant_names
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 LOOPS = ("scan", "while")
-KERNELS = ("score", "gradients", "product")  # of the passes
+KERNELS = ("score", "marginals", "product")  # of the passes
 PAIRS, ROWS, COLS = 5, 2, 3  # three different numbers: an axis is known by its length
 WEIGHTS = np.ones((PAIRS, ROWS, COLS), np.float32)
 
