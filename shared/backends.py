@@ -25,9 +25,9 @@ def module_of(problem: str) -> str:
 
 def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: str) -> None:
     """Compile and cache the native kernels that a pass calls; of a problem that is no alignment, smith_waterman's."""
-    name = problem if problem in ALIGNMENTS else "smith_waterman"
-    own = ALIGNMENTS[name].options | (options if problem in ALIGNMENTS else {})
-    kernel = cpp.kernel(dtype, cpp.call_of(name, own).kind)
+    if problem not in ALIGNMENTS:
+        problem, options = "smith_waterman", {}
+    kernel = cpp.kernel(dtype, cpp.call_of(problem, ALIGNMENTS[problem].options | options).kind)
     passes = {"score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents")}
     for each in passes.get(pass_name, cpp.PASSES):
         getattr(kernel, each)

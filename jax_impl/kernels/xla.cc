@@ -193,56 +193,41 @@ ffi::Error product(int32_t kind, int32_t options, In similarity, In lengths, In 
       &own.call, reals(t_similarity), own.call.pair_stride, nullptr, nullptr, reals(t_d_similarity), nullptr));
 }
 
+// what the binding of every call begins with: kind and options, similarity and lengths
+auto which_alignment() {
+  return ffi::Ffi::Bind().Attr<int32_t>("kind").Attr<int32_t>("options").Arg<In>().Arg<In>();
+}
+
 }  // namespace
 
 #pragma GCC visibility push(default)
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_score, score,
-                              ffi::Ffi::Bind()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<int32_t>("options")
-                                  .Arg<In>()
-                                  .Arg<In>()
+                              which_alignment()
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_marginals, marginals,
-                              ffi::Ffi::Bind()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<int32_t>("options")
-                                  .Arg<In>()
-                                  .Arg<In>()
+                              which_alignment()
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_gradients, gradients,
-                              ffi::Ffi::Bind()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<int32_t>("options")
-                                  .Arg<In>()
-                                  .Arg<In>()
+                              which_alignment()
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>()
                                   .RemainingRets());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_product, product,
-                              ffi::Ffi::Bind()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<int32_t>("options")
-                                  .Arg<In>()
-                                  .Arg<In>()
+                              which_alignment()
                                   .Arg<In>()
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_tangents, tangents,
-                              ffi::Ffi::Bind()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<int32_t>("options")
-                                  .Arg<In>()
-                                  .Arg<In>()
+                              which_alignment()
                                   .Arg<In>()
                                   .RemainingArgs()
                                   .Ret<ffi::AnyBuffer>()

@@ -95,6 +95,12 @@ def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
     return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
 
 
+def known_ratio(slower: Result | None, faster: Result | None) -> Estimate | None:
+    """The time of one over that of the other, from paired rounds; None where one is missing or no round is paired."""
+    ratio = time_ratio(slower.blocks, faster.blocks) if slower and faster else None
+    return None if ratio is None or math.isnan(ratio.value) else ratio
+
+
 def compare(results: Iterable[Result]) -> Comparison:
     """Compare the fastest measured case of each framework."""
     fastest: dict[str, Result] = {}

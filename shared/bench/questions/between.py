@@ -5,12 +5,11 @@ framework: that leaves other data and code in the caches, and the framework's th
 worker processes of their own, which take turns in the same rounds.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import SAME, Estimate, time_ratio
-from shared.bench.analysis.verdict import Comparison, compare
+from shared.bench.analysis.estimates import SAME, Estimate
+from shared.bench.analysis.verdict import Comparison, compare, known_ratio
 from shared.bench.cases import BETWEEN, FRAMEWORKS, Case, Settings
 from shared.bench.questions.question import Question, WorkerStart
 from shared.bench.record import Record, Result
@@ -68,9 +67,7 @@ class _Row(NamedTuple):
 
     def longer(self, framework: str) -> Estimate | None:
         """The time between other work over that in a loop, from paired rounds; None where one is not known."""
-        alone, between = (self.results.get((framework, label)) for label in (LOOP, BETWEEN))
-        ratio = time_ratio(between.blocks, alone.blocks) if alone and between else None
-        return None if ratio is None or math.isnan(ratio.value) else ratio
+        return known_ratio(*(self.results.get((framework, label)) for label in (BETWEEN, LOOP)))
 
     def comparison(self, label: str) -> Comparison:
         """Of the two frameworks."""

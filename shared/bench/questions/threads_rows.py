@@ -1,12 +1,11 @@
 """What a variant gains from threads in a pass and a dtype, and what that means in sentences."""
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import SAME, Estimate, time_ratio
-from shared.bench.analysis.verdict import Comparison, compare
+from shared.bench.analysis.estimates import SAME, Estimate
+from shared.bench.analysis.verdict import Comparison, compare, known_ratio
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Statement
@@ -35,9 +34,7 @@ class Row(NamedTuple):
 
     def speed_up(self, framework: str, threads: int) -> Estimate | None:
         """The time with one thread over that with so many, from paired rounds; None where one is not known."""
-        one, more = (self.results.get((framework, count)) for count in (1, threads))
-        ratio = time_ratio(one.blocks, more.blocks) if one and more else None
-        return None if ratio is None or math.isnan(ratio.value) else ratio
+        return known_ratio(*(self.results.get((framework, count)) for count in (1, threads)))
 
     def best(self, framework: str) -> tuple[int, Estimate] | None:
         """The number of threads, of those above one, with the largest speed-up, and that."""

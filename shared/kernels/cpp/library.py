@@ -170,8 +170,8 @@ def _kernel_of(target: Target, pass_name: str) -> Any:
             library.alignment_exact_pairs.restype = ctypes.c_int64
             library.alignment_helpers.restype = ctypes.c_void_p
             library.alignment_share_helpers.argtypes = [ctypes.c_void_p]
-            for first in list(_loaded.values())[:1]:
-                library.alignment_share_helpers(first.alignment_helpers())
+            if _loaded:
+                library.alignment_share_helpers(next(iter(_loaded.values())).alignment_helpers())
             _loaded[target.name] = library
     return getattr(library, name)
 
