@@ -193,31 +193,95 @@ def test_starts_of_the_least_odds_count_where_gaps_are_cheap():
     assert counts("smith_waterman", low((120, 120), -101.0, r119_c119=0.0), 0.0) == CALLS
 
 
-def test_what_a_global_alignment_leaves_at_its_border_is_finite():
-    assert_right("needleman_wunsch", None, low((40, 50), -3.0, r4_c1=60.0, r20_c0=68.0, r21_c1=68.0), -0.3 * np.log(2))
+# What is lost, if a condition is not checked, where a column or a strip is worth much more than what it continues.
+STEEP = {
+    "a start beside a large column": ("smith_waterman", (8, 20), 0.0, -1.0, {"r1_c0": 98, "r0_c0": 98}),
+    "a tangent beside a large column": (
+        *("needleman_wunsch", (66, 20), -np.inf, -0.1),
+        {"r20_c0": 0, "r21_c1": 103, "r25_c0": 0, "r26_c1": 98, "r30_c0": 40, "r32_c0": 4},
+    ),
+    "an end beside a large start": (
+        *("smith_waterman_affine", (8, 17), -30.0, -0.05),
+        {"r2_c1": 80, "r6_c1": 120, "r3_c4": 20, "r6_c0": 0},
+    ),
+    "a start in the first column": (
+        "smith_waterman",
+        (66, 20),
+        -np.inf,
+        -0.05,
+        {"r5_c0": 80, "r46_c0": 120, "r50_c0": 120},
+    ),
+    "a start in the first column of a strip": (
+        *("smith_waterman_affine", (60, 270), -np.inf, -0.05),
+        {"r0_c128": 60, "r1_c129": 0, "r20_c128": 108, "r21_c129": 0, "r40_c128": 120, "r41_c129": 0},
+    ),
+    "the border of a global alignment": (
+        *("needleman_wunsch", (34, 20), -101.0, -1.0),
+        {"r14_c0": 80, "r31_c0": 122, "r32_c0": 126},
+    ),
+    "the border in a low unit": (
+        "free_gap",
+        (17, 17),
+        -101.0,
+        -0.05,
+        {"r0_c0": 80, "r6_c0": 120, "r8_c0": 126, "r2_c3": 4},
+    ),
+    "a total beside the last rows": (
+        *("smith_waterman_affine", (8, 270), -60.0, -1.0),
+        {"r1_c128": 80, "r4_c128": 100, "r7_c128": 126, "r1_c130": 20, "r3_c130": 0},
+    ),
+    "what nothing leads to, in a marginal": (
+        *("smith_waterman", (50, 270), -np.inf, 0.0),
+        {"r0_c0": 40, "r13_c0": 40, "r19_c0": 60, "r46_c0": 0},
+    ),
+    "what nothing leads to, in a sum": (
+        *("needleman_wunsch", (8, 40), -np.inf, -0.1),
+        {"r0_c0": 80, "r1_c1": 5, "r2_c0": 80, "r3_c1": 5, "r5_c0": 125, "r6_c1": 0, "r6_c2": 40},
+    ),
+    "a short alignment's place": ("smith_waterman", (17, 270), -np.inf, -1.0, {"r1_c269": 60, "r8_c269": 80}),
+}
 
 
-def test_a_total_is_compared_with_the_last_rows_too():
-    similarity = low((16, 50), -101.0, r5_c5=98.0, r1_c20=0.0, r2_c21=0.0)
-    assert_right("smith_waterman", {"end": "match"}, similarity, -0.1 * np.log(2))
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", STEEP)
+def test_steep_columns(name, turned):
+    problem, shape, value, gap, cells = STEEP[name]
+    similarity = low(shape, value, **cells)
+    assert_right(problem, None, similarity[::-1, ::-1] if turned else similarity, gap * np.log(2))
 
 
-def test_a_start_beside_a_large_column_counts():
-    similarity = low((8, 20), 0.0, r1_c10=80.0, r3_c10=75.0, r5_c10=75.0)
-    for gap in (-1.0, -0.05):
-        assert_right("smith_waterman", None, similarity, gap)
+@CASES
+def test_random_steep_columns(problem, options):
+    chance = random(7)
+    for _ in range(400):
+        rows, cols = int(chance.choice([8, 17, 34, 66])), int(chance.choice([17, 20, 20, 40, 270]))
+        column = int(chance.choice([0, 1, cols - 2, cols - 1, 127, 128] if cols > 256 else [0, 0, 1, 10, cols - 1]))
+        value, gap = chance.choice([-np.inf, -101, -60, -30, -10, -3, 0]), chance.choice([0, -0.05, -0.3, -1, -3, -29])
+        similarity, bits = np.full((rows, cols), value), chance.choice([40, 60, 80, 98])
+        for row in sorted(chance.choice(rows, chance.integers(2, 5), replace=False)):
+            similarity[row, column] = min(bits, 126)
+            bits += chance.choice([0, 5, 20, 40, 45])
+            if chance.random() < 0.5:
+                similarity[min(row + 1, rows - 1), min(column + 1, cols - 1)] = chance.choice([0, 5, 50])
+        similarity = similarity[::-1, ::-1] if chance.random() < 0.3 else similarity
+        assert_right(problem, options, np.log(2) * similarity, gap * np.log(2))
+
+
+@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
+def test_a_strip_without_matches_leaves_the_next_one_in_range(problem):
+    similarity = np.where(np.arange(270) < 128, -np.inf, random().normal(size=(60, 270)))
+    assert counts(problem, similarity, -1.0) == 0
 
 
 @CASES
 def test_the_score_has_the_same_bits_in_all_passes(problem, options):
     # some bands are cut, and the passes have different blocks
-    similarity = random(3).normal(size=(600, 270)).astype(np.float32)
+    similarity = random(3).normal(size=(100, 300, 256)).astype(np.float32)
     similarity[random(4).random(similarity.shape) < 0.001] = 60 * np.log(2)
-    similarity[:, ::7] += 6
-    scores, again, *_, last, _, _ = Given(
-        problem, similarity[None], None, parameters_of(problem, -1.0), options
-    ).results()
-    assert scores[0] == again[0] == last[0]
+    similarity[:, :, ::7] += 6
+    parameters = parameters_of(problem, -1.0)
+    scores, again, *_, last, _, _ = Given(problem, similarity, None, parameters, options).results()
+    assert_same_bits([scores, scores], [again, last])
 
 
 def test_a_total_may_be_far_below_the_start_of_an_alignment():

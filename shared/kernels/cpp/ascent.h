@@ -160,7 +160,7 @@ class UpTheStrip {
 
   __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
     const PairOdds<Kind> o = odds;
-    Vec most = all(0), least = least_step, largest_q = all(0);
+    Vec most = all(0), largest_q = all(0);
     Real outside[4][MOST_ROWS + LANES] = {};  // of the rows first, first + 1, ..., in the last column's unit
     if (right) {
       const Vec unit = everywhere<LANES - 1>(columns[strip.vectors - 1].unit);
@@ -168,9 +168,7 @@ class UpTheStrip {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));
         const Vec change = load_some(right->unit + first + k, count, 0) - unit;
         for (int n = 0; n < Columns::count; ++n) {
-          const Vec number = scaled(load_some(right->numbers[n] + first + k, count, 0), change);
-          store(outside[n] + k, number);
-          if (n == 1) least = smaller(least, step_of(number));
+          store(outside[n] + k, scaled_twice(load_some(right->numbers[n] + first + k, count, 0), change));
         }
       }
     }
@@ -291,7 +289,7 @@ class UpTheStrip {
       }
     }
     peak = most;
-    const bool valid = o.within_range(most, least, rows) && tangents_are_finite(columns, strip.vectors) &&
+    const bool valid = o.within_range(most, least_step, rows) && tangents_are_finite(columns, strip.vectors) &&
                        all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
     if constexpr (gradients) {
       if (valid) {

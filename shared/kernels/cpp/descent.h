@@ -130,17 +130,21 @@ class DownTheStrip {
     const PairOdds<Kind> o = odds;  // in registers: what is stored could be this
     Vec most = all(0), least = least_step;
     Real outside[4][MOST_ROWS + LANES] = {};  // of the rows first - 1, first, ..., in the first column's unit
+    const Vec unit = everywhere<0>(columns[0].unit), one = everywhere<0>(columns[0].one);
     if (left) {
-      const Vec unit = everywhere<0>(columns[0].unit);
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));  // what lies beyond may be being written
         const Vec change = load_some(left->unit + first + k, count, 0) - unit;
         for (int n = 0; n < Columns::count; ++n) {
-          const Vec number = scaled(load_some(left->numbers[n] + first + k, count, 0), change);
+          const Vec number = scaled_twice(load_some(left->numbers[n] + first + k, count, 0), change);
           store(outside[n] + k, number);
-          if (n == 0) least = smaller(least, step_of(number));
+          // the step to this column from one in which the number, or a start, is 2^LEVEL units
+          const Vec worth = Kind::local ? greater(number, one) : number;
+          if (n == 0) least = smaller(least, lane_numbers() < all_int(count) ? scaled(worth, all(-LEVEL)) : all(1));
         }
       }
+    } else {  // a local alignment's first column
+      least = smaller(least, scaled(one, all(-LEVEL)));
     }
     for (Int k = 0; k < rows; ++k) {
       const Real *row = strip.s + (first + k) * strip.pitch;
@@ -168,19 +172,20 @@ class DownTheStrip {
         const Vec w = to[v * size + w_at], above = c.now[0];
         const Vec diagonal = moved_up<1>(above, before);
         before = above;
-        // the match: what it continues, and with the start
-        const Vec continued = Kind::end == End::anywhere ? fused(c.step, diagonal, c.one) : c.step * diagonal;
-        const Vec matched = w * continued;
-        Vec begun = matched;
-        if constexpr (Kind::end != End::anywhere) {
-          begun = Kind::local ? fused(w, c.one, matched) : matched;
-        }
+        // the match: what it continues, and with the start; a large w may make an end count that is 0 without w
+        const Vec w_step = w * c.step, continued = fused(c.step, diagonal, c.one);
+        const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
+        const Vec begun = Kind::end == End::anywhere || !Kind::local ? matched : fused(w, c.one, matched);
         Vec t_matched, t_begun;
         if constexpr (tangents) {
           const Vec t_w = to[v * size + t_w_at];
           const Vec t_above = c.now[Columns::tangent], t_diagonal = moved_up<1>(t_above, t_before);
           t_before = t_above;
-          t_matched = fused(t_w, continued, w * (c.step * t_diagonal));
+          if constexpr (Kind::end == End::anywhere) {
+            t_matched = fused(t_w, continued, w_step * t_diagonal);
+          } else {
+            t_matched = fused(t_w * c.step, diagonal, w_step * t_diagonal);
+          }
           t_begun = Kind::end == End::anywhere || !Kind::local ? t_matched : fused(t_w, c.one, t_matched);
         }
         Vec sum, t_sum;

@@ -9,8 +9,8 @@
    by which gaps down a column can make it sink within a band:
    - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY
    - after each band: no state exceeds 2^(ROOM - D) units; no step from the unit of one column to that of the next is
-     below 2^(D - 126 - LEVEL), in a local alignment 24 bits more; on the way up, all B in units of the way down are
-     finite, even where no alignment comes to
+     below 2^(D - LARGEST_STEP - LEVEL); on the way up, all B in units of the way down are finite, even where no
+     alignment comes to
    - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit */
 
 #ifndef ODDS_H
@@ -23,6 +23,7 @@ namespace alignment {
 constexpr int MOST_ROWS = 16;          // of a band
 constexpr Real LEVEL = -20;            // log2 of the state above a band, in units of its column
 constexpr Real ROOM = 102 + LEVEL;
+constexpr double LARGEST_STEP = 102;   // bits that a state may lose from column to column: 24 less than would make it 0
 constexpr Real LEAST_MATCH = -100;     // bits
 constexpr double MOST_DECAY = 36;      // bits
 constexpr double LARGEST_COST = 30;    // bits of a gap's odds, of either sign

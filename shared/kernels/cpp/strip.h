@@ -38,9 +38,8 @@ struct PairOdds {
 
   /* Whether a band of so many rows lost nothing; its largest number of units, and smallest step between columns. */
   INLINE bool within_range(Vec most, Vec least_step, Int rows) const {
-    constexpr double start = Kind::local ? 24 : 0;  // so that a start is only rounded to 0 where it is negligible
     return all_at_most(most, all(power_of_2(double(ROOM) - decay[rows]))) &&
-           all_at_most(all(power_of_2(decay[rows] - 126 - double(LEVEL) + start)), least_step);
+           all_at_most(all(power_of_2(decay[rows] - LARGEST_STEP - double(LEVEL))), least_step);
   }
   /* How many rows the next band may have, after one of `rows`, of up to `most`, with this largest number of units. */
   INLINE int next_rows(Vec peak, int rows, int most) const {
@@ -105,9 +104,11 @@ struct Border {
   void hand_over(Int rows) const { progress->store(rows, std::memory_order_release); }
 };
 
-/* The step between columns at which a state of 2^LEVEL units would be this number of units: of one that comes from the
-   strip beside this one, if there is any. */
-INLINE Vec step_of(Vec number) { return number > all(0) ? scaled(number, all(-LEVEL)) : all(1); }
+/* m * 2^d, also where m is large and d so low that 2^d alone would be 0. */
+INLINE Vec scaled_twice(Vec m, Vec d) {
+  const Vec first = greater(d, all(1 - BIAS));
+  return scaled(scaled(m, first), d - first);
+}
 
 /* What a cell leaves on the way down for the way up. */
 template <class Kind, Pass pass>

@@ -18,8 +18,9 @@ namespace alignment {
 /* A tile is so high that what it keeps stays in the second cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
-/* Relative errors: of the expected logarithm of an alignment's odds, and the most that roundings have in common. */
-constexpr double ERROR_OF_ODDS = 1e-7, LARGEST_CORRECTION = 1e-5;
+/* Relative errors: of the expected logarithm of an alignment's odds, and the most that roundings have in common; and
+   how many steps of an alignment tell that. */
+constexpr double ERROR_OF_ODDS = 1e-7, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
 
 /* Memory of this thread, kept from pair to pair and from call to call. */
 class Scratch {
@@ -217,16 +218,14 @@ class Tiles {
     const size_t down = outside ? borders * (Down::count + 1) : 0;
     const size_t up = recording && outside ? borders * (Up::count + 1) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + 1) : 0;
-    const size_t tiles = recording && tiled_ ? size_t(blocks_) * strips_ : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
-                 S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<Strand>(strips_) + S::bytes_of<int>(tiles));
+                 S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<Strand>(strips_));
     down_borders_ = shared.take<Real>(down);
     up_borders_ = shared.take<Real>(up);
     checkpoints_ = shared.take<Vec>(checkpoints);
     up_ = shared.take<Up>(recording ? vectors_ : 0);
     strands_ = shared.take<Strand>(strips_);
-    band_rows_ = shared.take<int>(tiles);
     for (Int strip = 0; strip < strips_; ++strip) new (strands_ + strip) Strand;
     if constexpr (!Kind::local) {
       follow_left_border();
@@ -329,10 +328,7 @@ class Tiles {
     } else {
       DownTheStrip<Kind, first_pass, false> way{odds_, strip, own.down, from, to, strand.ends};
       for (Int block = 0; block < blocks_; ++block) {
-        if constexpr (recording) {
-          keep(number, block, own.down, strip.vectors);
-          band_rows_[size_t(block) * strips_ + number] = way.most;
-        }
+        if constexpr (recording) keep(number, block, own.down, strip.vectors);
         const Int first = block * height_;
         if (!way.run(first, std::min(first + height_, rows_), nullptr, nullptr, nullptr, nullptr)) return false;
       }
@@ -441,7 +437,6 @@ class Tiles {
         StripEnds unused;
         restore(number, block, own.down, strip.vectors);
         DownTheStrip<Kind, pass, true> again{odds_, strip, own.down, before.unit ? &before : nullptr, nullptr, unused};
-        again.most = band_rows_[size_t(block) * strips_ + number];
         if (!again.run(first, last, own.kept, own.units, own.bands, &band_count)) return false;
       }
       if (!way.run(own.kept, own.units, own.bands, band_count)) return false;
@@ -491,7 +486,8 @@ class Tiles {
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
                                        : double(size_.rows + size_.cols);
       double correction = steps / (2 * of.matches + gaps);
-      if (!(std::abs(correction - 1) < LARGEST_CORRECTION)) correction = 1;  // rows and columns are not that exact
+      // rows and columns are not that exact, in floats from the strip's first column
+      if (!(std::abs(correction - 1) < LARGEST_CORRECTION) || (Kind::local && steps < LEAST_STEPS)) correction = 1;
       for (int c = 0; c < COSTS; ++c) sums.cost[c] = correction * of.cost[c];
       sums.border *= correction;
       // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.
@@ -520,7 +516,6 @@ class Tiles {
   Vec *checkpoints_ = nullptr;
   Up *up_ = nullptr;
   Strand *strands_ = nullptr;
-  int *band_rows_ = nullptr;  // of each tile, how many the next band may have
   std::atomic<Int> next_down_{0}, next_up_{0}, done_{0};
   std::atomic<bool> given_up_{false}, totalled_{false};
   Worth worth_{};
