@@ -43,7 +43,8 @@ def applies(recurrence: Recurrence, dtype: Any) -> bool:
 def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> tuple[Array, Array]:
     """Scores (batch,), and whether they hold."""
     batch = OddsBatch(recurrence, s, lengths, parameters)
-    return Ends(batch, *forward(batch, keep=False)[1:]).scores()
+    _, *sums, _ = forward(batch, keep=False)
+    return Ends(batch, *sums).scores()
 
 
 def gradients(
@@ -51,10 +52,11 @@ def gradients(
 ) -> tuple[tuple[Array, Array], Array]:
     """Scores (batch,) and their gradients with respect to similarity, and whether both hold."""
     batch = OddsBatch(recurrence, s, lengths, parameters)
-    states, exponents, sums, totals = forward(batch, keep=True)
+    states, exponents, sums, totals, entering = forward(batch, keep=True)
     ends = Ends(batch, exponents, sums, totals)
     marginals, finite = backward(batch, states, exponents, ends)
     scores, hold = ends.scores()
+    hold &= batch.of_pairs(entering, jnp.max) < LARGEST_TOTAL
     return (scores, batch.unskew(marginals)), hold & finite
 
 
@@ -169,11 +171,13 @@ class OddsBatch:
         return pin(jax.lax.fori_loop(0, self.positions - border, write, pin(s)))
 
 
-def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array]:
+def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, Array]:
     """The states, BLOCK + 2 rows for each block, of which the first two are the last of the block before.
 
     keep: whether for all blocks, or for one at a time. Then the exponents (blocks, (P + 1) * batch), and sums of states
-    (blocks, P * batch) over the ends and over all cells.
+    (blocks, P * batch) over the ends and over all cells; and if kept, the largest odds (P * batch) of matches that
+    continue an alignment from block to block, in the unit of the one before, to which backwards their gradients are
+    brought.
     """
     height, width = BLOCK + 2, batch.size + batch.pairs
     states = jnp.zeros(((batch.blocks if keep else 1) * height, width), jnp.float32)
@@ -183,7 +187,7 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array]:
     sums = totals = jnp.zeros((batch.blocks, batch.size), jnp.float32)
 
     def block(number: Array, carried: Any) -> Any:
-        states, exponents, sums, totals, before = carried
+        states, exponents, sums, totals, entering, before = carried
         base = number * height if keep else jnp.zeros_like(number)
         last = jnp.where(number == 0, base, base - 2 if keep else base + BLOCK)
         state = row(states, last + 1)
@@ -217,11 +221,16 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array]:
         totals = put(totals, number, collected(inside))
         if batch.recurrence.where != ANYWHERE:
             sums = put(sums, number, collected(ending))
-        return states, exponents, sums, totals, own
+        if keep:
+            unit = ratio * batch.tail(power_of_two(own - before))
+            for k in range(2):
+                match = batch.head(row(batch.match_odds, number * BLOCK + k)) * batch.head(row(states, base + k))
+                entering = jnp.maximum(entering, match * unit)
+        return states, exponents, sums, totals, entering, own
 
-    carried = states, exponents, sums, totals, batch.first_exponents
-    states, exponents, sums, totals, _ = jax.lax.fori_loop(0, batch.used_blocks, block, carried)
-    return states, exponents, totals if batch.recurrence.where == ANYWHERE else sums, totals
+    carried = states, exponents, sums, totals, jnp.zeros(batch.size, jnp.float32), batch.first_exponents
+    states, exponents, sums, totals, entering, _ = jax.lax.fori_loop(0, batch.used_blocks, block, carried)
+    return states, exponents, totals if batch.recurrence.where == ANYWHERE else sums, totals, entering
 
 
 class Ends:
@@ -239,7 +248,11 @@ class Ends:
         self.hold = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
         self.hold &= jnp.isfinite(self.odds) & (self.odds > 0) & (batch.decay <= MOST_DECAY)
         if not batch.is_global:
-            self.hold &= self.exponent > LEAST_EXPONENT
+            largest = jnp.zeros_like(self.exponent)  # of starts, and where not all of them are ends, states
+            if batch.recurrence.where != ANYWHERE:
+                of_states = jnp.where(totals > 0, own + _exponent(totals), 0)
+                largest = jnp.maximum(largest, batch.of_pairs(of_states, jnp.max))
+            self.hold &= self.exponent > largest + LEAST_EXPONENT
 
     def scores(self) -> tuple[Array, Array]:
         """Scores (batch,), and whether they hold."""

@@ -27,7 +27,8 @@ MOST_DECAY = 80.0  # in bits, by gaps within a block: so no state is below 2^-10
 LARGEST_MATCH = 82
 LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls below 2^-126 has a probability below 2^-36
 MOST_STEEP = 60  # a step between the exponents of neighbours
-LEAST_EXPONENT = -40  # of Z, for a local alignment: what is below 2^-126 is then negligible
+# of Z, for a local alignment, also over the largest sum of states: then what is below 2^-126 is negligible
+LEAST_EXPONENT = -40
 
 # Step of the reference's central differences for second derivatives, in units of the temperature.
 DIFFERENCE_STEP = 1e-5

@@ -214,6 +214,36 @@ def test_a_gradient_may_be_too_large_where_the_score_is_not(framework):
     assert_right(framework, inputs, "smith_waterman", ANY)
 
 
+@pytest.mark.parametrize("end", ["any", "match"])
+@BOTH
+def test_an_alignment_may_grow_so_much_from_block_to_block(framework, end):
+    # backwards, what the last match adds is brought to the exponent of the block of the one before
+    s = np.full((2, 12, 3, 16), -3.0)
+    for place in range(12):
+        for row, bits in enumerate((30, 55, (1, 55))):
+            s[:, place, row, place + row] = np.array(bits) / LOG2_E
+    usual, grown = (batch_of(own, -0.1, 1.0, "smith_waterman") for own in s)
+    for inputs in (usual, grown):
+        assert_right(framework, inputs, "smith_waterman", {"end": end})
+    scores, gradients = hold(framework, usual, "smith_waterman", {"end": end})
+    assert scores == gradients
+    assert any(scores)
+    scores, gradients = hold(framework, grown, "smith_waterman", {"end": end})
+    assert any(scores)
+    assert not any(gradients)
+
+
+@BOTH
+def test_ends_may_be_worth_so_much_less_than_states(framework):
+    # a single match is no alignment where it ends on a later one
+    s = np.full((4, 8, 17), -70.0)
+    s[0, 4, 0], s[1, 4, 0], s[1, 5, 0], s[2, 4, 0], s[3, 4, 0] = 10.0, 41.0, 45.0, 20.0, 36.0
+    s[[0, 2, 3], 2, 3], s[[0, 2, 3], 3, 4] = 2.0, 3.0
+    inputs = batch_of(s, 0.0, 1.0, "smith_waterman")
+    assert_right(framework, inputs, "smith_waterman", {"end": "match"})
+    assert hold(framework, inputs, "smith_waterman", {"end": "match"})[0] == [True, False, True, False]
+
+
 @BOTH
 def test_a_pair_has_the_same_bits_beside_one_that_does_not_hold(framework):
     random = np.random.default_rng(1)

@@ -220,7 +220,9 @@ class Powers:
 class Forward:
     """The states, from the first anti-diagonal on.
 
-    keep: whether the odds of matches M are kept for all blocks (of a later match without those of a first, w one).
+    keep: whether the odds of matches M are kept for all blocks (of a later match without those of a first, w one). Then
+    `entering` are the largest that continue an alignment from block to block, in the unit of the one before, to which
+    backwards their gradients are brought.
     """
 
     def __init__(self, batch: OddsBatch, keep: bool) -> None:
@@ -234,6 +236,7 @@ class Forward:
         match_blocks = [block.unbind() for block in self.matches.split(BLOCK)]
         self.exponents = batch.integers(batch.blocks, width)
         self.totals = batch.new(batch.blocks, size)
+        self.entering = batch.new(size).zero_()
         self.sums = self.totals if where == ANYWHERE else batch.new(batch.blocks, size).zero_()
         started, continued, gap_up = batch.new(BLOCK, size), batch.new(BLOCK, size), batch.new(size)
         starts, continues = started.unbind(), continued.unbind()
@@ -267,6 +270,9 @@ class Forward:
                     match = starts[k].add_(match)
                 addcmul(match, gap_up, diagonal[k + 1], out=state)
                 state.addcmul_(gap, tail[k + 1])
+            if keep:
+                torch.add(matches[0], matches[1], out=gap_up).div_(powers.scale[pairs:])
+                torch.maximum(self.entering, gap_up, out=self.entering)
             batch.total(rows, number, self.totals[number])
             if where == ON_A_LATER_MATCH:
                 torch.sum(torch.stack(matches), 0, out=self.sums[number])
@@ -279,10 +285,15 @@ class Forward:
         """Z = odds * 2^exponent of each pair."""
         shape = self.batch.blocks, -1, self.batch.pairs
         self.totals.view(shape).mul_(self.batch.rows_inside)
-        sums, exponents = self.sums.view(shape), self.exponents[:, self.batch.pairs :].unflatten(1, shape[1:])
-        highest = (sums.view(torch.int32) >> 23).add_(exponents)
-        self.exponent = highest.masked_fill_(sums <= 0, -(10**6)).amax((0, 1)) - 127
+        sums, exponents = self.sums.view(shape), self.exponents[:, self.batch.pairs :].view(shape)
+
+        def highest(sums: Tensor) -> Tensor:
+            return (sums.view(torch.int32) >> 23).add_(exponents).masked_fill_(sums <= 0, -(10**6)).amax((0, 1)) - 127
+
+        self.exponent = highest(sums)
         self.odds = power_of_two(exponents - self.exponent).mul_(sums).sum((0, 1))
+        of_states = self.exponent if self.sums is self.totals else highest(self.totals.view(shape))
+        self.largest = of_states.clamp(min=0)  # of states and starts
 
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores (batch,), and whether they hold."""
@@ -293,8 +304,9 @@ class Forward:
         hold = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
         hold &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
         hold &= self.odds.isfinite() & (self.odds > 0)
+        hold &= self.entering.view(-1, batch.pairs).amax(0) < LARGEST_TOTAL
         if not batch.is_global:
-            hold &= self.exponent > LEAST_EXPONENT
+            hold &= self.exponent > self.largest + LEAST_EXPONENT
         return batch.temperature * (self.exponent.to(self.odds.dtype) * math.log(2) + self.odds.log()), hold
 
 
