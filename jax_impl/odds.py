@@ -260,7 +260,10 @@ class Ends:
 
     def gradient(self, exponents: Array) -> Array:
         """2^exponent / Z, (P * batch)."""
-        return power_of_two(exponents - self.batch.tiled(self.exponent)) * self.batch.tiled(1 / self.odds)
+        # finite outside lengths too, where it is multiplied by 0
+        return power_of_two(jnp.minimum(exponents - self.batch.tiled(self.exponent), 127)) * self.batch.tiled(
+            1 / self.odds
+        )
 
 
 def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> tuple[Array, Array]:

@@ -256,6 +256,21 @@ def test_a_pair_has_the_same_bits_beside_one_that_does_not_hold(framework):
         np.testing.assert_array_equal(first[[0, 2, 3]], second[[0, 2, 3]])
 
 
+@EVERY
+@BOTH
+def test_a_pair_is_computed_the_same_way_beside_a_larger_one(framework, problem, options):
+    # behind its lengths states go on growing
+    s = np.random.default_rng(4).normal(size=(2, 120, 130))
+    lengths = np.array([(20, 25), (120, 130)])
+    beside = batch_of(poison(s, lengths), 0.0, 1.0, problem, lengths)
+    alone = batch_of(s[:1, :20, :25], 0.0, 1.0, problem)
+    assert hold(framework, beside, problem, options) == ([True] * 2,) * 2
+    assert hold(framework, alone, problem, options) == ([True],) * 2
+    own, other = (of_similarity(framework, inputs, problem, options) for inputs in (beside, alone))
+    np.testing.assert_allclose(own[0][0], other[0][0], rtol=1e-6)
+    np.testing.assert_allclose(own[1][0, :20, :25], other[1][0], atol=1e-6)
+
+
 @BOTH
 def test_pairs_without_rows_or_columns_are_right(framework):
     s = np.random.default_rng(2).normal(size=(4, 6, 9))

@@ -291,7 +291,8 @@ class Forward:
             return (sums.view(torch.int32) >> 23).add_(exponents).masked_fill_(sums <= 0, -(10**6)).amax((0, 1)) - 127
 
         self.exponent = highest(sums)
-        self.odds = power_of_two(exponents - self.exponent).mul_(sums).sum((0, 1))
+        # finite outside lengths too, where it is multiplied by 0
+        self.odds = power_of_two((exponents - self.exponent).clamp_(max=127)).mul_(sums).sum((0, 1))
         of_states = self.exponent if self.sums is self.totals else highest(self.totals.view(shape))
         self.largest = of_states.clamp(min=0)  # of states and starts
 
@@ -324,7 +325,7 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     later, addcmul, mul = forward.exponents[-1], torch.addcmul, torch.mul
     for number in reversed(range(batch.blocks)):
         own, begin = forward.exponents[number], number * BLOCK
-        powers.compute((own[pairs:], later[pairs:]), own[pairs:] - exponent, own)
+        powers.compute((own[pairs:], later[pairs:]), (own[pairs:] - exponent).clamp_(max=127), own)
         ending.mul_(inverse)
         mul(first, powers.scale, out=last)
         mul(batch.match_odds[begin + 2 : begin + 2 + BLOCK, pairs:], following, out=continued)

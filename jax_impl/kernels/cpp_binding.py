@@ -91,7 +91,7 @@ def _register(dtype: str) -> Any:
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
         jax.ffi.register_ffi_target(_target(name, dtype), handler, platform="cpu")
     kinds = max(cpp.KINDS.values()) + 1
-    return (ctypes.c_void_p * len(cpp.PASSES) * kinds).in_dll(library, "kernels")
+    return (ctypes.c_void_p * len(cpp.PASSES) * kinds).in_dll(library, "alignment_kernels")
 
 
 def _target(name: str, dtype: str) -> str:

@@ -2,7 +2,8 @@
 
    Compiled once per dtype, with REAL as the kernels have it. Matrices are (*batch, rows, cols), lengths (*batch, 2),
    scores and each parameter (*batch), with any number of batch axes; each parameter and its gradient has a buffer
-   of its own, in the order of alignment.h. The kernels themselves are put into `kernels` when a call is traced. */
+   of its own, in the order of alignment.h. The kernels themselves are put into `alignment_kernels` when a call is
+   traced. */
 
 #include <algorithm>
 #include <cstdint>
@@ -22,12 +23,12 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, PASSES };
+enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, PASSES };  // in the order of cpp.PASSES
 
 }  // namespace
 
 extern "C" {
-__attribute__((visibility("default"))) void *kernels[ALIGNMENT_FREE_GAP + 1][PASSES];
+__attribute__((visibility("default"))) void *alignment_kernels[ALIGNMENT_FREE_GAP + 1][PASSES];
 }
 
 namespace {
@@ -100,7 +101,7 @@ struct Call {
     }
     put(parameters, rest, first, count);
     call.parameters = parameters.data();
-    if (kind >= 0 && kind <= ALIGNMENT_FREE_GAP) kernel = kernels[kind][pass];
+    if (kind >= 0 && kind <= ALIGNMENT_FREE_GAP) kernel = alignment_kernels[kind][pass];
     if (!kernel) error = ffi::Error::InvalidArgument("no such call of the alignment kernels was traced in this process");
   }
 

@@ -33,4 +33,5 @@ def _in_a_child_of_fork() -> None:
 
 # as cpp.pack_call takes it; 0 if there is none
 parallel = next(_addresses(), None) or 0
-os.register_at_fork(after_in_child=_in_a_child_of_fork)
+if parallel:
+    os.register_at_fork(after_in_child=_in_a_child_of_fork)

@@ -1,10 +1,10 @@
 /* The native kernels of the alignments: a plain C interface, independent of any framework.
 
    A library has one pass of one KIND for one REAL, float or double: it takes seconds to build, and few users need more
-   than three. Nothing but idle threads is kept between calls; any number of threads may call at the same time. Matrices
-   are row-major; what lies outside the lengths is never read as a number, and its derivatives are written as 0. A pair
-   whose temperature is not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down
-   forbids the match. On x86-64 and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0, in
+   than three. Between calls idle threads are kept, and up to 16 MiB of memory in each; any number of threads may call at
+   the same time. Matrices are row-major; what lies outside the lengths is never read as a number, and its derivatives are
+   written as 0. A pair whose temperature is not positive, or that has NaN or +inf inside its lengths, gets NaN; a
+   similarity from -5e19 down forbids the match. On x86-64 and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0, in
    results too; only a subnormal temperature is still positive. */
 
 #ifndef ALIGNMENT_H
@@ -76,8 +76,8 @@ int32_t alignment_gradients(const AlignmentCall *call, REAL *scores, REAL *d_sim
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
-/* How many pairs this library has computed with an exponent per cell, in calls in float32 with ALIGNMENT_CHOOSE: those
-   that plain odds with shared exponents cannot hold, and those with few columns. */
+/* How many pairs this library has computed with an exponent per cell although plain odds with shared exponents were an
+   alternative, in float32 with ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns. */
 int64_t alignment_exact_pairs(void);
 
 /* The helper threads that this library uses, and to have it use those of another one before its first call. */

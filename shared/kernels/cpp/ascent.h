@@ -20,7 +20,8 @@ struct Ascent {
   Vec level;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
   Scan scan;
-  Vec one, share, end_share;     // 1 in the unit of the descent; exponent of both units / total; of ends
+  Vec one, end_share;            // 1 in the unit of the descent; the share of ends
+  Power share;                   // of both units in the total
 };
 
 /* Sums over a tile for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
@@ -144,9 +145,10 @@ class UpTheStrip {
       c.scan = scan_of<false>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
       c.one = scaled(all(1), -units[v]);
-      c.share = (units[v] - total.unit) + unit;
+      const Vec share = (units[v] - total.unit) + unit;
+      c.share = Power::of(share);
       c.end_share = scaled(total.inverse_m, units[v] - total.unit);
-      largest = greater(largest, is_last ? (exists ? c.share : largest) : c.share);
+      largest = greater(largest, is_last ? (exists ? share : largest) : share);
       if constexpr (is_last) {
         c.end = exists ? c.end : all(0);
         c.end_share = exists ? c.end_share : all(0);
@@ -166,9 +168,9 @@ class UpTheStrip {
       const Vec unit = everywhere<LANES - 1>(columns[strip.vectors - 1].unit);
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));
-        const Vec change = load_some(right->unit + first + k, count, 0) - unit;
+        const Power change = Power::of(load_some(right->unit + first + k, count, 0) - unit);
         for (int n = 0; n < Columns::count; ++n) {
-          store(outside[n] + k, scaled_twice(load_some(right->numbers[n] + first + k, count, 0), change));
+          store(outside[n] + k, change.times(load_some(right->numbers[n] + first + k, count, 0)));
         }
       }
     }
@@ -204,15 +206,14 @@ class UpTheStrip {
           const Vec below = c.now[1];
           b = scanned<false>(c.scan, fused(gap, below, begun), across);
           if constexpr (tangents) {
-            const Vec own_t = fused(b - begun, o.template t_odds<From::up, 0>(), fused(gap, c.now[T + 1], t_arrived));
-            t_b = scanned<false>(c.scan, own_t, t_across);
+            t_b = scanned<false>(c.scan, fused(gap, c.now[T + 1], t_arrived), t_across);
             c.now[T + 1] = t_b;
           }
           c.now[1] = b;
           if constexpr (gradients) {
             const Vec onwards = fused(gap, below, c.scan.step[0] * moved_down<1>(b, gap_after));
             gap_after = b;
-            of_up[0] = fused(own[K::across], scaled(onwards, c.share), of_up[0]);
+            of_up[0] = fused(own[K::across], c.share.times(onwards), of_up[0]);
           }
         } else {
           const Vec open = o.template odds<From::left, 0>(), back = o.template odds<From::left, DOWN<Kind>>(),
@@ -227,21 +228,15 @@ class UpTheStrip {
           c.level = b;
           if constexpr (tangents) {
             const Vec t_down = c.now[T + 1];
-            const Vec t_turned = fused(down, o.template t_odds<From::up, ACROSS<Kind>>(), t_down);
-            const Vec own_t = fused(next * o.template odds<From::left, ACROSS<Kind>>(),
-                                    o.template t_odds<From::left, ACROSS<Kind>>(), fused(turn, t_turned, t_arrived));
-            const Vec t_gap = scanned<false>(c.scan, own_t, t_across);
+            const Vec t_gap = scanned<false>(c.scan, fused(turn, t_down, t_arrived), t_across);
             const Vec t_next = c.step * moved_down<1>(t_gap, t_gap_after);
             t_gap_after = t_gap;
-            t_b = fused(open, fused(next, o.template t_odds<From::left, 0>(), t_next),
-                        fused(open_down, fused(down, o.template t_odds<From::up, 0>(), t_down), t_arrived));
-            const Vec t_extended = fused(down, o.template t_odds<From::up, DOWN<Kind>>(), t_down);
-            c.now[T + 1] = fused(back, fused(next, o.template t_odds<From::left, DOWN<Kind>>(), t_next),
-                                 fused(extend, t_extended, t_arrived));
+            t_b = fused(open, t_next, fused(open_down, t_down, t_arrived));
+            c.now[T + 1] = fused(back, t_next, fused(extend, t_down, t_arrived));
           }
           if constexpr (gradients) {
             const Vec states[] = {fused(w, c.one, matched), own[K::across], own[K::down]};
-            const Vec to_right = scaled(next, c.share), to_below = scaled(down, c.share);
+            const Vec to_right = c.share.times(next), to_below = c.share.times(down);
             for (int s = 0; s < 3; ++s) {
               of_left[s] = fused(states[s], to_right, of_left[s]);
               of_up[s] = fused(states[s], to_below, of_up[s]);
@@ -253,7 +248,7 @@ class UpTheStrip {
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
         if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * t_b);
-        const Vec q = scaled(b, c.share);
+        const Vec q = c.share.times(b);
         largest_q = greater(largest_q, q);
         Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
         if constexpr (gradients) {
@@ -266,7 +261,7 @@ class UpTheStrip {
           ends.add((ends_apart ? matched : own[K::across]) * c.end_share, col);
         }
         if constexpr (tangents) {
-          const Vec t_q = scaled(fused(-total.tangent, b, t_b), c.share);
+          const Vec t_q = c.share.times(fused(-total.tangent, b, t_b));
           largest_q = greater(largest_q, absolute(t_q));
           if constexpr (ends_apart) {
             p = fused(own[K::t_matched], q + c.end_share, matched * fused(-total.tangent, c.end_share, t_q));

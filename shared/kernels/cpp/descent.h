@@ -28,9 +28,9 @@ struct Ends {
   template <bool tangents>
   INLINE void add(Vec more, Vec t_more, Vec its_unit) {
     const Vec new_unit = more > all(0) ? greater(unit, its_unit) : unit;
-    const Vec old = unit - new_unit, own = its_unit - new_unit;
-    m = scaled(m, old) + scaled(more, own);
-    if constexpr (tangents) t_m = scaled(t_m, old) + scaled(t_more, own);
+    const Power old = Power::of(unit - new_unit), own = Power::of(its_unit - new_unit);
+    m = old.times(m) + own.times(more);
+    if constexpr (tangents) t_m = old.times(t_m) + own.times(t_more);
     unit = new_unit;
   }
 };
@@ -44,8 +44,8 @@ struct StripEnds : Ends {
   INLINE void add(const Ends &band) {
     const Vec before = m, old_unit = unit;
     Ends::add<tangents>(band.m, band.t_m, band.unit);
-    const Vec had = scaled(before, old_unit - unit);
-    const Vec more = scaled(band.m, band.unit - unit) + scaled(lost, old_unit - unit);
+    const Power old = Power::of(old_unit - unit);
+    const Vec had = old.times(before), more = Power::of(band.unit - unit).times(band.m) + old.times(lost);
     m = had + more;
     lost = more - (m - had);
   }
@@ -74,7 +74,7 @@ class DownTheStrip {
     for (Int i = first; i < last;) {
       begin_band();
       for (;;) {
-        // bands begin at multiples of their size, so that no block cuts one: all passes have the same
+        // bands begin at multiples of their size: no block cuts one, and all passes add up the ends in the same order
         const Int aligned = i == 0 ? most : std::min<Int>(most, i & -i), rows = std::min(aligned, last - i);
         if (left && !left->wait_for(i + rows)) return false;
         if (try_band(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
@@ -134,9 +134,9 @@ class DownTheStrip {
     if (left) {
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));  // what lies beyond may be being written
-        const Vec change = load_some(left->unit + first + k, count, 0) - unit;
+        const Power change = Power::of(load_some(left->unit + first + k, count, 0) - unit);
         for (int n = 0; n < Columns::count; ++n) {
-          const Vec number = scaled_twice(load_some(left->numbers[n] + first + k, count, 0), change);
+          const Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
           store(outside[n] + k, number);
           // the step to this column from one in which the number, or a start, is 2^LEVEL units
           const Vec worth = Kind::local ? greater(number, one) : number;
@@ -160,7 +160,7 @@ class DownTheStrip {
         if constexpr (tangents) __builtin_prefetch(t_row + 2 * strip.pitch + v * LANES);
         const Vec w = o.match(s);
         to[v * size + w_at] = w;
-        if constexpr (tangents) to[v * size + t_w_at] = w * o.tangent(s, strip.part<is_last>(t_row, v, 0));
+        if constexpr (tangents) to[v * size + t_w_at] = w * (strip.part<is_last>(t_row, v, 0) * o.inverse_t);
       });
       Vec before = all(outside[0][k]), t_before = all(outside[Columns::tangent][k]);  // V of the cell before, a row above
       // of this row: the cell before, and what it hands over
@@ -193,9 +193,7 @@ class DownTheStrip {
           const Vec gap = o.template odds<From::up, 0>();
           sum = scanned<true>(c.scan, fused(gap, above, begun), across);
           if constexpr (tangents) {
-            const Vec t_gap = o.template t_odds<From::up, 0>();
-            const Vec own = fused(sum - begun, t_gap, fused(gap, c.now[Columns::tangent], t_begun));
-            t_sum = scanned<true>(c.scan, own, t_across);
+            t_sum = scanned<true>(c.scan, fused(gap, c.now[Columns::tangent], t_begun), t_across);
           }
           c.now[0] = sum;
           if constexpr (tangents) c.now[1] = t_sum;
@@ -218,26 +216,18 @@ class DownTheStrip {
           Vec t_handed, t_gap;
           if constexpr (tangents) {
             const Vec t_down = c.now[3];
-            t_handed = fused(open, fused(begun, o.template t_odds<From::left, 0>(), t_begun),
-                             back * fused(down, o.template t_odds<From::left, DOWN<Kind>>(), t_down));
-            const Vec own = fused(gap - arrived, o.template t_odds<From::left, ACROSS<Kind>>(),
-                                  c.step * moved_up<1>(t_handed, t_message));
-            t_gap = scanned<true>(c.scan, own, t_across);
+            t_handed = fused(open, t_begun, back * t_down);
+            t_gap = scanned<true>(c.scan, c.step * moved_up<1>(t_handed, t_message), t_across);
             t_message = t_handed;
             t_sum = t_begun + (t_gap + t_down);
             c.now[2] = t_sum;
-            c.now[3] = fused(open_down, fused(begun, o.template t_odds<From::up, 0>(), t_begun),
-                             fused(turn, fused(gap, o.template t_odds<From::up, ACROSS<Kind>>(), t_gap),
-                                   extend * fused(down, o.template t_odds<From::up, DOWN<Kind>>(), t_down)));
+            c.now[3] = fused(open_down, t_begun, fused(turn, t_gap, extend * t_down));
           }
           if constexpr (is_last) {
             if (right) {
               const Vec further = o.template odds<From::left, ACROSS<Kind>>();
               right->numbers[1][first + k + 1] = fused(further, gap, handed)[LANES - 1];
-              if constexpr (tangents) {
-                const Vec t_further = fused(gap, o.template t_odds<From::left, ACROSS<Kind>>(), t_gap);
-                right->numbers[3][first + k + 1] = fused(further, t_further, t_handed)[LANES - 1];
-              }
+              if constexpr (tangents) right->numbers[3][first + k + 1] = fused(further, t_gap, t_handed)[LANES - 1];
             }
           }
         }

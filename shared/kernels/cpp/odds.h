@@ -7,11 +7,13 @@
 
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. With D the bits
    by which gaps down a column can make it sink within a band:
-   - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY
+   - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY; where gaps are cheap, no
+     match's odds are below 2^LEAST_MATCH but not 0
    - after each band: no state exceeds 2^(ROOM - D) units; no step from the unit of one column to that of the next is
      below 2^(D - LARGEST_STEP - LEVEL); on the way up, all B in units of the way down are finite, even where no
      alignment comes to
-   - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit */
+   - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit; tangents are
+     finite, and the temperature's gradient is not lost in its terms */
 
 #ifndef ODDS_H
 #define ODDS_H
@@ -26,7 +28,7 @@ constexpr Real ROOM = 102 + LEVEL;
 constexpr double LARGEST_STEP = 102;   // bits that a state may lose from column to column: 24 less than would make it 0
 constexpr Real LEAST_MATCH = -100;     // bits
 constexpr double MOST_DECAY = 36;      // bits
-constexpr double LARGEST_COST = 30;    // bits of a gap's odds, of either sign
+constexpr double LARGEST_COST = 27;    // bits of a gap's odds, of either sign
 constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
 constexpr Real LARGEST_SHARE = 120;    // bits of both ways' units over the total; where alignments go, at most 40 + 2 D
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(1.17549435e-38) : Real(2.2250738585072014e-308);
@@ -106,8 +108,8 @@ alignas(VECTOR_BYTES) constexpr float POWERS_OF_2[] = {  // 2^(k / 32)
 };
 #endif
 
-/* exp(s / T) of similarities. Relative error 1e-7; 0 up to `least`, of NaN NaN, and not finite or negative where it is
-   too large: then the pair is not valid. */
+/* exp(s / T) of similarities. Relative error 1e-7, and 4e-8 for each bit; 0 up to `least`, of NaN NaN, and not finite or
+   negative where it is too large: then the pair is not valid. */
 class MatchOdds {
  public:
   explicit MatchOdds(double bits_per_unit)

@@ -70,7 +70,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
   const FlushSubnormals flush;
   std::deque<Scratch> memory(shared);
   std::deque<Tiles<Kind, pass>> together;
-  for (int64_t k = 0; k < shared; ++k) together.emplace_back(job, order[k], memory[k]);
+  for (int64_t k = 0; k < shared; ++k) together.emplace_back(job, order[k], threads, memory[k]);
 
   std::atomic<int64_t> next{shared}, arrived{0};
   std::atomic<bool> out_of_memory{false};
@@ -89,7 +89,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
         idle = together[k % shared].work(own) ? 0 : idle + 1;
       }
       for (int64_t number; (number = next.fetch_add(1)) < count;) {
-        Tiles<Kind, pass> tiles(job, order[number], between_strips);
+        Tiles<Kind, pass> tiles(job, order[number], 1, between_strips);
         while (tiles.work(own)) {
         }
         if (!tiles.is_solved()) put_aside(tiles, order[number]);

@@ -129,6 +129,7 @@ struct Worth {
   double m, e, tangent;
   bool exists;
   double log2() const { return std::log2(m) + e; }
+  double log() const { return log2() * LN_2; }
 };
 
 inline Worth worth_of(double m, double e, double mt) {
@@ -195,7 +196,7 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
     }
     invalid = !is_valid(p);
   } else if (worth.exists) {
-    double value = worth.log2() * LN_2;
+    double value = worth.log();
     score = p.temperature * value;
     t_score = p.temperature * worth.tangent + t.temperature * value;
     const auto [opened, extended] = gaps_of(call, cost, border);

@@ -31,10 +31,9 @@ constexpr int DOWN = receiver<Kind>(From::up);
 template <class Kind>
 struct PairOdds {
   MatchOdds match;
-  Vec cost[COSTS], t_cost[COSTS];  // odds of the costs; tangents of cost / T
-  Vec inverse_t, t_ratio;          // 1 / T, (tangent of T) / T^2
-  double decay[MOST_ROWS + 1];     // bits by which a column can sink within so many rows
-  int most_rows;                   // of a band
+  Vec cost[COSTS], inverse_t;   // odds of the costs; 1 / T
+  double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows
+  int most_rows;                // of a band
 
   /* Whether a band of so many rows lost nothing; its largest number of units, and smallest step between columns. */
   INLINE bool within_range(Vec most, Vec least_step, Int rows) const {
@@ -53,14 +52,6 @@ struct PairOdds {
   template <From from, int state>
   INLINE Vec odds() const {
     return cost[int(cost_between<Kind>(from, state))];
-  }
-  template <From from, int state>
-  INLINE Vec t_odds() const {
-    return t_cost[int(cost_between<Kind>(from, state))];
-  }
-  /* of s / T */
-  INLINE Vec tangent(Vec s, Vec t_s) const {
-    return fused(t_s, inverse_t, -(greater(s, all(FORBIDDEN)) * t_ratio));
   }
 };
 
@@ -104,11 +95,21 @@ struct Border {
   void hand_over(Int rows) const { progress->store(rows, std::memory_order_release); }
 };
 
-/* m * 2^d, also where m is large and d so low that 2^d alone would be 0. */
-INLINE Vec scaled_twice(Vec m, Vec d) {
-  const Vec first = greater(d, all(1 - BIAS));
-  return scaled(scaled(m, first), d - first);
-}
+/* 2^d as a factor, also of what is so large that d may be below the exponents of a float. */
+struct Power {
+#if defined(__AVX512F__)
+  Vec d;
+  INLINE static Power of(Vec d) { return {d}; }
+  INLINE Vec times(Vec m) const { return scaled(m, d); }
+#else
+  Vec first, second;
+  INLINE static Power of(Vec d) {
+    const Vec most = greater(d, all(1 - BIAS));
+    return {scaled(all(1), most), scaled(all(1), d - most)};
+  }
+  INLINE Vec times(Vec m) const { return m * first * second; }
+#endif
+};
 
 /* What a cell leaves on the way down for the way up. */
 template <class Kind, Pass pass>

@@ -60,28 +60,25 @@ class Scratch {
 
 /* False if plain odds cannot hold the pair's costs. */
 template <class Kind>
-bool set_odds(PairOdds<Kind> &odds, const Job &job, const Parameters &p, const Parameters &t) {
-  const double bits_per_unit = LOG2_E / p.temperature, ratio = t.temperature / p.temperature;
+bool set_odds(PairOdds<Kind> &odds, const Job &job, const Parameters &p) {
+  const double bits_per_unit = LOG2_E / p.temperature;
   if (!(bits_per_unit <= double(__FLT_MAX__) && bits_per_unit >= double(SMALLEST_NORMAL))) return false;
   new (&odds.match) MatchOdds(bits_per_unit);
   const bool turn_is_open = job.call.options & ALIGNMENT_PENALIZE_TURNS;
   double bits[COSTS] = {};
   bool held = true;
-  auto set = [&](Cost cost, double amount, double t_amount) {
+  auto set = [&](Cost cost, double amount) {
     bits[int(cost)] = amount * bits_per_unit;
     held = held && std::abs(bits[int(cost)]) <= LARGEST_COST;
     odds.cost[int(cost)] = all(Real(std::exp2(bits[int(cost)])));
-    odds.t_cost[int(cost)] = all(Real(t_amount / p.temperature - (amount / p.temperature) * ratio));
   };
-  set(Cost::none, 0, 0);
-  set(Cost::open, p.open, t.open);
-  set(Cost::extend, p.extend, t.extend);
-  set(Cost::turn, turn_is_open ? p.open : p.extend, turn_is_open ? t.open : t.extend);
+  set(Cost::none, 0);
+  set(Cost::open, p.open);
+  set(Cost::extend, p.extend);
+  set(Cost::turn, turn_is_open ? p.open : p.extend);
   odds.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? all(0) : odds.cost[int(Cost::turn)];
-  odds.t_cost[int(Cost::back)] = odds.t_cost[int(Cost::turn)];
   if (!held) return false;
   odds.inverse_t = all(Real(1 / p.temperature));
-  odds.t_ratio = all(Real(ratio / p.temperature));
   double first = 0, further = 0;
   unrolled<Kind::states>([&](auto s) {
     first = std::max(first, -bits[int(cost_between<Kind>(From::up, s))]);
@@ -109,7 +106,7 @@ struct GapOdds {
 /* How many strips a pair is cut into. */
 inline Int strips_of(int64_t cols) { return Int((cols + STRIP_VECTORS * LANES - 1) / (STRIP_VECTORS * LANES)); }
 
-/* One pair. Any number of threads may share its strips: they call `work` until the pair is through. */
+/* One pair. So many threads may share its strips: they call `work` until the pair is through. */
 template <class Kind, Pass pass>
 class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
@@ -120,14 +117,16 @@ class Tiles {
 
  public:
   /* Takes memory for what passes between strips from `shared`, which must outlive this. */
-  Tiles(const Job &job, int64_t pair, Scratch &shared) : job_(job), pair_(pair), size_(size_of(job.call, pair)) {
+  Tiles(const Job &job, int64_t pair, int64_t threads, Scratch &shared)
+      : job_(job), pair_(pair), size_(size_of(job.call, pair)) {
     const AlignmentCall &call = job_.call;
     rows_ = Int(size_.rows);
     vectors_ = Int((size_.cols + LANES - 1) / LANES);
     strips_ = strips_of(size_.cols);
+    // A strip is through with its neighbour's border when as many others as there are threads have been begun.
+    few_borders_ = Int(std::min<int64_t>(strips_, threads + 1));
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
-    if (job_.t_parameters) t_ = parameters_of(call.kind, job_.t_parameters, pair_);
-    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_, t_) && starts_are_held();
+    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_) && starts_are_held();
     if (tried) lay_out(shared);
     given_up_ = !tried;
   }
@@ -165,7 +164,7 @@ class Tiles {
   bool is_solved() const { return !given_up_; }
   /* Its score, which it may have although its derivatives need an exponent per cell. */
   bool has_score() const { return worth_.exists; }
-  Real score() const { return Real(p_.temperature * worth_.log2() * LN_2); }
+  Real score() const { return Real(p_.temperature * worth_.log()); }
 
  private:
   /* The memory of one thread. */
@@ -213,10 +212,9 @@ class Tiles {
     blocks_ = (rows_ + height_ - 1) / height_;
     tiled_ = strips_ * blocks_ > 1;
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
-    const size_t borders = size_t(strips_) * border_;
     const bool outside = strips_ > 1 || !Kind::local;
-    const size_t down = outside ? borders * (Down::count + 1) : 0;
-    const size_t up = recording && outside ? borders * (Up::count + 1) : 0;
+    const size_t down = outside ? down_borders() * border_ * (Down::count + 1) : 0;
+    const size_t up = recording && outside ? few_borders_ * border_ * (Up::count + 1) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + 1) : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
@@ -262,17 +260,23 @@ class Tiles {
 
   /* The border to the left of a strip. */
   template <int count>
-  Border border(Real *all_borders, Int strip, std::atomic<Int> *progress) const {
+  Border border(Real *all_borders, Int place, std::atomic<Int> *progress) const {
     Border border;
-    Real *memory = all_borders + size_t(strip) * border_ * (count + 1);
+    Real *memory = all_borders + size_t(place) * border_ * (count + 1);
     for (int n = 0; n < count; ++n) border.numbers[n] = memory + n * border_;
     border.unit = memory + count * border_;
     border.progress = progress;
     border.given_up = &given_up_;
     return border;
   }
-  Border down_border(Int strip) const { return border<Down::count>(down_borders_, strip, &strands_[strip].down); }
-  Border up_border(Int strip) const { return border<Up::count>(up_borders_, strip, &strands_[strip].up); }
+  Border down_border(Int strip) const {
+    return border<Down::count>(down_borders_, strip % down_borders(), &strands_[strip].down);
+  }
+  Border up_border(Int strip) const {
+    return border<Up::count>(up_borders_, strip % few_borders_, &strands_[strip].up);
+  }
+  /* The way up goes down again, block by block. */
+  Int down_borders() const { return recording ? strips_ : few_borders_; }
 
   double gap_bits() const { return p_.open * (LOG2_E / p_.temperature); }
 
@@ -288,7 +292,7 @@ class Tiles {
       for (Int v = 0; v < vectors; ++v) {
         const Vec gaps = counted() + Real((first_vector(strip) + v) * LANES + 1);
         odds(gaps, columns[v].now[0], columns[v].unit);
-        if constexpr (tangents) columns[v].now[1] = columns[v].now[0] * gaps * odds_.t_cost[int(Cost::open)];
+        if constexpr (tangents) columns[v].now[1] = all(0);
       }
     }
   }
@@ -303,7 +307,7 @@ class Tiles {
       odds(gaps, m, unit);
       store(border.numbers[0] + i, m);
       store(border.unit + i, unit);
-      if constexpr (tangents) store(border.numbers[1] + i, m * gaps * odds_.t_cost[int(Cost::open)]);
+      if constexpr (tangents) store(border.numbers[1] + i, all(0));
     }
   }
 
@@ -493,7 +497,7 @@ class Tiles {
       // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.
       const auto [opened, extended] = gaps_of(job_.call, sums.cost, sums.border);
       const double own = (correction * of.similarity + opened * p_.open + extended * p_.extend) / p_.temperature;
-      const double entropy = worth_.log2() * LN_2 - own;
+      const double entropy = worth_.log() - own;
       sums.entropy = entropy / LN_2;
       const double least = 1e4 * ERROR_OF_ODDS * std::abs(own);  // gradient that is larger than its error
       if (!(opened + extended <= double(LARGEST))) return false;
@@ -506,10 +510,11 @@ class Tiles {
   const Job &job_;
   const int64_t pair_;
   const Size size_;
-  Parameters p_{}, t_{};
+  Parameters p_{};
   PairOdds<Kind> odds_{MatchOdds(1.0)};
   Int rows_ = 0, vectors_ = 0, strips_ = 1, widest_ = 0, height_ = 0, blocks_ = 0;
   bool tiled_ = false;   // into more than one tile
+  Int few_borders_ = 0;  // between so many strips at a time
   size_t border_ = 0;    // numbers of a border
   int band_count_ = 0;   // where there is one tile
   Real *down_borders_ = nullptr, *up_borders_ = nullptr;
