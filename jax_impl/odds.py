@@ -260,10 +260,9 @@ class Ends:
 
     def gradient(self, exponents: Array) -> Array:
         """2^exponent / Z, (P * batch)."""
+        difference = exponents - self.batch.tiled(self.exponent)
         # finite outside lengths too, where it is multiplied by 0
-        return power_of_two(jnp.minimum(exponents - self.batch.tiled(self.exponent), 127)) * self.batch.tiled(
-            1 / self.odds
-        )
+        return power_of_two(jnp.minimum(difference, 127)) * self.batch.tiled(1 / self.odds)
 
 
 def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> tuple[Array, Array]:

@@ -106,7 +106,7 @@ struct GapOdds {
 /* How many strips a pair is cut into. */
 inline Int strips_of(int64_t cols) { return Int((cols + STRIP_VECTORS * LANES - 1) / (STRIP_VECTORS * LANES)); }
 
-/* One pair. So many threads may share its strips: they call `work` until the pair is through. */
+/* One pair. Up to `threads` threads share its strips: they call `work` until the pair is through. */
 template <class Kind, Pass pass>
 class Tiles {
   static constexpr bool tangents = pass == Pass::tangents, recording = pass != Pass::score;
@@ -123,7 +123,7 @@ class Tiles {
     rows_ = Int(size_.rows);
     vectors_ = Int((size_.cols + LANES - 1) / LANES);
     strips_ = strips_of(size_.cols);
-    // A strip is through with its neighbour's border when as many others as there are threads have been begun.
+    // Strips end in the order in which they begin: when one begins, those as far back as there are threads have ended.
     few_borders_ = Int(std::min<int64_t>(strips_, threads + 1));
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
     const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_) && starts_are_held();
