@@ -175,18 +175,16 @@ class DownTheStrip {
         // the match: what it continues, and with the start; a large w may make an end count that is 0 without w
         const Vec w_step = w * c.step, continued = fused(c.step, diagonal, c.one);
         const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
-        const Vec begun = Kind::end == End::anywhere || !Kind::local ? matched : fused(w, c.one, matched);
+        constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;
+        const Vec begun = starts_apart ? fused(w, c.one, matched) : matched;
         Vec t_matched, t_begun;
         if constexpr (tangents) {
           const Vec t_w = to[v * size + t_w_at];
           const Vec t_above = c.now[Columns::tangent], t_diagonal = moved_up<1>(t_above, t_before);
           t_before = t_above;
-          if constexpr (Kind::end == End::anywhere) {
-            t_matched = fused(t_w, continued, w_step * t_diagonal);
-          } else {
-            t_matched = fused(t_w * c.step, diagonal, w_step * t_diagonal);
-          }
-          t_begun = Kind::end == End::anywhere || !Kind::local ? t_matched : fused(t_w, c.one, t_matched);
+          const Vec by_w = Kind::end == End::anywhere ? t_w * continued : t_w * c.step * diagonal;
+          t_matched = fused(w_step, t_diagonal, by_w);
+          t_begun = starts_apart ? fused(t_w, c.one, t_matched) : t_matched;
         }
         Vec sum, t_sum;
         if constexpr (ONE_STATE<Kind>) {
