@@ -34,6 +34,8 @@ from torch_impl.diagonal_layout import Memory
 from torch_impl.recurrences import Tensor
 
 BLOCK = 8  # anti-diagonals with the same exponents
+# tensors, because a number would be made one in every call, in the time that 5,000 additions take
+FRACTION_BITS, BITS_OF_ONE = torch.tensor([23, 127 << 23], dtype=torch.int32, device="cpu")
 # how many numbers of an anti-diagonal are computed at once: with their neighbours they should stay in the cache
 IN_CACHE = 2**14
 
@@ -117,7 +119,8 @@ class OddsBatch:
         self.first_exponents = torch.cat([begin[:1], begin]).flatten()  # the margin's are those of the first position
         # the anti-diagonal after the last cell of each row inside lengths, and that of the last cell of all
         self.end = (lengths[1] + border + position).to(s.dtype)  # (P, batch)
-        self.least_end, self.rows_inside = int(lengths[1].min()) + border, position < lengths[0] + border
+        self.least_end = int(lengths[1].min()) + border
+        self.rows_inside = (position < lengths[0] + border).to(s.dtype)
         self.last = torch.where(position == lengths[0] + border - 1, self.end - 1, -1.0)
         self.last_blocks = set(((lengths.sum(0) + 2 * border - 2) // BLOCK).tolist())
         diagonals = torch.arange(self.blocks * BLOCK, dtype=s.dtype)
@@ -145,20 +148,19 @@ class OddsBatch:
     def _match_odds(self, s: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """(blocks * BLOCK + 2, (P + 1) * batch), zeros where there is no match; and the largest of each pair."""
         table = self.new(self.blocks * BLOCK + 2, self.positions + 1, self.pairs).zero_()
-        cells, factor = self._skewed(table), math.log2(math.e) / self.temperature
+        cells, factor = self._skewed(table), (math.log2(math.e) / self.temperature)[:, None, None]
         # all bits or none
         rows, cols = (
-            (torch.arange(count)[:, None] < length).to(torch.int32).neg_()
+            (torch.arange(count) < length[:, None]).to(torch.int32).neg_()
             for count, length in zip((self.rows, self.cols), lengths, strict=True)
         )
-        buffer, largest = self.new(self._rows_in_cache(), self.cols, self.pairs), []
-        for block in self._blocks():
-            # the batch is made innermost before the rest, which is then fast
-            own = s[:, block, : self.cols].permute(1, 2, 0)
-            odds = buffer[: len(own)].copy_(own).mul_(factor).exp2_()
-            odds.view(torch.int32).bitwise_and_(rows[block, None]).bitwise_and_(cols)  # padding may be NaN
-            largest.append(odds.amax((0, 1)))
-            cells[block] = odds
+        largest, count = [], max(1, 8 * IN_CACHE // (self.cols * self.pairs))  # rows at a time, in the cache
+        blocks = s[:, : self.rows, : self.cols].split(count, 1), rows.split(count, 1), cells.split(count)
+        for own, inside, block in zip(*blocks, strict=True):
+            odds = (own * factor).exp2_()
+            odds.view(torch.int32).bitwise_and_(inside[:, :, None]).bitwise_and_(cols[:, None])  # padding may be NaN
+            largest.append(odds.amax((1, 2)))
+            block.copy_(odds.permute(1, 2, 0))
         if self.is_global:
             table[0, 0] = 1.0  # where it starts
         return table.flatten(1), torch.stack(largest).amax(0)
@@ -170,16 +172,7 @@ class OddsBatch:
         result[:, self.rows :] = 0
         result[:, : self.rows, self.cols :] = 0
         skewed = self._skewed(cells.view(-1, self.positions, self.pairs))
-        for block in self._blocks():
-            result[:, block, : self.cols] = skewed[block].contiguous().permute(2, 0, 1)
-
-    def _rows_in_cache(self) -> int:
-        return min(max(1, 4 * IN_CACHE // (self.cols * self.pairs)), self.rows)
-
-    def _blocks(self) -> Iterator[slice]:
-        """Rows that, with all pairs, are read and written within the cache."""
-        size = self._rows_in_cache()
-        return (slice(begin, min(begin + size, self.rows)) for begin in range(0, self.rows, size))
+        result[:, : self.rows, : self.cols] = skewed.permute(2, 0, 1)
 
     def inside(self, number: int) -> Tensor | None:
         """1 for cells inside lengths and 0 for those behind them, (BLOCK, some positions, batch); 1 in all others."""
@@ -203,18 +196,17 @@ class Powers:
     """Powers of two for each position, (P * batch) and 0 for a margin at the end: three arrays, computed together."""
 
     def __init__(self, batch: OddsBatch) -> None:
-        self.exponents = batch.integers(3, batch.size + batch.pairs)
+        self.exponents = batch.integers(3, batch.size + batch.pairs).fill_(-127)
+        self.result = torch.empty_like(self.exponents)
+        self.scale, self.power, self.ratio = self.result.view(torch.float32)
+        self.of_power, self.of_ratio = self.exponents[1:, : batch.size]
         self.size, self.pairs = batch.size, batch.pairs
-        self.margins = self.exponents[:, batch.size :]
-        self.scale, self.power, self.ratio = self.exponents.view(torch.float32)
 
-    def compute(self, scale: tuple[Tensor, Tensor], power: Tensor, own: Tensor) -> None:
-        """2^(the first less the second), 2^power, and the ratio of the position before to a position in 2^own."""
-        self.margins.fill_(-127)
+    def compute(self, scale: tuple[Tensor, Tensor], own: Tensor) -> None:
+        """2^(the first less the second), 2^of_power, and the ratio of the position before to a position in 2^own."""
         torch.sub(*scale, out=self.exponents[0, : len(scale[0])])
-        self.exponents[1, : self.size] = power
-        torch.sub(own[: self.size], own[self.pairs :], out=self.exponents[2, : self.size])
-        power_of_two(self.exponents)
+        torch.sub(own[: self.size], own[self.pairs :], out=self.of_ratio)
+        power_of_two(self.exponents, out=self.result)
 
 
 class Forward:
@@ -242,16 +234,17 @@ class Forward:
         starts, continues = started.unbind(), continued.unbind()
         gap, powers, before = batch.gap_odds, Powers(batch), batch.first_exponents
         one, ratio = powers.power[:size], powers.ratio[:size]
-        addcmul, mul = torch.addcmul, torch.mul
+        bias, addcmul, mul = torch.tensor(127 + FIRST_EXPONENT, dtype=torch.int32), torch.addcmul, torch.mul
         for number in range(batch.blocks):
             own, odds = self.exponents[number], batch.match_odds[number * BLOCK : (number + 1) * BLOCK, :size]
-            torch.bitwise_right_shift(next_to_last, 23, out=own)
+            torch.bitwise_right_shift(next_to_last, FRACTION_BITS, out=own)
             if batch.is_global:
-                own.copy_(torch.where(own > 0, own.add_(before).sub_(127 + FIRST_EXPONENT), before))
+                own.copy_(torch.where(own > 0, own.add_(before).sub_(bias), before))
                 own[:pairs] = own[pairs : 2 * pairs]
             else:
-                own.add_(before).sub_(127 + FIRST_EXPONENT).clamp_(min=0)
-            powers.compute((before, own), own[pairs:].neg(), own)
+                own.add_(before).sub_(bias).clamp_(min=0)
+            torch.neg(own[pairs:], out=powers.of_power)
+            powers.compute((before, own), own)
             mul(last, powers.scale, out=first)
             mul(odds, ratio, out=continued)
             mul(gap, ratio, out=gap_up)
@@ -283,24 +276,29 @@ class Forward:
 
     def _add_up(self) -> None:
         """Z = odds * 2^exponent of each pair."""
-        shape = self.batch.blocks, -1, self.batch.pairs
-        self.totals.view(shape).mul_(self.batch.rows_inside)
-        sums, exponents = self.sums.view(shape), self.exponents[:, self.batch.pairs :].view(shape)
+        pairs, never = self.batch.pairs, 10**6
+        self.totals.view(-1, *self.batch.rows_inside.shape).mul_(self.batch.rows_inside)
+        sums, exponents = self.sums.view(-1, pairs), self.exponents[:, pairs:].reshape(-1, pairs)
 
-        def highest(sums: Tensor) -> Tensor:
-            return (sums.view(torch.int32) >> 23).add_(exponents).masked_fill_(sums <= 0, -(10**6)).amax((0, 1)) - 127
+        def highest(sums: Tensor) -> tuple[Tensor, Tensor]:
+            """The exponents of the largest, and which are not 0."""
+            bits = sums.view(torch.int32) >> FRACTION_BITS
+            reached = bits.clamp(max=1)
+            return bits.add_(exponents).add_(reached, alpha=never).amax(0) - (never + 127), reached
 
-        self.exponent = highest(sums)
+        self.exponent, self.reached = highest(sums)
         # finite outside lengths too, where it is multiplied by 0
-        self.odds = power_of_two((exponents - self.exponent).clamp_(max=127)).mul_(sums).sum((0, 1))
-        of_states = self.exponent if self.sums is self.totals else highest(self.totals.view(shape))
+        self.odds = power_of_two((exponents - self.exponent).clamp_(max=127)).mul_(sums).sum(0)
+        of_states = self.exponent
+        if self.sums is not self.totals:
+            of_states, self.reached = highest(self.totals.view(-1, pairs))
         self.largest = of_states.clamp(min=0)  # of states and starts
 
     def scores(self) -> tuple[Tensor, Tensor]:
         """Scores (batch,), and whether they hold."""
         batch = self.batch
         own, before = self.exponents[:, batch.pairs :], self.exponents[:, : batch.size]
-        steps = (own - before).abs_().mul_(self.totals > 0)
+        steps = (own - before).abs_().mul_(self.reached.view_as(own))
         largest, steepest = (values.amax(0).view(-1, batch.pairs).amax(0) for values in (self.totals, steps))
         hold = (largest < LARGEST_TOTAL) & (steepest <= MOST_STEEP) & (batch.decay <= MOST_DECAY)
         hold &= batch.largest_match < (LARGEST_MATCH - batch.decay).exp2_()
@@ -325,7 +323,8 @@ def backward(batch: OddsBatch, forward: Forward) -> tuple[Tensor, Tensor]:
     later, addcmul, mul = forward.exponents[-1], torch.addcmul, torch.mul
     for number in reversed(range(batch.blocks)):
         own, begin = forward.exponents[number], number * BLOCK
-        powers.compute((own[pairs:], later[pairs:]), (own[pairs:] - exponent).clamp_(max=127), own)
+        torch.sub(own[pairs:], exponent, out=powers.of_power).clamp_(max=127)
+        powers.compute((own[pairs:], later[pairs:]), own)
         ending.mul_(inverse)
         mul(first, powers.scale, out=last)
         mul(batch.match_odds[begin + 2 : begin + 2 + BLOCK, pairs:], following, out=continued)
@@ -372,6 +371,6 @@ def unless_they_hold(hold: Tensor, results: tuple[Tensor, ...], otherwise: Calla
     return results
 
 
-def power_of_two(exponents: Tensor) -> Tensor:
-    """2^exponent, 0 below -126 and infinite above 127. In place of the exponents."""
-    return exponents.clamp_(-127, 128).add_(127).bitwise_left_shift_(23).view(torch.float32)
+def power_of_two(exponents: Tensor, out: Tensor | None = None) -> Tensor:
+    """2^exponent, 0 below -126 and infinite above 127. The exponents are clamped in place."""
+    return torch.add(BITS_OF_ONE, exponents.clamp_(-127, 128), alpha=1 << 23, out=out).view(torch.float32)
