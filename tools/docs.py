@@ -21,7 +21,7 @@ from shared.bench.analysis.estimates import Estimate
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table
 from shared.bench.record import Record
-from shared.bench.report.case_table import BRIEF, FIRST_CALLS, NAMES, TABLES, case_table
+from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_table
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import report_of
 from shared.bench.report.tables import Answer, Table
@@ -121,7 +121,6 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "decision": _table(_decision),
     "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": _table(lambda record: case_table(record, BRIEF)),
-    "memory": _table(lambda record: case_table(record, (*NAMES, "memory", "input bytes", "output bytes"))),
     "validation": _validation,
 }
 

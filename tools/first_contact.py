@@ -5,7 +5,7 @@
 In less than 5 minutes: all machine code compiled on all cores into one cache; then, in one process for each framework,
 the smallest kernel, `fused` in all passes of all functions against the CPU's float64, the other ways to use the GPU,
 and device times of the README's rows; then ncu and compute-sanitizer, where they exist. Needs PyTorch, Triton, JAX,
-NumPy and a C++ compiler.
+NumPy, psutil and a C++ compiler.
 
 A step that fails does not stop the next. Each has a line of JSON in FOLDER/first-contact.jsonl as soon as it is done;
 at the end that and the output of all programs are in FOLDER/first-contact.tar.gz. Exit codes: 0 all is well, 1 a step

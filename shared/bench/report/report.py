@@ -69,9 +69,9 @@ def _head(record: Record) -> Iterator[str]:
     yield f"on {record.device_name}, Python {where.get('python')}, NumPy {where.get('numpy')}"
     for name, facts in frameworks.items():
         starts: list[float] = facts.get("compiler_start_seconds", [])
-        took = f"; a process that compiles starts its compiler first, {duration(starts[0])}" if starts else ""
-        took += f", later ones {duration(median(starts[1:]))}" if len(starts) > 1 else ""
-        took += ": not counted in the times" if starts else ""
+        took = f"; starting its compiler takes {duration(starts[0])}" if starts else ""
+        took += f", in later processes {duration(median(starts[1:]))}" if len(starts) > 1 else ""
+        took += ": in none of the times" if starts else ""
         flags = f", XLA_FLAGS {facts['XLA_FLAGS']}" if "XLA_FLAGS" in facts else ""
         yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{flags}{took}"
     yield from where.get("interpreters", [])
