@@ -225,8 +225,9 @@ def test_the_sanitizers_see_a_read_past_the_end(tmp_path):
 
 def test_unknown_calls_are_refused():
     kernel, score = cpp.kernel("float32", 0), ctypes.c_float()
-    for kind in (1, 9):  # of another library, and of none
-        call = cpp.pack_call(kind, 0, 1, 0, 0, 1, 1, 0, 0, 0, 0, 0)
+    # of another library, and of none; longer than columns can be counted
+    for kind, cols in ((1, 1), (9, 1), (0, 2**30)):
+        call = cpp.pack_call(kind, 0, 1, 0, 0, 1, cols, 0, 0, 0, 0, 0)
         assert kernel.score(call, ctypes.addressof(score)) != 0
 
 

@@ -216,7 +216,7 @@ def test_so_does_one_that_runs_out_of_memory(flush):
         pytest.skip("the limit on memory is one of Linux")
     import resource
 
-    values, score, cols = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), 2**31 - 2
+    values, score, cols = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), 2**30 - 1
     similarity = np.ones(1, np.float32)  # nothing of it is read before there is memory for a row
     call = cpp.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data, 0)
     kernel, before = cpp.kernel("float32", 0).score, resource.getrlimit(resource.RLIMIT_AS)

@@ -191,6 +191,8 @@ def test_where_no_alignment_comes_to_its_odds_backwards_may_be_anything(problem)
 
 def test_starts_of_the_least_odds_count_where_gaps_are_cheap():
     assert counts("smith_waterman", low((120, 120), -101.0, r119_c119=0.0), 0.0) == CALLS
+    # so many that together they count, where a gap and its two places in an order are worth 1.01
+    assert counts("smith_waterman", low((2000, 2000), -100.1, r1999_c1999=-15.0), -701 / 1024) == CALLS
 
 
 # What is lost, if a condition is not checked, where a column or a strip is worth much more than what it continues.

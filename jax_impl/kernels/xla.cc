@@ -82,7 +82,7 @@ struct Call {
   ffi::Error error = ffi::Error::Success();
 
   Call(int32_t kind, int32_t options, int pass, const In &similarity, const In &lengths, ffi::RemainingArgs rest,
-       int64_t first, int64_t count)
+       int64_t count)
       : parameters(pairs_of(similarity), count) {
     auto shape = similarity.dimensions();
     call.kind = kind;
@@ -99,7 +99,7 @@ struct Call {
     if (lengths.element_type() != ffi::DataType::S32 || int64_t(lengths.element_count()) != 2 * call.pairs) {
       refuse("lengths");
     }
-    put(parameters, rest, first, count);
+    put(parameters, rest, 0, count);
     call.parameters = parameters.data();
     if (kind >= 0 && kind <= ALIGNMENT_FREE_GAP) kernel = alignment_kernels[kind][pass];
     if (!kernel) error = ffi::Error::InvalidArgument("no such call of the alignment kernels was traced in this process");
@@ -148,14 +148,14 @@ ffi::Error give(const Parameters &parameters, ffi::RemainingRets rest) {
 }
 
 ffi::Error score(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores) {
-  Call own(kind, options, SCORE, similarity, lengths, rest, 0, int64_t(rest.size()));
+  Call own(kind, options, SCORE, similarity, lengths, rest, int64_t(rest.size()));
   if (own.error.failure()) return own.error;
   return own.result(own.as<decltype(alignment_score)>()(&own.call, reals(scores)));
 }
 
 ffi::Error marginals(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores,
                      Out d_similarity) {
-  Call own(kind, options, MARGINALS, similarity, lengths, rest, 0, int64_t(rest.size()));
+  Call own(kind, options, MARGINALS, similarity, lengths, rest, int64_t(rest.size()));
   if (own.error.failure()) return own.error;
   return own.result(own.as<decltype(alignment_marginals)>()(&own.call, reals(scores), reals(d_similarity)));
 }
@@ -163,7 +163,7 @@ ffi::Error marginals(int32_t kind, int32_t options, In similarity, In lengths, f
 ffi::Error gradients(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores,
                      Out d_similarity, ffi::RemainingRets d_rest) {
   const int64_t count = int64_t(rest.size());
-  Call own(kind, options, GRADIENTS, similarity, lengths, rest, 0, count);
+  Call own(kind, options, GRADIENTS, similarity, lengths, rest, count);
   if (own.error.failure()) return own.error;
   Parameters d_parameters(own.call.pairs, count);
   ffi::Error error = own.result(
@@ -174,7 +174,7 @@ ffi::Error gradients(int32_t kind, int32_t options, In similarity, In lengths, f
 ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,
                     Out t_scores, Out t_d_similarity, ffi::RemainingRets t_d_rest) {
   const int64_t count = int64_t(rest.size()) / 2;
-  Call own(kind, options, TANGENTS, similarity, lengths, rest, 0, count);
+  Call own(kind, options, TANGENTS, similarity, lengths, rest, count);
   Parameters t_parameters(own.call.pairs, count), t_d_parameters(own.call.pairs, count);
   own.put(t_parameters, rest, count, count);
   if (!is_real(t_similarity, int64_t(similarity.element_count()))) own.refuse("a tangent");
@@ -187,7 +187,7 @@ ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In
 
 ffi::Error product(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,
                    Out t_d_similarity) {
-  Call own(kind, options, TANGENTS, similarity, lengths, rest, 0, int64_t(rest.size()));
+  Call own(kind, options, TANGENTS, similarity, lengths, rest, int64_t(rest.size()));
   if (!is_real(t_similarity, int64_t(similarity.element_count()))) own.refuse("a tangent");
   if (own.error.failure()) return own.error;
   return own.result(own.as<decltype(alignment_tangents)>()(

@@ -1,9 +1,10 @@
 /* The native kernels of the alignments: a plain C interface, independent of any framework.
 
    A library has one pass of one KIND for one REAL, float or double: it takes seconds to build, and few users need more
-   than three. Between calls idle threads are kept, and up to 16 MiB of memory in each; any number of threads may call at
-   the same time. Matrices are row-major; what lies outside the lengths is never read as a number, and its derivatives
-   are written as 0. A pair whose temperature is not positive, or that has NaN or +inf inside its lengths, gets NaN; a
+   than three. Between calls idle threads are kept, and for each library up to 16 MiB of memory in every thread that took
+   part; any number of threads may call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number, and its derivatives
+   are written as 0. A pair whose temperature is not positive and finite, that has a NaN as gap, or NaN or +inf inside its
+   lengths, gets NaN; a
    similarity from -5e19 down forbids the match. On x86-64 and AArch64, whatever mode the calling thread is in, subnormal
    numbers count as 0, in results too; only a subnormal temperature is still positive. */
 
@@ -77,7 +78,7 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
 /* How many pairs this library has computed with an exponent per cell although plain odds with shared exponents were an
-   alternative, in float32 with ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns. */
+   alternative, in float32 with ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns or no rows. */
 int64_t alignment_exact_pairs(void);
 
 /* The helper threads that this library uses, and to have it use those of another one before its first call. */

@@ -96,7 +96,7 @@ class UpTheStrip {
             most = odds.next_rows(peak, int(rows), most);
             break;
           }
-          if (most == 1) return false;
+          if (rows == 1) return false;
           most /= most >= 4 ? 4 : 2;
           for (int v = 0; v < strip.vectors; ++v) {
             for (int k = 0; k < Columns::count; ++k) columns[v].now[k] = columns[v].below[k];

@@ -47,6 +47,10 @@ constexpr int64_t CELLS_PER_THREAD = 20000;
 /* Pairs with fewer cells are not worth the waits of several threads for each other. */
 constexpr int64_t CELLS_TO_SHARE = 100000;
 
+inline int64_t threads_worth(const AlignmentCall &call, int64_t cells) {
+  return std::min<int64_t>(std::max(call.threads, 1), cells / CELLS_PER_THREAD + 1);
+}
+
 /* Sorts pairs so that each group of LANES has similar sizes: all lanes run as long as the largest of them. Halves
    them by rows or by columns, where they differ more, until a half is one group. */
 inline void put_alike_together(int64_t *begin, int64_t *end, const std::vector<Size> &sizes) {
@@ -82,7 +86,7 @@ class Plan {
       sizes_[pair] = size_of(call, pair);
       cells += sizes_[pair].rows * sizes_[pair].cols;
     }
-    const int64_t most_threads = std::min<int64_t>(std::max(call.threads, 1), cells / CELLS_PER_THREAD + 1);
+    const int64_t most_threads = threads_worth(call, cells);
     if (layout_ != ALIGNMENT_ROWS) put_alike_together(order_.data(), order_.data() + count, sizes_);
     for (int64_t first = 0; first < count; first += LANES) {
       add(order_.data() + first, int(std::min<int64_t>(LANES, count - first)));

@@ -7,8 +7,8 @@
 
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. With D the bits
    by which gaps down a column can make it sink within a band:
-   - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY; where gaps are cheap, no
-     match's odds are below 2^LEAST_MATCH but not 0
+   - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY; of a local alignment with
+     cheap gaps, no match's odds are below 2^LEAST_MATCH, but for those that are negligible as starts
    - after each band: no state exceeds 2^(ROOM - D) units; no step from the unit of one column to that of the next is
      below 2^(D - LARGEST_STEP - LEVEL); on the way up, all B in units of the way down are finite, even where no
      alignment comes to
@@ -31,37 +31,9 @@ constexpr double MOST_DECAY = 36;      // bits
 constexpr double LARGEST_COST = 27;    // bits of a gap's odds, of either sign
 constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
 constexpr Real LARGEST_SHARE = 120;    // bits of both ways' units over the total; where alignments go, at most 40 + 2 D
-constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(1.17549435e-38) : Real(2.2250738585072014e-308);
+constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);
 
-constexpr int SCAN_STEPS = LANES == 16 ? 4 : LANES == 8 ? 3 : LANES == 4 ? 2 : 1;
-
-/* Lane l gets lane l - n of v; the first n lanes get the last n of `before`. */
-template <int n, int... lane>
-INLINE Vec moved_up(Vec v, Vec before, std::integer_sequence<int, lane...>) {
-  return pick(before, v, std::integer_sequence<int, (lane + LANES - n)...>{});
-}
-template <int n>
-INLINE Vec moved_up(Vec v, Vec before) {
-#if defined(__AVX512F__)
-  if constexpr (IS_FLOAT) {
-    return (Vec)_mm512_maskz_alignr_epi32(__mmask16(-1), (__m512i)v, (__m512i)before, LANES - n);
-  }
-#endif
-  return moved_up<n>(v, before, EveryLane{});
-}
-
-/* Lane l gets lane l + n of v; the last n lanes get the first n of `after`. */
-template <int n, int... lane>
-INLINE Vec moved_down(Vec v, Vec after, std::integer_sequence<int, lane...>) {
-  return pick(v, after, std::integer_sequence<int, (lane + n)...>{});
-}
-template <int n>
-INLINE Vec moved_down(Vec v, Vec after) {
-#if defined(__AVX512F__)
-  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_alignr_epi32(__mmask16(-1), (__m512i)after, (__m512i)v, n);
-#endif
-  return moved_down<n>(v, after, EveryLane{});
-}
+constexpr int SCAN_STEPS = __builtin_ctz(LANES);
 
 template <int from, int... lane>
 INLINE Vec everywhere(Vec v, std::integer_sequence<int, lane...>) {

@@ -48,12 +48,10 @@ struct LocalAffine {
                                            {From::start, 0, Cost::none}},
                                           {{From::left, 0, Cost::open},
                                            {From::left, 1, Cost::extend},
-                                           {From::left, 2, Cost::back},
-                                           {From::start, 0, Cost::none}},
+                                           {From::left, 2, Cost::back}},
                                           {{From::up, 0, Cost::open},
                                            {From::up, 1, Cost::turn},
-                                           {From::up, 2, Cost::extend},
-                                           {From::start, 0, Cost::none}}};
+                                           {From::up, 2, Cost::extend}}};
   static constexpr Cost common[] = {Cost::match, Cost::none, Cost::none};
   static constexpr End end = End::after_match;
   static constexpr bool local = true;
@@ -65,8 +63,7 @@ struct GlobalLinear {
   static constexpr int counts[] = {3};
   static constexpr Choice choices[][4] = {{{From::diagonal, 0, Cost::match},
                                            {From::up, 0, Cost::open},
-                                           {From::left, 0, Cost::open},
-                                           {From::start, 0, Cost::none}}};
+                                           {From::left, 0, Cost::open}}};
   static constexpr Cost common[] = {Cost::none};
   static constexpr End end = End::last;
   static constexpr bool local = false;

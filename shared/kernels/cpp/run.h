@@ -54,7 +54,7 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     (size.cols > LANES ? order : left).push_back(pair);
   }
   const int64_t count = int64_t(order.size());
-  const int64_t threads = std::min<int64_t>(std::max(call.threads, 1), all_cells / CELLS_PER_THREAD + 1);
+  const int64_t threads = threads_worth(call, all_cells);
   // Large ones first, so that the last ones to start are short. Threads share the strips of a pair that would keep one
   // of them busy for long, and of as many pairs as do not divide evenly between them.
   auto is_larger = [&](int64_t a, int64_t b) { return cells[a] > cells[b]; };
@@ -170,8 +170,9 @@ template <Pass pass>
 int32_t run(const Job &job) {
   const AlignmentCall &call = job.call;
   int32_t status = ALIGNMENT_BAD_CALL;
-  if (call.layout < ALIGNMENT_CHOOSE || call.layout > ALIGNMENT_ROWS || call.pairs < 0 || call.rows < 0 ||
-      call.cols < 0) {
+  auto is_length = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max() / 2; };  // also in steps
+  if (call.layout < ALIGNMENT_CHOOSE || call.layout > ALIGNMENT_ROWS || call.pairs < 0 || !is_length(call.rows) ||
+      !is_length(call.cols)) {
     return status;
   }
   with_recurrence(call.kind, [&](auto kind) { status = run<decltype(kind), pass>(job); });

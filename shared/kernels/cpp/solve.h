@@ -240,9 +240,8 @@ constexpr Int BLOCK_VECTORS = 6144;
 constexpr size_t STAGED_VECTORS = 32768;
 
 // Lanes that belong to one task: pairs side by side, or one pair whose rows are.
-template <class Kind, Pass pass, template <class, Pass> class Layout>
+template <class Kind, Pass pass, class L>
 void solve(const Job &job, const int64_t *pairs, int pair_count) {
-  using L = Layout<Kind, pass>;
   constexpr bool recording = pass != Pass::score;
   constexpr Pass first_pass = pass == Pass::tangents ? Pass::tangents : Pass::score;
   constexpr int width = Kind::states * NUMBERS<pass>, first_width = Kind::states * NUMBERS<first_pass>;
@@ -330,7 +329,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       const size_t offset = staged_once ? size_t(i) / L::rows * steps : 0, t_offset = tangents ? offset : 0;
       Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
       stage(i, where, staged + offset, t_staged + t_offset);
-      forward_sweep<Kind, first_pass, false, Layout>(lanes, i, cols, where, staged + offset, t_staged + t_offset, row, nullptr, nullptr,
+      forward_sweep<Kind, first_pass, false, L>(lanes, i, cols, where, staged + offset, t_staged + t_offset, row, nullptr, nullptr,
                                                      ending[i % slots], end_entropy[0]);
     }
     Total total;
@@ -359,7 +358,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       for (Int block = blocks - 1; block >= 0; --block) {
         const Int first = block * block_rows, last = std::min(first + block_rows, rows);
         const Cell *from = kept(block);
-        if constexpr (pass == first_pass || pass == Pass::marginals) {
+        if constexpr (pass != Pass::gradients) {
           std::copy(from, from + row_cells, row);
         } else {
           with_logarithms(from, row, (cols + 1) * Kind::states);
@@ -371,14 +370,14 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
           if (!staged_once) stage(i, where, own, t_own);
           Ending unused{};
-          forward_sweep<Kind, pass, true, Layout>(lanes, i, cols, where, own, t_own, row,
+          forward_sweep<Kind, pass, true, L>(lanes, i, cols, where, own, t_own, row,
                                                   record_memory.data() + place_of(i) * steps * record, &total, unused,
                                                   end_entropy[place_of(i)]);
         }
         for (Int i = first + (last - first - 1) / L::rows * L::rows; i >= first; i -= L::rows) {
           Vec *own = staged + staged_at(i), *t_own = t_staged + (tangents ? staged_at(i) : 0);
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
-          backward_sweep<Kind, pass, Layout>(i, cols, where, record_memory.data() + place_of(i) * steps * record, own,
+          backward_sweep<Kind, pass, L>(i, cols, where, record_memory.data() + place_of(i) * steps * record, own,
                                              t_own, lanes, below, end_entropy[place_of(i)], gathered[i % slots]);
           Real *to[LANES];
           for (int l = 0; l < LANES; ++l) {
@@ -390,7 +389,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       // the gradient that reached the row outside: gaps along it
       if constexpr (!Kind::local) {
         for (Int c = 0; c < cols; ++c) {
-          const Cell *flow = below + (c + 1) * flow_width;
+          const Cell *flow = below + (int64_t(c) + 1) * flow_width;
           for (int l = 0; l < (L::rows_in_lanes ? 1 : LANES); ++l) {
             gathered[0].border[l] += double(as_vector(flow[0])[l]) * double(c + 1);
             if (tangents) gathered[0].border_tangent[l] += double(as_vector(flow[flow_width - 1])[l]) * double(c + 1);

@@ -11,9 +11,7 @@
 #ifndef SWEEP_H
 #define SWEEP_H
 
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 
 #include "cell.h"
@@ -48,7 +46,6 @@ class Buffer {
   Vec *data_;
 };
 
-template <class Kind, Pass pass>
 struct PairsSideBySide {
   using Cell = Vec;  // of a carried row
   static constexpr bool rows_in_lanes = false;
@@ -56,7 +53,6 @@ struct PairsSideBySide {
   static constexpr Int steps(Int cols) { return cols; }
 };
 
-template <class Kind, Pass pass>
 struct RowsSideBySide {
   using Cell = Real;
   static constexpr bool rows_in_lanes = true;
@@ -256,7 +252,7 @@ constexpr int NUMBERS = pass == Pass::gradients || pass == Pass::tangents ? 3 : 
 
 template <class Kind, Pass pass, class Cell>
 INLINE Cell *place(Cell *row, Int col) {
-  return row + (col + 1) * (Kind::states * NUMBERS<pass>);
+  return row + (int64_t(col) + 1) * (Kind::states * NUMBERS<pass>);
 }
 
 /* Adds the odds of an end to a sum of odds, whose exponent is raised when they outgrow it. Sums of sweeps are added in
@@ -287,11 +283,10 @@ INLINE void gather_sum(double (&total)[LANES], Vec sum) {
 }
 
 /* One sweep forwards. row: the states of the row above it, replaced by those of its last row. */
-template <class Kind, Pass pass, bool recording, template <class, Pass> class Layout>
+template <class Kind, Pass pass, bool recording, class L>
 __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Extent &extent, const Vec *staged,
-                          const Vec *t_staged, typename Layout<Kind, pass>::Cell *row, Vec *records,
+                          const Vec *t_staged, typename L::Cell *row, Vec *records,
                           const Total *total, Ending &ending, Vec &end_entropy) {
-  using L = Layout<Kind, pass>;
   constexpr int numbers = NUMBERS<pass>;
   const Int steps = L::steps(cols);
   const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
@@ -306,9 +301,9 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
     unrolled<Kind::states>([&](auto k) {
       Value &value = up.of[k];
       if constexpr (L::rows_in_lanes) {
-        value.m = shift_up(last.of[k].m, from[k * numbers]);
-        value.e = shift_up(last.of[k].e, from[k * numbers + 1]);
-        if constexpr (numbers > 2) value.x = shift_up(last.of[k].x, from[k * numbers + 2]);
+        value.m = moved_up<1>(last.of[k].m, all(from[k * numbers]));
+        value.e = moved_up<1>(last.of[k].e, all(from[k * numbers + 1]));
+        if constexpr (numbers > 2) value.x = moved_up<1>(last.of[k].x, all(from[k * numbers + 2]));
       } else {
         value.m = from[k * numbers];
         value.e = from[k * numbers + 1];
@@ -343,7 +338,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
     Mask ends_here = (extent.end_first <= all_int(t)) & (extent.end_last > all_int(t));
     costs[int(Cost::match)] = match_odds<pass>(lanes, staged[t], pass == Pass::tangents ? t_staged[t] : all(0));
     Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
-                                                 recording ? records + t * Record<Kind, pass>::size : nullptr, total,
+                                                 recording ? records + int64_t(t) * Record<Kind, pass>::size : nullptr, total,
                                                  ends_here, &own_entropy);
     const bool begun_all = !L::rows_in_lanes || t >= LANES - 1;
     if (!begun_all) {  // lanes that have not started are outside
@@ -376,11 +371,10 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
 /* One sweep backwards. below: the gradients from the row below, replaced by those from its first row. matched: the
    gradient with respect to the similarity, in steps, in place of the similarity in `staged`, and its tangent in place
    of t_staged. */
-template <class Kind, Pass pass, template <class, Pass> class Layout>
+template <class Kind, Pass pass, class L>
 __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records, Vec *staged,
-                           Vec *t_staged, const Lanes &lanes, typename Layout<Kind, pass>::Cell *below,
+                           Vec *t_staged, const Lanes &lanes, typename L::Cell *below,
                            Vec end_entropy, Gathered &gathered) {
-  using L = Layout<Kind, pass>;
   constexpr bool tangents = pass == Pass::tangents;
   constexpr int numbers = tangents ? 2 : 1, width = Kind::states * numbers;
   const Int steps = L::steps(cols);
@@ -394,11 +388,11 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
   auto incoming = [&](Int col) {
     Flows<Kind> v = from_right;
     const bool exists = col >= -1 && col < cols;
-    auto *from = below + (exists ? (col + 1) * width : 0);
+    auto *from = below + (exists ? (int64_t(col) + 1) * width : 0);
     unrolled<Kind::states>([&](auto k) {
       if constexpr (L::rows_in_lanes) {
-        v.of[k].v += shift_down(up_before.of[k].v, exists ? from[k * numbers] : Real(0));
-        if constexpr (tangents) v.of[k].t += shift_down(up_before.of[k].t, exists ? from[k * numbers + 1] : Real(0));
+        v.of[k].v += moved_down<1>(up_before.of[k].v, all(exists ? from[k * numbers] : Real(0)));
+        if constexpr (tangents) v.of[k].t += moved_down<1>(up_before.of[k].t, all(exists ? from[k * numbers + 1] : Real(0)));
       } else {
         v.of[k].v += from[k * numbers];
         if constexpr (tangents) v.of[k].t += from[k * numbers + 1];
@@ -407,7 +401,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     return v;
   };
   auto hand_up = [&](const Flows<Kind> &message, Int col) {
-    auto *to = below + (col + 1) * width;
+    auto *to = below + (int64_t(col) + 1) * width;
     unrolled<Kind::states>([&](auto k) {
       if constexpr (L::rows_in_lanes) {
         to[k * numbers] = message.of[k].v[0];
@@ -433,7 +427,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
       });
     }
     Flow matched;
-    backward<Kind, pass>(records + t * Record<Kind, pass>::size, v, diagonal, left, up, matched, sums);
+    backward<Kind, pass>(records + int64_t(t) * Record<Kind, pass>::size, v, diagonal, left, up, matched, sums);
     if constexpr (tangents) {
       Vec similarity = staged[t] > FORBIDDEN ? staged[t] * lanes.inverse_t : all(0);
       sums.entropy = fused(matched.t, similarity, sums.entropy);
@@ -451,19 +445,7 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
     from_right = left;
   }
   // the column outside, for the lanes whose first step was 0; the others have handled it
-  Flows<Kind> v = from_right;
-  {
-    auto *from = below;
-    unrolled<Kind::states>([&](auto k) {
-      if constexpr (L::rows_in_lanes) {
-        v.of[k].v += shift_down(up_before.of[k].v, Real(0));
-        if constexpr (tangents) v.of[k].t += shift_down(up_before.of[k].t, Real(0));
-      } else {
-        v.of[k].v += from[k * numbers];
-        if constexpr (tangents) v.of[k].t += from[k * numbers + 1];
-      }
-    });
-  }
+  const Flows<Kind> v = incoming(L::rows_in_lanes ? -LANES : -1);
   if constexpr (!Kind::local) {
     Mask on_border = extent.first == all_int(0);
     at_border += on_border ? v.of[0].v * (row_numbers + Real(1)) : all(0);

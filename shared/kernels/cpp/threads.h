@@ -35,10 +35,14 @@ void wait_awake(const Condition &holds) {
    helper: the caller does whatever no helper has started. */
 class Helpers {
  public:
-  static void run(int64_t count, const std::function<void()> &work) { (*pool())->run_shared(count, work); }
+  static void run(int64_t count, const std::function<void()> &work) { (*shared())->run_shared(count, work); }
 
-  static void *shared() { return pool(); }
-  static void share(void *with) { pool() = static_cast<Helpers **>(with); }
+  /* Where the pool is that this library uses: another library's, if it was given one before it needed its own. */
+  static Helpers **shared() {
+    if (!used_) used_ = own_pool();
+    return used_;
+  }
+  static void share(void *with) { used_ = static_cast<Helpers **>(with); }
 
  private:
   struct Call {
@@ -48,12 +52,6 @@ class Helpers {
     std::atomic<int64_t> running{0};
     std::condition_variable through{};
   };
-
-  /* Where the pool is that this library uses: its own, or that of another library. */
-  static Helpers **&pool() {
-    static Helpers **used = own_pool();
-    return used;
-  }
 
   /* Never destroyed: its threads wait on it until the process ends. A child of fork has none of them, and perhaps a
      mutex that nobody will ever unlock, so it begins anew. */
@@ -121,6 +119,7 @@ class Helpers {
     }
   }
 
+  inline static std::atomic<Helpers **> used_{nullptr};
   std::mutex mutex_;
   std::condition_variable wake_;
   std::deque<Call *> calls_;

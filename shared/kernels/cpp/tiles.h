@@ -62,8 +62,7 @@ class Scratch {
 template <class Kind>
 bool set_odds(PairOdds<Kind> &odds, const Job &job, const Parameters &p) {
   const double bits_per_unit = LOG2_E / p.temperature;
-  if (!(bits_per_unit <= double(__FLT_MAX__) && bits_per_unit >= double(SMALLEST_NORMAL))) return false;
-  new (&odds.match) MatchOdds(bits_per_unit);
+  odds.match = MatchOdds(bits_per_unit);
   const bool turn_is_open = job.call.options & ALIGNMENT_PENALIZE_TURNS;
   double bits[COSTS] = {};
   bool held = true;
@@ -72,7 +71,6 @@ bool set_odds(PairOdds<Kind> &odds, const Job &job, const Parameters &p) {
     held = held && std::abs(bits[int(cost)]) <= LARGEST_COST;
     odds.cost[int(cost)] = all(Real(std::exp2(bits[int(cost)])));
   };
-  set(Cost::none, 0);
   set(Cost::open, p.open);
   set(Cost::extend, p.extend);
   set(Cost::turn, turn_is_open ? p.open : p.extend);
@@ -89,7 +87,7 @@ bool set_odds(PairOdds<Kind> &odds, const Job &job, const Parameters &p) {
     odds.decay[rows] = first + (rows - 1) * further;
     if ((rows & (rows - 1)) == 0 && odds.decay[rows] <= MOST_DECAY) odds.most_rows = rows;
   }
-  return odds.most_rows > 0;
+  return true;
 }
 
 /* Odds of whole numbers of gaps: fraction and exponent. */
@@ -126,7 +124,7 @@ class Tiles {
     // Strips end in the order in which they begin: when one begins, those as far back as there are threads have ended.
     few_borders_ = Int(std::min<int64_t>(strips_, threads + 1));
     p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
-    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_) && starts_are_held();
+    const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_);
     if (tried) lay_out(shared);
     given_up_ = !tried;
   }
@@ -174,30 +172,33 @@ class Tiles {
     Band *bands;
   };
 
-  /* Odds of a match below 2^LEAST_MATCH count as 0, also where an alignment starts. What follows a start is worth at
-     most the total, unless the orders of the gaps that lead on outweigh their odds: then no match may be so low. */
-  bool starts_are_held() const {
+  /* Odds of a match below 2^LEAST_MATCH count as 0, also where an alignment starts. What then is missing is at most that
+     times the odds of the gaps of all paths, which is less than 2^-24 of the least total unless gaps are cheap: then no
+     match may be so low, but for what is negligible beside any total. */
+  bool starts_are_held(const Strip &strip) const {
     if (!Kind::local) return true;
-    double dearest = -LARGEST_COST;
+    double cheapest = -LARGEST_COST;
     for (Cost cost : {Cost::open, Cost::extend, Cost::turn}) {
-      dearest = std::max(dearest, std::log2(double(odds_.cost[int(cost)][0])));
+      cheapest = std::max(cheapest, std::log2(double(odds_.cost[int(cost)][0])));
     }
-    const double growth = double(size_.rows + size_.cols) * (dearest + 1), unit = p_.temperature / LOG2_E;
-    if (growth <= 50) return true;
-    const Vec high = all(Real(double(LEAST_MATCH) * unit)), low = all(Real((double(LEAST_MATCH) - growth) * unit));
-    Mask found{};
-    for (Int number = 0; number < strips_; ++number) {
-      const Strip strip = strip_of(number);
-      for (Int i = 0; i < rows_; ++i) {
-        strip.each([&](int v, auto is_last) {
-          const Vec s = strip.part<is_last>(strip.s + i * strip.pitch, v, 0);
-          found |= (s <= high) & (s > low);
-        });
+    // from each start by so many steps, each along either axis, to each end
+    const double steps = double(size_.rows) + double(size_.cols), starts = double(size_.rows) * double(size_.cols);
+    const double paths = std::max(0.0, steps * (cheapest + 1)) + std::log2(starts * steps);
+    const double excess = paths - (LEAST_TOTAL - double(LEVEL) - 24 - double(LEAST_MATCH));
+    if (excess <= 0) return true;
+    const double unit = p_.temperature / LOG2_E;
+    const Vec high = all(Real(double(LEAST_MATCH) * unit)), low = all(Real((double(LEAST_MATCH) - excess) * unit));
+    for (Int i = 0; i < rows_; ++i) {
+      Mask found{};
+      strip.each([&](int v, auto is_last) {
+        const Vec s = strip.part<is_last>(strip.s + i * strip.pitch, v, 0);
+        found |= (s <= high) & (s > low);
+      });
+      for (int l = 0; l < LANES; ++l) {
+        if (found[l]) return false;
       }
     }
-    Int any = 0;
-    for (int l = 0; l < LANES; ++l) any |= found[l];
-    return any == 0;
+    return true;
   }
 
   void lay_out(Scratch &shared) {
@@ -315,6 +316,7 @@ class Tiles {
 
   bool descend(Int number, const Own &own) {
     const Strip strip = strip_of(number);
+    if (!starts_are_held(strip)) return false;
     Strand &strand = strands_[number];
     const bool has_left = number > 0 || !Kind::local, has_right = number + 1 < strips_;
     const Border left = has_left ? down_border(number) : Border{};
@@ -375,7 +377,7 @@ class Tiles {
     Total total{};
     set_total(total, 0, worth_);
     total_ = {all(total.inverse_m[0]), all(total.e[0]), all(total.tangent[0])};
-    return worth_.exists;
+    return true;
   }
 
   /* The numbers of a strip's columns above a block of rows. */

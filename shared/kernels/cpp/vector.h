@@ -11,6 +11,7 @@
 #elif defined(__aarch64__)
 #include <arm_neon.h>
 #endif
+#include <limits>
 #include <type_traits>
 #include <utility>
 
@@ -70,7 +71,7 @@ INLINE Vec smaller(Vec a, Vec b) {
   return a < b ? a : b;
 }
 
-INLINE Vec absolute(Vec a) { return (Vec)((Mask)a & ~((Mask)(-all(0)))); }
+INLINE Vec absolute(Vec a) { return (Vec)((Mask)a & all_int(std::numeric_limits<Int>::max())); }
 
 INLINE Vec load(const Real *from) {
   Vec v;
@@ -130,25 +131,36 @@ INLINE Vec pick(Vec a, Vec b, std::integer_sequence<int, index...>) {
 #endif
 }
 
-template <int... lane>
-INLINE Vec shift_up(Vec v, Vec first, std::integer_sequence<int, lane...>) {
-  return pick(v, first, std::integer_sequence<int, (lane == 0 ? LANES : lane - 1)...>{});
-}
-
-template <int... lane>
-INLINE Vec shift_down(Vec v, Vec last, std::integer_sequence<int, lane...>) {
-  return pick(v, last, std::integer_sequence<int, (lane == LANES - 1 ? LANES : lane + 1)...>{});
-}
-
 using EveryLane = std::make_integer_sequence<int, LANES>;
 
-/* Each lane gets what the lane before it has, the first lane gets `first`. */
-INLINE Vec shift_up(Vec v, Real first) { return shift_up(v, all(first), EveryLane{}); }
+/* Lane l gets lane l - n of v; the first n lanes get the last n of `before`. */
+template <int n, int... lane>
+INLINE Vec moved_up(Vec v, Vec before, std::integer_sequence<int, lane...>) {
+  return pick(before, v, std::integer_sequence<int, (lane + LANES - n)...>{});
+}
+template <int n>
+INLINE Vec moved_up(Vec v, Vec before) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) {
+    return (Vec)_mm512_maskz_alignr_epi32(__mmask16(-1), (__m512i)v, (__m512i)before, LANES - n);
+  }
+#endif
+  return moved_up<n>(v, before, EveryLane{});
+}
 
-/* Each lane gets what the lane after it has, the last lane gets `last`. */
-INLINE Vec shift_down(Vec v, Real last) { return shift_down(v, all(last), EveryLane{}); }
+/* Lane l gets lane l + n of v; the last n lanes get the first n of `after`. */
+template <int n, int... lane>
+INLINE Vec moved_down(Vec v, Vec after, std::integer_sequence<int, lane...>) {
+  return pick(v, after, std::integer_sequence<int, (lane + n)...>{});
+}
+template <int n>
+INLINE Vec moved_down(Vec v, Vec after) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_alignr_epi32(__mmask16(-1), (__m512i)after, (__m512i)v, n);
+#endif
+  return moved_down<n>(v, after, EveryLane{});
+}
 
-/* 0, 1, 2, ... */
 template <int... lane>
 INLINE Mask lane_numbers(std::integer_sequence<int, lane...>) {
   return Mask{lane...};
