@@ -55,10 +55,15 @@ class Given:
         direction = t_similarity.ctypes.data, shape[1] * shape[2], t_values.ctypes.data
         assert self.kernel.tangents(self.call, *direction, *(array.ctypes.data for array in tangents)) == 0
         again, marginals, _ = new()
-        product = np.empty(shape, dtype)
         assert self.kernel.marginals(self.call, again.ctypes.data, marginals.ctypes.data) == 0
-        assert self.kernel.tangents(self.call, *direction[:2], 0, 0, product.ctypes.data, 0) == 0
-        return [scores, *gradients, *tangents, again, marginals, product]
+        return [scores, *gradients, *tangents, again, marginals, self.product(t_similarity)[1]]
+
+    def product(self, direction):
+        """The tangents of scores and d_similarity in a direction that leaves the parameters alone."""
+        scores, product = np.empty(len(direction), direction.dtype), np.empty_like(direction)
+        own = direction.ctypes.data, direction[0].size, 0
+        assert self.kernel.tangents(self.call, *own, scores.ctypes.data, product.ctypes.data, 0) == 0
+        return scores, product
 
 
 def assert_same_bits(some, others):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import PROBLEMS
-from native_calls import Given, assert_same_bits
+from native_calls import ROWS, Given, assert_same_bits
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
@@ -28,6 +28,7 @@ CASES = pytest.mark.parametrize(
 )
 BLOSUM = substitution_matrix("BLOSUM62").scores[:20, :20].astype(np.float32)
 CALLS = 4  # in Given.results that try plain odds; what they return, by its place there
+DTYPES = "float32", "float64"
 TRIED = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
 
 
@@ -110,6 +111,24 @@ def test_long_self_alignments(problem):
     # one alignment outweighs all others: the temperature's gradient is what is left of two large numbers
     assert assert_right(problem, None, base, -11.0) <= 1
     assert_right(problem, None, 3 * base, -1.0)
+
+
+@CASES
+@pytest.mark.parametrize("gap", [-1.0, -11.0])
+def test_a_direction_that_adds_up_along_the_alignment(problem, options, gap):
+    # what its tangents sum up to is a thousand times what is left of them
+    base = proteins(1000)[None]
+    shape, own = base.shape, parameters_of(problem, gap)
+    before = cpp.exact_pairs()
+    (t_score, product), (expected_t_score, expected) = (
+        Given(problem, base.astype(dtype), None, own, options).product(np.ones(shape, dtype)) for dtype in DTYPES
+    )
+    assert cpp.exact_pairs() == before
+    np.testing.assert_allclose(t_score, expected_t_score, rtol=1e-6)  # the expected number of matches
+    np.testing.assert_allclose(product, expected, rtol=0, atol=5e-5)
+    exactly = Given(problem, base[:, :500, :500], None, own, options, layout=ROWS).product(np.ones((1, 500, 500), "f"))
+    expected = Given(problem, base[:, :500, :500].astype("d"), None, own, options).product(np.ones((1, 500, 500)))
+    np.testing.assert_allclose(exactly[1], expected[1], rtol=0, atol=1e-4)
 
 
 @CASES

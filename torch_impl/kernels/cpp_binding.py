@@ -160,7 +160,10 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
 
 def _rows(matrices: Tensor) -> Tensor:
     """With contiguous matrices; pairs may have any stride."""
-    return matrices if matrices.stride()[1:] == (matrices.shape[2], 1) else matrices.contiguous()
+    if matrices.stride()[1:] == (matrices.shape[2], 1):
+        return matrices
+    # PyTorch transposes a single matrix twice as fast as one of a batch of one
+    return matrices[0].contiguous()[None] if len(matrices) == 1 else matrices.contiguous()
 
 
 def _new(similarity: Tensor, values: Tensor) -> Triple:

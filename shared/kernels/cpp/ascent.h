@@ -14,7 +14,7 @@ namespace alignment {
 
 /* LANES columns on the way up. Carried: X, the B of gaps down the column, and their tangents; of a single state B. */
 template <class Kind, Pass pass>
-struct Ascent {
+struct Ascent : Origins<pass == Pass::tangents> {
   static constexpr int count = pass == Pass::tangents ? 4 : 2, tangent = 2;
   Vec now[count], below[count];
   Vec level;                     // the B that the unit is made of, in the first row of the band
@@ -22,6 +22,8 @@ struct Ascent {
   Scan scan;
   Vec one, end_share;            // 1 in the unit of the descent; the share of ends
   Power share;                   // of both units in the total
+  Vec origin_down;               // of the descent
+  Vec less, end_less;            // the total's tangent, less both origins; less that of the descent
 };
 
 /* Sums over a tile for the gradients with respect to the parameters, in double: a long sum of floats loses digits. */
@@ -57,7 +59,14 @@ struct Places {
 
 /* The total of a pair: m * 2^unit, and the tangent of its logarithm. */
 struct PairTotal {
-  Vec inverse_m, unit, tangent;
+  Vec inverse_m, unit;
+  double tangent;
+  /* What is left of the tangent of a long alignment is small: in double. */
+  INLINE Vec tangent_less(Vec a, Vec b) const {
+    typedef double Doubles __attribute__((vector_size(LANES * sizeof(double))));
+    const Doubles left = tangent - __builtin_convertvector(a, Doubles) - __builtin_convertvector(b, Doubles);
+    return __builtin_convertvector(left, Vec);
+  }
 };
 
 template <class Kind, Pass pass>
@@ -86,7 +95,7 @@ class UpTheStrip {
     if (left && lowest.first + lowest.rows == total_rows) pass_on(total_rows, false);
     for (int b = band_count - 1; b >= 0; --b) {
       for (Int last = bands[b].first + bands[b].rows; last > bands[b].first;) {
-        begin_band(units + size_t(b) * strip.vectors);
+        begin_band(units + size_t(b) * strip.vectors * K::marks, last % ORIGIN_ROWS == 0 || last == total_rows);
         for (;;) {
           const Int rows = std::min<Int>(most, last - bands[b].first);
           if (right && !right->wait_for(total_rows - last + rows)) return false;
@@ -113,25 +122,27 @@ class UpTheStrip {
   INLINE void pass_on(Int row, bool of_row) const {
     const Columns &c = columns[0];
     left->numbers[0][row] = c.now[0][0];
-    if constexpr (tangents) left->numbers[T][row] = c.now[T][0];
     left->unit[row] = c.unit[0];
     if (!of_row) left->numbers[1][row] = 0;
     if constexpr (tangents) {
+      left->numbers[T][row] = c.now[T][0];
+      left->origin[row] = c.origin[0];
       if (!of_row) left->numbers[T + 1][row] = 0;
     }
   }
 
-  INLINE void begin_band(const Vec *units) {
-    Vec least = all(1), unit_after = all(0), largest = all(NOTHING);
+  INLINE void begin_band(const Vec *units, bool move_origins) {
+    Vec least = all(1), unit_after = all(0), origin_after = all(0), largest = all(NOTHING);
     strip.each_back([&](int v, auto is_last) {
       Columns &c = columns[v];
+      const Vec unit_down = units[v * K::marks];
       const Vec from = ONE_STATE<Kind> ? c.now[1] : c.level;
       Vec natural = exponent_of(greater(from, all(SMALLEST_NORMAL))) + c.unit;
       natural = from > all(0) ? natural : c.unit + LEVEL;
       if constexpr (Kind::local) natural = greater(natural, all(0));
       const Vec unit = natural - LEVEL, change = c.unit - unit;
       c.unit = unit;
-      for (int k = 0; k < Columns::count; ++k) c.below[k] = c.now[k] = scaled(c.now[k], change);
+      for (Vec &number : c.now) number = scaled(number, change);
       if constexpr (is_last) unit_after = everywhere<LANES - 1>(unit);
       c.step = scaled(all(1), moved_down<1>(unit, unit_after) - unit);
       const Mask exists = lane_numbers() < all_int(strip.last), continues = lane_numbers() < all_int(strip.last - 1);
@@ -144,10 +155,10 @@ class UpTheStrip {
       unit_after = unit;
       c.scan = scan_of<false>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
-      c.one = scaled(all(1), -units[v]);
-      const Vec share = (units[v] - total.unit) + unit;
+      c.one = scaled(all(1), -unit_down);
+      const Vec share = (unit_down - total.unit) + unit;
       c.share = Power::of(share);
-      c.end_share = scaled(total.inverse_m, units[v] - total.unit);
+      c.end_share = scaled(total.inverse_m, unit_down - total.unit);
       largest = greater(largest, is_last ? (exists ? share : largest) : share);
       if constexpr (is_last) {
         c.end = exists ? c.end : all(0);
@@ -156,6 +167,20 @@ class UpTheStrip {
       } else if constexpr (Kind::end == End::last) {
         c.end = all(0);
       }
+      if constexpr (tangents) {
+        if (move_origins) {
+          const Vec end = Kind::local ? c.end : all(0);
+          const Vec moved = c.move(c.now[1] + end, fused(-c.origin, end, c.now[T + 1]), natural);
+          for (int k = 0; k < T; ++k) c.now[T + k] = fused(-moved, c.now[k], c.now[T + k]);
+          c.change = (is_last ? c.origin : origin_after) - c.origin;
+          origin_after = c.origin;
+          c.origin_down = units[v * K::marks + 1];  // of all bands of these rows
+          c.less = total.tangent_less(c.origin_down, c.origin);
+          c.end_less = total.tangent_less(c.origin_down, all(0));
+        }
+        c.apart = -c.origin * c.end;
+      }
+      for (int k = 0; k < Columns::count; ++k) c.below[k] = c.now[k];
     });
     least_step = least, largest_share = largest;
   }
@@ -169,8 +194,14 @@ class UpTheStrip {
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));
         const Power change = Power::of(load_some(right->unit + first + k, count, 0) - unit);
+        Vec moved = all(0);
+        if constexpr (tangents) {
+          moved = load_some(right->origin + first + k, count, 0) - columns[strip.vectors - 1].origin;
+        }
         for (int n = 0; n < Columns::count; ++n) {
-          store(outside[n] + k, change.times(load_some(right->numbers[n] + first + k, count, 0)));
+          Vec number = change.times(load_some(right->numbers[n] + first + k, count, 0));
+          if (n >= T) number = fused(moved, load(outside[n - T] + k), number);
+          store(outside[n] + k, number);
         }
       }
     }
@@ -191,12 +222,14 @@ class UpTheStrip {
         __builtin_prefetch(to - 4 * strip.pitch + v * LANES, 1);
         const Vec w = own[K::w], matched = own[K::matched];
         const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
-        after = x;
         Vec t_arrived;
-        if constexpr (tangents) {
-          t_arrived = c.step * moved_down<1>(c.now[T], t_after);
+        if constexpr (tangents) {  // what comes from the columns after, from this origin
+          t_arrived = c.step * moved_down<1>(c.now[T], fused(c.change, after, t_after));
+          t_across = fused(c.change, across, t_across);
+          if (!ONE_STATE<Kind>) t_gap_after = fused(c.change, gap_after, t_gap_after);
           t_after = c.now[T];
         }
+        after = x;
         Vec b, t_b;  // of the match
         if constexpr (ONE_STATE<Kind>) {
           const Vec gap = o.template odds<From::up, 0>();
@@ -206,7 +239,10 @@ class UpTheStrip {
           const Vec below = c.now[1];
           b = scanned<false>(c.scan, fused(gap, below, begun), across);
           if constexpr (tangents) {
-            t_b = scanned<false>(c.scan, fused(gap, c.now[T + 1], t_arrived), t_across);
+            Vec t_own = fused(gap, c.now[T + 1], t_arrived);
+            if constexpr (Kind::end == End::anywhere) t_own += c.apart;
+            if constexpr (Kind::end == End::last && is_last) t_own += i == end_row ? c.apart : all(0);
+            t_b = scanned<false>(c.scan, t_own, t_across);
             c.now[T + 1] = t_b;
           }
           c.now[1] = b;
@@ -247,7 +283,7 @@ class UpTheStrip {
         constexpr bool ends_apart = Kind::end == End::after_match;
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
-        if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * t_b);
+        if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
         const Vec q = c.share.times(b);
         largest_q = greater(largest_q, q);
         Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
@@ -261,11 +297,11 @@ class UpTheStrip {
           ends.add((ends_apart ? matched : own[K::across]) * c.end_share, col);
         }
         if constexpr (tangents) {
-          const Vec t_q = c.share.times(fused(-total.tangent, b, t_b));
+          const Vec t_q = c.share.times(fused(-c.less, b, t_b));
           largest_q = greater(largest_q, absolute(t_q));
           if constexpr (ends_apart) {
-            p = fused(own[K::t_matched], q + c.end_share, matched * fused(-total.tangent, c.end_share, t_q));
-            p = fused(c.one, fused(w, t_q, own[K::t_w] * q), p);
+            p = fused(own[K::t_matched], q + c.end_share, matched * fused(-c.end_less, c.end_share, t_q));
+            p = fused(c.one, fused(w, fused(-c.origin_down, q, t_q), own[K::t_w] * q), p);
           } else {
             p = fused(own[K::t_matched], q, matched * t_q);
           }

@@ -42,6 +42,8 @@ struct Task {
 
 /* How much longer a step takes with rows in the lanes: the lanes exchange numbers. */
 constexpr double ROWS_STEP = 1.28;
+/* What a sweep takes beside its steps, in steps. */
+constexpr double SWEEP = 12;
 /* Waking a thread costs about as much as this many cells. */
 constexpr int64_t CELLS_PER_THREAD = 20000;
 /* Pairs with fewer cells are not worth the waits of several threads for each other. */
@@ -105,7 +107,7 @@ class Plan {
  private:
   double cost_alone(int64_t pair) const {
     const Size &size = sizes_[pair];
-    return ROWS_STEP * double((size.rows + LANES - 1) / LANES) * double(size.cols + LANES - 1);
+    return ROWS_STEP * double((size.rows + LANES - 1) / LANES) * (double(size.cols + LANES - 1) + SWEEP);
   }
 
   void add(const int64_t *pairs, int count) {
@@ -116,7 +118,7 @@ class Plan {
       cols = std::max(cols, sizes_[pairs[p]].cols);
       alone += cost_alone(pairs[p]);
     }
-    const double together = double(rows) * double(cols);
+    const double together = double(rows) * (double(cols) + SWEEP);
     if (layout_ == ALIGNMENT_PAIRS || (layout_ == ALIGNMENT_CHOOSE && together <= alone)) {
       tasks.push_back({pairs, count, false, together});
     } else {

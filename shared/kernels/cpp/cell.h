@@ -138,12 +138,16 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       unrolled<count>([&](auto c) { share[c] = m[c] * inverse; });
       if constexpr (recording) unrolled<count>([&](auto c) { record[R::share(k, c)] = share[c]; });
       if constexpr (tangents) {
-        Vec mean = all(0);
-        unrolled<count>([&](auto c) { mean = fused(share[c], x[c], mean); });
+        // relative to the first choice: those of long alignments are large, and differ little
+        Vec away[count], mean = all(0);
+        unrolled<count>([&](auto c) {
+          away[c] = c > 0 ? x[c] - x[0] : all(0);
+          mean = fused(share[c], away[c], mean);
+        });
         if constexpr (recording) {
-          unrolled<count>([&](auto c) { record[R::share_tangent(k, c)] = share[c] * (x[c] - mean); });
+          unrolled<count>([&](auto c) { record[R::share_tangent(k, c)] = share[c] * (away[c] - mean); });
         }
-        result.x = has_common ? mean + common.x : mean;
+        result.x = has_common ? x[0] + (mean + common.x) : x[0] + mean;
       }
     }
     Vec whole = has_common ? sum * common.m : sum;

@@ -13,7 +13,7 @@ namespace alignment {
 
 /* LANES columns on the way down. Carried: V, and the state of gaps down the column that the next row will have. */
 template <class Kind, bool tangents>
-struct Descent {
+struct Descent : Origins<tangents> {
   static constexpr int tangent = ONE_STATE<Kind> ? 1 : 2, count = tangent * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
   Vec unit, step, one;           // the exponent; the unit of the column before and 1, in this unit
@@ -21,16 +21,20 @@ struct Descent {
   Vec sum, t_sum;                // of the ends in the band
 };
 
-/* Odds of ends and their tangents, in each lane a sum in a unit of its own. */
+/* Odds of ends and their tangents, in each lane a sum with a unit and an origin of its own. */
 struct Ends {
-  Vec m = all(0), t_m = all(0), unit = all(NOTHING);
+  Vec m = all(0), t_m = all(0), unit = all(NOTHING), origin = all(0);
 
   template <bool tangents>
-  INLINE void add(Vec more, Vec t_more, Vec its_unit) {
+  INLINE void add(Vec more, Vec t_more, Vec its_unit, Vec its_origin) {
     const Vec new_unit = more > all(0) ? greater(unit, its_unit) : unit;
     const Power old = Power::of(unit - new_unit), own = Power::of(its_unit - new_unit);
+    if constexpr (tangents) {
+      const Vec new_origin = new_unit > unit ? its_origin : origin;
+      t_m = old.times(fused(origin - new_origin, m, t_m)) + own.times(fused(its_origin - new_origin, more, t_more));
+      origin = new_origin;
+    }
     m = old.times(m) + own.times(more);
-    if constexpr (tangents) t_m = old.times(t_m) + own.times(t_more);
     unit = new_unit;
   }
 };
@@ -43,7 +47,7 @@ struct StripEnds : Ends {
   template <bool tangents>
   INLINE void add(const Ends &band) {
     const Vec before = m, old_unit = unit;
-    Ends::add<tangents>(band.m, band.t_m, band.unit);
+    Ends::add<tangents>(band.m, band.t_m, band.unit, band.origin);
     const Power old = Power::of(old_unit - unit);
     const Vec had = old.times(before), more = Power::of(band.unit - unit).times(band.m) + old.times(lost);
     m = had + more;
@@ -72,13 +76,13 @@ class DownTheStrip {
   bool run(Int first, Int last, Vec *kept, Vec *units, Band *bands, int *band_count) {
     int count = 0;
     for (Int i = first; i < last;) {
-      begin_band();
+      begin_band(i % ORIGIN_ROWS == 0);
       for (;;) {
         // bands begin at multiples of their size: no block cuts one, and all passes add up the ends in the same order
         const Int aligned = i == 0 ? most : std::min<Int>(most, i & -i), rows = std::min(aligned, last - i);
         if (left && !left->wait_for(i + rows)) return false;
         if (try_band(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
-          end_band(recording ? units + size_t(count) * strip.vectors : nullptr);
+          end_band(recording ? units + size_t(count) * strip.vectors * K::marks : nullptr);
           if (recording) bands[count] = {i, rows};
           ++count, i += rows;
           if (right) right->hand_over(i);
@@ -95,8 +99,8 @@ class DownTheStrip {
   }
 
  private:
-  INLINE void begin_band() {
-    Vec least = all(1), unit_before = all(0);
+  INLINE void begin_band(bool move_origins) {
+    Vec least = all(1), unit_before = all(0), origin_before = all(0);
     for (int v = 0; v < strip.vectors; ++v) {
       Columns &c = columns[v];
       const Vec above = c.now[0];
@@ -104,12 +108,24 @@ class DownTheStrip {
       if constexpr (Kind::local) natural = greater(natural, all(0));
       const Vec unit = natural - LEVEL, change = c.unit - unit;
       c.unit = unit;
-      for (int k = 0; k < Columns::count; ++k) c.above[k] = c.now[k] = scaled(c.now[k], change);
+      for (Vec &number : c.now) number = scaled(number, change);
       if (v == 0) unit_before = everywhere<0>(unit);  // what comes from outside is brought to this unit
       c.step = scaled(all(1), moved_up<1>(unit, unit_before) - unit);
       unit_before = unit;
       c.one = scaled(all(1), -unit);
       c.scan = scan_of<true>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
+      if constexpr (tangents) {
+        constexpr int tangent = Columns::tangent;
+        if (move_origins) {
+          const Vec start = Kind::local ? c.one : all(0);
+          const Vec moved = c.move(c.now[0] + start, fused(-c.origin, start, c.now[tangent]), natural);
+          for (int k = 0; k < tangent; ++k) c.now[tangent + k] = fused(-moved, c.now[k], c.now[tangent + k]);
+          c.change = (v == 0 ? c.origin : origin_before) - c.origin;
+          origin_before = c.origin;
+        }
+        c.apart = -c.origin * c.one;
+      }
+      for (int k = 0; k < Columns::count; ++k) c.above[k] = c.now[k];
       c.sum = c.t_sum = all(0);
       const int count = v == strip.vectors - 1 ? strip.last : LANES;
       least = smaller(least, lane_numbers() < all_int(count) ? c.step : all(1));
@@ -135,8 +151,11 @@ class DownTheStrip {
       for (Int k = 0; k <= rows; k += LANES) {
         const int count = int(std::min<Int>(LANES, rows + 1 - k));  // what lies beyond may be being written
         const Power change = Power::of(load_some(left->unit + first + k, count, 0) - unit);
+        Vec moved = all(0);
+        if constexpr (tangents) moved = load_some(left->origin + first + k, count, 0) - columns[0].origin;
         for (int n = 0; n < Columns::count; ++n) {
-          const Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
+          Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
+          if (n >= Columns::tangent) number = fused(moved, load(outside[n - Columns::tangent] + k), number);
           store(outside[n] + k, number);
           // the step to this column from one in which the number, or a start, is 2^LEVEL units
           const Vec worth = Kind::local ? greater(number, one) : number;
@@ -171,6 +190,11 @@ class DownTheStrip {
         Columns &c = columns[v];
         const Vec w = to[v * size + w_at], above = c.now[0];
         const Vec diagonal = moved_up<1>(above, before);
+        if constexpr (tangents) {  // what comes from the columns before, from this origin
+          t_before = fused(c.change, before, t_before);
+          t_across = fused(c.change, across, t_across);
+          if (!ONE_STATE<Kind>) t_message = fused(c.change, message, t_message);
+        }
         before = above;
         // the match: what it continues, and with the start; a large w may make an end count that is 0 without w
         const Vec w_step = w * c.step, continued = fused(c.step, diagonal, c.one);
@@ -180,11 +204,12 @@ class DownTheStrip {
         Vec t_matched, t_begun;
         if constexpr (tangents) {
           const Vec t_w = to[v * size + t_w_at];
-          const Vec t_above = c.now[Columns::tangent], t_diagonal = moved_up<1>(t_above, t_before);
+          const Vec t_above = c.now[Columns::tangent];
+          const Vec t_diagonal = moved_up<1>(t_above, t_before);
           t_before = t_above;
-          const Vec by_w = Kind::end == End::anywhere ? t_w * continued : t_w * c.step * diagonal;
-          t_matched = fused(w_step, t_diagonal, by_w);
-          t_begun = starts_apart ? fused(t_w, c.one, t_matched) : t_matched;
+          t_matched = Kind::end == End::anywhere ? fused(w, fused(c.step, t_diagonal, c.apart), t_w * continued)
+                                                 : fused(w_step, t_diagonal, t_w * c.step * diagonal);
+          t_begun = starts_apart ? fused(w, c.apart, fused(t_w, c.one, t_matched)) : t_matched;
         }
         Vec sum, t_sum;
         if constexpr (ONE_STATE<Kind>) {
@@ -244,8 +269,11 @@ class DownTheStrip {
         if constexpr (is_last) {
           if (right) {
             right->numbers[0][first + k + 1] = sum[LANES - 1];
-            if constexpr (tangents) right->numbers[Columns::tangent][first + k + 1] = t_sum[LANES - 1];
             right->unit[first + k + 1] = c.unit[LANES - 1];
+            if constexpr (tangents) {
+              right->numbers[Columns::tangent][first + k + 1] = t_sum[LANES - 1];
+              right->origin[first + k + 1] = c.origin[LANES - 1];
+            }
           }
         }
       });
@@ -258,10 +286,16 @@ class DownTheStrip {
     Ends band;
     for (int v = 0; v < strip.vectors; ++v) {
       const Columns &c = columns[v];
-      if constexpr (recording) units[v] = c.unit;
+      Vec origin = all(0);
+      if constexpr (tangents) origin = c.origin;
+      if constexpr (recording) {
+        units[v * K::marks] = c.unit;
+        if constexpr (tangents) units[v * K::marks + 1] = origin;
+      }
       if constexpr (Kind::end != End::last) {
         const int count = v == strip.vectors - 1 ? strip.last : LANES;
-        band.template add<tangents>(first_lanes(c.sum, count), tangents ? first_lanes(c.t_sum, count) : all(0), c.unit);
+        const Vec t_sum = tangents ? first_lanes(c.t_sum, count) : all(0);
+        band.template add<tangents>(first_lanes(c.sum, count), t_sum, c.unit, origin);
         const Vec after = exponent_of(greater(c.now[0], all(SMALLEST_NORMAL))) + c.unit - LEVEL;
         ends.largest = greater(ends.largest, first_lanes(greater(c.unit, after), count));
       }

@@ -80,7 +80,7 @@ struct Strip {
 /* What passes from strip to strip: for each row some numbers, in a unit of that row. On the way down, number i + 1 is
    of row i. Strips may be computed by different threads, each of which waits for the rows that it needs. */
 struct Border {
-  Real *numbers[4] = {}, *unit = nullptr;
+  Real *numbers[4] = {}, *unit = nullptr, *origin = nullptr;  // the origin of tangents
   std::atomic<Int> *progress = nullptr;  // how many rows have been handed over
   const std::atomic<bool> *given_up = nullptr;
 
@@ -118,6 +118,33 @@ struct Kept {
   static constexpr int t_w = 2, t_matched = 3;
   static constexpr int across = 2, down = 3;       // the other states; of a single one the state
   static constexpr int size = pass == Pass::tangents ? 4 : pass == Pass::gradients ? (ONE_STATE<Kind> ? 3 : 4) : 2;
+  static constexpr int marks = pass == Pass::tangents ? 2 : 1;  // of a column in a band: its unit, and the origin
+};
+
+/* A tangent is kept as t - origin * V, with an origin near t / V that LANES columns choose every ORIGIN_ROWS or more: what
+   is kept stays small, however long the alignments are, and with it what rounding makes of it. */
+constexpr Int ORIGIN_ROWS = 8;
+template <bool tangents>
+struct Origins {};
+template <>
+struct Origins<true> {
+  Vec origin, change;  // in each lane the same; to it from that of the columns from which these receive
+  Vec apart;           // tangent of an alignment's start, or on the way up its end, which from 0 is 0
+  /* Moves it to where the tangent of one column is 0, of that whose `sum`, what the next row continues, is worth most;
+     bits: the logarithm of the sums. */
+  INLINE Vec move(Vec sum, Vec t, Vec bits) {
+    const Vec ratio = sum > all(0) ? t / sum : all(0);
+    // different in each lane
+    Vec own = (bits - everywhere<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * all(Real(1) / (2 * LANES));
+    own = sum > all(0) ? own : all(NOTHING);
+    Vec most = own, chosen;
+    unrolled<SCAN_STEPS>([&](auto k) { most = greater(most, moved_up<1 << k>(most, most)); });
+    chosen = own == most ? ratio : all(0);
+    unrolled<SCAN_STEPS>([&](auto k) { chosen += moved_up<1 << k>(chosen, chosen); });
+    const Vec before = origin;
+    origin = before + chosen;
+    return origin - before;
+  }
 };
 
 struct Band {

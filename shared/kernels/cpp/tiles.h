@@ -214,9 +214,9 @@ class Tiles {
     tiled_ = strips_ * blocks_ > 1;
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const bool outside = strips_ > 1 || !Kind::local;
-    const size_t down = outside ? down_borders() * border_ * (Down::count + 1) : 0;
-    const size_t up = recording && outside ? few_borders_ * border_ * (Up::count + 1) : 0;
-    const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + 1) : 0;
+    const size_t down = outside ? down_borders() * border_ * (Down::count + K::marks) : 0;
+    const size_t up = recording && outside ? few_borders_ * border_ * (Up::count + K::marks) : 0;
+    const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
     using S = Scratch;
     shared.begin(S::bytes_of<Real>(down) + S::bytes_of<Real>(up) + S::bytes_of<Vec>(checkpoints) +
                  S::bytes_of<Up>(recording ? vectors_ : 0) + S::bytes_of<Strand>(strips_));
@@ -235,9 +235,10 @@ class Tiles {
   Own take(Scratch &own) const {
     const size_t cells = recording ? size_t(height_) * widest_ : 0;
     using S = Scratch;
-    own.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells) +
+    own.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells * K::marks) +
               S::bytes_of<Band>(height_));
-    return {own.take<Down>(widest_), own.take<Vec>(cells * K::size), own.take<Vec>(cells), own.take<Band>(height_)};
+    return {own.take<Down>(widest_), own.take<Vec>(cells * K::size), own.take<Vec>(cells * K::marks),
+            own.take<Band>(height_)};
   }
 
   /* What a strip adds to the results, and how many rows have been handed over to it: from its left on the way down,
@@ -263,9 +264,10 @@ class Tiles {
   template <int count>
   Border border(Real *all_borders, Int place, std::atomic<Int> *progress) const {
     Border border;
-    Real *memory = all_borders + size_t(place) * border_ * (count + 1);
+    Real *memory = all_borders + size_t(place) * border_ * (count + K::marks);
     for (int n = 0; n < count; ++n) border.numbers[n] = memory + n * border_;
     border.unit = memory + count * border_;
+    if constexpr (tangents) border.origin = border.unit + border_;
     border.progress = progress;
     border.given_up = &given_up_;
     return border;
@@ -287,13 +289,14 @@ class Tiles {
       for (Int v = 0; v < vectors; ++v) {
         for (Vec &number : columns[v].now) number = all(0);
         columns[v].unit = all(-LEVEL);
+        if constexpr (tangents) columns[v].origin = all(0);
       }
     } else {
       const GapOdds odds(gap_bits());
       for (Int v = 0; v < vectors; ++v) {
         const Vec gaps = counted() + Real((first_vector(strip) + v) * LANES + 1);
         odds(gaps, columns[v].now[0], columns[v].unit);
-        if constexpr (tangents) columns[v].now[1] = all(0);
+        if constexpr (tangents) columns[v].now[1] = columns[v].origin = all(0);
       }
     }
   }
@@ -308,7 +311,7 @@ class Tiles {
       odds(gaps, m, unit);
       store(border.numbers[0] + i, m);
       store(border.unit + i, unit);
-      if constexpr (tangents) store(border.numbers[1] + i, all(0));
+      if constexpr (tangents) store(border.numbers[1] + i, all(0)), store(border.origin + i, all(0));
     }
   }
 
@@ -327,6 +330,7 @@ class Tiles {
       const Down &c = own.down[strip.vectors - 1];
       for (int n = 0; n < Down::count; ++n) right.numbers[n][0] = c.now[n][LANES - 1];
       right.unit[0] = c.unit[LANES - 1];
+      if constexpr (tangents) right.origin[0] = c.origin[LANES - 1];
     }
     if (recording && !tiled_) {
       DownTheStrip<Kind, pass, true> way{odds_, strip, own.down, from, to, strand.ends};
@@ -342,7 +346,9 @@ class Tiles {
     if (Kind::end == End::last && !has_right) {
       const Down &c = own.down[strip.vectors - 1];
       strand.end_m = double(c.now[0][strip.last - 1]), strand.end_unit = double(c.unit[strip.last - 1]);
-      if constexpr (tangents) strand.end_t = double(c.now[Down::tangent][strip.last - 1]);
+      if constexpr (tangents) {
+        strand.end_t = double(c.now[Down::tangent][strip.last - 1]) + double(c.origin[strip.last - 1]) * strand.end_m;
+      }
     }
     return true;
   }
@@ -366,7 +372,8 @@ class Tiles {
         const StripEnds &ends = strands_[strip].ends;
         for (int l = 0; l < LANES; ++l) {
           const double scale = std::exp2(double(ends.unit[l]) - unit);
-          m += double(ends.m[l]) * scale, t += double(ends.t_m[l]) * scale;
+          m += double(ends.m[l]) * scale;
+          t += (double(ends.t_m[l]) + double(ends.origin[l]) * double(ends.m[l])) * scale;
         }
       }
       if (!(std::log2(m) + unit >= largest + LEAST_TOTAL)) return false;
@@ -376,19 +383,20 @@ class Tiles {
     worth_ = worth_of(m, unit, t);
     Total total{};
     set_total(total, 0, worth_);
-    total_ = {all(total.inverse_m[0]), all(total.e[0]), all(total.tangent[0])};
+    total_ = {all(total.inverse_m[0]), all(total.e[0]), worth_.tangent};
     return true;
   }
 
   /* The numbers of a strip's columns above a block of rows. */
   Vec *checkpoint(Int strip, Int block) const {
-    return checkpoints_ + (size_t(block) * vectors_ + first_vector(strip)) * (Down::count + 1);
+    return checkpoints_ + (size_t(block) * vectors_ + first_vector(strip)) * (Down::count + K::marks);
   }
   void keep(Int strip, Int block, const Down *columns, Int vectors) const {
     Vec *to = checkpoint(strip, block);
     for (Int v = 0; v < vectors; ++v) {
       for (const Vec &number : columns[v].now) *to++ = number;
       *to++ = columns[v].unit;
+      if constexpr (tangents) *to++ = columns[v].origin;
     }
   }
   void restore(Int strip, Int block, Down *columns, Int vectors) const {
@@ -396,6 +404,7 @@ class Tiles {
     for (Int v = 0; v < vectors; ++v) {
       for (Vec &number : columns[v].now) number = *from++;
       columns[v].unit = *from++;
+      if constexpr (tangents) columns[v].origin = *from++;
     }
   }
 
@@ -406,6 +415,7 @@ class Tiles {
       for (Vec &number : c.now) number = all(0);
       c.level = all(0);
       c.unit = all(-LEVEL);
+      if constexpr (tangents) c.origin = all(0);
       if constexpr (!Kind::local) {  // as if gaps led to the end
         const Vec gaps = Real(size_.cols - 1 - int64_t(first_vector(strip) + v) * LANES) - counted();
         Vec m;
