@@ -2,11 +2,11 @@
 
    A library has one pass of one KIND for one REAL, float or double: it takes seconds to build, and few users need more
    than three. Between calls idle threads are kept, and for each library up to 16 MiB of memory in every thread that took
-   part; any number of threads may call at the same time. Matrices are row-major; what lies outside the lengths is never read as a number, and its derivatives
-   are written as 0. A pair whose temperature is not positive and finite, that has a NaN as gap, or NaN or +inf inside its
-   lengths, gets NaN; a
-   similarity from -5e19 down forbids the match. On x86-64 and AArch64, whatever mode the calling thread is in, subnormal
-   numbers count as 0, in results too; only a subnormal temperature is still positive. */
+   part; any number of threads may call at the same time. Matrices are row-major; what lies outside the lengths is never
+   read as a number, and its derivatives are written as 0. A pair whose temperature is not positive and finite, that has
+   a NaN as gap, or NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down forbids the match. On x86-64
+   and AArch64, whatever mode the calling thread is in, subnormal numbers count as 0, in results too; only a subnormal
+   temperature is still positive. */
 
 #ifndef ALIGNMENT_H
 #define ALIGNMENT_H
