@@ -9,10 +9,12 @@ for a tangent (divided by T, as are those of similarity and gaps):
     shares  e = exp(c - h),  r = 1 / sum e,  w = r e            r is 1 up to the rounding of h
     pull    u = r d score / d h = r ([end] + sum over successors u e)        the marginals are sums of u e, backward
     push    h. = sum w (c. - T. ln w)                           the tangents of the states, forward
-    pull.   u. = r ([end]. + sum over successors e (u. + u (c. - h. - T. ln w)))     Hessian times direction, backward
+    pull.   x = c. - h. - T. ln e,  u. = r ([end]. + sum over successors e (u. + u (x - sum w x)))
+                                                                Hessian times direction, backward
 
 The shares of rounded states do not quite sum to 1. Without r that error would accumulate along a long path, and where
-|h| / T is so large that the shares of a tie are 1 and 1, it would grow like a power of 2.
+|h| / T is so large that the shares of a tie are 1 and 1, it would grow like a power of 2. Nor is x quite relative to
+its mean: h. is rounded, and in a long alignment large.
 
 XLA recomputes everything for every array that a step writes. So a step of pull gathers one state's gradient from the
 successors of a cell; scattering from one cell would compute each share three times.
@@ -181,11 +183,21 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
         probability, t_worth = worth(end, d, at)
         return probability * (t_worth - t_scores)
 
-    def share(k: int, choice: Choice, t_d_states: list[Array], d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+    def relative(k: int, choice: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> tuple[Array, Array]:
+        """e and x of a choice."""
         log = shares.logs(k, choice, d, at)
         t_choice = batch.choice(choice, t_states, t_terms, d, at) - batch.read(t_states[k], d, at)
-        t_log = t_choice - warming * (log + batch.read(inverses[k], d, at))
-        return exp(log) * (batch.read(t_d_states[k], d, at) + batch.read(d_states[k], d, at) * t_log)
+        return exp(log), t_choice - warming * log
+
+    means = []
+    for k, choices in enumerate(batch.recurrence.states):
+        parts = [odds * t for odds, t in (relative(k, choice, None) for choice in choices)]
+        means.append(batch.table(sum(parts[1:], parts[0]) * shares.inverse[k]))
+
+    def share(k: int, choice: Choice, t_d_states: list[Array], d: Any, at: tuple[int, int] = (0, 0)) -> Array:
+        odds, t_log = relative(k, choice, d, at)
+        t_log -= batch.read(means[k], d, at)
+        return odds * (batch.read(t_d_states[k], d, at) + batch.read(d_states[k], d, at) * t_log)
 
     def step(k: int, d: Array, tables: list[Array]) -> Array:
         parts = [ending(e, d, batch.offset(e)) for e in batch.recurrence.ends if e.state == k]

@@ -62,6 +62,23 @@ def test_the_numbers_are_the_references_whatever_stands_outside_lengths(framewor
             assert not found[~INSIDE].any(), variant
 
 
+@FRAMEWORK
+def test_the_wavefront_is_exact_where_tangents_add_up_along_a_long_alignment(framework):
+    # at its end they are the expected number of matches, a thousand times what is left of them
+    package, backend = FRAMEWORKS[framework]
+    size = 400
+    matrix = np.where(np.eye(size), 4, -1.5 + generator.normal(size=(size, size))).astype(np.float32)
+    ones = np.ones_like(matrix)
+    expected = torch_impl.hessian_vector_product(
+        torch_impl.smith_waterman, torch.from_numpy(matrix).double(), torch.from_numpy(ones).double()
+    )
+    product = functools.partial(package.hessian_vector_product, package.smith_waterman, variant="wavefront")
+    if framework == "jax":
+        product = jax.jit(product)
+    found = backend.to_numpy(product(backend.to_device(matrix, "cpu"), backend.to_device(ones, "cpu")))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-5)
+
+
 def test_numpy_arrays_and_a_single_pair_are_taken():
     single = [array[0] for array in (MATRICES, VECTOR)]
     expected = reference.hessian_vector_product("free_gap", single[0], single[1], None)["similarity"]

@@ -289,7 +289,10 @@ def _tangents(
         t_weights = []
         for choices, weight, log, t_state in zip(batch.recurrence.states, weights, logs, t_states, strict=True):
             change = batch.choices(choices, t_states, t_terms, chunk).sub_(batch.own(t_state, chunk))
-            t_weights.append(change.sub_(log * t_temperature).mul_(weight).div_(batch.temperature))
+            change.sub_(log * t_temperature)
+            # 0 up to rounding, which would accumulate along a long path
+            change.sub_((weight * change).sum(0))
+            t_weights.append(change.mul_(weight).div_(batch.temperature))
         pull(
             chunk, [(d_states, weights, d_states), (t_d_states, weights, t_d_states), (t_d_states, t_weights, d_states)]
         )

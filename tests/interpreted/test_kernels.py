@@ -52,6 +52,15 @@ def test_tangents_are_those_of_the_native_kernels(problem: str, options: dict, d
     close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12 if dtype == "float64" else 1e-4)
 
 
+def test_tangents_that_add_up_along_an_alignment_leave_exact_products():
+    size = 32
+    similarity = np.where(np.eye(size), 5, -1).astype(np.float32)[None]
+    arrays = Given(similarity, np.array([[size, size]]), np.array([[-1, 1]], np.float32))
+    towards = np.ones_like(similarity), np.zeros_like(arrays.values)
+    found, expected = run("torch", LOCAL, arrays, towards), run_native(LOCAL, arrays, towards)
+    np.testing.assert_allclose(found.d_similarity, expected.d_similarity, rtol=0, atol=4e-6)
+
+
 def test_the_measure_of_exponentials_takes_them_one_of_the_other():
     values = np.linspace(-2, 2, 2048, dtype=np.float32)
     wanted = values

@@ -83,11 +83,15 @@ def parts_of_choices(
             of_entropy += v[n] * entropy(m[n], e[n], weights)
         of_state, t_of_state = (), ()
         if tangents:
-            mean = dot(weights, x[n])
+            # relative to the first choice: those of long alignments are large, and differ little
+            away = ()
+            for c in tl.static_range(len(weights)):
+                away = away + (x[n][c] - x[n][0],)
+            mean = dot(weights, away)
         for c in tl.static_range(len(weights)):
             part = v[n] * weights[c]
             if tangents:
-                t_part = v[states + n] * weights[c] + part * (x[n][c] - mean)
+                t_part = v[states + n] * weights[c] + part * (away[c] - mean)
             if (kind == AFFINE or kind == LOCAL_MATCH) and n == 0 and c < len(end_parts):
                 part += end_parts[c]
                 if tangents:
