@@ -169,9 +169,7 @@ class UpTheStrip {
       }
       if constexpr (tangents) {
         if (move_origins) {
-          const Vec end = Kind::local ? c.end : all(0);
-          const Vec moved = c.move(c.now[1] + end, fused(-c.origin, end, c.now[T + 1]), natural);
-          for (int k = 0; k < T; ++k) c.now[T + k] = fused(-moved, c.now[k], c.now[T + k]);
+          c.template move<T>(c.now, 1, Kind::local ? c.end : all(0), natural);
           c.change = (is_last ? c.origin : origin_after) - c.origin;
           origin_after = c.origin;
           c.origin_down = units[v * K::marks + 1];  // of all bands of these rows

@@ -115,11 +115,8 @@ class DownTheStrip {
       c.one = scaled(all(1), -unit);
       c.scan = scan_of<true>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
       if constexpr (tangents) {
-        constexpr int tangent = Columns::tangent;
         if (move_origins) {
-          const Vec start = Kind::local ? c.one : all(0);
-          const Vec moved = c.move(c.now[0] + start, fused(-c.origin, start, c.now[tangent]), natural);
-          for (int k = 0; k < tangent; ++k) c.now[tangent + k] = fused(-moved, c.now[k], c.now[tangent + k]);
+          c.template move<Columns::tangent>(c.now, 0, Kind::local ? c.one : all(0), natural);
           c.change = (v == 0 ? c.origin : origin_before) - c.origin;
           origin_before = c.origin;
         }

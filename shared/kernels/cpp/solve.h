@@ -329,8 +329,8 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       const size_t offset = staged_once ? size_t(i) / L::rows * steps : 0, t_offset = tangents ? offset : 0;
       Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
       stage(i, where, staged + offset, t_staged + t_offset);
-      forward_sweep<Kind, first_pass, false, L>(lanes, i, cols, where, staged + offset, t_staged + t_offset, row, nullptr, nullptr,
-                                                     ending[i % slots], end_entropy[0]);
+      forward_sweep<Kind, first_pass, false, L>(lanes, i, cols, where, staged + offset, t_staged + t_offset, row,
+                                                nullptr, nullptr, ending[i % slots], end_entropy[0]);
     }
     Total total;
     for (int p = 0; p < (L::rows_in_lanes ? 1 : LANES); ++p) {
@@ -371,14 +371,14 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
           if (!staged_once) stage(i, where, own, t_own);
           Ending unused{};
           forward_sweep<Kind, pass, true, L>(lanes, i, cols, where, own, t_own, row,
-                                                  record_memory.data() + place_of(i) * steps * record, &total, unused,
-                                                  end_entropy[place_of(i)]);
+                                            record_memory.data() + place_of(i) * steps * record, &total, unused,
+                                            end_entropy[place_of(i)]);
         }
         for (Int i = first + (last - first - 1) / L::rows * L::rows; i >= first; i -= L::rows) {
           Vec *own = staged + staged_at(i), *t_own = t_staged + (tangents ? staged_at(i) : 0);
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
           backward_sweep<Kind, pass, L>(i, cols, where, record_memory.data() + place_of(i) * steps * record, own,
-                                             t_own, lanes, below, end_entropy[place_of(i)], gathered[i % slots]);
+                                        t_own, lanes, below, end_entropy[place_of(i)], gathered[i % slots]);
           Real *to[LANES];
           for (int l = 0; l < LANES; ++l) {
             to[l] = lanes.d_similarity[l] + (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);

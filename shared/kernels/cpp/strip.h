@@ -130,9 +130,11 @@ template <>
 struct Origins<true> {
   Vec origin, change;  // in each lane the same; to it from that of the columns from which these receive
   Vec apart;           // tangent of an alignment's start, or on the way up its end, which from 0 is 0
-  /* Moves it to where the tangent of one column is 0, of that whose `sum`, what the next row continues, is worth most;
-     bits: the logarithm of the sums. */
-  INLINE Vec move(Vec sum, Vec t, Vec bits) {
+  /* Moves it, and the numbers' tangents with it, to where the tangent of one column is 0: of that whose sum of a number
+     and `new_odds`, which the next row continues, is worth most. bits: the logarithm of the sums. */
+  template <int count>
+  INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_odds, Vec bits) {
+    const Vec sum = numbers[which] + new_odds, t = fused(-origin, new_odds, numbers[count + which]);
     const Vec ratio = sum > all(0) ? t / sum : all(0);
     // different in each lane
     Vec own = (bits - everywhere<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * all(Real(1) / (2 * LANES));
@@ -143,7 +145,8 @@ struct Origins<true> {
     unrolled<SCAN_STEPS>([&](auto k) { chosen += moved_up<1 << k>(chosen, chosen); });
     const Vec before = origin;
     origin = before + chosen;
-    return origin - before;
+    const Vec moved = origin - before;
+    for (int k = 0; k < count; ++k) numbers[count + k] = fused(-moved, numbers[k], numbers[count + k]);
   }
 };
 

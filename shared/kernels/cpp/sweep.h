@@ -284,9 +284,9 @@ INLINE void gather_sum(double (&total)[LANES], Vec sum) {
 
 /* One sweep forwards. row: the states of the row above it, replaced by those of its last row. */
 template <class Kind, Pass pass, bool recording, class L>
-__attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Extent &extent, const Vec *staged,
-                          const Vec *t_staged, typename L::Cell *row, Vec *records,
-                          const Total *total, Ending &ending, Vec &end_entropy) {
+__attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, Int cols, const Extent &extent,
+                                             const Vec *staged, const Vec *t_staged, typename L::Cell *row,
+                                             Vec *records, const Total *total, Ending &ending, Vec &end_entropy) {
   constexpr int numbers = NUMBERS<pass>;
   const Int steps = L::steps(cols);
   const Vec row_numbers = __builtin_convertvector(L::rows_in_lanes ? lane_numbers() : Mask{}, Vec) + Real(first_row);
@@ -372,9 +372,9 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
    gradient with respect to the similarity, in steps, in place of the similarity in `staged`, and its tangent in place
    of t_staged. */
 template <class Kind, Pass pass, class L>
-__attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records, Vec *staged,
-                           Vec *t_staged, const Lanes &lanes, typename L::Cell *below,
-                           Vec end_entropy, Gathered &gathered) {
+__attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records,
+                                              Vec *staged, Vec *t_staged, const Lanes &lanes, typename L::Cell *below,
+                                              Vec end_entropy, Gathered &gathered) {
   constexpr bool tangents = pass == Pass::tangents;
   constexpr int numbers = tangents ? 2 : 1, width = Kind::states * numbers;
   const Int steps = L::steps(cols);
