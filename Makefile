@@ -35,7 +35,7 @@ validate: $(READY)
 	$(PYTHON) -m tools.validate_protocol --json results/validation.json
 
 # On a GPU, in less than 10 minutes: one comparison, the tests that need one, a page; in FOLDER under the GPU's name.
-# PYTHON=python3 installs nothing: the frameworks, Triton, tabulate, scipy, pytest and matplotlib have to be there.
+# PYTHON=python3 installs nothing: what docs/gpu.md lists has to be there.
 FOLDER ?= results
 cuda-check: gpu $(READY_FOR_CUDA)
 	$(PYTHON) -m tools.cuda_check --folder $(FOLDER)

@@ -1,4 +1,4 @@
-"""Time the same kernels in JAX and in PyTorch, each proved correct first. Parse, run, print: see shared/bench."""
+"""Time the same kernels in JAX and in PyTorch, each checked first. Parse, run, print: see shared/bench."""
 
 import contextlib
 import itertools

@@ -58,7 +58,7 @@ def _answer(record: Record) -> Answer:
 
 def _head(record: Record) -> str:
     commit = str(record.environment.get("git_commit"))[:10]
-    drifted = f"{len(drifts(record))} of {len(record.results)} cases drifted during it"
+    drifted = f"{len(drifts(record))} of {len(record.results)} times changed by more than 5% during it"
     return markdown_items([*report_of(record).head, f"recorded {record.started} at commit {commit}; {drifted}"])
 
 
@@ -105,6 +105,7 @@ def _validation(path: Path) -> str:
     return "\n".join([
         f"- A/A test: {positives} false positives in {len(a_a)} comparisons; half-widths {_widths(a_a)}.",
         f"- Power test, {POWER.slowdown:.0%}: {detected} of {len(power)} detected; half-widths {_widths(power)}.",
+        f"- Recorded {found['started']} at commit {found['environment']['git_commit'][:10]}.",
     ])  # fmt: skip
 
 
