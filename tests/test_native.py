@@ -46,6 +46,17 @@ def test_a_pair_does_not_see_the_others(problem):
 
 
 @pytest.mark.parametrize("layout", [PAIRS, ROWS])
+@pytest.mark.parametrize("shape", [(20000, 12), (12, 20000)])
+def test_a_sum_of_many_equal_ends_loses_nothing(shape, layout):
+    similarity, parameters = np.full((1, *shape), -3.0), {"gap": -20.0, "temperature": 1.0}
+    narrow, wide = (
+        Given("smith_waterman", similarity.astype(dtype), None, parameters, layout=layout).results()[0]
+        for dtype in ("float32", "float64")
+    )
+    np.testing.assert_allclose(narrow, wide, rtol=2e-7)
+
+
+@pytest.mark.parametrize("layout", [PAIRS, ROWS])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.nan])
 def test_a_bad_similarity_spoils_its_own_pair_alone(bad, layout):
     inputs = ragged(17, 9)

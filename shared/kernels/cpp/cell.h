@@ -32,9 +32,9 @@ struct States {
   Value of[Kind::states];
 };
 
-/* The alignments that end in a cell: their odds and, for tangents, odds times tangent. */
+/* The alignments that end in a cell: their odds and, for tangents, odds times tangent. Of a sum also what it has lost. */
 struct Ending {
-  Vec m, e, mt;
+  Vec m, e, mt, lost;
 };
 
 /* The record of a cell that the forward recurrence leaves for the backward one: one vector each. */
@@ -163,7 +163,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     }
 
     if constexpr (k == 0 && apart == 0) {
-      ending = {result.m, result.e, result.m * result.x};
+      ending = {result.m, result.e, result.m * result.x, all(0)};
       if constexpr (recording) {
         Vec scale = scaled(total->inverse_m, smaller(result.e - total->e, all(MOST_ABOVE_TOTAL)));
         Vec share = inside ? result.m * scale : all(0);

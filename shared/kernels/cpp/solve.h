@@ -323,7 +323,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       }
     }
     Ending ending[slots];
-    std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0)});
+    std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0), all(0)});
     for (Int i = 0; i < rows; i += L::rows) {
       if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
       const size_t offset = staged_once ? size_t(i) / L::rows * steps : 0, t_offset = tangents ? offset : 0;

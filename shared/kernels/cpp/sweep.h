@@ -256,7 +256,8 @@ INLINE Cell *place(Cell *row, Int col) {
 }
 
 /* Adds the odds of an end to a sum of odds, whose exponent is raised when they outgrow it. Sums of sweeps are added in
-   the same way to that of the matrix, so there is room for twice this and for the number of cells. */
+   the same way to that of the matrix, so there is room for twice this and for the number of cells. What a long sum of
+   floats loses of a term is added with the next one. */
 template <Pass pass>
 INLINE void add(Ending &sum, const Ending &more) {
   constexpr Real ROOM = IS_FLOAT ? 24 : 192;
@@ -266,10 +267,17 @@ INLINE void add(Ending &sum, const Ending &more) {
     const Vec old = sum.e;
     sum.e = outgrown ? more.e : old;
     sum.m = scaled(sum.m, old - sum.e);
+    if constexpr (IS_FLOAT) sum.lost = scaled(sum.lost, old - sum.e);
     if constexpr (pass == Pass::tangents) sum.mt = scaled(sum.mt, old - sum.e);
     d = outgrown ? all(0) : d;
   }
-  sum.m += scaled(more.m, d);
+  if constexpr (IS_FLOAT) {
+    const Vec before = sum.m, term = scaled(more.m, d) + sum.lost;
+    sum.m = before + term;
+    sum.lost = term - (sum.m - before);
+  } else {
+    sum.m += scaled(more.m, d);
+  }
   if constexpr (pass == Pass::tangents) sum.mt += scaled(more.mt, d);
 }
 
@@ -330,7 +338,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
 
   diagonal = above(left, -1);
   keep(outside, -1);
-  Ending own{all(0), all(NOTHING), all(0)};
+  Ending own{all(0), all(NOTHING), all(0), all(0)};
   Vec own_entropy = all(0);
   for (Int t = 0; t < steps; ++t) {
     // beyond the last column the first lanes have no cell, and any number is fine
