@@ -272,9 +272,11 @@ INLINE void add(Ending &sum, const Ending &more) {
     d = outgrown ? all(0) : d;
   }
   if constexpr (IS_FLOAT) {
-    const Vec before = sum.m, term = scaled(more.m, d) + sum.lost;
-    sum.m = before + term;
-    sum.lost = term - (sum.m - before);
+    // where there is no cell nothing is added, not even that: how many such steps there are depends on the layout
+    const Vec fresh = scaled(more.m, d), term = fresh + sum.lost, total = sum.m + term;
+    const Mask counts = fresh > all(0);
+    sum.lost = counts ? term - (total - sum.m) : sum.lost;
+    sum.m = counts ? total : sum.m;
   } else {
     sum.m += scaled(more.m, d);
   }
