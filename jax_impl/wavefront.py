@@ -191,8 +191,8 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
 
     means = []
     for k, choices in enumerate(batch.recurrence.states):
-        weighted = [odds * t for odds, t in (relative(k, choice, None) for choice in choices)]
-        means.append(batch.table(sum(weighted[1:], weighted[0]) * shares.inverse[k]))
+        mean = sum(odds * t for odds, t in (relative(k, choice, None) for choice in choices)) * shares.inverse[k]
+        means.append(batch.table(mean))
 
     def share(k: int, choice: Choice, t_d_states: list[Array], d: Any, at: tuple[int, int] = (0, 0)) -> Array:
         odds, t_log = relative(k, choice, d, at)

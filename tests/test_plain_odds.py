@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import PROBLEMS
+from frameworks import DTYPES, PROBLEMS
 from native_calls import ROWS, Given, assert_same_bits
 
 from shared.alignments import ALIGNMENTS
@@ -28,7 +28,6 @@ CASES = pytest.mark.parametrize(
 )
 BLOSUM = substitution_matrix("BLOSUM62").scores[:20, :20].astype(np.float32)
 CALLS = 4  # in Given.results that try plain odds; what they return, by its place there
-DTYPES = "float32", "float64"
 TRIED = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
 
 
