@@ -50,8 +50,8 @@ struct StripEnds : Ends {
     Ends::add<tangents>(band.m, band.t_m, band.unit, band.origin);
     const Power old = Power::of(old_unit - unit);
     const Vec had = old.times(before), more = Power::of(band.unit - unit).times(band.m) + old.times(lost);
-    m = had + more;
-    lost = more - (m - had);
+    const RoundedSum with = rounded_sum(had, more);
+    m = with.sum, lost = with.lost;
   }
 };
 

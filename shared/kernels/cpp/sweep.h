@@ -273,10 +273,11 @@ INLINE void add(Ending &sum, const Ending &more) {
   }
   if constexpr (IS_FLOAT) {
     // where there is no cell nothing is added, not even that: how many such steps there are depends on the layout
-    const Vec fresh = scaled(more.m, d), term = fresh + sum.lost, total = sum.m + term;
+    const Vec fresh = scaled(more.m, d);
     const Mask counts = fresh > all(0);
-    sum.lost = counts ? term - (total - sum.m) : sum.lost;
-    sum.m = counts ? total : sum.m;
+    const RoundedSum with = rounded_sum(sum.m, fresh + sum.lost);
+    sum.m = counts ? with.sum : sum.m;
+    sum.lost = counts ? with.lost : sum.lost;
   } else {
     sum.m += scaled(more.m, d);
   }

@@ -183,6 +183,15 @@ INLINE Vec fused(Vec a, Vec b, Vec c) {
   return a * b + c;
 }
 
+/* sum + more, and what of `more` its rounding has lost: to be added with the next term, where a sum is long. */
+struct RoundedSum {
+  Vec sum, lost;
+};
+INLINE RoundedSum rounded_sum(Vec sum, Vec more) {
+  const Vec rounded = sum + more;
+  return {rounded, more - (rounded - sum)};
+}
+
 /* m * 2^d for whole d below BIAS; 0 for d far below. In general the sum puts d + BIAS into the last bits of a float,
    and the shift makes them its exponent; AVX-512 has an instruction for it, and for the next function. */
 INLINE Vec scaled(Vec m, Vec d) {
