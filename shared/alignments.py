@@ -28,6 +28,10 @@ needleman_wunsch: global alignment with a linear gap.
     score  = h of the last cell
 
 A local alignment has the state LOWEST outside the matrix: nothing begins there.
+
+Every gap may also be given by position, as a matrix like the similarity: gap(i,j) is then what a step into the cell
+(i, j) costs, along either axis. Outside the matrix there is no such value, so gaps along the border of needleman_wunsch
+then cost nothing: h = 0 there.
 """
 
 import itertools
@@ -70,6 +74,11 @@ class Alignment(NamedTuple):
     states: dict[str, tuple[Choice, ...]]  # state -> the choices of its smooth maximum
     border: tuple[str, ...] | None  # outside the matrix, for each gap from its corner on; None: LOWEST
     ends: tuple[End, ...]  # one for each combination of the options
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """The parameters that gap steps add."""
+        return tuple(name for name in self.parameters if name != "temperature")
 
     @property
     def options(self) -> dict[str, Any]:
@@ -175,8 +184,9 @@ ALIGNMENTS = {
 class Recurrence:
     """An alignment with its options chosen. Its methods only calculate, so they take the arrays of any framework."""
 
-    name: str  # of the function and its options
+    name: str  # of the function, its options and the gaps by position
     parameters: tuple[str, ...]  # those that are added: all but the temperature
+    by_position: tuple[str, ...]  # those of them that have a value for each cell
     states: tuple[tuple[Choice, ...], ...]
     border_terms: tuple[str, ...] | None
     where: str  # an alignment may end
@@ -188,8 +198,8 @@ class Recurrence:
     ) -> tuple[tuple[Any, ...], Any]:
         """The states of some cells, and the score of the alignments that end there.
 
-        smax: the smooth maximum of its arguments. s: the similarity of the cells. diagonal, left, up: the states of
-        their neighbours.
+        smax: the smooth maximum of its arguments. parameters: those by position have the values of the cells. s: the
+        similarity of the cells. diagonal, left, up: the states of their neighbours.
         """
         neighbours, terms = {"diagonal": diagonal, "left": left, "up": up}, {**parameters, SIMILARITY: s}
 
@@ -238,8 +248,9 @@ class Recurrence:
         return sum(terms[1:], terms[0]) * count if terms else 0.0
 
 
-def _name(function_name: str, options: Mapping[str, Any]) -> str:
-    return f"{function_name}({', '.join([f'{name}={value}' for name, value in options.items()])})"
+def _name(function_name: str, options: Mapping[str, Any], by_position: Iterable[str] = ()) -> str:
+    chosen = [*(f"{name}={value}" for name, value in options.items()), *(f"{name} by position" for name in by_position)]
+    return f"{function_name}({', '.join(chosen)})"
 
 
 def _chosen(rows: Iterable[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -247,28 +258,40 @@ def _chosen(rows: Iterable[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
     return tuple(row._replace(when=()) for row in rows if all(options[name] == value for name, value in row.when))
 
 
-def _recurrence(function_name: str, options: Mapping[str, Any]) -> Recurrence:
+def _recurrence(function_name: str, options: Mapping[str, Any], by_position: tuple[str, ...]) -> Recurrence:
     alignment = ALIGNMENTS[function_name]
     states = tuple(_chosen(choices, options) for choices in alignment.states.values())
     (end,) = _chosen(alignment.ends, options)
+    border = alignment.border
     return Recurrence(
-        _name(function_name, options),
-        tuple(name for name in alignment.parameters if name != "temperature"),
+        _name(function_name, options, by_position),
+        alignment.gaps,
+        by_position,
         states,
-        alignment.border,
+        None if border is None else tuple(name for name in border if name not in by_position),
         end.where,
         end.choices,
         tuple(states[0].index(choice) for choice in end.choices if choice.neighbour != "cell"),
     )
 
 
+def _subsets(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [chosen for count in range(len(names) + 1) for chosen in itertools.combinations(names, count)]
+
+
 RECURRENCES = {
     recurrence.name: recurrence
     for name, alignment in ALIGNMENTS.items()
-    for recurrence in (_recurrence(name, options) for options in alignment.all_options())
+    for by_position in _subsets(alignment.gaps)
+    for recurrence in (_recurrence(name, options, by_position) for options in alignment.all_options())
 }
 
 
-def recurrence_of(function_name: str, options: Mapping[str, Any]) -> Recurrence:
-    """The recurrence of a public function with these options."""
-    return RECURRENCES[_name(function_name, options)]
+def recurrence_of(function_name: str, options: Mapping[str, Any], by_position: Iterable[str] = ()) -> Recurrence:
+    """The recurrence of a public function with these options and these gaps by position, in the table's order."""
+    return RECURRENCES[_name(function_name, options, by_position)]
+
+
+def names_by_position(function_name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """The gaps that are given by position: as arrays with rows and columns."""
+    return tuple(name for name in ALIGNMENTS[function_name].gaps if getattr(parameters.get(name), "ndim", 0) > 1)

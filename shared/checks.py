@@ -118,20 +118,25 @@ def check_lengths(seen: Seen, similarity_shape: tuple[int, ...]) -> None:
 
 
 def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) -> None:
-    """Raise unless it is a real number, or a real array of shape () or (batch,), in the range of its kind."""
+    """Raise unless it is a real number, or a real array of shape () or (batch,), in the range of its kind.
+
+    A gap may also have similarity's shape; its values are then not looked at.
+    """
     if seen.shape is None:
         raise TypeError(f"{name} must be a number or an array of this framework or NumPy, got {seen.type_name}")
     if not seen.dtype.startswith(("float", "bfloat", "int", "uint")):
         raise TypeError(f"{name} must be real, got {seen.dtype}")
-    batch = similarity_shape[:-2]
-    if seen.shape not in ((), batch):
-        allowed = f"() or {batch}" if batch else "()"
-        raise ValueError(
-            f"{name} must have shape {allowed} for similarity of shape {similarity_shape}, got {seen.shape}"
-        )
-    if seen.values is None:
-        return
     is_temperature = name == "temperature"
+    allowed = ((),) if is_temperature else ((), similarity_shape)
+    batch = similarity_shape[:-2]
+    allowed += (batch,) if batch else ()
+    if seen.shape not in allowed:
+        shapes = " or ".join(map(str, sorted(allowed, key=len)))
+        raise ValueError(
+            f"{name} must have shape {shapes} for similarity of shape {similarity_shape}, got {seen.shape}"
+        )
+    if seen.values is None or len(seen.shape) > 1:
+        return
     least, most = TEMPERATURES if is_temperature else (-math.inf, LARGEST_GAP)
     for pair, value in enumerate(seen.values()):
         if not is_finite(value) or not least <= value <= most:

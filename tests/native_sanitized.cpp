@@ -76,7 +76,7 @@ int check(int kind, int options, int64_t pairs, int64_t rows, int64_t cols) {
     values[p * count + count - 1] = p % 5 == 4 ? REAL(0) : std::pow(REAL(10), 3 * uniform());  // temperature
   }
   AlignmentCall call{kind,       options,     1, 0, pairs, rows, cols, similarity.get(), rows * cols, lengths.get(),
-                     values.get()};
+                     values.get(), nullptr, nullptr};
   Results by_pairs = run(call, count, ALIGNMENT_PAIRS, 1, t_similarity.get(), t_values.get());
   Results by_rows = run(call, count, ALIGNMENT_ROWS, 1, t_similarity.get(), t_values.get());
   Results by_one = run(call, count, ALIGNMENT_CHOOSE, 1, t_similarity.get(), t_values.get());

@@ -86,8 +86,11 @@ def bad_parameter(name: str) -> dict[str, Bad]:
     """Bad values of one differentiable parameter."""
     no_number = f"{name} must be a number or an array of this framework or NumPy, got "
     not_real = f"{name} must be real, got "
-    for_a_pair = f"{name} must have shape () for similarity of shape (4, 5), got "
-    for_a_batch = f"{name} must have shape () or (3,) for similarity of shape (3, 4, 5), got "
+    of_a_pair, of_a_batch = (
+        ("()", "() or (3,)") if name == "temperature" else ("() or (4, 5)", "() or (3,) or (3, 4, 5)")
+    )
+    for_a_pair = f"{name} must have shape {of_a_pair} for similarity of shape (4, 5), got "
+    for_a_batch = f"{name} must have shape {of_a_batch} for similarity of shape (3, 4, 5), got "
     allowed = "between 1e-15 and 1e+15" if name == "temperature" else "finite and at most 1e+18"
     wanted = f"{name} must be {allowed}, got "
     not_positive = {
@@ -103,6 +106,8 @@ def bad_parameter(name: str) -> dict[str, Bad]:
         "of a batch for a pair": (for_a_pair + "(1,)", S, np.ones(1)),
         "of too few pairs": (for_a_batch + "(2,)", BATCH, np.ones(2)),
         "of a matrix": (for_a_batch + "(3, 1)", BATCH, np.ones((3, 1))),
+        "of another matrix": (for_a_pair + "(5, 4)", S, np.ones((5, 4))),
+        "of one matrix for a batch": (for_a_batch + "(4, 5)", BATCH, np.ones((4, 5))),
         "NaN": (wanted + "nan", S, float("nan")),
         "infinite": (wanted + "inf", S, float("inf")),
         "minus infinite": (wanted + "-inf", S, -np.inf),

@@ -146,7 +146,7 @@ def test_totals_of_rows_do_not_overflow_when_they_are_added(match, layout):
 
 def gradients_of(similarity: np.ndarray, values: np.ndarray):
     numbers = *cpp.call_of("smith_waterman", {"end": "any"}), 1, 0, *similarity.shape
-    call = cpp.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data, 0)
+    call = cpp.pack_call(*numbers, similarity.ctypes.data, similarity[0].size, 0, values.ctypes.data, 0, 0)
     results = [np.empty(len(values), np.float32), np.empty_like(similarity), np.empty_like(values)]
     assert cpp.kernel("float32", 0).gradients(call, *(array.ctypes.data for array in results)) == 0
     return results
@@ -161,7 +161,7 @@ similarity = np.random.default_rng(0).random((1, size, size), dtype=np.float32)
 values, score, d_values = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), np.empty((1, 2), np.float32)
 d_similarity = np.zeros_like(similarity)
 d_similarity += 1  # its pages exist
-call = cpp.pack_call(0, 0, 2, 0, 1, size, size, similarity.ctypes.data, size * size, 0, values.ctypes.data, 0)
+call = cpp.pack_call(0, 0, 2, 0, 1, size, size, similarity.ctypes.data, size * size, 0, values.ctypes.data, 0, 0)
 kernel = cpp.kernel("float32", 0)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 assert kernel.score and kernel.gradients
@@ -238,7 +238,7 @@ def test_unknown_calls_are_refused():
     kernel, score = cpp.kernel("float32", 0), ctypes.c_float()
     # of another library, and of none; longer than columns can be counted
     for kind, cols in ((1, 1), (9, 1), (0, 2**30)):
-        call = cpp.pack_call(kind, 0, 1, 0, 0, 1, cols, 0, 0, 0, 0, 0)
+        call = cpp.pack_call(kind, 0, 1, 0, 0, 1, cols, 0, 0, 0, 0, 0, 0)
         assert kernel.score(call, ctypes.addressof(score)) != 0
 
 

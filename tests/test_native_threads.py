@@ -205,7 +205,7 @@ def test_a_call_leaves_the_callers_mode_as_it_was(flush):
         for framework in FRAMEWORKS:
             derivatives(framework, similarity, None)
             assert flushes() == flush
-        refused = cpp.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0, 0)
+        refused = cpp.pack_call(9, 0, 1, 0, 1, 1, 1, similarity.ctypes.data, 1, 0, 0, 0, 0)
         assert cpp.kernel("float32", 0).score(refused, score.ctypes.data) != 0
         assert flushes() == flush
 
@@ -218,7 +218,7 @@ def test_so_does_one_that_runs_out_of_memory(flush):
 
     values, score, cols = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), 2**30 - 1
     similarity = np.ones(1, np.float32)  # nothing of it is read before there is memory for a row
-    call = cpp.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data, 0)
+    call = cpp.pack_call(0, 0, 1, PAIRS, 1, 1, cols, similarity.ctypes.data, cols, 0, values.ctypes.data, 0, 0)
     kernel, before = cpp.kernel("float32", 0).score, resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     with flushing(flush):

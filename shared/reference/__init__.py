@@ -2,10 +2,11 @@
 
     smith_waterman(similarity, lengths=None, *, gap=-1.0, temperature=1.0, end="any") -> scores
     gradients("smith_waterman", similarity, lengths, **parameters)                    -> exact derivatives
+    best_alignment("smith_waterman", similarity, lengths, gap=-1.0, end="any")        -> scores, matches
 
 and the same for smith_waterman_affine, free_gap and needleman_wunsch. Shapes are those of `jax_impl` and `torch_impl`:
 similarity (rows, cols) or (batch, rows, cols), lengths (2,) or (batch, 2) or None, parameters numbers or arrays of
-shape () or (batch,). Results are float64.
+shape () or (batch,), gaps also of similarity's shape. Results are float64.
 """
 
 from types import ModuleType
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, names_by_position
 from shared.reference import global_linear, local_affine, local_linear
 from shared.tolerances import DIFFERENCE_STEP
 
@@ -63,20 +64,39 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
     """Exact derivatives of each pair's score, by a backward recurrence of its own.
 
     Returns a dict: "similarity" has the shape of similarity (these are the marginals, exactly 0 outside lengths);
-    each differentiable parameter has shape () or (batch,), the derivative of each pair's score for that pair's value.
+    each differentiable parameter has shape () or (batch,), the derivative of each pair's score for that pair's value,
+    but a gap of similarity's shape has that shape.
     """
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
     shape = np.shape(similarity)[-2:]
+    names = ("similarity", *ALIGNMENTS[function_name].parameters)
     results = []
     for pair, own in pairs:
-        result = module.gradients(pair, **own)
         padding = [(0, full - part) for full, part in zip(shape, pair.shape, strict=True)]
-        results.append(result | {"similarity": np.pad(result["similarity"], padding)})
-    names = ("similarity", *ALIGNMENTS[function_name].parameters)
+        result = module.gradients(pair, **own)
+        results.append({name: np.pad(result[name], padding if np.ndim(result[name]) else 0) for name in names})
     if not batched:
-        return {name: np.asarray(results[0][name], dtype=np.float64) for name in names}
-    empty = {"similarity": np.zeros((0, *shape))} | dict.fromkeys(names[1:], np.zeros(0))
+        return results[0]
+    matrices = ("similarity", *names_by_position(function_name, parameters))
+    empty = {name: np.zeros((0, *shape) if name in matrices else 0) for name in names}
     return {name: np.array([result[name] for result in results]) if results else empty[name] for name in names}
+
+
+def best_alignment(
+    function_name: str, similarity: Any, lengths: Any = None, **parameters: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best alignment of each pair, the limit of the smooth ones at temperature 0, and its score.
+
+    Returns scores, shape () or (batch,), and matches, of similarity's shape and boolean. Where alignments are equally
+    good, walking back from its end the one is taken that ends first, row by row, and in each cell starts if it can, or
+    else comes from the diagonal, the left, or from above; with an affine gap from a match, or a gap along the row, or
+    one along the column. Without an alignment the score is 0, and nothing matches.
+    """
+    if "temperature" in parameters:
+        raise TypeError("best_alignment takes no temperature")
+    own = parameters | {"temperature": 0.0}
+    scores = _each_pair("score", function_name, similarity, lengths, **own)
+    return scores, gradients(function_name, similarity, lengths, **own)["similarity"] > 0.5
 
 
 def hessian_vector_product(
@@ -95,8 +115,11 @@ def hessian_vector_product(
         gradients(function_name, np.asarray(similarity, dtype=np.float64) + sign * change, lengths, **parameters)
         for sign in (1, -1)
     )
-    across = {"similarity": 2 * step[..., None, None]}
-    return {name: (ahead[name] - behind[name]) / across.get(name, 2 * step) for name in ahead}
+    matrices = ("similarity", *names_by_position(function_name, parameters))
+    return {
+        name: (ahead[name] - behind[name]) / (2 * (step[..., None, None] if name in matrices else step))
+        for name in ahead
+    }
 
 
 def largest_state(function_name: str, similarity: Any, lengths: Any = None, **parameters: Any) -> np.ndarray:
@@ -128,9 +151,16 @@ def _pairs(
     full = np.array(matrices.shape[1:])
     sizes = np.broadcast_to(full if lengths is None else np.asarray(lengths).reshape(-1, 2), (count, 2))
     arrays = {name: value for name, value in parameters.items() if not isinstance(value, (str, bool))}
-    columns = {name: np.broadcast_to(np.asarray(value, dtype=np.float64), (count,)) for name, value in arrays.items()}
+    by_position = names_by_position(function_name, parameters)
+    columns = {
+        name: np.broadcast_to(np.asarray(value, dtype=np.float64), matrices.shape if name in by_position else (count,))
+        for name, value in arrays.items()
+    }
     pairs = []
-    for b in range(count):
-        own = parameters | {name: float(column[b]) for name, column in columns.items()}
-        pairs.append((matrices[b, : sizes[b, 0], : sizes[b, 1]], own))
+    for b, (rows, cols) in enumerate(sizes):
+        own = parameters | {
+            name: column[b, :rows, :cols] if name in by_position else float(column[b])
+            for name, column in columns.items()
+        }
+        pairs.append((matrices[b, :rows, :cols], own))
     return module, pairs, batched

@@ -2,46 +2,54 @@
 
 Three states per cell: A ends in a match, R in a gap along the row, D in a gap along the column.
 
-    A(i,j) = s(i,j) + smax( A(i-1,j-1), R(i-1,j-1), D(i-1,j-1), 0 )
+    A(i,j) = s(i,j) + smax( 0, A(i-1,j-1), R(i-1,j-1), D(i-1,j-1) )
     R(i,j) = smax( A(i,j-1) + open, R(i,j-1) + extend, D(i,j-1) + turn )      the last one only if not restrict_turns
     D(i,j) = smax( A(i-1,j) + open, R(i-1,j) + turn, D(i-1,j) + extend )
     turn = open if penalize_turns, else extend
     score = smax over i >= 1, j >= 1 and the states X of X(i-1,j-1) + s(i,j)
 
-A gap of length k costs open + (k-1) * extend. The backward recurrence walks the cells in the opposite order, as in
-local_linear. Source of the recurrence: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+A gap of length k costs open + (k-1) * extend. Either may also be a matrix like the similarity: a step into a cell then
+costs what that has there. At T = 0 the maximum goes to the first of the largest, in the order above. The backward
+recurrence walks the cells in the opposite order, as in local_linear. Source of the recurrence: Petti et al. 2021,
+doi:10.1101/2021.10.23.465204.
 """
 
 from math import isinf
-from typing import NamedTuple
 
 import numpy as np
 
+from shared.reference.gaps import Gap, as_given, in_each_cell
 from shared.reference.smooth import entropy, smooth_maximum, weights
 
 OUTSIDE = -np.inf
 
 
-class _Costs(NamedTuple):
-    """The cost of a gap position, by what comes before it."""
+class _Costs:
+    """The cost of a step into each cell, by what comes before it."""
 
-    open: float  # a match
-    extend: float  # a gap in the same direction
-    turn: float  # a gap along the row before one along the column
-    turn_back: float | None  # a gap along the column before one along the row; None: that cannot be
+    def __init__(
+        self, shape: tuple[int, ...], gap_open: Gap, gap_extend: Gap, restrict_turns: bool, penalize_turns: bool
+    ) -> None:
+        self.open = in_each_cell(gap_open, shape)  # a match
+        self.extend = in_each_cell(gap_extend, shape)  # a gap in the same direction
+        self.turn = self.open if penalize_turns else self.extend  # a gap along the row before one along the column
+        self.restricts = restrict_turns  # a gap along the column never comes before one along the row
 
 
 def score(
     similarity: np.ndarray,
     *,
-    gap_open: float,
-    gap_extend: float,
+    gap_open: Gap,
+    gap_extend: Gap,
     temperature: float,
     restrict_turns: bool,
     penalize_turns: bool,
 ) -> float:
-    """Score of one pair. similarity: float64 (rows, cols), each at least 0. 0 without an alignment."""
-    costs = _costs(gap_open, gap_extend, restrict_turns, penalize_turns)
+    """Score of one pair. similarity: float64 (rows, cols), each at least 0; gaps: numbers, or (rows, cols).
+
+    0 without an alignment.
+    """
+    costs = _Costs(similarity.shape, gap_open, gap_extend, restrict_turns, penalize_turns)
     endings = _endings(similarity, _fill(similarity, costs, temperature))
     value = smooth_maximum([x for triple in endings.values() for x in triple], temperature) if endings else OUTSIDE
     return 0.0 if value == OUTSIDE else value
@@ -50,18 +58,19 @@ def score(
 def gradients(
     similarity: np.ndarray,
     *,
-    gap_open: float,
-    gap_extend: float,
+    gap_open: Gap,
+    gap_extend: Gap,
     temperature: float,
     restrict_turns: bool,
     penalize_turns: bool,
 ) -> dict[str, np.ndarray | float]:
-    """Exact derivatives of `score`: similarity (rows, cols), gap_open, gap_extend and temperature."""
+    """Exact derivatives of `score`: similarity (rows, cols), the gaps (as they are given) and temperature."""
     rows, cols = similarity.shape
-    costs = _costs(gap_open, gap_extend, restrict_turns, penalize_turns)
+    costs = _Costs(similarity.shape, gap_open, gap_extend, restrict_turns, penalize_turns)
     _, r, d = states = _fill(similarity, costs, temperature)
-    to_similarity = np.zeros((rows, cols))
-    to_open = to_extend = to_turn = to_temperature = 0.0
+    to_similarity, to_open, to_extend = np.zeros((3, rows, cols))
+    to_turn = to_open if penalize_turns else to_extend
+    to_temperature = 0.0
     to_a, to_r, to_d = to_states = [np.zeros((rows + 1, cols + 1)).tolist() for _ in states]
 
     endings = _endings(similarity, states)
@@ -80,7 +89,7 @@ def gradients(
             v = to_a[i + 1][j + 1]
             choices = _before_a_match(states, i, j)
             shares = weights(choices, smooth_maximum(choices, temperature), temperature)
-            for to_state, share in zip(to_states, shares, strict=False):  # the last share is the start's
+            for to_state, share in zip(to_states, shares[1:], strict=True):
                 to_state[i][j] += v * share
             to_similarity[i, j] += v
             to_temperature += v * entropy(shares)
@@ -89,11 +98,11 @@ def gradients(
             shares = weights(_along_the_row(states, i, j, costs), r[i + 1][j + 1], temperature)
             to_a[i + 1][j] += v * shares[0]
             to_r[i + 1][j] += v * shares[1]
-            to_open += v * shares[0]
-            to_extend += v * shares[1]
+            to_open[i, j] += v * shares[0]
+            to_extend[i, j] += v * shares[1]
             if not restrict_turns:
                 to_d[i + 1][j] += v * shares[2]
-                to_turn += v * shares[2]
+                to_turn[i, j] += v * shares[2]
             to_temperature += v * entropy(shares)
 
             v = to_d[i + 1][j + 1]
@@ -101,18 +110,14 @@ def gradients(
             to_a[i][j + 1] += v * shares[0]
             to_r[i][j + 1] += v * shares[1]
             to_d[i][j + 1] += v * shares[2]
-            to_open += v * shares[0]
-            to_turn += v * shares[1]
-            to_extend += v * shares[2]
+            to_open[i, j] += v * shares[0]
+            to_turn[i, j] += v * shares[1]
+            to_extend[i, j] += v * shares[2]
             to_temperature += v * entropy(shares)
-    if penalize_turns:
-        to_open += to_turn
-    else:
-        to_extend += to_turn
     return {
         "similarity": to_similarity,
-        "gap_open": to_open,
-        "gap_extend": to_extend,
+        "gap_open": as_given(to_open, gap_open),
+        "gap_extend": as_given(to_extend, gap_extend),
         "temperature": to_temperature,
     }
 
@@ -120,36 +125,31 @@ def gradients(
 def largest(
     similarity: np.ndarray,
     *,
-    gap_open: float,
-    gap_extend: float,
+    gap_open: Gap,
+    gap_extend: Gap,
     temperature: float,
     restrict_turns: bool,
     penalize_turns: bool,
 ) -> float:
     """The largest |state| of one pair, of those that an alignment can reach."""
-    costs = _costs(gap_open, gap_extend, restrict_turns, penalize_turns)
+    costs = _Costs(similarity.shape, gap_open, gap_extend, restrict_turns, penalize_turns)
     states = _fill(similarity, costs, temperature)
     return max((abs(x) for state in states for row in state for x in row if not isinf(x)), default=0.0)
 
 
-def _costs(gap_open: float, gap_extend: float, restrict_turns: bool, penalize_turns: bool) -> _Costs:
-    turn = gap_open if penalize_turns else gap_extend
-    return _Costs(gap_open, gap_extend, turn, None if restrict_turns else turn)
-
-
 def _before_a_match(states: tuple[list, list, list], i: int, j: int) -> list[float]:
-    return [*(state[i][j] for state in states), 0.0]
+    return [0.0, *(state[i][j] for state in states)]
 
 
 def _along_the_row(states: tuple[list, list, list], i: int, j: int, costs: _Costs) -> list[float]:
     a, r, d = (state[i + 1][j] for state in states)
-    choices = [a + costs.open, r + costs.extend]
-    return choices if costs.turn_back is None else [*choices, d + costs.turn_back]
+    choices = [a + costs.open[i][j], r + costs.extend[i][j]]
+    return choices if costs.restricts else [*choices, d + costs.turn[i][j]]
 
 
 def _along_the_column(states: tuple[list, list, list], i: int, j: int, costs: _Costs) -> list[float]:
     a, r, d = (state[i][j + 1] for state in states)
-    return [a + costs.open, r + costs.turn, d + costs.extend]
+    return [a + costs.open[i][j], r + costs.turn[i][j], d + costs.extend[i][j]]
 
 
 def _fill(similarity: np.ndarray, costs: _Costs, temperature: float) -> tuple[list, list, list]:

@@ -1,46 +1,50 @@
 """Local alignment with a linear gap, smoothed, cell by cell in float64: smith_waterman.
 
-    h(i,j) = smax( h(i-1,j-1) + s(i,j), h(i,j-1) + gap, h(i-1,j) + gap, s(i,j) )
+    h(i,j) = smax( s(i,j), h(i-1,j-1) + s(i,j), h(i,j-1) + gap(i,j), h(i-1,j) + gap(i,j) )
 
     end="any":   score = smax over all cells of h(i,j)
     end="match": score = smax over i >= 1, j >= 1 of h(i-1,j-1) + s(i,j)
 
 The backward recurrence walks the cells in the opposite order. With v(i,j) = d score / d h(i,j), each of the four
 choices x of a cell receives v * exp((x - h) / T), and the cell itself adds v * (entropy of these weights) to the
-derivative for T. Source of the recurrence: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
+derivative for T. At T = 0 the maximum goes to the first of the largest, in the order above, and that of the ends to the
+first, row by row. Source of the recurrence: Petti et al. 2021, doi:10.1101/2021.10.23.465204.
 """
 
 from math import isinf
 
 import numpy as np
 
+from shared.reference.gaps import Gap, as_given, in_each_cell
 from shared.reference.smooth import entropy, smooth_maximum, weights
 
 OUTSIDE = -np.inf
 
 
-def score(similarity: np.ndarray, *, gap: float, temperature: float, end: str) -> float:
-    """Score of one pair. similarity: float64 (rows, cols), each at least 0. 0 without an alignment."""
+def score(similarity: np.ndarray, *, gap: Gap, temperature: float, end: str) -> float:
+    """Score of one pair. similarity: float64 (rows, cols), each at least 0; gap: a number, or (rows, cols).
+
+    0 without an alignment.
+    """
     h = _fill(similarity, gap, temperature)
     values = list(_endings(similarity, h, end).values())
     value = smooth_maximum(values, temperature) if values else OUTSIDE
     return 0.0 if value == OUTSIDE else value  # too few rows or columns, or none that -inf does not forbid
 
 
-def gradients(similarity: np.ndarray, *, gap: float, temperature: float, end: str) -> dict[str, np.ndarray | float]:
-    """Exact derivatives of `score`: similarity (rows, cols), gap and temperature."""
+def gradients(similarity: np.ndarray, *, gap: Gap, temperature: float, end: str) -> dict[str, np.ndarray | float]:
+    """Exact derivatives of `score`: similarity (rows, cols), gap (as it is given) and temperature."""
     rows, cols = similarity.shape
-    s = similarity.tolist()
+    s, costs = similarity.tolist(), in_each_cell(gap, (rows, cols))
     h = _fill(similarity, gap, temperature)
     endings = _endings(similarity, h, end)
-    to_similarity = np.zeros((rows, cols))
+    to_similarity, to_gap = np.zeros((2, rows, cols))
     if not endings:
-        return {"similarity": to_similarity, "gap": 0.0, "temperature": 0.0}
+        return {"similarity": to_similarity, "gap": as_given(to_gap, gap), "temperature": 0.0}
 
     values = list(endings.values())
     end_weights = weights(values, smooth_maximum(values, temperature), temperature)
     to_temperature = entropy(end_weights)
-    to_gap = 0.0
     to_cell = np.zeros((rows + 1, cols + 1)).tolist()  # v, shifted by one like h
     for (i, j), weight in zip(endings, end_weights, strict=True):
         if end == "any":
@@ -54,35 +58,35 @@ def gradients(similarity: np.ndarray, *, gap: float, temperature: float, end: st
             v = to_cell[i + 1][j + 1]
             if v == 0.0:
                 continue
-            choices = _choices(s[i][j], h, i, j, gap)
-            diagonal, left, up, start = shares = weights(choices, h[i + 1][j + 1], temperature)
+            choices = _choices(s[i][j], h, i, j, costs[i][j])
+            start, diagonal, left, up = shares = weights(choices, h[i + 1][j + 1], temperature)
             to_cell[i][j] += v * diagonal
             to_cell[i + 1][j] += v * left
             to_cell[i][j + 1] += v * up
             to_similarity[i, j] += v * (diagonal + start)
-            to_gap += v * (left + up)
+            to_gap[i, j] = v * (left + up)
             to_temperature += v * entropy(shares)
-    return {"similarity": to_similarity, "gap": to_gap, "temperature": to_temperature}
+    return {"similarity": to_similarity, "gap": as_given(to_gap, gap), "temperature": to_temperature}
 
 
-def largest(similarity: np.ndarray, *, gap: float, temperature: float, end: str) -> float:
+def largest(similarity: np.ndarray, *, gap: Gap, temperature: float, end: str) -> float:
     """The largest |h| of one pair, of the cells that an alignment can reach."""
     h = _fill(similarity, gap, temperature)
     return max((abs(value) for row in h for value in row if not isinf(value)), default=0.0)
 
 
 def _choices(s: float, h: list, i: int, j: int, gap: float) -> tuple[float, float, float, float]:
-    return h[i][j] + s, h[i + 1][j] + gap, h[i][j + 1] + gap, s
+    return s, h[i][j] + s, h[i + 1][j] + gap, h[i][j + 1] + gap
 
 
-def _fill(similarity: np.ndarray, gap: float, temperature: float) -> list:
+def _fill(similarity: np.ndarray, gap: Gap, temperature: float) -> list:
     """h, one larger than s: h[i+1][j+1] belongs to cell (i, j), the first row and column lie outside."""
     rows, cols = similarity.shape
-    s = similarity.tolist()
+    s, costs = similarity.tolist(), in_each_cell(gap, (rows, cols))
     h = np.full((rows + 1, cols + 1), OUTSIDE).tolist()
     for i in range(rows):
         for j in range(cols):
-            h[i + 1][j + 1] = smooth_maximum(_choices(s[i][j], h, i, j, gap), temperature)
+            h[i + 1][j + 1] = smooth_maximum(_choices(s[i][j], h, i, j, costs[i][j]), temperature)
     return h
 
 

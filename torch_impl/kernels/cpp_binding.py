@@ -154,6 +154,7 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
         lengths.data_ptr() if lengths.numel() else 0,
         values.data_ptr(),
         openmp.parallel,
+        0,
     )
     return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values)
 

@@ -42,10 +42,24 @@ enum { ALIGNMENT_RESTRICT_TURNS = 1, ALIGNMENT_PENALIZE_TURNS = 2 };
 /* option of all kinds: refuse the call if a length is outside the matrix, instead of clamping it */
 enum { ALIGNMENT_CHECK_LENGTHS = 4 };
 
+/* options of a library built with BY_POSITION: `gap` or gap_open, and gap_extend, are those of AlignmentCall.gaps; of
+   ALIGNMENT_GLOBAL gaps along the border then cost nothing */
+enum { ALIGNMENT_OPEN_BY_POSITION = 8, ALIGNMENT_EXTEND_BY_POSITION = 16 };
+
 /* the elements of a vector: different pairs, or rows of one pair */
 enum { ALIGNMENT_CHOOSE = 0, ALIGNMENT_PAIRS = 1, ALIGNMENT_ROWS = 2 };
 
 enum { ALIGNMENT_OK = 0, ALIGNMENT_OUT_OF_MEMORY = 1, ALIGNMENT_BAD_CALL = 2, ALIGNMENT_BAD_LENGTHS = 3 };
+
+/* A gap by position: what a step into each cell costs, for all cells of the pair in place of its parameter, which then
+   is not looked at. Matrices like the similarity. */
+typedef struct {
+  const REAL *costs;   /* pairs `stride` elements apart */
+  int64_t stride;
+  const REAL *t_costs; /* the direction of alignment_tangents; NULL: it leaves them alone */
+  int64_t t_stride;
+  REAL *d_costs;       /* results of alignment_gradients, or their tangents, pairs x rows x cols; NULL: nobody needs them */
+} AlignmentGap;
 
 typedef struct {
   int32_t kind;
@@ -60,6 +74,7 @@ typedef struct {
   /* GOMP_parallel of the OpenMP library whose threads are to help, because the caller uses them for other work and they
      are awake; NULL: threads of our own */
   void (*openmp)(void (*function)(void *), void *argument, unsigned threads, unsigned flags);
+  const AlignmentGap *gaps; /* two, of which those count that the options name; NULL: there are none */
 } AlignmentCall;
 
 /* scores: pairs. */

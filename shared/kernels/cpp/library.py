@@ -1,7 +1,7 @@
 """The compiled kernels as functions.
 
-There is a library for each dtype, kind of alignment and pass, built and loaded when it is first called: a few seconds
-each, where all of them take more than a minute.
+There is a library for each dtype, kind of alignment and pass, and another one for gaps by position, built and loaded
+when it is first called: a few seconds each, where all of them take more than a minute.
 """
 
 import ctypes
@@ -10,7 +10,7 @@ import struct
 import sys
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -30,7 +30,8 @@ KINDS = {
     ("needleman_wunsch", None): 3,
     ("free_gap", None): 4,
 }
-RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS = 1, 2, 4
+RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS, OPEN_BY_POSITION, EXTEND_BY_POSITION = 1, 2, 4, 8, 16
+GAPS_BY_POSITION = OPEN_BY_POSITION | EXTEND_BY_POSITION
 OUT_OF_MEMORY, BAD_LENGTHS = 1, 3
 
 
@@ -63,20 +64,22 @@ class Kernel:
     gradients: Any
     tangents: Any
 
-    def __init__(self, dtype: str, kind: int) -> None:
-        self._dtype, self._kind = dtype, kind
+    def __init__(self, dtype: str, kind: int, by_position: bool) -> None:
+        self._dtype, self._kind, self._by_position = dtype, kind, by_position
 
     def __getattr__(self, name: str) -> Any:  # of what has not been read before
         if name not in PASSES:
             raise AttributeError(name)
-        function = _kernel_of(target(self._dtype, self._kind, (name,)), name)
+        function = _kernel_of(target(self._dtype, self._kind, (name,), by_position=self._by_position), name)
         setattr(self, name, function)
         return function
 
 
 # AlignmentCall, field by field: kind, options, threads, layout; pairs, rows, cols; similarity, its stride; lengths;
-# parameters; openmp. Packing bytes takes a fraction of the time that filling a ctypes structure does.
-pack_call = struct.Struct("@4i3qPqPPP").pack
+# parameters; openmp; gaps. Packing bytes takes a fraction of the time that filling a ctypes structure does.
+pack_call = struct.Struct("@4i3qPqPPPP").pack
+# two AlignmentGap, each: costs, their stride; t_costs, their stride; d_costs
+pack_gaps = struct.Struct("@PqPqPPqPqP").pack
 
 _TURNED_OFF = "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
 # packages whose frames may stand between a user's line and a warning
@@ -85,18 +88,27 @@ _NOT_THE_USERS = ("shared", "jax_impl", "torch_impl", "jax", "torch")
 # free_gap has the recurrence of needleman_wunsch, so they have one library
 _LIBRARIES = {kind: min(kind, KINDS["needleman_wunsch", None]) for kind in KINDS.values()}
 
-_kernels = {(dtype, kind): Kernel(dtype, _LIBRARIES[kind]) for dtype in REALS for kind in _LIBRARIES}
+_kernels = {
+    (dtype, kind, by_position): Kernel(dtype, _LIBRARIES[kind], by_position)
+    for dtype in REALS
+    for kind in _LIBRARIES
+    for by_position in (False, True)
+}
 _loaded: dict[str, ctypes.CDLL] = {}  # name of a build -> its library
 _failures: dict[str, str] = {}  # name of a build that failed -> why
 _building = threading.RLock()
 _warned = False
 
 
-def call_of(function_name: str, options: dict[str, Any]) -> Call:
-    """The kernel's numbers for a public function's name and options."""
-    kind = KINDS[function_name, options.get("end")]
-    turns = (RESTRICT_TURNS, options.get("restrict_turns")), (PENALIZE_TURNS, options.get("penalize_turns"))
-    return Call(kind, sum(flag for flag, is_set in turns if is_set))
+def call_of(function_name: str, options: dict[str, Any], by_position: Collection[str] = ()) -> Call:
+    """The kernel's numbers for a public function's name and options, and for the gaps that are given by position."""
+    flags = {
+        RESTRICT_TURNS: options.get("restrict_turns"),
+        PENALIZE_TURNS: options.get("penalize_turns"),
+        OPEN_BY_POSITION: "gap" in by_position or "gap_open" in by_position,
+        EXTEND_BY_POSITION: "gap_extend" in by_position,
+    }
+    return Call(KINDS[function_name, options.get("end")], sum(flag for flag, is_set in flags.items() if is_set))
 
 
 def why_absent() -> str | None:
@@ -117,7 +129,7 @@ def why_unusable() -> str | None:
     if reason or _loaded:
         return reason
     try:
-        check_compiler(*(target(dtype, kind, (name,)) for dtype, kind in _kernels for name in PASSES))
+        check_compiler(*(target(dtype, kind, (name,)) for dtype, kind, _ in _kernels for name in PASSES))
     except Absent as error:
         _failures["compiler"] = str(error)
     return why_absent()
@@ -147,18 +159,24 @@ def exact_pairs() -> int:
 
 
 def target(
-    dtype: str, kind: int | None = None, passes: tuple[str, ...] = tuple(PASSES), flags: tuple[str, ...] = ()
+    dtype: str,
+    kind: int | None = None,
+    passes: tuple[str, ...] = tuple(PASSES),
+    flags: tuple[str, ...] = (),
+    by_position: bool = False,
 ) -> Target:
     """These passes of one kind, or of all kinds, in "float32" or "float64", as a build target."""
     name = f"alignment-{dtype}" if kind is None else f"alignment-{dtype}-{kind}-{'-'.join(passes)}"
     own = () if kind is None else (f"-DKIND={kind}",)
+    if by_position:
+        name, own = f"{name}-by-position", (*own, "-DBY_POSITION")
     sources = tuple(FOLDER / f"{name}.cpp" for name in passes)
     return Target(name, sources, HEADERS, (f"-DREAL={REALS[dtype]}", *own, *flags))
 
 
-def kernel(dtype: str, kind: int) -> Kernel:
-    """The kernels for "float32" or "float64" and a kind of alignment.h."""
-    return _kernels[dtype, kind]
+def kernel(dtype: str, kind: int, by_position: bool = False) -> Kernel:
+    """The kernels for "float32" or "float64" and a kind of alignment.h; by_position: for calls with such gaps."""
+    return _kernels[dtype, kind, by_position]
 
 
 def _kernel_of(target: Target, pass_name: str) -> Any:
