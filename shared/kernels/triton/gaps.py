@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from shared.kernels.triton.cells import AFFINE
-from shared.kernels.triton.pairs import MOST, clamped, fraction_of, whole_number
+from shared.kernels.triton.pairs import MOST, bits_beyond, clamped, whole_number
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def gap_of(gap, t_gap, match, tangents: tl.constexpr):
     x = e
     if tangents:
         x = t_gap * inverse_t - amount * slope
-    return fraction_of(amount, whole, high, low), e, x
+    return tl.exp2(bits_beyond(whole, amount, high, low)), e, x
 
 
 @triton.jit

@@ -142,13 +142,12 @@ def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
 
 
 @triton.jit
-def fraction_of(amount, whole, high, low):
-    """The fraction of the odds of amount, whose exponent is whole, given bits per unit in two parts."""
+def bits_beyond(whole, amount, high, low):
+    """The bits of an amount beyond a whole number near them. high, low: the bits of a unit, in two parts."""
     # Larger ones have no fraction, and what they were rounded by may be more than a power of 2 can hold. In Triton
     # -whole is 0 - whole: an instruction more.
     magic: tl.constexpr = MAGIC_WIDE if amount.dtype == tl.float64 else MAGIC
-    part = tl.where(tl.abs(whole) < magic, tl.fma(amount, low, tl.fma(amount, high, whole * -1.0)), 0.0)
-    return tl.exp2(part)
+    return tl.where(tl.abs(whole) < magic, tl.fma(amount, low, tl.fma(amount, high, whole * -1.0)), 0.0)
 
 
 @triton.jit
@@ -157,11 +156,12 @@ def match_of(s, t_s, match, tangents: tl.constexpr):
     high, low, inverse_t, slope, lowest = match
     allowed = s > lowest
     whole = whole_number(s * high)
+    part = bits_beyond(whole, s, high, low)
     e = tl.where(allowed, tl.minimum(whole, MOST), -MOST)
     x = e * 0
     if tangents:
         x = tl.where(allowed, t_s * inverse_t - s * slope, 0.0)
-    return fraction_of(s, whole, high, low), e, x
+    return tl.exp2(part), e, x
 
 
 @triton.jit
