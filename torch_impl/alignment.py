@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from shared import checks
-from shared.alignments import recurrence_of
+from shared.alignments import names_by_position, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -83,7 +83,9 @@ def align(
         return _by_engine(call, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
-    recurrence, run = recurrence_of(function_name, options), sweep_of(function_name, chosen)
+    by_position = names_by_position(function_name, parameters)
+    recurrence = recurrence_of(function_name, options, by_position)
+    run = sweep_of(function_name, chosen, by_position)
     names = tuple(arguments.parameters)
 
     def sweep(matrix: Tensor, *values: Tensor) -> Tensor:
@@ -106,7 +108,8 @@ def align(
     else:
         scores = sweep(s, *values)
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
-    connected = 0.0 * (sum(values) + s[..., 0, 0])
+    corners = (value[..., 0, 0] if name in by_position else value for name, value in zip(names, values, strict=True))
+    connected = 0.0 * (sum(corners) + s[..., 0, 0])
     return (scores * arguments.valid + connected).to(arguments.result_dtype)
 
 
