@@ -60,6 +60,13 @@ def vector_of(numbers: Sequence[float], dtype: torch.dtype, device: torch.device
     return torch.stack([_tensor(number, dtype, device) for number in numbers])
 
 
+def columns_and_gaps(parameters: dict[str, torch.Tensor], batch: torch.Size) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """(*batch, P), with zeros for the gaps by position; and those."""
+    gaps = [value for value in parameters.values() if value.ndim > 1]
+    columns = [value.new_zeros(batch) if value.ndim > 1 else value.expand(batch) for value in parameters.values()]
+    return torch.stack(columns, dim=-1), gaps
+
+
 def from_numpy(array: np.ndarray) -> torch.Tensor:
     """A copy: NumPy's array may be read-only or run backwards. PyTorch does not know NumPy's bfloat16."""
     if str(array.dtype) == "bfloat16":

@@ -38,7 +38,7 @@ def rotate(s: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
     rows, cols = s.shape[:2]
     rotated = rotated_matrix(s)
-    d, p = indices(*rotated.shape[:2], s)
+    d, p = indices(len(rotated), rotated.shape[1], s)
     offset = 2 * p + (d + rows) % 2 - rows  # j - i
     i, j = (d - offset) // 2, (d + offset) // 2
     inside = (i >= 0) & (i < rows) & (j >= 0) & (j < cols)
