@@ -133,7 +133,7 @@ SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
 def sweep_of(function_name: str, variant: str, by_position: tuple[str, ...] = ()) -> Callable[..., Array]:
-    """The rung that runs a function: for smith_waterman, unless its gap is by position, the first two are plain_loops'."""
+    """The rung that runs a function: for smith_waterman with one gap for the pair the first two are plain_loops'."""
     plain = PLAIN_LOOPS if function_name == "smith_waterman" and not by_position else {}
     return plain.get(variant) or SWEEPS[variant]
 
