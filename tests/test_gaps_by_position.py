@@ -256,12 +256,8 @@ def directions_of(inputs: Inputs, names: tuple[str, ...]) -> list[Values]:
     return [poisoned, *alone]
 
 
-SECOND = [(framework, "fused", *case) for framework in FRAMEWORKS for case in EVERY]
-SECOND += [("torch", "wavefront", *case) for case in EVERY]
-SECOND += [("torch", "diagonal_loop", *case) for case in TURNS]
-# XLA takes many seconds to compile a wavefront's second derivatives
-SECOND += [("jax", "wavefront", *case) for case in TURNS]
-SECOND += [("jax", "scan_select", *TURNS[-1])]
+SECOND = [(*which, *case) for which in itertools.product(FRAMEWORKS, BY_HAND) for case in EVERY]
+SECOND += [(*which, *case) for which in (("jax", "scan_select"), ("torch", "diagonal_loop")) for case in TURNS]
 
 
 @pytest.mark.parametrize(("framework", "variant", "problem", "names", "options"), SECOND, ids=str)
@@ -281,14 +277,35 @@ def test_second_derivatives_are_those_of_the_reference(framework, variant, probl
 def test_a_hessian_vector_product_with_gaps_that_are_not_differentiated_is_right(framework, variant):
     inputs = ragged(4, 5, problem="needleman_wunsch", by_position=("gap",))
     package, backend = FRAMEWORKS[framework]
-    (direction, *_) = directions_of(inputs, ())
-    function = functools.partial(package.hessian_vector_product, package.needleman_wunsch)
+    direction, *_ = directions_of(inputs, ())
     given = inputs.similarity, direction["similarity"], inputs.lengths
-    with backend.precision("float64"):
-        product = functools.partial(function, **inputs.parameters, variant=variant)
-        found = backend.to_numpy(product(*given))
     wanted = reference.hessian_vector_product("needleman_wunsch", *given, **inputs.parameters)["similarity"]
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-7)
+    for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-7)):
+        matrices = (array.astype(dtype) for array in given[:2])
+        with backend.precision(dtype):
+            function = functools.partial(package.needleman_wunsch, variant=variant)
+            found = package.hessian_vector_product(function, *matrices, inputs.lengths, **inputs.parameters)
+            np.testing.assert_allclose(backend.to_numpy(found), wanted, rtol=0, atol=tolerance)
+
+
+@VARIANT
+def test_jax_tangents_are_right_whatever_their_padding_is(variant):
+    inputs = ragged(4, 5, by_position=("gap",))
+    arguments = {"similarity": inputs.similarity, **inputs.parameters}
+    direction, *_ = directions_of(inputs, ("gap",))
+    score = functools.partial(FRAMEWORKS["jax"].package.smith_waterman, lengths=inputs.lengths, variant=variant)
+    first = reference.gradients("smith_waterman", lengths=inputs.lengths, **arguments)
+    along = [np.nan_to_num(first[name] * direction[name]).reshape(6, -1).sum(1) for name in arguments]
+    second = by_differences("smith_waterman", inputs, direction, {})
+    with FRAMEWORKS["jax"].backend.precision("float64"):
+        total = lambda given: score(**given).sum()  # noqa: E731
+        both = lambda given, t: [  # noqa: E731
+            jax.jvp(function, (given,), (t,))[1] for function in (lambda own: score(**own), jax.grad(total))
+        ]
+        t_scores, t_gradients = jax.jit(both, compiler_options=QUICK)(arguments, direction)
+    np.testing.assert_allclose(t_scores, sum(along), rtol=0, atol=1e-12)
+    for name, value in second.items():
+        np.testing.assert_allclose(t_gradients[name], value, rtol=0, atol=1e-7, err_msg=name)
 
 
 # mapped, and in parts
