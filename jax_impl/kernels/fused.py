@@ -24,8 +24,6 @@ def why_not(similarity: Any, by_position: tuple[str, ...], platform: str) -> str
     """
     if platform not in ("cpu", "cuda"):
         return "it runs on CPUs and CUDA devices only"
-    if by_position and platform == "cuda":
-        return "the CUDA kernels do not take gaps by position yet"
     reason = triton_kernels.why_absent() if platform == "cuda" else None
     if reason:
         return reason

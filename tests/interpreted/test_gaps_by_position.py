@@ -44,7 +44,9 @@ def test_first(problem: str, options: dict, by_position: tuple[str, ...], dtype:
     parameters = dict(inputs.parameters)
     outside = np.isnan(similarity) | np.isinf(similarity)
     for name in by_position:
-        parameters[name] = np.where(outside, np.nan, random.normal(size=similarity.shape)).astype("float32").astype(float)
+        parameters[name] = (
+            np.where(outside, np.nan, random.normal(size=similarity.shape)).astype("float32").astype(float)
+        )
     call = cpp.call_of(problem, options, by_position)
     values = np.stack([np.full(6, np.nan) if n in by_position else v for n, v in parameters.items()], -1)
     given = {"similarity": similarity.astype(dtype), "lengths": lengths, "values": values.astype(dtype)}
@@ -74,9 +76,13 @@ def test_first(problem: str, options: dict, by_position: tuple[str, ...], dtype:
     if dtype == "float32":
         return
     eps = 1e-5
+
     def moved(sign):
         g = {n: a if n == "lengths" else a + sign * eps * towards[f"t_{n}"] for n, a in given.items()}
         return run(gradients_program(call, dtype, shape, strides, True, SMALL, True), g)
+
     up, down = moved(1), moved(-1)
     for name in tangents:
-        np.testing.assert_allclose(tangents[name], (up[name] - down[name]) / (2 * eps), rtol=1e-6, atol=1e-7, err_msg=name)
+        np.testing.assert_allclose(
+            tangents[name], (up[name] - down[name]) / (2 * eps), rtol=1e-6, atol=1e-7, err_msg=name
+        )
