@@ -127,7 +127,9 @@ def _values_and_gaps(call: cpp.Call, parameters: Arrays, prefix: str) -> dict[st
     """The parameters of the pairs, or their tangents, and the matrices of gaps by position."""
     numbers = [jnp.zeros_like(value, shape=len(value)) if value.ndim > 1 else value for value in parameters]
     gaps = [value for value in parameters if value.ndim > 1]
-    return {f"{prefix}values": jnp.stack(numbers, axis=-1)} | dict(zip(gaps_of(call.options, prefix), gaps, strict=True))
+    return {f"{prefix}values": jnp.stack(numbers, axis=-1)} | dict(
+        zip(gaps_of(call.options, prefix), gaps, strict=True)
+    )
 
 
 def _described(similarity: Array) -> tuple[str, tuple[int, ...], tuple[int, ...], bool]:
