@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.kernels import cpp
-from torch_impl.derivatives import Derivatives
+from torch_impl.derivatives import Derivatives, register_map
 from torch_impl.kernels import openmp
 
 Tensor = torch.Tensor
@@ -37,6 +37,8 @@ score = torch.ops.smooth_alignment.fused_score.default
 gradients = torch.ops.smooth_alignment.fused_gradients.default
 tangents = torch.ops.smooth_alignment.fused_tangents.default
 product = torch.ops.smooth_alignment.fused_product.default
+for _operator in (score, gradients, tangents, product):
+    register_map(_operator)
 
 
 @torch.library.register_fake("smooth_alignment::fused_score")
