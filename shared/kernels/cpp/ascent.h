@@ -196,10 +196,10 @@ class UpTheStrip {
     if constexpr (!POSITIONS) return try_band(first, rows, kept);
   }
 
-  /* The marginals of matches, or their tangents, from B. */
-  INLINE Vec marginals(const Columns &c, const Vec *own, Vec b, Vec t_b, Vec &largest_q) const {
+  /* The marginals of matches, or their tangents, from B; q: its share. */
+  INLINE Vec marginals(const Columns &c, const Vec *own, Vec b, Vec t_b, Vec q, Vec &largest_q) const {
     constexpr bool ends_apart = Kind::end == End::after_match;
-    const Vec w = own[K::w], matched = own[K::matched], q = c.share.times(b);
+    const Vec w = own[K::w], matched = own[K::matched];
     largest_q = greater(largest_q, q);
     Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
     if constexpr (tangents) {
@@ -323,9 +323,7 @@ class UpTheStrip {
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
         if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
-        const Vec q = c.share.times(b);
-        largest_q = greater(largest_q, q);
-        Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
+        const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
         if constexpr (gradients) {
           matches += p;
           similarity = fused(p, greater(strip.part<is_last>(row, v, 0), all(FORBIDDEN)), similarity);
@@ -334,16 +332,6 @@ class UpTheStrip {
           const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
           begins.add((w * c.one) * q, col);
           ends.add((ends_apart ? matched : own[K::across]) * c.end_share, col);
-        }
-        if constexpr (tangents) {
-          const Vec t_q = c.share.times(fused(-c.less, b, t_b));
-          largest_q = greater(largest_q, absolute(t_q));
-          if constexpr (ends_apart) {
-            p = fused(own[K::t_matched], q + c.end_share, matched * fused(-c.end_less, c.end_share, t_q));
-            p = fused(c.one, fused(w, fused(-c.origin_down, q, t_q), own[K::t_w] * q), p);
-          } else {
-            p = fused(own[K::t_matched], q, matched * t_q);
-          }
         }
         if constexpr (is_last) {
           store_some(to + v * LANES, strip.last, p);

@@ -26,7 +26,7 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside, least);
   // the odds of gaps down the column, of all gaps, of matches; of a column the states that may turn either way
-  Vec sink = all(1), least_gap = all(1), most_gap = all(0), most_match = all(0), least_free = all(LARGEST);
+  Vec sink = all(1), least_gap = all(1), most_gap = all(0), most_match = all(0), least_free = all(LARGEST), lowest = all(0);
   for (Int k = 0; k < rows; ++k) {
     const int64_t at = (first + k) * strip.pitch;
     const Real *row = strip.s + at, *t_row = tangents ? strip.t_s + at : nullptr;
@@ -41,6 +41,7 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       to[v * size + w_at] = w;
       if constexpr (tangents) to[v * size + t_w_at] = w * (strip.part<is_last>(t_row, v, 0) * o.inverse_t);
       if constexpr (gaps > 1) most_match = greater(most_match, w);
+      if constexpr (Kind::local) lowest = smaller(lowest, s > FORBIDDEN ? s : lowest);
       unrolled<gaps>([&](auto g) {
         Vec gap = o.cost[int(GAP_COSTS[g])];
         if (strip.gaps[g]) {
@@ -55,6 +56,10 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
     });
     least_gap = smaller(least_gap, smaller(least_down, least_open));
     sink *= k == 0 ? smaller(least_down, least_open) : least_down;
+    if (!all_at_most(all(PairOdds<Kind>::power_of_2(-MOST_DECAY)), sink)) {
+      sunk = 2 * MOST_DECAY;
+      return false;
+    }
 
     Vec before = all(outside[0][k]), t_before = all(outside[T][k]);  // V of the cell before, a row above
     // of this row: the cell before, and what it hands over, for open; the state of gaps down the column
@@ -152,13 +157,13 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
   }
   peak = most;
   sunk = -std::log2(-double(largest_of(-sink)));
-  if (!(sunk <= MOST_DECAY) || !all_at_most(most_gap, all(PairOdds<Kind>::power_of_2(LARGEST_COST))) ||
+  if (!all_at_most(most_gap, all(PairOdds<Kind>::power_of_2(LARGEST_COST))) ||
       !all_at_most(all(PairOdds<Kind>::power_of_2(-LARGEST_COST)), least_gap) ||
       !o.within_range(most, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
     return false;
   }
   Seen seen;
-  seen.least_gap = least_gap, seen.most_gap = most_gap, seen.largest_match = most_match;
+  seen.least_gap = least_gap, seen.most_gap = most_gap, seen.largest_match = most_match, seen.lowest = lowest;
   if (!ONE_STATE<Kind> && !o.back_is_allowed) {
     const double bits = std::max(0.0, std::log2(double(largest_of(most))));
     seen.add(ends);
@@ -257,7 +262,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
       const Vec with_end = ends_apart ? b + c.end : b;
       c.now[0] = w * with_end;
       if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
-      const Vec p = marginals(c, own, b, t_b, largest_q);
+      const Vec p = marginals(c, own, b, t_b, c.share.times(b), largest_q);
       if constexpr (is_last) {
         store_some(to + v * LANES, strip.last, p);
       } else {

@@ -30,7 +30,8 @@ struct Descent : Origins<tangents> {
 /* Of a strip with gaps by position, for what can be told only of a whole pair; see by_position.h. */
 struct Seen {
   Vec least_gap = all(1), most_gap = all(0);  // odds
-  Vec largest_match = all(0);
+  Vec largest_match = all(0);                  // odds
+  Vec lowest = all(0);                         // similarity that does not forbid the match
   // what may be missing: bits of 2^LOST times it, absolute and in units
   double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
   double spread = LARGEST_COST;  // of the odds of gaps, in bits, for which the rest is right
@@ -41,7 +42,7 @@ struct Seen {
 
   void add(const Seen &other) {
     least_gap = smaller(least_gap, other.least_gap), most_gap = greater(most_gap, other.most_gap);
-    largest_match = greater(largest_match, other.largest_match);
+    largest_match = greater(largest_match, other.largest_match), lowest = smaller(lowest, other.lowest);
     risk = std::max(risk, other.risk), risk_in_units = std::max(risk_in_units, other.risk_in_units);
     spread = std::min(spread, other.spread);
   }
@@ -94,7 +95,7 @@ class DownTheStrip {
   const Border *left;   // none: nothing is outside
   const Border *right;  // none: nobody needs it
   StripEnds &ends;
-  int most = odds.most_rows;  // rows that the next band may have
+  int most = POSITIONS ? 4 : odds.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state
   double sunk = 0;            // the bits by which gaps by position can make a column of it sink
 
@@ -117,7 +118,7 @@ class DownTheStrip {
           break;
         }
         if (rows == 1) return false;
-        most = int(aligned >= 4 ? aligned / 4 : 1);
+        most = int(aligned >= 4 ? aligned / (POSITIONS && sunk > MOST_DECAY ? 2 : 4) : 1);
         again();
       }
     }

@@ -42,7 +42,7 @@ struct PairOdds {
   }
   /* How many rows the next band may have, after one of `rows`, of up to `most`, with this largest number of units. */
   INLINE int next_rows(Vec peak, int rows, int most, double sunk) const {
-    if (rows < most || 2 * rows > most_rows || 2 * sunk > MOST_DECAY) return most;
+    if (rows < most || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return most;
     // twice as many rows grow by twice as many bits, and some more
     const double growth = (double(ROOM) - double(LEVEL) - decay[2 * rows] - 2 * sunk) / 2.6;
     return all_at_most(peak, all(power_of_2(LEVEL + growth))) ? 2 * rows : rows;

@@ -235,6 +235,7 @@ class Tiles {
                                       double(LEAST_MATCH));
       }
     }
+    if (-double(largest_of(-seen.lowest)) * (LOG2_E / p_.temperature) > double(LEAST_MATCH)) return true;
     for (Int strip = 0; strip < strips_; ++strip) {
       if (!has_no_match_within(strip_of(strip), excess)) return false;
     }
