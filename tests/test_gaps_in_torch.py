@@ -99,6 +99,18 @@ def test_second_derivatives_are_compiled(variant, inputs, tensors):
 
 
 @VARIANT
+@pytest.mark.parametrize("names", [(), NAMES, ALIGNMENTS[PROBLEM].gaps], ids=str)
+def test_marginals_are_compiled_as_a_whole(variant, names):
+    given = ragged(4, 5, problem=PROBLEM, by_position=names)
+    similarity, lengths = torch.from_numpy(given.similarity), torch.from_numpy(given.lengths)
+    own = {name: torch.from_numpy(value) for name, value in given.parameters.items()}
+    marginals = functools.partial(torch_impl.marginals, torch_impl.smith_waterman_affine, variant=variant, **OPTIONS)
+    found = torch.compile(marginals, backend="aot_eager", fullgraph=True)(similarity, lengths, **own)
+    wanted = reference.gradients(PROBLEM, given.similarity, given.lengths, **given.parameters, **OPTIONS)
+    equal([found], [wanted["similarity"]])
+
+
+@VARIANT
 def test_pairs_are_mapped_inside_the_compiler(variant, inputs, tensors):
     mapped = torch.func.vmap(lambda lengths, *own: function(variant, lengths)(*own))
     lengths = torch.from_numpy(inputs.lengths)
