@@ -74,7 +74,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
       }
     });
   };
-  auto step = [&](Int t, auto edge) {
+  auto step = [&](Int t, auto edge) __attribute__((always_inline)) {
     Vec up[W][states];
     unrolled<W>([&](auto w) { above(w, t < sweep.cols ? t : sweep.cols - 1, up[w]); });
     unrolled<W>([&](auto w) {

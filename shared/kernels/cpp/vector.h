@@ -79,6 +79,23 @@ INLINE Vec load(const Real *from) {
   return v;
 }
 
+#if defined(__AVX512F__)
+constexpr bool HAS_MASKED_LOADS = true;
+#else
+constexpr bool HAS_MASKED_LOADS = false;
+#endif
+
+/* Those with first <= number < last; 0 for the others, which are not touched and may lie outside memory. */
+INLINE Vec load_part(const Real *from, int first, int last) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_loadu_ps(__mmask16((1u << last) - (1u << first)), from);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_loadu_pd(__mmask8((1u << last) - (1u << first)), from);
+#endif
+  Real part[LANES] = {};
+  for (int k = first; k < last; ++k) part[k] = from[k];
+  return load(part);
+}
+
 INLINE void store(Real *to, Vec v) { __builtin_memcpy(to, &v, sizeof v); }
 
 /* Call f with std::integral_constant 0, 1, ..., N-1: a loop whose counter is a constant. */
