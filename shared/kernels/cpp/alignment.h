@@ -97,8 +97,7 @@ int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, 
    alignments, walking back from the end, this is the one that ends first, row by row, and in each cell starts if it can,
    or else comes from the diagonal, the left, or from above; of the states A, R and D from the first. Without an alignment
    the score is 0, and nothing matches; nor where a score is NaN. While it works, it has for each cell of a pair 2 bits,
-   with an affine gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; in vectors of fewer than 8 lanes, as many as of 8. A
-   library of it has gaps by position, too. */
+   with an affine gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; in vectors of fewer than 8 lanes, as many as of 8. */
 int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
 
 /* How many pairs this library has computed with an exponent per cell although plain odds with shared exponents were an

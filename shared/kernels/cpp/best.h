@@ -165,11 +165,6 @@ struct BestJob {
   uint8_t *matches;
 };
 
-INLINE Vec clamped_costs(Vec costs, Mask &bad) {
-  bad |= costs != costs;
-  return smaller(greater(costs, all(Real(LOWEST))), all(Real(LARGEST_GAP)));
-}
-
 /* The pairs of one task. */
 template <class Kind, bool restricted, class L>
 class BestTask {
@@ -179,8 +174,7 @@ class BestTask {
 
  public:
   BestTask(const BestJob &job, const int64_t *pairs, int count) : job_(job), call_(job.call), pairs_(pairs), count_(count) {
-    const bool by_position[] = {bool(call_.options & ALIGNMENT_OPEN_BY_POSITION),
-                                bool(call_.options & ALIGNMENT_EXTEND_BY_POSITION)};
+    for (int g = 0; g < 2; ++g) by_position_[g] = is_by_position(call_, g);
     for (int l = 0; l < LANES; ++l) {
       const int64_t pair = pairs[L::rows_in_lanes ? 0 : std::min(l, count - 1)];
       const Size size = size_of(call_, pair);
@@ -190,10 +184,10 @@ class BestTask {
       rows_ = std::max(rows_, lanes_.rows[l]);
       cols_ = std::max(cols_, lanes_.cols[l]);
       similarity_[l] = call_.similarity + pair * call_.pair_stride;
-      const Parameters p = parameters_of(call_.kind, call_.parameters, pair);
+      const Parameters p = parameters_of(call_, call_.parameters, pair);
       const double gaps[] = {p.open, p.extend};
       for (int g = 0; g < 2; ++g) {
-        if (by_position[g]) {
+        if (by_position_[g]) {
           costs_[g][l] = call_.gaps[g].costs + pair * call_.gaps[g].stride;
         } else {
           bad_[l] |= gaps[g] != gaps[g] ? -1 : 0;
@@ -201,10 +195,8 @@ class BestTask {
         }
       }
     }
-    for (int g = 0; g < 2; ++g) by_position_[g] = by_position[g];
-    // gaps along the border: by position there is none
-    border_ = Kind::local ? all(NEVER) : by_position[0] ? all(0) : cost_[0];
-    if (Kind::end == End::last && !by_position[0]) empty_ = cost_[0];
+    if (Kind::local) border_ = all(NEVER);
+    if (!Kind::local && !by_position_[0]) border_ = empty_ = cost_[0];
   }
 
   void run() {
@@ -224,8 +216,9 @@ class BestTask {
     // a vector's cells are staged where its lag puts them, and it may be read from the first step to the last
     const size_t staged = size_t(cols_) + (ROW_VECTORS + 1) * LANES;
     Buffer row_memory((size_t(cols_ + 1) * states * sizeof(Cell) + sizeof(Vec) - 1) / sizeof(Vec));
-    Buffer staged_memory(staged * ROW_VECTORS * (1 + by_position_[0] + by_position_[1]));
-    std::fill_n(staged_memory.data(), staged * ROW_VECTORS * (1 + by_position_[0] + by_position_[1]), all(0));
+    const size_t all_staged = staged * ROW_VECTORS * (1 + by_position_[0] + by_position_[1]);
+    Buffer staged_memory(all_staged);
+    std::fill_n(staged_memory.data(), all_staged, all(0));
     Cell *row = reinterpret_cast<Cell *>(row_memory.data());
     for (Int c = -1; c < cols_; ++c) {
       const Vec outside = border(all(Real(c + 1)));
@@ -280,7 +273,7 @@ class BestTask {
           from[l] = matrix[l] + int64_t(number[l]) * call_.cols - (L::rows_in_lanes ? l : 0);
         }
         const Int steps = cols_ + (L::rows_in_lanes ? LANES - 1 : 0);
-        gather(matrix, call_.rows * call_.cols, from, extent, steps, to + lag, clean);
+        gather<1>(matrix, call_.rows * call_.cols, from, extent, steps, to + lag, clean);
         return InSteps{to, 1};
       };
       own.similarity[w] = stage(similarity_, 0, [&](Vec s) { return clean(s, bad_); });
@@ -288,7 +281,7 @@ class BestTask {
       for (int g = 0; g < 2; ++g) {
         costs[g] = {&cost_[g], 0};
         if (by_position_[g]) {
-          costs[g] = stage(costs_[g], g == 1 && by_position_[0] ? 2 : 1, [&](Vec c) { return clamped_costs(c, bad_); });
+          costs[g] = stage(costs_[g], g == 1 && by_position_[0] ? 2 : 1, [&](Vec c) { return clean_gap(c, bad_); });
         }
       }
       own.open[w] = costs[0], own.extend[w] = costs[1];
