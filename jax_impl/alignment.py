@@ -11,7 +11,7 @@ from jax_impl.recurrences import Array
 from jax_impl.sweeps import SWEEPS, sweep_of
 from jax_impl.wavefront import wavefront
 from shared import checks
-from shared.alignments import recurrence_of
+from shared.alignments import names_by_position, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
@@ -51,11 +51,12 @@ def align(
     parameters are differentiable, options (such as `end`) are not.
     """
     platform = platform_of(similarity)
+    by_position = names_by_position(function_name, parameters)
     chosen = choose_variant(
         function_name,
         variant,
         ABSENT,
-        lambda name: _why_not(name, similarity, platform),
+        lambda name: _why_not(name, similarity, by_position, platform),
         lambda reason: _warn(reason, platform),
     )
     if chosen == "fused":
@@ -64,11 +65,11 @@ def align(
     s = arguments.similarity
     if s.ndim == 3 and not len(s):
         return s.sum(axis=(1, 2)).astype(arguments.result_dtype)
-    prepared = recurrence_of(function_name, options), arguments.parameters, s, arguments.lengths
+    prepared = recurrence_of(function_name, options, by_position), arguments.parameters, s, arguments.lengths
     if chosen == "wavefront":
         scores = wavefront(*prepared, text=_third_order_text(function_name, chosen), platform=platform)
     else:
-        scores = sweep_of(function_name, chosen)(*prepared)
+        scores = sweep_of(function_name, chosen, by_position)(*prepared)
     return (scores * arguments.valid).astype(arguments.result_dtype)
 
 
@@ -77,11 +78,11 @@ def _warn(reason: str, platform: str) -> None:
         cpp.warn(reason)
 
 
-def _why_not(name: str, similarity: Any, platform: str) -> str | None:
-    """Why a variant that is not absent cannot take this similarity; None if it can."""
+def _why_not(name: str, similarity: Any, by_position: tuple[str, ...], platform: str) -> str | None:
+    """Why a variant that is not absent cannot take this similarity, and these gaps by position; None if it can."""
     if name != "fused":
         return None
-    reason = why_not(similarity, platform)
+    reason = why_not(similarity, by_position, platform)
     if reason and platform == "cpu" and not cpp_binding.loaded():  # not only for this one
         ABSENT[name] = reason
     return reason

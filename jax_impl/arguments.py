@@ -16,7 +16,7 @@ class Arguments(NamedTuple):
 
     similarity: jax.Array  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: jax.Array  # (*batch, 2), int32, inside the matrix
-    parameters: dict[str, jax.Array]  # each (*batch)
+    parameters: dict[str, jax.Array]  # each (*batch), or for a gap by position like similarity
     valid: jax.Array  # (*batch), 1, or NaN for a pair whose temperature is not positive
     result_dtype: Any
 
@@ -50,15 +50,30 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     sizes = jnp.broadcast_to(sizes, (*batch, 2))
 
     # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
-    s = jnp.maximum(jnp.where(inside(sizes, rows, cols), s, 0.0), LOWEST)
-    # an empty matrix becomes one cell that lies outside lengths
-    s = jnp.pad(s, [(0, 0)] * len(batch) + [(0, max(0, 1 - rows)), (0, max(0, 1 - cols))])
-    values = {n: jnp.broadcast_to(_parameter(n, value).astype(s.dtype), batch) for n, value in parameters.items()}
+    used = inside(sizes, rows, cols)
+    s = _not_empty(jnp.maximum(jnp.where(used, s, 0.0), LOWEST))
+    values = {
+        name: _by_position(jnp.asarray(value, s.dtype), used)
+        if np.ndim(value) > 1
+        else jnp.broadcast_to(_parameter(name, value).astype(s.dtype), batch)
+        for name, value in parameters.items()
+    }
     temperature = values["temperature"]
     usable = (temperature > 0) & (temperature < jnp.inf)
     valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(usable, jnp.clip(temperature, *TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
+
+
+def _not_empty(matrix: jax.Array) -> jax.Array:
+    """An empty matrix becomes one cell that lies outside lengths."""
+    missing = [(0, max(0, 1 - size)) for size in matrix.shape[-2:]]
+    return jnp.pad(matrix, [(0, 0)] * (matrix.ndim - 2) + missing)
+
+
+def _by_position(gap: jax.Array, used: jax.Array) -> jax.Array:
+    """A gap by position, clipped to the limits, with zeros outside lengths."""
+    return _not_empty(jnp.clip(jnp.where(used, gap, 0.0), LOWEST, LARGEST_GAP))
 
 
 def _parameter(name: str, value: Any) -> Any:

@@ -6,8 +6,8 @@ where H is the symmetric matrix of second derivatives. Two rules make them diffe
     S      has the tangent <dS/dx, t>, and S and dS/dx come from the same call
     dS/dx  has the tangent H t, a self-adjoint function of t
 
-Shapes: similarity (*batch, rows, cols), lengths (*batch, 2) of integers, parameters a tuple of (*batch), in the order
-of shared.alignments.ALIGNMENTS; batch is one axis or none.
+Shapes: similarity (*batch, rows, cols), lengths (*batch, 2) of integers, parameters a tuple of (*batch), or of
+(*batch, rows, cols) for a gap by position, in the order of shared.alignments.ALIGNMENTS; batch is one axis or none.
 """
 
 import functools
@@ -62,7 +62,7 @@ def _score_tangent(engine: Engine, text: str, primals: Any, tangents: Any) -> tu
     t_similarity, _, t_parameters = tangents
     needed = tuple(not _is_zero(tangent) for tangent in t_parameters)
     scores, d_similarity, d_parameters = _gradients(engine, text, needed, *primals)
-    return scores, _directional(primals[1], d_similarity, d_parameters, t_similarity, t_parameters)
+    return scores, _directional(primals[1], (*d_parameters, d_similarity), (*t_parameters, t_similarity))
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
@@ -80,7 +80,7 @@ def _gradients_tangent(engine: Engine, text: str, needed: tuple[bool, ...], prim
     results = _gradients(engine, text, needed, similarity, lengths, parameters)
     direction = [_instantiated(tangent) for tangent in (t_similarity, *t_parameters)]
     t_d_similarity, *rest = _Product(engine, text, any(needed))((similarity, lengths, *parameters), direction)
-    t_scores = _directional(lengths, results[1], results[2], t_similarity, t_parameters)
+    t_scores = _directional(lengths, (*results[2], results[1]), (*t_parameters, t_similarity))
     return results, (t_scores, t_d_similarity, tuple(rest))
 
 
@@ -114,16 +114,19 @@ class _Tangents:
         return [product, *rest]
 
 
-def _directional(
-    lengths: Array, d_similarity: Array, d_parameters: Arrays, t_similarity: Any, t_parameters: Any
-) -> Array:
+def _directional(lengths: Array, gradients: Arrays, direction: Sequence[Any]) -> Array:
     """The tangent of the scores, from their gradients."""
-    terms = [d * t for d, t in zip(d_parameters, t_parameters, strict=True) if not _is_zero(t)]
-    if not _is_zero(t_similarity):
-        # the gradients are 0 outside lengths, but a tangent may be anything there
-        (masked,) = Linear(_inside, _unchanged, "")((lengths,), (t_similarity,))
-        terms.append((d_similarity * masked).sum(axis=(-2, -1)))
+    terms = [_along(lengths, d, t) for d, t in zip(gradients, direction, strict=True) if not _is_zero(t)]
     return functools.reduce(operator.add, terms)
+
+
+def _along(lengths: Array, gradient: Array, tangent: Array) -> Array:
+    """What one number of each pair, or one matrix, contributes to the tangent of its score."""
+    if gradient.ndim < lengths.ndim:
+        return gradient * tangent
+    # the gradients are 0 outside lengths, but a tangent may be anything there
+    (masked,) = Linear(_inside, _unchanged, "")((lengths,), (tangent,))
+    return (gradient * masked).sum(axis=(-2, -1))
 
 
 def _inside(fixed: Sequence[Array], arguments: Sequence[Array]) -> list[Array]:

@@ -32,6 +32,7 @@ class DiagonalBatch:
         self.recurrence = recurrence
         self.temperature = parameters["temperature"]
         self.names = recurrence.parameters
+        self.matrices = (SIMILARITY, *recurrence.by_position)  # the terms with a value for each cell, as tables
         self.pairs, self.rows, self.cols = s.shape
         self.diagonals, self.positions = self.rows + self.cols - 1, min(self.rows, self.cols)
         self.transposed = self.cols < self.rows  # positions are columns, where they are the shorter side
@@ -42,17 +43,25 @@ class DiagonalBatch:
             "cell": (0, 0),
         }
         self.parameters = parameters
-        self.s = self.skew(jnp.maximum(s / self.temperature[:, None, None], LOWEST))
-        self.scaled = {
-            name: self.tiled(jnp.clip(parameters[name] / self.temperature, LOWEST, -LOWEST)) for name in self.names
-        }
-        self.terms = {SIMILARITY: self.s, **self.scaled}
+        self.s = self.skew(jnp.maximum(self.by_temperature(s), LOWEST))
+        scaled = {name: jnp.clip(self.by_temperature(parameters[name]), LOWEST, -LOWEST) for name in self.names}
+        self.scaled, by_position = self.arranged(scaled)
+        self.terms = {SIMILARITY: self.s, **by_position, **self.scaled}
         self.lengths = lengths.T  # (2, batch)
         self._sizes = jnp.stack([self.tiled(lengths[:, 0]), self.tiled(lengths[:, 1])])
         self.position = jnp.arange(self.positions * self.pairs, dtype=lengths.dtype) // self.pairs
         along, across = (self._sizes[1], self._sizes[0]) if self.transposed else (self._sizes[0], self._sizes[1])
         self.limit = jnp.where(self.position < along, across, 0)
         self.used_diagonals = jnp.max(lengths.sum(1)) - 1  # after these no cell is inside lengths
+
+    def by_temperature(self, values: Array) -> Array:
+        """Values of each pair, or of each of its cells, divided by its temperature."""
+        return values / self.temperature.reshape(-1, *[1] * (values.ndim - 1))
+
+    def arranged(self, values: Parameters) -> tuple[Parameters, Parameters]:
+        """Values for the parameters that have one for each pair, tiled, and for those by position, as tables."""
+        tables = {name: self.skew(values[name]) for name in self.recurrence.by_position}
+        return {name: self.tiled(values[name]) for name in self.names if name not in tables}, tables
 
     def tiled(self, values: Array) -> Array:
         """One value of each pair, (batch) -> (P * batch)."""
@@ -119,7 +128,7 @@ class DiagonalBatch:
 
     def choice(self, choice: Choice, tables: Any, terms: Any, d: Any, at: tuple[int, int] = (0, 0)) -> Any:
         """The value of one choice. Linear, so it maps tangents too."""
-        parts = [self.read(terms[n], d, at) if n == SIMILARITY else terms[n] for n in choice.terms]
+        parts = [self.read(terms[n], d, at) if n in self.matrices else terms[n] for n in choice.terms]
         if choice.neighbour:
             back, shift = self.neighbours[choice.neighbour]
             parts.append(self.read(tables[choice.state], d, (at[0] + back, at[1] + shift)))
@@ -133,7 +142,7 @@ class DiagonalBatch:
     def count(self, choice: Choice, name: str, d: Any) -> Any:
         """How often a term is added in a choice: by the choice itself, and within the border value that it reads."""
         own = float(name in choice.terms)
-        if name == SIMILARITY or not choice.neighbour:
+        if name in self.matrices or not choice.neighbour:
             return own
         back, shift = self.neighbours[choice.neighbour]
         behind = (jnp.arange(self.diagonals)[:, None] if d is None else d) - back

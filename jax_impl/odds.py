@@ -37,7 +37,7 @@ BLOCK = 5  # anti-diagonals with the same exponents
 
 def applies(recurrence: Recurrence, dtype: Any) -> bool:
     """Whether alignments of this kind are computed in odds."""
-    return len(recurrence.states) == 1 and dtype == jnp.float32
+    return len(recurrence.states) == 1 and not recurrence.by_position and dtype == jnp.float32
 
 
 def scores(recurrence: Recurrence, s: Array, lengths: Array, parameters: Parameters) -> tuple[Array, Array]:

@@ -17,6 +17,11 @@ def batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:
     return jnp.moveaxis(s, (-2, -1), (0, 1)), jnp.moveaxis(lengths, -1, 0)
 
 
+def gaps_batch_last(recurrence: Recurrence, parameters: Parameters) -> Parameters:
+    """The gaps by position, each (rows, cols, *batch)."""
+    return {name: jnp.moveaxis(parameters[name], (-2, -1), (0, 1)) for name in recurrence.by_position}
+
+
 def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
     """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
     rows, cols = s.shape[:2]

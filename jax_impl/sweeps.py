@@ -8,12 +8,12 @@
     vmap            the single-pair scan_select mapped over the pairs
 
 A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with zeros in its padding, and lengths
-(*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four rungs also take a whole
-batch, as a last axis of every array. Cells outside lengths never feed a cell inside, so lengths only decide where
-an alignment may end.
+(*batch, 2), where batch is one axis or none; it returns scores (*batch). A gap by position is a matrix like the
+similarity, and arranged in the same way. The first four rungs also take a whole batch, as a last axis of every array.
+Cells outside lengths never feed a cell inside, so lengths only decide where an alignment may end.
 
 rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two rungs of
-smith_waterman are written out in plain_loops.py.
+smith_waterman, with one gap for the pair, are written out in plain_loops.py.
 """
 
 import functools
@@ -25,13 +25,23 @@ import jax.numpy as jnp
 
 from jax_impl.plain_loops import PLAIN_LOOPS
 from jax_impl.recurrences import Array, Parameters, States, recurrence_step
-from jax_impl.rotation import batch_last, bordered, initial_states, left_keeps, rotate, score_of_ends, up_keeps
+from jax_impl.rotation import (
+    batch_last,
+    bordered,
+    gaps_batch_last,
+    initial_states,
+    left_keeps,
+    rotate,
+    score_of_ends,
+    up_keeps,
+)
 from shared.alignments import Recurrence
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
     """The recurrence as written: cell by cell, each written into the table by functional update."""
     s, lengths = batch_last(s, lengths)
+    gaps = gaps_batch_last(recurrence, parameters)
     rows, cols, *batch = s.shape
     tables = tuple(jnp.full((rows + 1, cols + 1, *batch), 0.0, s.dtype) for _ in recurrence.states)
     ends = jnp.zeros_like(s)
@@ -42,7 +52,8 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Array, lengths:
             diagonal, left, up = (
                 tuple(table[i + di, j + dj] for table in tables) for di, dj in ((0, 0), (1, 0), (0, 1))
             )
-            states, end = recurrence_step(recurrence, parameters, s[i, j], diagonal, left, up)
+            own = parameters | {name: gap[i, j] for name, gap in gaps.items()}
+            states, end = recurrence_step(recurrence, own, s[i, j], diagonal, left, up)
             ends = ends.at[i, j].set(end)
         tables = tuple(table.at[i + 1, j + 1].set(state) for table, state in zip(tables, states, strict=True))
     i, j = jnp.indices((rows, cols))
@@ -53,12 +64,14 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
     """One Python step per anti-diagonal; the direction of the shift is known when the loop is unrolled."""
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
+    gaps = {name: rotate(gap)[0] for name, gap in gaps_batch_last(recurrence, parameters).items()}
     before, last = initial_states(recurrence, parameters, rotated)
     ends = []
     for d in range(len(rotated)):
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
         left, up = shift(last, recurrence.border(parameters, d - 1))
-        states, end = recurrence_step(recurrence, parameters, rotated[d], before, left, up)
+        own = parameters | {name: gap[d] for name, gap in gaps.items()}
+        states, end = recurrence_step(recurrence, own, rotated[d], before, left, up)
         before, last = last, bordered(states, inside[d], recurrence.border(parameters, d))
         ends.append(end)
     return score_of_ends(recurrence, parameters, jnp.stack(ends), i, j, lengths)
@@ -119,9 +132,9 @@ SWEEPS: dict[str, Callable[..., Array]] = {
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
-def sweep_of(function_name: str, variant: str) -> Callable[..., Array]:
-    """The rung that runs a function: for smith_waterman the first two are those of plain_loops."""
-    plain = PLAIN_LOOPS if function_name == "smith_waterman" else {}
+def sweep_of(function_name: str, variant: str, by_position: tuple[str, ...] = ()) -> Callable[..., Array]:
+    """The rung that runs a function: for smith_waterman with one gap for the pair the first two are plain_loops'."""
+    plain = PLAIN_LOOPS if function_name == "smith_waterman" and not by_position else {}
     return plain.get(variant) or SWEEPS[variant]
 
 
@@ -133,14 +146,17 @@ def _compiled_single(recurrence: Recurrence) -> Callable[..., Array]:
 def _scan(pick: Callable, recurrence: Recurrence, parameters: Parameters, s: Array, lengths: Array) -> Array:
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
+    gaps = {name: rotate(gap)[0] for name, gap in gaps_batch_last(recurrence, parameters).items()}
 
-    def step(carry: tuple[States, States], row: tuple[Array, Array, Array]) -> tuple[tuple[States, States], Array]:
+    def step(
+        carry: tuple[States, States], row: tuple[Array, Parameters, Array, Array]
+    ) -> tuple[tuple[States, States], Array]:
         before, last = carry
-        similarity, is_inside, d = row
+        similarity, own, is_inside, d = row
         left, up = pick((d + len(s)) % 2, last, recurrence.border(parameters, d - 1))
-        states, end = recurrence_step(recurrence, parameters, similarity, before, left, up)
+        states, end = recurrence_step(recurrence, parameters | own, similarity, before, left, up)
         return (last, bordered(states, is_inside, recurrence.border(parameters, d))), end
 
-    rows = (rotated, inside, jnp.arange(len(rotated)))
+    rows = (rotated, gaps, inside, jnp.arange(len(rotated)))
     _, ends = jax.lax.scan(step, initial_states(recurrence, parameters, rotated), rows)
     return score_of_ends(recurrence, parameters, ends, i, j, lengths)

@@ -155,10 +155,10 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
     states = fill(batch)
     ends, shares = Ends(batch, states), Shares(batch, states)
     d_states, inverses = pull(batch, shares, ends), [batch.table(_log_inverse(r)) for r in shares.inverse]
-    by_temperature = {name: value / batch.temperature for name, value in t_parameters.items()}
+    by_temperature = {name: batch.by_temperature(value) for name, value in t_parameters.items()}
     warming = batch.tiled(by_temperature["temperature"])
-    t_scaled = {name: batch.tiled(by_temperature[name]) for name in batch.names}
-    t_terms = {SIMILARITY: batch.skew(t_similarity / batch.temperature[:, None, None]), **t_scaled}
+    t_scaled, t_by_position = batch.arranged(by_temperature)
+    t_terms = {SIMILARITY: batch.skew(batch.by_temperature(t_similarity)), **t_by_position, **t_scaled}
 
     def push(k: int, d: Array, tables: list[Array]) -> Array:
         parts = []
@@ -250,17 +250,20 @@ def _of_parameters(
     uncertainty: Callable,
     ends: Ends | None,
 ) -> Arrays:
-    """The gradients with respect to the parameters, each (batch,). ends: for those of an empty pair."""
+    """The gradients with respect to the parameters, each like it. ends: for those of an empty pair."""
     results = []
     for name, is_needed in zip(batch.parameters, needed, strict=True):
-        zero = jnp.zeros(batch.limit.shape, batch.s.dtype)
         if not is_needed:
-            results.append(zero[: batch.pairs])
+            results.append(jnp.zeros_like(batch.parameters[name]))
             continue
+        if name in batch.matrices:
+            results.append(batch.unskew(_of_term(batch, name, change, ending)))
+            continue
+        zero = jnp.zeros(batch.limit.shape, batch.s.dtype)
         of_cells = uncertainty if name == "temperature" else functools.partial(_of_term, batch, name, change, ending)
         value = batch.total(batch.collect(lambda sums, d, own=of_cells: sums + own(d=d), zero))
         if ends and name != "temperature":
-            value = ends.unless_empty(value, {n: jnp.full_like(value, n == name) for n in batch.names})
+            value = ends.unless_empty(value, {n: jnp.full_like(value, n == name) for n in batch.scaled})
         results.append(value)
     return tuple(results)
 

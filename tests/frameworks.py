@@ -20,7 +20,7 @@ import jax_impl.backend
 import torch_impl
 import torch_impl.backend
 from shared import reference
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, names_by_position
 from shared.tolerances import TOLERANCES, marginals_bound, score_bound
 from torch_impl.compiler import compiled
 
@@ -44,7 +44,7 @@ class Inputs(NamedTuple):
 
     similarity: np.ndarray  # (*batch, rows, cols)
     lengths: np.ndarray | None  # (*batch, 2)
-    parameters: dict[str, np.ndarray]  # each () or (*batch)
+    parameters: dict[str, np.ndarray]  # each () or (*batch), a gap by position like similarity
     cotangent: np.ndarray  # (*batch)
 
 
@@ -85,17 +85,28 @@ QUICK = {
 }
 
 
-def single(rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman") -> Inputs:
-    """One full matrix of normal random numbers, random parameters of shape ()."""
+def single(
+    rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman", by_position: tuple[str, ...] = ()
+) -> Inputs:
+    """One full matrix of normal random numbers, random parameters of shape (), gaps by position like the matrix."""
     random = np.random.default_rng([seed, rows, cols])
     parameters = _parameters(random, problem, ())
-    return Inputs(_float32(random.normal(size=(rows, cols)) * 2), None, parameters, _cotangent(random, ()))
+    similarity, cotangent = _float32(random.normal(size=(rows, cols)) * 2), _cotangent(random, ())
+    gaps = _parameters(random, problem, (rows, cols), by_position)
+    return Inputs(similarity, None, parameters | gaps, cotangent)
 
 
-def ragged(rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman", per_pair: bool = True) -> Inputs:
+def ragged(
+    rows: int,
+    cols: int,
+    seed: int = 0,
+    problem: str = "smith_waterman",
+    per_pair: bool = True,
+    by_position: tuple[str, ...] = (),
+) -> Inputs:
     """A batch of six pairs: full, without rows, without columns, one cell, and two partial ones; poison around them.
 
-    The padding holds NaN and infinities. Parameters are per pair, or shared by all pairs.
+    The padding holds NaN and infinities, that of gaps by position too. Parameters are per pair, or shared by all pairs.
     """
     random = np.random.default_rng([seed, rows, cols, 6])
     partial = random.integers(1, (rows + 1, cols + 1), size=(2, 2))
@@ -103,7 +114,11 @@ def ragged(rows: int, cols: int, seed: int = 0, problem: str = "smith_waterman",
     batch = (len(lengths),)
     similarity = _float32(random.normal(size=(*batch, rows, cols)) * 2)
     poisoned = poison(similarity, lengths)
-    return Inputs(poisoned, lengths, _parameters(random, problem, batch if per_pair else ()), _cotangent(random, batch))
+    parameters = _parameters(random, problem, batch if per_pair else ())
+    cotangent = _cotangent(random, batch)
+    gaps = _parameters(random, problem, similarity.shape, by_position)
+    gaps = {name: poison(gap, lengths) for name, gap in gaps.items()}
+    return Inputs(poisoned, lengths, parameters | gaps, cotangent)
 
 
 def poison(similarity: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -126,6 +141,9 @@ def _reference_result(pickled: bytes) -> Result:
     own = reference.gradients(problem, similarity, lengths, **parameters, **options)
     gradients = {"similarity": own["similarity"] * cotangent[..., None, None]}
     for name, value in parameters.items():
+        if name in names_by_position(problem, parameters):
+            gradients[name] = own[name] * cotangent[..., None, None]
+            continue
         each = own[name] * cotangent
         gradients[name] = each if value.shape == cotangent.shape else each.sum()
     largest = reference.largest_state(problem, similarity, lengths, **parameters, **options)
@@ -237,9 +255,12 @@ def _torch_pull(score: Callable[..., Any], how: str) -> Pull:
     return pull
 
 
-def _parameters(random: np.random.Generator, problem: str, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+def _parameters(
+    random: np.random.Generator, problem: str, shape: tuple[int, ...], names: tuple[str, ...] | None = None
+) -> dict[str, np.ndarray]:
+    """All parameters, or those named."""
     limits = PROBLEMS[problem].parameters
-    return {name: _float32(random.uniform(*limits[name], size=shape)) for name in limits}
+    return {name: _float32(random.uniform(*limits[name], size=shape)) for name in (limits if names is None else names)}
 
 
 def _cotangent(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:

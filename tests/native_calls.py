@@ -1,13 +1,14 @@
 """Calls of the native kernels on NumPy arrays, without a framework; and a note of those that PyTorch makes."""
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pytest
 from frameworks import PROBLEMS
 
-from shared.alignments import ALIGNMENTS
+from shared.alignments import ALIGNMENTS, names_by_position
 from shared.kernels import cpp
 from shared.kernels.cpp import library
 
@@ -15,49 +16,73 @@ PAIRS, ROWS = 1, 2  # layouts
 
 
 class Given:
-    """One call of the kernels on NumPy arrays."""
+    """One call of the kernels on NumPy arrays. A gap of similarity's shape is by position."""
 
     def __init__(self, problem, similarity, lengths, parameters, options=None, layout=0, threads=1, openmp=0):
-        options = ALIGNMENTS[problem].options | (options or {})
-        call = cpp.call_of(problem, options)
-        self.kernel = cpp.kernel(str(similarity.dtype), call.kind)
+        alignment, dtype = ALIGNMENTS[problem], similarity.dtype
+        by_position = names_by_position(problem, parameters)
+        call = cpp.call_of(problem, alignment.options | (options or {}), by_position)
+        self.kernel = cpp.kernel(str(dtype), call.kind, bool(by_position))
         self.similarity = np.ascontiguousarray(similarity)
         self.lengths = None if lengths is None else np.ascontiguousarray(lengths, dtype=np.int32)
         pairs = len(similarity)
-        own = [
-            np.broadcast_to(np.asarray(parameters[name], similarity.dtype), pairs)
-            for name in ALIGNMENTS[problem].parameters
-        ]
+        # what is by position is not looked at as a number
+        values = {name: np.nan if name in by_position else parameters[name] for name in alignment.parameters}
+        own = [np.broadcast_to(np.asarray(value, dtype), pairs) for value in values.values()]
         self.values = np.ascontiguousarray(np.stack(own, axis=1))
-        numbers = *call, threads, layout, *similarity.shape
-        stride = similarity.shape[1] * similarity.shape[2]
-        pointers = (
+        self.costs = {name: np.ascontiguousarray(parameters[name], dtype) for name in by_position}
+        self._gap_names = alignment.gaps
+        self._numbers = *call, threads, layout, *similarity.shape
+        self._pointers = (
             self.similarity.ctypes.data,
-            stride,
+            similarity.shape[1] * similarity.shape[2],
             0 if self.lengths is None else self.lengths.ctypes.data,
             self.values.ctypes.data,
             openmp,
-            0,
         )
-        self.call = cpp.pack_call(*numbers, *pointers)
+        self.call = self.with_costs()
+
+    def with_costs(self, t_costs=MappingProxyType({}), d_costs=MappingProxyType({})):
+        """The packed call, with the directions and the results of its gaps by position."""
+        if not self.costs:
+            return cpp.pack_call(*self._numbers, *self._pointers, 0)
+        of_all = []
+        for name in (*self._gap_names, "none")[:2]:
+            matrices = [costs.get(name) for costs in (self.costs, t_costs, d_costs)]
+            costs, t_of_costs, d_of_costs = (0 if matrix is None else matrix.ctypes.data for matrix in matrices)
+            stride = self.similarity[0].size if len(self.similarity) else 0
+            of_all += [costs, stride, t_of_costs, stride, d_of_costs]
+        self._gaps = np.frombuffer(cpp.pack_gaps(*of_all), np.uint8)
+        return cpp.pack_call(*self._numbers, *self._pointers, self._gaps.ctypes.data)
 
     def results(self):
         """(scores), (scores, d_similarity, d_values), the tangents of these in a random direction, and once more
         (scores, d_similarity) and the tangents of d_similarity in its part of the direction: what has calls of its own.
+        Then d_costs and their tangents.
         """
         dtype, shape = self.similarity.dtype, self.similarity.shape
         new = lambda: [np.empty(shape[:1], dtype), np.empty(shape, dtype), np.empty(self.values.shape, dtype)]  # noqa: E731
-        random = np.random.default_rng(1)
-        t_similarity = random.normal(size=shape).astype(dtype)
-        t_values = random.normal(size=self.values.shape).astype(dtype)
+        t_similarity, t_values, t_costs = self.direction()
+        d_costs, t_d_costs = ({name: np.empty(shape, dtype) for name in self.costs} for _ in range(2))
         (scores, *_), gradients, tangents = new(), new(), new()
         assert self.kernel.score(self.call, scores.ctypes.data) == 0
-        assert self.kernel.gradients(self.call, *(array.ctypes.data for array in gradients)) == 0
+        call = self.with_costs(d_costs=d_costs)
+        assert self.kernel.gradients(call, *(array.ctypes.data for array in gradients)) == 0
         direction = t_similarity.ctypes.data, shape[1] * shape[2], t_values.ctypes.data
-        assert self.kernel.tangents(self.call, *direction, *(array.ctypes.data for array in tangents)) == 0
+        call = self.with_costs(t_costs, t_d_costs)
+        assert self.kernel.tangents(call, *direction, *(array.ctypes.data for array in tangents)) == 0
         again, marginals, _ = new()
+        self.call = self.with_costs()
         assert self.kernel.marginals(self.call, again.ctypes.data, marginals.ctypes.data) == 0
-        return [scores, *gradients, *tangents, again, marginals, self.product(t_similarity)[1]]
+        product = self.product(t_similarity)[1]
+        return [scores, *gradients, *tangents, again, marginals, product, *d_costs.values(), *t_d_costs.values()]
+
+    def direction(self):
+        """A random one, by shape: of the similarity, the values, and the gaps by position."""
+        random, dtype, shape = np.random.default_rng(1), self.similarity.dtype, self.similarity.shape
+        t_similarity = random.normal(size=shape).astype(dtype)
+        t_values = random.normal(size=self.values.shape).astype(dtype)
+        return t_similarity, t_values, {name: random.normal(size=shape).astype(dtype) for name in self.costs}
 
     def product(self, direction):
         """The tangents of scores and d_similarity in a direction that leaves the parameters alone."""

@@ -1,7 +1,8 @@
 """The native kernels as calls of XLA, without derivatives: see jax_impl.derivatives. vmap adds batch axes.
 
-Arrays: similarity (*batch, rows, cols), lengths (*batch, 2) int32, parameters a tuple of (*batch), in the order of
-shared.alignments.ALIGNMENTS; all floats of similarity's dtype.
+Arrays: similarity (*batch, rows, cols), lengths (*batch, 2) int32, parameters a tuple of (*batch), or of
+(*batch, rows, cols) for a gap by position, in the order of shared.alignments.ALIGNMENTS; all floats of similarity's
+dtype.
 """
 
 import ctypes
@@ -22,7 +23,7 @@ Arrays = tuple[Array, ...]
 _PASS_OF = {name: name for name in cpp.PASSES} | {"product": "tangents"}
 
 _registering = threading.Lock()
-# dtype -> where the calls find the kernels: by kind, then pass
+# dtype -> where the calls find the kernels: by whether there are gaps by position, kind, then pass
 _registered: dict[str, Any] = {}
 
 
@@ -38,7 +39,7 @@ def gradients(
 ) -> tuple[Array, Array, Arrays]:
     """Scores, and their gradients for similarity and each parameter; 0 for the parameters unless with_parameters."""
     target, matrix, pair = _prepared("gradients" if with_parameters else "marginals", call, similarity)
-    results = (pair, matrix, *(pair for _ in parameters if with_parameters))
+    results = (pair, matrix, *(map(_type_of, parameters) if with_parameters else ()))
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
     scores, d_similarity, *rest = function(similarity, lengths, *parameters, **_numbers(call))
     return scores, d_similarity, tuple(rest) if with_parameters else tuple(map(jnp.zeros_like, parameters))
@@ -54,7 +55,7 @@ def tangents(
 ) -> tuple[Array, Array, Arrays]:
     """The tangents of all results of `gradients`."""
     target, matrix, pair = _prepared("tangents", call, similarity)
-    results = (pair, matrix, *(pair for _ in parameters))
+    results = (pair, matrix, *map(_type_of, parameters))
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
     arrays = (similarity, lengths, t_similarity, *parameters, *t_parameters)
     t_scores, t_d_similarity, *rest = function(*arrays, **_numbers(call))
@@ -91,7 +92,7 @@ def _register(dtype: str) -> Any:
         handler = jax.ffi.pycapsule(getattr(library, f"xla_{name}"))
         jax.ffi.register_ffi_target(_target(name, dtype), handler, platform="cpu")
     kinds = max(cpp.KINDS.values()) + 1
-    return (ctypes.c_void_p * len(cpp.PASSES) * kinds).in_dll(library, "alignment_kernels")
+    return (ctypes.c_void_p * len(cpp.PASSES) * kinds * 2).in_dll(library, "alignment_kernels")
 
 
 def _target(name: str, dtype: str) -> str:
@@ -102,10 +103,16 @@ def _prepared(name: str, call: cpp.Call, similarity: Array) -> tuple[str, jax.Sh
     """The call's name; the types of a matrix per pair and of a number per pair. Compiles and loads what it needs."""
     dtype, pass_name = str(similarity.dtype), _PASS_OF[name]
     register(dtype)
-    kernel = getattr(cpp.kernel(dtype, call.kind), pass_name)
-    _registered[dtype][call.kind][list(cpp.PASSES).index(pass_name)] = ctypes.cast(kernel, ctypes.c_void_p).value
-    matrix = jax.ShapeDtypeStruct(similarity.shape, similarity.dtype)
-    return _target(name, dtype), matrix, jax.ShapeDtypeStruct(similarity.shape[:-2], similarity.dtype)
+    by_position = bool(call.options & cpp.GAPS_BY_POSITION)
+    kernel = getattr(cpp.kernel(dtype, call.kind, by_position), pass_name)
+    of_kind = _registered[dtype][by_position][call.kind]
+    of_kind[list(cpp.PASSES).index(pass_name)] = ctypes.cast(kernel, ctypes.c_void_p).value
+    pair = jax.ShapeDtypeStruct(similarity.shape[:-2], similarity.dtype)
+    return _target(name, dtype), _type_of(similarity), pair
+
+
+def _type_of(array: Array) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(array.shape, array.dtype)
 
 
 def _numbers(call: cpp.Call) -> dict[str, np.int32]:

@@ -12,14 +12,20 @@ from jax.core import Tracer
 from jax_impl.derivatives import scores_of
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
+from shared.alignments import names_by_position
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 
 
-def why_not(similarity: Any, platform: str) -> str | None:
-    """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be."""
+def why_not(similarity: Any, by_position: tuple[str, ...], platform: str) -> str | None:
+    """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be.
+
+    by_position: the names of the gaps by position.
+    """
     if platform not in ("cpu", "cuda"):
         return "it runs on CPUs and CUDA devices only"
+    if by_position and platform == "cuda":
+        return "the CUDA kernels do not take gaps by position yet"
     reason = triton_kernels.why_absent() if platform == "cuda" else None
     if reason:
         return reason
@@ -70,7 +76,8 @@ def fused(
     A third derivative raises CannotDifferentiate(text). Raises cpp.Absent if there are no native kernels.
     """
     _register(platform, str(similarity.dtype))  # before XLA compiles, where an error could not be raised as ours
-    kernels = _Kernels(cpp.call_of(function_name, options), platform)
+    by_position = names_by_position(function_name, parameters)
+    kernels = _Kernels(cpp.call_of(function_name, options, by_position), platform)
     sizes = np.array(similarity.shape[-2:], np.int32) if lengths is None else lengths
     return _scores(kernels, text, similarity, sizes, tuple(parameters.values()))
 
@@ -83,7 +90,10 @@ def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, par
     if sizes.dtype in (jnp.uint32, jnp.int64, jnp.uint64):
         sizes = jnp.clip(sizes, 0, np.iinfo(np.int32).max)
     sizes = jnp.broadcast_to(sizes.astype(jnp.int32), (*batch, 2))
-    values = tuple(jnp.broadcast_to(jnp.asarray(value).astype(similarity.dtype), batch) for value in parameters)
+    values = tuple(
+        jnp.broadcast_to(jnp.asarray(value).astype(similarity.dtype), similarity.shape if value.ndim > 1 else batch)
+        for value in parameters
+    )
     return scores_of(kernels, text, similarity, sizes, values)
 
 

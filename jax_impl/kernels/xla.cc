@@ -2,8 +2,8 @@
 
    Compiled once per dtype, with REAL as the kernels have it. Matrices are (*batch, rows, cols), lengths (*batch, 2),
    scores and each parameter (*batch), with any number of batch axes; each parameter and its gradient has a buffer
-   of its own, in the order of alignment.h. The kernels themselves are put into `alignment_kernels` when a call is
-   traced. */
+   of its own, in the order of alignment.h, which for a gap by position is a matrix. The kernels themselves are put into
+   `alignment_kernels` when a call is traced. */
 
 #include <algorithm>
 #include <cstdint>
@@ -28,7 +28,8 @@ enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, PASSES };  // in the order of cpp.
 }  // namespace
 
 extern "C" {
-__attribute__((visibility("default"))) void *alignment_kernels[ALIGNMENT_FREE_GAP + 1][PASSES];
+// by whether there are gaps by position, kind, and pass
+__attribute__((visibility("default"))) void *alignment_kernels[2][ALIGNMENT_FREE_GAP + 1][PASSES];
 }
 
 namespace {
@@ -77,6 +78,7 @@ class Parameters {
 // A call as alignment.h expects it, or why it is impossible.
 struct Call {
   AlignmentCall call{};
+  AlignmentGap gaps[2]{};
   void *kernel = nullptr;
   Parameters parameters;
   ffi::Error error = ffi::Error::Success();
@@ -99,9 +101,11 @@ struct Call {
     if (lengths.element_type() != ffi::DataType::S32 || int64_t(lengths.element_count()) != 2 * call.pairs) {
       refuse("lengths");
     }
-    put(parameters, rest, 0, count);
+    put(parameters, &AlignmentGap::costs, rest, 0, count);
     call.parameters = parameters.data();
-    if (kind >= 0 && kind <= ALIGNMENT_FREE_GAP) kernel = alignment_kernels[kind][pass];
+    for (AlignmentGap &gap : gaps) gap.stride = gap.t_stride = call.pair_stride;
+    if (is_by_position(0) || is_by_position(1)) call.gaps = gaps;
+    if (kind >= 0 && kind <= ALIGNMENT_FREE_GAP) kernel = alignment_kernels[call.gaps != nullptr][kind][pass];
     if (!kernel) error = ffi::Error::InvalidArgument("no such call of the alignment kernels was traced in this process");
   }
 
@@ -111,12 +115,38 @@ struct Call {
     return reinterpret_cast<Function *>(kernel);
   }
 
-  void put(Parameters &to, ffi::RemainingArgs rest, int64_t first, int64_t count) {
+  /* The parameters, or a direction of theirs, and where gaps by position are to have their matrices. */
+  void put(Parameters &to, const REAL *AlignmentGap::*matrix, ffi::RemainingArgs rest, int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       auto buffer = rest.get<In>(first + i);
-      if (!buffer.has_value() || !is_real(*buffer, call.pairs)) return refuse("a parameter");
-      to.take(i, *buffer);
+      int64_t elements = is_by_position(i) ? call.pairs * call.pair_stride : call.pairs;
+      if (!buffer.has_value() || !is_real(*buffer, elements)) return refuse("a parameter");
+      if (is_by_position(i)) {
+        gaps[i].*matrix = reals(*buffer);
+      } else {
+        to.take(i, *buffer);
+      }
     }
+  }
+
+  /* Have the kernel write the derivatives for gaps by position. */
+  ffi::Error write_to(ffi::RemainingRets rest) {
+    for (size_t i = 0; i < rest.size(); ++i) {
+      auto buffer = rest.get<ffi::AnyBuffer>(i);
+      if (!buffer.has_value()) return buffer.error();
+      if (is_by_position(int64_t(i))) gaps[i].d_costs = reals(*buffer);
+    }
+    return ffi::Error::Success();
+  }
+
+  /* The derivatives for the other parameters. */
+  ffi::Error give(const Parameters &derivatives, ffi::RemainingRets rest) const {
+    for (size_t i = 0; i < rest.size(); ++i) {
+      auto buffer = rest.get<ffi::AnyBuffer>(i);
+      if (!buffer.has_value()) return buffer.error();
+      if (!is_by_position(int64_t(i))) derivatives.give(int64_t(i), *buffer);
+    }
+    return ffi::Error::Success();
   }
 
   ffi::Error result(int32_t status) const {
@@ -130,6 +160,11 @@ struct Call {
   }
 
  private:
+  /* Whether a parameter, by its number, is a matrix: their options have the order of the gaps. */
+  bool is_by_position(int64_t number) const {
+    return number < 2 && call.options & (ALIGNMENT_OPEN_BY_POSITION << number);
+  }
+
   static int64_t pairs_of(const In &similarity) {
     auto shape = similarity.dimensions();
     int64_t pairs = 1;
@@ -137,15 +172,6 @@ struct Call {
     return pairs;
   }
 };
-
-ffi::Error give(const Parameters &parameters, ffi::RemainingRets rest) {
-  for (size_t i = 0; i < rest.size(); ++i) {
-    auto buffer = rest.get<ffi::AnyBuffer>(i);
-    if (!buffer.has_value()) return buffer.error();
-    parameters.give(int64_t(i), *buffer);
-  }
-  return ffi::Error::Success();
-}
 
 ffi::Error score(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores) {
   Call own(kind, options, SCORE, similarity, lengths, rest, int64_t(rest.size()));
@@ -166,9 +192,11 @@ ffi::Error gradients(int32_t kind, int32_t options, In similarity, In lengths, f
   Call own(kind, options, GRADIENTS, similarity, lengths, rest, count);
   if (own.error.failure()) return own.error;
   Parameters d_parameters(own.call.pairs, count);
-  ffi::Error error = own.result(
+  ffi::Error error = own.write_to(d_rest);
+  if (error.failure()) return error;
+  error = own.result(
       own.as<decltype(alignment_gradients)>()(&own.call, reals(scores), reals(d_similarity), d_parameters.data()));
-  return error.failure() ? error : give(d_parameters, d_rest);
+  return error.failure() ? error : own.give(d_parameters, d_rest);
 }
 
 ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,
@@ -176,13 +204,15 @@ ffi::Error tangents(int32_t kind, int32_t options, In similarity, In lengths, In
   const int64_t count = int64_t(rest.size()) / 2;
   Call own(kind, options, TANGENTS, similarity, lengths, rest, count);
   Parameters t_parameters(own.call.pairs, count), t_d_parameters(own.call.pairs, count);
-  own.put(t_parameters, rest, count, count);
+  own.put(t_parameters, &AlignmentGap::t_costs, rest, count, count);
   if (!is_real(t_similarity, int64_t(similarity.element_count()))) own.refuse("a tangent");
   if (own.error.failure()) return own.error;
-  ffi::Error error = own.result(own.as<decltype(alignment_tangents)>()(
+  ffi::Error error = own.write_to(t_d_rest);
+  if (error.failure()) return error;
+  error = own.result(own.as<decltype(alignment_tangents)>()(
       &own.call, reals(t_similarity), own.call.pair_stride, t_parameters.data(), reals(t_scores), reals(t_d_similarity),
       t_d_parameters.data()));
-  return error.failure() ? error : give(t_d_parameters, t_d_rest);
+  return error.failure() ? error : own.give(t_d_parameters, t_d_rest);
 }
 
 ffi::Error product(int32_t kind, int32_t options, In similarity, In lengths, In t_similarity, ffi::RemainingArgs rest,

@@ -139,15 +139,22 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       if constexpr (recording) unrolled<count>([&](auto c) { record[R::share(k, c)] = share[c]; });
       if constexpr (tangents) {
         // relative to the first choice: those of long alignments are large, and differ little
-        Vec away[count], mean = all(0);
+        Vec away[count], mean = all(0), base = x[0];
+        if constexpr (POSITIONS) {  // to the best one: a gap that nobody takes may be much larger than all others
+          Vec most = m[0];
+          unrolled<count - 1>([&](auto c) {
+            base = m[c + 1] > most ? x[c + 1] : base;
+            most = greater(most, m[c + 1]);
+          });
+        }
         unrolled<count>([&](auto c) {
-          away[c] = c > 0 ? x[c] - x[0] : all(0);
+          away[c] = POSITIONS || c > 0 ? x[c] - base : all(0);
           mean = fused(share[c], away[c], mean);
         });
         if constexpr (recording) {
           unrolled<count>([&](auto c) { record[R::share_tangent(k, c)] = share[c] * (away[c] - mean); });
         }
-        result.x = has_common ? x[0] + (mean + common.x) : x[0] + mean;
+        result.x = has_common ? base + (mean + common.x) : base + mean;
       }
     }
     Vec whole = has_common ? sum * common.m : sum;
@@ -191,7 +198,7 @@ struct Flows {
 /* The contribution of a sweep to the gradients with respect to the costs and the temperature. */
 struct Sums {
   Vec cost[COSTS], cost_tangent[COSTS];
-  Vec entropy;  // gradients: in bits; tangents: the marginals' tangents times the similarities
+  Vec entropy;  // gradients: in bits; tangents: the marginals' tangents times the similarities, and so of gaps by position
 };
 
 /* Propagates gradients from the cells (v, without the ends in them) to their neighbours; the gradient with respect to

@@ -14,6 +14,14 @@ enum class Cost { none, match, open, extend, turn, back };  // what it adds; `ma
 enum class End { anywhere, after_match, last };          // what the score is the smooth maximum of
 constexpr int COSTS = 6;
 
+/* Whether this library takes gaps by position, and which cost has those of AlignmentCall.gaps. */
+#ifdef BY_POSITION
+constexpr bool POSITIONS = true;
+#else
+constexpr bool POSITIONS = false;
+#endif
+constexpr Cost GAP_COSTS[] = {Cost::open, Cost::extend};
+
 struct Choice {
   From from;
   int state;  // of that cell
@@ -68,6 +76,10 @@ struct GlobalLinear {
   static constexpr End end = End::last;
   static constexpr bool local = false;
 };
+
+/* How many gaps of a kind may be given by position. */
+template <class Kind>
+constexpr int GAPS = POSITIONS ? (Kind::states > 1 ? 2 : 1) : 0;
 
 /* Number of choices of the first state that come from the diagonal: they are the first ones. */
 template <class Kind>

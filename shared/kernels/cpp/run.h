@@ -143,12 +143,18 @@ int32_t run(const Job &job) {
   const AlignmentCall &call = job.call;
   if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
   take_large_pages(job.d_similarity, sizeof(REAL) * call.pairs * call.rows * call.cols);
+  if constexpr (POSITIONS && (pass == Pass::gradients || pass == Pass::tangents)) {
+    for (int g = 0; g < 2; ++g) {
+      if (!is_by_position(call, g)) continue;
+      take_large_pages(call.gaps[g].d_costs, sizeof(REAL) * call.pairs * call.rows * call.cols);
+    }
+  }
   try {
     std::vector<int64_t> left;
     std::vector<Known> known;
     // the tangents of the gradients with respect to the parameters have an exponent per cell
     bool tried = false;
-    if constexpr (IS_FLOAT) {
+    if constexpr (IS_FLOAT && !POSITIONS) {
       tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
       if (tried) solve_in_plain_odds<Kind, pass>(job, left, known);
     }
@@ -166,13 +172,21 @@ int32_t run(const Job &job) {
   }
 }
 
+/* Whether the gaps by position that the options name are there, in this library, of this kind, and in the call. */
+inline bool has_gaps(const AlignmentCall &call) {
+  constexpr int both = ALIGNMENT_OPEN_BY_POSITION | ALIGNMENT_EXTEND_BY_POSITION;
+  const int known = call.kind == ALIGNMENT_AFFINE ? both : call.kind == ALIGNMENT_FREE_GAP ? 0 : ALIGNMENT_OPEN_BY_POSITION;
+  const int named = call.options & both;
+  return named == 0 || (POSITIONS && (named & ~known) == 0 && call.gaps);
+}
+
 template <Pass pass>
 int32_t run(const Job &job) {
   const AlignmentCall &call = job.call;
   int32_t status = ALIGNMENT_BAD_CALL;
   auto is_length = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max() / 2; };  // also in steps
   if (call.layout < ALIGNMENT_CHOOSE || call.layout > ALIGNMENT_ROWS || call.pairs < 0 || !is_length(call.rows) ||
-      !is_length(call.cols)) {
+      !is_length(call.cols) || !has_gaps(call)) {
     return status;
   }
   with_recurrence(call.kind, [&](auto kind) { status = run<decltype(kind), pass>(job); });

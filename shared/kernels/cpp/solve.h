@@ -27,9 +27,7 @@ struct Parameters {
   double open, extend, temperature;
 };
 
-constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
-
-// Gaps and temperatures are clamped to the limits of shared/tolerances.py; invalid ones stay invalid.
+// Gaps and temperatures are clamped; invalid ones stay invalid.
 inline double clamped(double gap) { return gap < LOWEST ? LOWEST : gap > LARGEST_GAP ? LARGEST_GAP : gap; }
 
 inline double clamped_temperature(double t) {
@@ -40,11 +38,21 @@ inline int parameter_count(int kind) {
   return kind == ALIGNMENT_AFFINE ? 3 : kind == ALIGNMENT_FREE_GAP ? 1 : 2;
 }
 
-inline Parameters parameters_of(int kind, const Real *values, int64_t pair) {
+// Whether a gap is by position: open, and extend.
+inline bool is_by_position(const AlignmentCall &call, int gap) {
+  return POSITIONS && (call.options & (ALIGNMENT_OPEN_BY_POSITION << gap));
+}
+
+// A gap by position is 0 here.
+inline Parameters parameters_of(const AlignmentCall &call, const Real *values, int64_t pair) {
+  const int kind = call.kind;
   const Real *own = values + pair * parameter_count(kind);
-  if (kind == ALIGNMENT_AFFINE) return {own[0], own[1], own[2]};
-  if (kind == ALIGNMENT_FREE_GAP) return {0, 0, own[0]};
-  return {own[0], own[0], own[1]};
+  Parameters p{0, 0, own[parameter_count(kind) - 1]};
+  if (kind == ALIGNMENT_FREE_GAP) return p;
+  if (!is_by_position(call, 0)) p.open = own[0];
+  if (kind != ALIGNMENT_AFFINE) p.extend = p.open;
+  if (kind == ALIGNMENT_AFFINE && !is_by_position(call, 1)) p.extend = own[1];
+  return p;
 }
 
 // By its bits: to arithmetic a subnormal number is 0 here, and a temperature of 0 is not valid.
@@ -54,10 +62,10 @@ inline bool is_positive_subnormal(Real x) {
   return bits > 0 && bits < Int(1) << FRACTION_BITS;
 }
 
-inline Parameters clamped_parameters_of(int kind, const Real *values, int64_t pair) {
-  Parameters p = parameters_of(kind, values, pair);
-  const int count = parameter_count(kind);
-  const bool coldest = is_positive_subnormal(values[pair * count + count - 1]);
+inline Parameters clamped_parameters_of(const AlignmentCall &call, int64_t pair) {
+  Parameters p = parameters_of(call, call.parameters, pair);
+  const int count = parameter_count(call.kind);
+  const bool coldest = is_positive_subnormal(call.parameters[pair * count + count - 1]);
   return {clamped(p.open), clamped(p.extend), coldest ? COLDEST : clamped_temperature(p.temperature)};
 }
 
@@ -93,8 +101,8 @@ inline bool is_valid(const Parameters &p) {
 // One lane of the kernels' constants.
 inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass pass) {
   const AlignmentCall &call = job.call;
-  Parameters p = clamped_parameters_of(call.kind, call.parameters, pair), t{};
-  if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
+  Parameters p = clamped_parameters_of(call, pair), t{};
+  if (job.t_parameters) t = parameters_of(call, job.t_parameters, pair);
   Size size = size_of(call, pair);
   if (!is_valid(p)) p = {0, 0, 1};  // its results become NaN
 
@@ -122,6 +130,20 @@ inline void set_lane(Lanes &lanes, int lane, const Job &job, int64_t pair, Pass 
   double bits = bits_of(p.open, p.temperature);
   lanes.gap_whole[lane] = Real(std::nearbyint(bits));
   lanes.gap_part[lane] = Real(bits - std::nearbyint(bits));
+
+  if constexpr (POSITIONS) {
+    for (int g = 0; g < 2; ++g) {
+      LaneGap &own = lanes.gaps[g];
+      own.by_position = is_by_position(call, g);
+      if (!own.by_position) continue;
+      const AlignmentGap &gap = call.gaps[g];
+      own.costs[lane] = gap.costs + pair * gap.stride;
+      own.t_costs[lane] = gap.t_costs ? gap.t_costs + pair * gap.t_stride : nullptr;
+      own.d_costs[lane] = gap.d_costs ? gap.d_costs + pair * call.rows * call.cols : nullptr;
+    }
+    lanes.turn[0] = turn_is_open ? Cost::open : Cost::extend;
+    lanes.turn[1] = call.options & ALIGNMENT_RESTRICT_TURNS ? Cost::none : lanes.turn[0];
+  }
 }
 
 // The score of a finished lane (or of all lanes of a pair) as odds, m * 2^e, with e from a float.
@@ -176,9 +198,8 @@ inline Gaps gaps_of(const AlignmentCall &call, const double (&cost)[COSTS], doub
 
 inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bool bad, const Summed &sums) {
   const AlignmentCall &call = job.call;
-  const Real *values = call.parameters;
-  Parameters p = clamped_parameters_of(call.kind, values, pair), t{};
-  if (job.t_parameters) t = parameters_of(call.kind, job.t_parameters, pair);
+  Parameters p = clamped_parameters_of(call, pair), t{};
+  if (job.t_parameters) t = parameters_of(call, job.t_parameters, pair);
   Size size = size_of(call, pair);
   const bool global = call.kind == ALIGNMENT_GLOBAL || call.kind == ALIGNMENT_FREE_GAP;
   const bool tangents = pass == Pass::tangents;
@@ -209,11 +230,19 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
   }
   const double nan = std::nan("");
   if (invalid) score = t_score = d.open = d.extend = d.temperature = nan;
+  if (is_by_position(call, 0)) d.open = 0;
+  if (is_by_position(call, 1)) d.extend = 0;
   if (job.scores) job.scores[pair] = Real(tangents ? t_score : score);
   if (job.d_parameters) put_parameters(call.kind, job.d_parameters, pair, d);
-  if (job.d_similarity) {
-    Real *matrix = job.d_similarity + pair * call.rows * call.cols;
-    fill_rest(matrix, size, call.rows, call.cols, invalid ? Real(nan) : Real(0));
+  auto finish_matrix = [&](Real *matrices) {
+    if (!matrices) return;
+    fill_rest(matrices + pair * call.rows * call.cols, size, call.rows, call.cols, invalid ? Real(nan) : Real(0));
+  };
+  finish_matrix(job.d_similarity);
+  if constexpr (POSITIONS) {
+    for (int g = 0; g < 2; ++g) {
+      if (is_by_position(call, g) && (pass == Pass::gradients || tangents)) finish_matrix(call.gaps[g].d_costs);
+    }
   }
 }
 
@@ -279,9 +308,9 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     const size_t row_cells = size_t(cols + 1) * width, first_cells = size_t(cols + 1) * first_width;
     const size_t sweep_vectors = size_t(steps) * sweeps;
     // vectors staged for the first pass are kept for the second if they are few
-    const size_t all_vectors = size_t(steps) * sweeps * blocks;
+    const size_t all_vectors = size_t(steps) * sweeps * blocks * STAGED<Kind>;
     const bool staged_once = recording && all_vectors * (tangents ? 2 : 1) <= STAGED_VECTORS;
-    const size_t staged_vectors = staged_once ? all_vectors : sweep_vectors;
+    const size_t staged_vectors = staged_once ? all_vectors : sweep_vectors * STAGED<Kind>;
 
     Buffer row_memory(vectors(row_cells));
     Buffer kept_memory(recording ? vectors(first_cells) * blocks : 0);
@@ -293,18 +322,36 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     Buffer end_entropy_memory(sweeps);
     Vec *end_entropy = end_entropy_memory.data();
     Mask bad_lanes{};
+    auto offset_of = [&](Int i, int l) {
+      return (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
+    };
+    const int64_t size = job.call.rows * job.call.cols;
+    auto stage_matrix = [&](const Real *const (&matrix)[LANES], Int i, const Extent &where, Vec *to, auto clean) {
+      const Real *from[LANES];
+      for (int l = 0; l < LANES; ++l) from[l] = matrix[l] + offset_of(i, l);
+      gather<STAGED<Kind>>(matrix, size, from, where, steps, to, clean);
+    };
     auto stage = [&](Int i, const Extent &where, Vec *to, Vec *t_to) {
-      const Real *from[LANES], *t_from[LANES];
-      for (int l = 0; l < LANES; ++l) {
-        int64_t offset = (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
-        from[l] = lanes.similarity[l] + offset;
-        t_from[l] = tangents ? lanes.t_similarity[l] + offset : nullptr;
+      auto as_it_is = [](Vec t) { return t; };
+      stage_matrix(lanes.similarity, i, where, to, [&](Vec s) { return clean(s, bad_lanes); });
+      if constexpr (tangents) stage_matrix(lanes.t_similarity, i, where, t_to, as_it_is);
+      for (int g = 0; g < GAPS<Kind>; ++g) {
+        const LaneGap &gap = lanes.gaps[g];
+        if (!gap.by_position) continue;
+        stage_matrix(gap.costs, i, where, to + 1 + g, [&](Vec cost) { return clean_gap(cost, bad_lanes); });
+        if constexpr (tangents) {
+          if (gap.t_costs[0]) {
+            stage_matrix(gap.t_costs, i, where, t_to + 1 + g, as_it_is);
+          } else {
+            for (Int t = 0; t < steps; ++t) t_to[t * STAGED<Kind> + 1 + g] = all(0);
+          }
+        }
       }
-      const int64_t size = job.call.rows * job.call.cols;
-      gather(lanes.similarity, size, from, where, steps, to, [&](Vec s) { return clean(s, bad_lanes); });
-      if constexpr (tangents) {
-        gather(lanes.t_similarity, size, t_from, where, steps, t_to, [](Vec t_s) { return t_s; });
-      }
+    };
+    auto write_matrix = [&](const Vec *from, Real *const (&matrix)[LANES], Int i, const Extent &where) {
+      Real *to[LANES];
+      for (int l = 0; l < LANES; ++l) to[l] = matrix[l] + offset_of(i, l);
+      scatter<STAGED<Kind>>(from, matrix, size, to, where, steps);
     };
 
     // forwards: the score, and the checkpoints
@@ -326,7 +373,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
     std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0), all(0)});
     for (Int i = 0; i < rows; i += L::rows) {
       if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
-      const size_t offset = staged_once ? size_t(i) / L::rows * steps : 0, t_offset = tangents ? offset : 0;
+      const size_t offset = staged_once ? size_t(i) / L::rows * steps * STAGED<Kind> : 0, t_offset = tangents ? offset : 0;
       Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
       stage(i, where, staged + offset, t_staged + t_offset);
       forward_sweep<Kind, first_pass, false, L>(lanes, i, cols, where, staged + offset, t_staged + t_offset, row,
@@ -364,7 +411,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
           with_logarithms(from, row, (cols + 1) * Kind::states);
         }
         auto place_of = [&](Int i) { return size_t(i - first) / L::rows; };
-        auto staged_at = [&](Int i) { return (staged_once ? size_t(i) / L::rows : place_of(i)) * steps; };
+        auto staged_at = [&](Int i) { return (staged_once ? size_t(i) / L::rows : place_of(i)) * steps * STAGED<Kind>; };
         for (Int i = first; i < last; i += L::rows) {
           Vec *own = staged + staged_at(i), *t_own = t_staged + (tangents ? staged_at(i) : 0);
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
@@ -379,11 +426,14 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
           Extent where = extent<Kind, L::rows_in_lanes>(lanes, i);
           backward_sweep<Kind, pass, L>(i, cols, where, record_memory.data() + place_of(i) * steps * record, own,
                                         t_own, lanes, below, end_entropy[place_of(i)], gathered[i % slots]);
-          Real *to[LANES];
-          for (int l = 0; l < LANES; ++l) {
-            to[l] = lanes.d_similarity[l] + (i + (L::rows_in_lanes ? l : 0)) * job.call.cols - (L::rows_in_lanes ? l : 0);
+          const Vec *results = tangents ? t_own : own;
+          write_matrix(results, lanes.d_similarity, i, where);
+          if constexpr (pass != Pass::marginals) {
+            for (int g = 0; g < GAPS<Kind>; ++g) {
+              const LaneGap &gap = lanes.gaps[g];
+              if (gap.by_position && gap.d_costs[0]) write_matrix(results + 1 + g, gap.d_costs, i, where);
+            }
           }
-          scatter(tangents ? t_own : own, lanes.d_similarity, job.call.rows * job.call.cols, to, where, steps);
         }
       }
       // the gradient that reached the row outside: gaps along it

@@ -18,6 +18,13 @@
 
 namespace alignment {
 
+/* A gap by position of each lane's pair. */
+struct LaneGap {
+  bool by_position;
+  const Real *costs[LANES], *t_costs[LANES];
+  Real *d_costs[LANES];  // or their tangents
+};
+
 /* The pair of each lane, as the caller has it. Lanes without a pair have no rows. */
 struct Lanes {
   const Real *similarity[LANES], *t_similarity[LANES];
@@ -28,7 +35,13 @@ struct Lanes {
   Value costs[COSTS];          // all but match
   Vec gap_tangent;             // of the border
   Vec gap_whole, gap_part;     // exponent and log2(fraction) of the border's gap
+  LaneGap gaps[POSITIONS ? 2 : 0];
+  Cost turn[POSITIONS ? 2 : 0];  // what turn and back cost: open or extend, or if forbidden none
 };
+
+/* What is staged for a step: the similarity, and the gaps by position. */
+template <class Kind>
+constexpr int STAGED = 1 + GAPS<Kind>;
 
 /* Aligned memory with an owner. */
 class Buffer {
@@ -140,8 +153,8 @@ struct Piece {
 };
 
 /* The steps of a sweep from the rows of the lanes' matrices, which are `size` large: 0 where a lane has no cell.
-   row[l] + step is the address. */
-template <class Clean>
+   row[l] + step is the address; `to` has `stride` vectors for each step. */
+template <int stride, class Clean>
 INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real *const (&row)[LANES],
                    const Extent &extent, Int steps, Vec *to, Clean clean) {
   for (Int t0 = 0; t0 < steps; t0 += LANES) {
@@ -149,7 +162,7 @@ INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real 
     if (extent.all_first <= t0 && t0 + LANES <= extent.all_last) {
       unrolled<LANES>([&](auto l) { block[l] = load(row[l] + t0); });
       transpose(block);
-      unrolled<LANES>([&](auto t) { to[t0 + t] = clean(block[t]); });
+      unrolled<LANES>([&](auto t) { to[(t0 + t) * stride] = clean(block[t]); });
       continue;
     }
     for (int l = 0; l < LANES; ++l) {
@@ -168,22 +181,23 @@ INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real 
       }
     }
     transpose(block);
-    for (Int t = 0; t < LANES && t0 + t < steps; ++t) to[t0 + t] = clean(block[t]);
+    for (Int t = 0; t < LANES && t0 + t < steps; ++t) to[(t0 + t) * stride] = clean(block[t]);
   }
 }
 
 /* The inverse: writes the cells of the lanes, and nothing else. */
-inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *const (&row)[LANES],
+template <int stride>
+void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size, Real *const (&row)[LANES],
                     const Extent &extent, Int steps) {
   for (Int t0 = 0; t0 < steps; t0 += LANES) {
     Vec block[LANES];
     if (extent.all_first <= t0 && t0 + LANES <= extent.all_last) {
-      unrolled<LANES>([&](auto t) { block[t] = from[t0 + t]; });
+      unrolled<LANES>([&](auto t) { block[t] = from[(t0 + t) * stride]; });
       transpose(block);
       unrolled<LANES>([&](auto l) { store(row[l] + t0, block[l]); });
       continue;
     }
-    for (Int t = 0; t < LANES; ++t) block[t] = t0 + t < steps ? from[t0 + t] : all(0);
+    for (Int t = 0; t < LANES; ++t) block[t] = t0 + t < steps ? from[(t0 + t) * stride] : all(0);
     transpose(block);
     for (int l = 0; l < LANES; ++l) {
       Real *at = row[l] + t0;
@@ -199,6 +213,9 @@ inline void scatter(const Vec *from, Real *const (&matrix)[LANES], int64_t size,
   }
 }
 
+/* The limits of gaps and temperatures, of shared/tolerances.py. */
+constexpr double LOWEST = -1e20, LARGEST_GAP = 1e18, COLDEST = 1e-15, HOTTEST = 1e15;
+
 /* Odds with larger exponents cannot be told apart. A path may be long: its sum must stay far from overflow. */
 constexpr Real LARGEST_EXPONENT = Real(1e29);
 
@@ -208,7 +225,13 @@ INLINE Vec clean(Vec s, Mask &bad) {
   return s > FORBIDDEN ? s : all(-__builtin_inff());
 }
 
-/* The odds of a match, nearly 0 for a forbidden one. */
+/* Gaps by position, as solve.h clamps those that are numbers. */
+INLINE Vec clean_gap(Vec gap, Mask &bad) {
+  bad |= gap != gap;
+  return greater(smaller(gap, all(Real(LARGEST_GAP))), all(Real(LOWEST)));
+}
+
+/* The odds of a match, nearly 0 for a forbidden one; and of a gap by position. */
 template <Pass pass>
 INLINE Value match_odds(const Lanes &lanes, Vec s, Vec t_s) {
   Vec whole = rounded_product(s, lanes.scale_high);
@@ -244,6 +267,19 @@ INLINE States<Kind> border(const Lanes &lanes, Vec gaps) {
     if constexpr (pass == Pass::gradients) h.x = log2_of(h.m);
   }
   return states;
+}
+
+/* The costs of cells whose gaps are by position. */
+template <class Kind, Pass pass>
+INLINE void set_gaps(const Lanes &lanes, const Vec *staged, const Vec *t_staged, Value (&costs)[COSTS]) {
+  unrolled<GAPS<Kind>>([&](auto gap) {
+    constexpr int g = gap;
+    if (!lanes.gaps[g].by_position) return;
+    const Value odds = match_odds<pass>(lanes, staged[1 + g], pass == Pass::tangents ? t_staged[1 + g] : all(0));
+    costs[int(GAP_COSTS[g])] = odds;
+    if (lanes.turn[0] == GAP_COSTS[g]) costs[int(Cost::turn)] = odds;
+    if (lanes.turn[1] == GAP_COSTS[g]) costs[int(Cost::back)] = odds;
+  });
 }
 
 /* Rows that are carried from sweep to sweep: of column c (-1 is outside) the numbers of its states. */
@@ -347,7 +383,9 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
     // beyond the last column the first lanes have no cell, and any number is fine
     States<Kind> up = above(left, t < cols ? t : cols - 1), out;
     Mask ends_here = (extent.end_first <= all_int(t)) & (extent.end_last > all_int(t));
-    costs[int(Cost::match)] = match_odds<pass>(lanes, staged[t], pass == Pass::tangents ? t_staged[t] : all(0));
+    const Vec *own_staged = staged + t * STAGED<Kind>, *own_t_staged = t_staged + t * STAGED<Kind>;
+    costs[int(Cost::match)] = match_odds<pass>(lanes, *own_staged, pass == Pass::tangents ? *own_t_staged : all(0));
+    set_gaps<Kind, pass>(lanes, own_staged, own_t_staged, costs);
     Ending here = forward<Kind, pass, recording>(costs, diagonal, left, up, out,
                                                  recording ? records + int64_t(t) * Record<Kind, pass>::size : nullptr, total,
                                                  ends_here, &own_entropy);
@@ -381,7 +419,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
 
 /* One sweep backwards. below: the gradients from the row below, replaced by those from its first row. matched: the
    gradient with respect to the similarity, in steps, in place of the similarity in `staged`, and its tangent in place
-   of t_staged. */
+   of t_staged; and so those of gaps by position. */
 template <class Kind, Pass pass, class L>
 __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Extent &extent, const Vec *records,
                                               Vec *staged, Vec *t_staged, const Lanes &lanes, typename L::Cell *below,
@@ -438,13 +476,37 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
       });
     }
     Flow matched;
-    backward<Kind, pass>(records + int64_t(t) * Record<Kind, pass>::size, v, diagonal, left, up, matched, sums);
-    if constexpr (tangents) {
-      Vec similarity = staged[t] > FORBIDDEN ? staged[t] * lanes.inverse_t : all(0);
-      sums.entropy = fused(matched.t, similarity, sums.entropy);
-      t_staged[t] = matched.t;
+    Sums here{};
+    backward<Kind, pass>(records + int64_t(t) * Record<Kind, pass>::size, v, diagonal, left, up, matched,
+                         POSITIONS ? here : sums);
+    auto replace = [&](Int at, Flow flow) {
+      if constexpr (tangents) {
+        Vec value = staged[at] > FORBIDDEN ? staged[at] * lanes.inverse_t : all(0);
+        sums.entropy = fused(flow.t, value, sums.entropy);
+        t_staged[at] = flow.t;
+      }
+      staged[at] = flow.v;
+    };
+    replace(t * STAGED<Kind>, matched);
+    if constexpr (POSITIONS && pass != Pass::marginals) {
+      sums.entropy += here.entropy;
+      for (int c = int(Cost::open); c < COSTS; ++c) {
+        sums.cost[c] += here.cost[c];
+        if constexpr (tangents) sums.cost_tangent[c] += here.cost_tangent[c];
+      }
+      unrolled<GAPS<Kind>>([&](auto gap) {
+        constexpr int g = gap;
+        if (!lanes.gaps[g].by_position) return;
+        Flow steps{here.cost[int(GAP_COSTS[g])], here.cost_tangent[int(GAP_COSTS[g])]};
+        for (int k = 0; k < 2; ++k) {
+          if (lanes.turn[k] != GAP_COSTS[g]) continue;
+          const int turn = int(k == 0 ? Cost::turn : Cost::back);
+          steps.v += here.cost[turn];
+          if constexpr (tangents) steps.t += here.cost_tangent[turn];
+        }
+        replace(t * STAGED<Kind> + 1 + g, steps);
+      });
     }
-    staged[t] = matched.v;
     Flows<Kind> message = up;
     unrolled<Kind::states>([&](auto k) {
       message.of[k].v += diagonal_before.of[k].v;

@@ -123,7 +123,7 @@ class Tiles {
     strips_ = strips_of(size_.cols);
     // Strips end in the order in which they begin: when one begins, those as far back as there are threads have ended.
     few_borders_ = Int(std::min<int64_t>(strips_, threads + 1));
-    p_ = clamped_parameters_of(call.kind, call.parameters, pair_);
+    p_ = clamped_parameters_of(call, pair_);
     const bool tried = size_.rows > 0 && is_valid(p_) && set_odds<Kind>(odds_, job_, p_);
     if (tried) lay_out(shared);
     given_up_ = !tried;
