@@ -3,6 +3,7 @@
     from jax_impl import smith_waterman, marginals
     scores = smith_waterman(similarity, lengths, gap=-1.0, temperature=1.0)   # (batch,)
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
+    scores, matches = best_alignment(smith_waterman, similarity, lengths, gap=-1.0)
 
 Every function works under jax.jit, jax.grad and jax.vmap, any of them in any order.
 """
@@ -12,12 +13,14 @@ from typing import Any
 import jax
 
 from jax_impl.alignment import absent_on, align
+from jax_impl.best_alignment import best_alignment
 from jax_impl.expected_alignment import hessian_vector_product, marginals
 from shared.alignments import ALIGNMENTS
 from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 
 __all__ = [
+    "best_alignment",
     "free_gap",
     "hessian_vector_product",
     "marginals",
