@@ -26,7 +26,7 @@ from shared import reference
 PAGE = Path(__file__).parents[1] / "docs" / "migrating.md"
 LENGTHS = torch.tensor([[6, 5], [2, 2], [4, 5], [5, 3]])  # SMURF's functions need two rows and columns
 EVERYWHERE = pytest.mark.parametrize("framework", ["reference", *FRAMEWORKS])
-HARD = pytest.mark.parametrize("framework", ["reference"])
+HARD = pytest.mark.parametrize("framework", ["reference", "jax"])
 BOTH = (True, False)
 GAP, TEMPERATURE = torch.tensor([-0.7, 0.8], dtype=torch.float64)
 
@@ -69,13 +69,20 @@ def alignment(framework: str, problem: str) -> Callable[..., Tensor]:
     return function
 
 
-def best_alignment(framework: str) -> Callable[..., tuple[Tensor, Tensor]]:
+def best_alignment(framework: str) -> Callable[..., tuple[Tensor, ...]]:
     """The hard alignments of one of the functions above."""
 
-    def function(of: Callable[..., Tensor], similarity: Tensor, lengths: Tensor, **gaps: Tensor) -> Any:
+    def function(of: Callable[..., Tensor], similarity: Tensor, lengths: Tensor, **gaps: Tensor) -> tuple[Tensor, ...]:
         arrays = [value.detach().numpy() for value in (similarity, lengths, *gaps.values())]
-        parameters = dict(zip(gaps, arrays[2:], strict=True))
-        return tuple(map(torch.from_numpy, reference.best_alignment(of.__name__, *arrays[:2], **parameters)))
+        if framework == "reference":
+            results = reference.best_alignment(of.__name__, *arrays[:2], **dict(zip(gaps, arrays[2:], strict=True)))
+            return tuple(torch.tensor(result) for result in results)
+        package, backend = FRAMEWORKS[framework]
+        with backend.precision("float64"):
+            first, sizes, *others = (backend.to_device(array, "cpu") for array in arrays)
+            own = dict(zip(gaps, others, strict=True))
+            results = package.best_alignment(getattr(package, of.__name__), first, sizes, **own)
+            return tuple(torch.tensor(backend.to_numpy(result)) for result in results)
 
     return function
 
@@ -275,15 +282,20 @@ def test_hard_dtw_is_the_best_alignment_behind_the_wall(framework):
 
 
 def test_soft_dtw_in_jax_is_the_same():
-    """Through JAX's own derivatives."""
+    """Through JAX's own derivatives, the second ones too."""
     function = on_the_page("jax_impl", {"jax": jax, "jnp": jnp, **vars(jax_impl)})["soft_dtw"]
-    d = ragged(0.0, 4.0).requires_grad_()
+    d, direction = ragged(0.0, 4.0).requires_grad_(), ragged(seed=1)
     expected = of_each_pair(other_codes.soft_dtw)(d, TEMPERATURE)
-    (visits,) = torch.autograd.grad(expected.sum(), d)
+    (visits,) = torch.autograd.grad(expected.sum(), d, create_graph=True)
+    (changes,) = torch.autograd.grad((visits * direction).sum(), d)
     with jax_impl.backend.precision("float64"):
-        values, pull = jax.vjp(lambda d: function(d, jnp.asarray(LENGTHS), 0.8), jnp.asarray(d.detach()))
-        np.testing.assert_allclose(values, expected.detach(), rtol=1e-9)
-        np.testing.assert_allclose(pull(jnp.ones_like(values))[0], visits, atol=1e-9)
+        total = lambda d: function(d, jnp.asarray(LENGTHS), 0.8).sum()  # noqa: E731
+        at, along = jnp.asarray(d.detach()), jnp.asarray(direction)
+        value, own_visits = jax.value_and_grad(total)(at)
+        own_changes = jax.grad(lambda d: (jax.grad(total)(d) * along).sum())(at)
+    np.testing.assert_allclose(value, expected.detach().sum(), rtol=1e-9)
+    np.testing.assert_allclose(own_visits, visits.detach(), atol=1e-9)
+    np.testing.assert_allclose(own_changes, changes, atol=1e-9)
 
 
 @pytest.mark.parametrize(
