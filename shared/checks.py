@@ -83,8 +83,8 @@ def best_alignment_call(
     name = next((name for name in ALIGNMENTS if getattr(package, name) is own), None)
     if name is None:
         raise TypeError(
-            f"function must be one of {', '.join(ALIGNMENTS)} of this package, or functools.partial of one with keywords, "
-            f"got {_type_name(function)}"
+            f"function must be one of {', '.join(ALIGNMENTS)} of this package, or functools.partial of one with "
+            f"keywords, got {_type_name(function)}"
         )
     if "temperature" in given:
         raise TypeError("best_alignment takes no temperature")

@@ -3,6 +3,7 @@
     from torch_impl import smith_waterman, marginals
     scores = smith_waterman(similarity, lengths, gap=-1.0, temperature=1.0)   # (batch,)
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
+    scores, matches = best_alignment(smith_waterman, similarity, lengths, gap=-1.0)
 
 With variant="auto" every function works under autograd, torch.func.grad, torch.func.jvp and torch.func.vmap, and can be
 differentiated twice. The variants with the scan operator work under autograd, to first order.
@@ -16,9 +17,11 @@ from shared.alignments import ALIGNMENTS
 from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 from torch_impl.alignment import absent_here, align
+from torch_impl.best_alignment import best_alignment
 from torch_impl.expected_alignment import hessian_vector_product, marginals
 
 __all__ = [
+    "best_alignment",
     "free_gap",
     "hessian_vector_product",
     "marginals",

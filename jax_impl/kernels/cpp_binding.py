@@ -77,7 +77,8 @@ def best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) 
     target, _, pair = _prepared("best", call, similarity)
     results = pair, jax.ShapeDtypeStruct(similarity.shape, np.bool_)
     function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
-    return function(similarity, lengths, *parameters, **_numbers(call))
+    scores, matches = function(similarity, lengths, *parameters, **_numbers(call))
+    return scores, matches
 
 
 def register(dtype: str) -> None:

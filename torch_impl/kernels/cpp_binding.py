@@ -5,6 +5,7 @@ the parameters in the order of shared.alignments.ALIGNMENTS; all floats of simil
 contiguous. A similarity is copied unless each matrix is contiguous; pairs may have any stride.
 """
 
+import ctypes
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from shared.kernels import cpp
 from torch_impl.kernels import openmp
 
 Tensor = torch.Tensor
+Pair = tuple[Tensor, Tensor]
 Triple = tuple[Tensor, Tensor, Tensor]
 
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
@@ -28,6 +30,7 @@ for _name, _schema in {
     "gradients": f"({_INPUTS}, {_CALL}, bool with_values) -> {_TRIPLE}",
     "tangents": f"({_INPUTS}, Tensor t_similarity, Tensor t_values, {_CALL}) -> {_TRIPLE}",
     "product": f"({_INPUTS}, Tensor t_similarity, {_CALL}) -> Tensor",
+    "best": f"({_INPUTS}, Tensor? open, Tensor? extend, {_CALL}) -> (Tensor, Tensor)",
 }.items():
     torch.library.define(f"smooth_alignment::fused_{_name}", _schema, tags=torch.Tag.pt2_compliant_tag)
 
@@ -35,6 +38,7 @@ score = torch.ops.smooth_alignment.fused_score.default
 gradients = torch.ops.smooth_alignment.fused_gradients.default
 tangents = torch.ops.smooth_alignment.fused_tangents.default
 product = torch.ops.smooth_alignment.fused_product.default
+best = torch.ops.smooth_alignment.fused_best.default
 
 
 @torch.library.register_fake("smooth_alignment::fused_score")
@@ -122,6 +126,39 @@ def _product(
     return result
 
 
+@torch.library.register_fake("smooth_alignment::fused_best")
+def _fake_best(
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    open: Tensor | None,
+    extend: Tensor | None,
+    kind: int,
+    options: int,
+) -> Pair:
+    return similarity.new_empty(similarity.shape[:1]), similarity.new_empty(similarity.shape, dtype=torch.bool)
+
+
+def _best(
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    open: Tensor | None,
+    extend: Tensor | None,
+    kind: int,
+    options: int,
+) -> Pair:
+    """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean.
+
+    open, extend: gaps by position, like similarity, in place of their values. The temperature is not looked at.
+    """
+    call, _alive = _packed(similarity, lengths, values, kind, options, (open, extend))
+    scores, matches = _fake_best(similarity, lengths, values, open, extend, kind, options)
+    kernel = cpp.kernel(NAMES[similarity.dtype], kind, bool(options & cpp.GAPS_BY_POSITION))
+    _check(kernel.best(call, scores.data_ptr(), matches.data_ptr()))
+    return scores, matches
+
+
 class Functions(NamedTuple):
     """The operators as functions."""
 
@@ -129,15 +166,23 @@ class Functions(NamedTuple):
     gradients: Callable[..., Triple]
     tangents: Callable[..., Triple]
     product: Callable[..., Tensor]
+    best: Callable[..., Pair]
 
 
 # without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call
-DIRECT = Functions(_score, _gradients, _tangents, _product)
+DIRECT = Functions(_score, _gradients, _tangents, _product, _best)
 for _name, _function in DIRECT._asdict().items():
     torch.library.impl(f"smooth_alignment::fused_{_name}", "CPU", _function)
 
 
-def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> tuple[bytes, Any]:
+def _packed(
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    kind: int,
+    options: int,
+    gaps: tuple[Tensor | None, ...] = (),
+) -> tuple[bytes, Any]:
     """The call as the kernels take it, and the tensors that it points into, which must outlive it."""
     pairs, rows, cols = similarity.shape
     similarity, values = _rows(similarity), values.contiguous()
@@ -156,7 +201,13 @@ def _packed(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, opti
         openmp.parallel,
         0,
     )
-    return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values)
+    if all(gap is None for gap in gaps):
+        return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values)
+    matrices = [None if gap is None else _rows(gap) for gap in gaps]
+    places = [(0, 0) if matrix is None else (matrix.data_ptr(), matrix.stride(0)) for matrix in matrices]
+    packed = ctypes.create_string_buffer(cpp.pack_gaps(*(number for place in places for number in (*place, 0, 0, 0))))
+    alive = similarity, lengths, values, matrices, packed
+    return cpp.pack_call(*numbers, *pointers[:-1], ctypes.addressof(packed)), alive
 
 
 def _rows(matrices: Tensor) -> Tensor:
