@@ -29,7 +29,7 @@ def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: 
         problem, options = "smith_waterman", {}
     kernel = cpp.kernel(dtype, cpp.call_of(problem, ALIGNMENTS[problem].options | options).kind)
     passes = {"score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents")}
-    for each in passes.get(pass_name, cpp.PASSES):
+    for each in passes.get(pass_name, ("score", "marginals", "gradients", "tangents")):
         getattr(kernel, each)
 
 
