@@ -298,7 +298,7 @@ def test_it_works_under_the_transforms_of_torch(whole):
     assert_equal([result[1] for result in twice], expected)
     torch.library.opcheck(
         torch.ops.smooth_alignment.fused_best.default,
-        (similarity, torch.empty(0, 2), torch.ones(5, 2), gap, None, 0, 8),
+        (similarity, torch.empty(0, 2), torch.ones(5, 2), [gap], 0, 8),
     )
     with torch.no_grad():
         scores, _ = in_torch(similarity.requires_grad_(), gap)

@@ -67,27 +67,27 @@ def best_alignment(
     dtype, wide, batch = s.dtype, s.to(torch.promote_types(s.dtype, torch.float32)), s.shape[:-2]
     by_position = names_by_position(name, gaps)
     own = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
-    matrices = [own[name] if name in by_position else None for name in gaps]
+    matrices = [own[name] for name in by_position]
     values = torch.stack(
         [(wide.new_zeros(()) if name in by_position else value).expand(batch) for name, value in own.items()], dim=-1
     )
     whole = torch.empty((0, 2), dtype=torch.int32)
     sizes = whole if lengths is None else _tensor(lengths, torch.int64, wide.device)
-    tensors = [wide, sizes, values, *matrices, *[None] * (2 - len(matrices))]
     if not batch:
-        tensors = [tensor if tensor is None or tensor is whole else tensor[None] for tensor in tensors]
+        wide, values, matrices = wide[None], values[None], [matrix[None] for matrix in matrices]
+        sizes = sizes if lengths is None else sizes[None]
     call = cpp.call_of(name, options, by_position)
     if torch.compiler.is_compiling():
-        scores, matches = cpp_binding.best(*tensors, *call)
+        scores, matches = cpp_binding.best(wide, sizes, values, matrices, *call)
     else:
-        scores, matches = _Best.apply(*call, *tensors)
+        scores, matches = _Best.apply(*call, wide, sizes, values, *matrices)
     if not batch:
         scores, matches = scores[0], matches[0]
     return scores.to(dtype), matches
 
 
-def _plain(own: Any, s: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, _: Any) -> Pair:
-    return own.best(s, lengths, values, None, None, kind, options)
+def _plain(own: Any, s: Tensor, lengths: Tensor, values: Tensor, gaps: Any, kind: int, options: int, _: Any) -> Pair:
+    return own.best(s, lengths, values, gaps, kind, options)
 
 
 # the backward as an operator, so that the compiler can trace it, and it raises only where it is run
@@ -111,47 +111,51 @@ class _Best(torch.autograd.Function):
     """The operator under autograd and torch.func."""
 
     @staticmethod
-    def forward(kind: int, options: int, *tensors: Tensor | None) -> Pair:
-        return cpp_binding.best(*tensors, kind, options)
+    def forward(kind: int, options: int, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
+        return cpp_binding.best(s, lengths, values, gaps, kind, options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
-        ctx.shapes = [value.shape if isinstance(value, Tensor) else None for value in inputs]
+        ctx.shapes = [tensor.shape for tensor in inputs[2:]]
 
     @staticmethod
     def backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Tensor | None, ...]:
         nothing = torch.ops.smooth_alignment.no_gradient_of_best(of_scores).sum()
-        shapes = zip(ctx.shapes, ctx.needs_input_grad, strict=True)
-        return tuple(nothing.expand(shape) if is_needed else None for shape, is_needed in shapes)
+        return None, None, *(nothing.expand(shape) for shape in ctx.shapes)
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> None:
         raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], kind: int, options: int, *tensors: Tensor | None) -> Any:
-        return _mapped(functools.partial(_Best.apply, kind, options), info, in_dims[2:], tensors)
+    def vmap(info: Any, in_dims: tuple[Any, ...], kind: int, options: int, *tensors: Tensor) -> Any:
+        return mapped(functools.partial(_Best.apply, kind, options), info, in_dims[2:], tensors)
 
 
-def _mapped(call: Callable[..., Pair], info: Any, in_dims: tuple[Any, ...], tensors: tuple[Any, ...]) -> Any:
-    """The vmap rule of a call with tensors of which some may be None."""
-    given = [number for number, tensor in enumerate(tensors) if tensor is not None]
-
-    def with_all(*flat: Tensor) -> Pair:
-        own = dict(zip(given, flat, strict=True))
-        return call(*(own.get(number) for number in range(len(tensors))))
-
-    return mapped(
-        with_all, info, tuple(in_dims[number] for number in given), tuple(tensors[number] for number in given)
-    )
+# the same for the compiler, which does not take all methods of the Function
 
 
-def _mapped_operator(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> Any:
-    *tensors, kind, options = inputs
-    call = lambda *own: cpp_binding.best(*own, kind, options)  # noqa: E731
-    return _mapped(call, info, in_dims[:-2], tuple(tensors))
+def _operator_context(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
+    s, _, values, gaps, *_ = inputs
+    ctx.shapes = s.shape, values.shape, [gap.shape for gap in gaps]
 
 
-# for the compiler, which does not take all methods of the Function
-torch.library.register_autograd(_OPERATOR, _Best.backward, setup_context=_Best.setup_context)
-torch.library.register_vmap(_OPERATOR, _mapped_operator)
+def _operator_backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Any, ...]:
+    nothing = torch.ops.smooth_alignment.no_gradient_of_best(of_scores).sum()
+    of_s, of_values, of_gaps = ctx.shapes
+    gaps = [nothing.expand(shape) for shape in of_gaps]
+    return nothing.expand(of_s), None, nothing.expand(of_values), gaps, None, None
+
+
+def _operator_mapped(
+    info: Any, in_dims: tuple[Any, ...], s: Tensor, lengths: Tensor, values: Tensor, gaps: Any, kind: int, options: int
+) -> Any:
+    def best(s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
+        return cpp_binding.best(s, lengths, values, gaps, kind, options)
+
+    *own, of_gaps = in_dims[:4]
+    return mapped(best, info, (*own, *(of_gaps or [None] * len(gaps))), (s, lengths, values, *gaps))
+
+
+torch.library.register_autograd(_OPERATOR, _operator_backward, setup_context=_operator_context)
+torch.library.register_vmap(_OPERATOR, _operator_mapped)

@@ -86,11 +86,13 @@ def run_native(call: cpp.Call, arrays: Given, towards: tuple | None = None) -> D
 
 
 def _torch_run(operators: Any, call: cpp.Call, arrays: Given, towards: tuple | None, with_values: bool) -> Derivatives:
-    tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in (*arrays, *(towards or ()))]
+    tensors, directions = (
+        [torch.from_numpy(np.ascontiguousarray(array)) for array in own] for own in (arrays, towards or ())
+    )
     if towards is None:
-        found = operators.gradients(*tensors, *call, with_values)
+        *found, _ = operators.gradients(*tensors, [], *call, with_values)
     else:
-        found = operators.tangents(*tensors, *call)
+        *found, _ = operators.tangents(*tensors, [], *directions, [], *call)
     return Derivatives(*(tensor.numpy() for tensor in found))
 
 

@@ -5,11 +5,12 @@ launches. Triton's interpreter, where it is on, runs them on CPU tensors.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.library import register_vmap, triton_op, wrap_triton
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from shared.kernels.cpp import Call
 from shared.kernels.triton.kernels import KERNELS
@@ -24,10 +25,9 @@ from shared.kernels.triton.programs import (
     score_program,
     tangents_program,
 )
-from torch_impl.derivatives import mapped
+from torch_impl.derivatives import Derivatives, mapped
 
 Tensor = torch.Tensor
-Triple = tuple[Tensor, Tensor, Tensor]
 
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 # overrides the choice of the layout, for tests
@@ -35,7 +35,7 @@ forced_layout: Layout | None = None
 
 
 @triton_op("smooth_alignment::triton_score", mutates_args=())
-def score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+def score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
     inputs = _inputs(similarity, lengths, values)
     program = score_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
@@ -44,13 +44,19 @@ def score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, option
 
 @triton_op("smooth_alignment::triton_gradients", mutates_args=())
 def gradients(
-    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: list[Tensor],
+    kind: int,
+    options: int,
+    with_values: bool,
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
     inputs = _inputs(similarity, lengths, values)
     layout = _layout(similarity)
     program = gradients_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_values)
-    return _triple(_run(program, inputs))
+    return _derivatives(_run(program, inputs))
 
 
 @triton_op("smooth_alignment::triton_tangents", mutates_args=())
@@ -58,23 +64,32 @@ def tangents(
     similarity: Tensor,
     lengths: Tensor,
     values: Tensor,
+    gaps: list[Tensor],
     t_similarity: Tensor,
     t_values: Tensor,
+    t_gaps: list[Tensor],
     kind: int,
     options: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
     inputs = _inputs(similarity, lengths, values)
     inputs |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
     program = tangents_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
-    return _triple(_run(program, inputs))
+    return _derivatives(_run(program, inputs))
 
 
 def product(
-    similarity: Tensor, lengths: Tensor, values: Tensor, t_similarity: Tensor, kind: int, options: int
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: Sequence[Tensor],
+    t_similarity: Tensor,
+    kind: int,
+    options: int,
 ) -> Tensor:
     """The tangents of the gradients with respect to similarity, in a direction that leaves the values alone."""
-    return tangents(similarity, lengths, values, t_similarity, torch.zeros_like(values), kind, options)[1]
+    own, t_values = list(gaps), torch.zeros_like(values)
+    return tangents(similarity, lengths, values, own, t_similarity, t_values, [], kind, options)[1]
 
 
 def forget_compiled() -> None:
@@ -135,15 +150,21 @@ def _launch(kernel: Any, launch: Launch, buffers: dict[str, Tensor]) -> None:
     kernel[(launch.grid,)](*arguments, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
 
 
-def _triple(results: dict[str, Tensor]) -> Triple:
-    return results["scores"], results["d_similarity"], results["d_values"]
+def _derivatives(results: dict[str, Tensor]) -> Derivatives:
+    return results["scores"], results["d_similarity"], results["d_values"], []
 
 
 def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
-    """The vmap rule of an operator, whose tensors are its first arguments."""
-    count = sum(isinstance(argument, Tensor) for argument in arguments)
-    function = lambda *tensors: operator(*tensors, *arguments[count:])  # noqa: E731
-    return mapped(function, info, in_dims[:count], arguments[:count])
+    """The vmap rule of an operator."""
+    leaves, structure = tree_flatten(arguments)
+    at = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def function(*tensors: Tensor) -> Any:
+        own = dict(zip(at, tensors, strict=True))
+        return operator(*tree_unflatten([own.get(number, leaf) for number, leaf in enumerate(leaves)], structure))
+
+    dims = tree_leaves(in_dims)
+    return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
 
 
 for _operator in (score, gradients, tangents):
