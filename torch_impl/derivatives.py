@@ -190,7 +190,7 @@ def tangents_of(engine: Engine, text: str, with_values: bool, *tensors: Tensor) 
     tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction leaves values
     and gaps alone, their tangents are left out, and the result is that of s alone.
     """
-    if nothing_at_work() and not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or nothing_at_work()):
         return _Tangents.forward(engine, text, with_values, *tensors)
     return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, text, with_values, *tensors)
 
