@@ -18,9 +18,6 @@ from torch_impl.kernels.plain_calls import plain_call
 Tensor = torch.Tensor
 Pair = tuple[Tensor, Tensor]
 
-# of cpp_binding
-_OPERATOR = "smooth_alignment::fused_best"
-
 
 def best_alignment(
     function: Callable[..., Tensor], similarity: Any, lengths: Any = None, **parameters: Any
@@ -147,15 +144,4 @@ def _operator_backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[An
     return nothing.expand(of_s), None, nothing.expand(of_values), gaps, None, None
 
 
-def _operator_mapped(
-    info: Any, in_dims: tuple[Any, ...], s: Tensor, lengths: Tensor, values: Tensor, gaps: Any, kind: int, options: int
-) -> Any:
-    def best(s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
-        return cpp_binding.best(s, lengths, values, gaps, kind, options)
-
-    *own, of_gaps = in_dims[:4]
-    return mapped(best, info, (*own, *(of_gaps or [None] * len(gaps))), (s, lengths, values, *gaps))
-
-
-torch.library.register_autograd(_OPERATOR, _operator_backward, setup_context=_operator_context)
-torch.library.register_vmap(_OPERATOR, _operator_mapped)
+torch.library.register_autograd("smooth_alignment::fused_best", _operator_backward, setup_context=_operator_context)

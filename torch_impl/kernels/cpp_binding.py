@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.kernels import cpp
-from torch_impl.derivatives import Derivatives
+from torch_impl.derivatives import Derivatives, register_map
 from torch_impl.kernels import openmp
 
 Tensor = torch.Tensor
@@ -40,6 +40,8 @@ gradients = torch.ops.smooth_alignment.fused_gradients.default
 tangents = torch.ops.smooth_alignment.fused_tangents.default
 product = torch.ops.smooth_alignment.fused_product.default
 best = torch.ops.smooth_alignment.fused_best.default
+for _operator in (score, gradients, tangents, product, best):
+    register_map(_operator)
 
 
 @torch.library.register_fake("smooth_alignment::fused_score")
