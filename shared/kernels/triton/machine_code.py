@@ -43,7 +43,7 @@ def _no_attributes(types: Iterable[str]) -> dict[tuple[int], list[Any]]:
     return {(place,): [] for place, own in enumerate(types) if own.startswith(noted)}
 
 
-def _type_of(name: str, kernel: Kernel, constants: dict[str, int], lengths: str) -> str:
+def _type_of(name: str, kernel: Kernel, constants: dict[str, int | None], lengths: str) -> str:
     if name in constants:
         return "constexpr"
     if name in INT64_ARGUMENTS:

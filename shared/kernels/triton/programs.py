@@ -6,7 +6,13 @@ Buffers have names, those of the kernels' arguments; a framework brings its own 
 from typing import Any, NamedTuple
 
 from shared.kernels.cpp import Call
-from shared.kernels.cpp.library import KINDS, PENALIZE_TURNS, RESTRICT_TURNS
+from shared.kernels.cpp.library import (
+    EXTEND_BY_POSITION,
+    KINDS,
+    OPEN_BY_POSITION,
+    PENALIZE_TURNS,
+    RESTRICT_TURNS,
+)
 
 AFFINE, FREE_GAP = KINDS["smith_waterman_affine", None], KINDS["free_gap", None]
 
@@ -14,24 +20,29 @@ Shape = tuple[Any, ...]
 
 
 class Kernel(NamedTuple):
-    """A kernel of `kernels` with its number type and constants: the unit of compilation."""
+    """A kernel of `kernels` with its number type and constants: the unit of compilation.
+
+    A constant None is a buffer that the kernel does without.
+    """
 
     name: str
     dtype: str
-    constants: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, int | None], ...]
     warps: int
 
 
 class Launch(NamedTuple):
     """One launch: a program for each pair. arguments: in the kernel's order, names of buffers, or numbers.
 
-    is_wide: which of them are numbers of 64 bits.
+    is_wide: which of them are numbers of 64 bits. keywords: the kernel's names of the last ones, between which may come
+    some that it does without.
     """
 
     kernel: Kernel
     grid: Any
     arguments: tuple[Any, ...]
     is_wide: tuple[bool, ...]
+    keywords: tuple[str, ...] = ()
 
 
 class Program(NamedTuple):
@@ -69,10 +80,17 @@ def values_of(kind: int) -> int:
     return {AFFINE: 3, FREE_GAP: 1}.get(kind, 2)
 
 
+def gaps_of(options: int, *prefixes: str) -> tuple[str, ...]:
+    """The buffers of the gaps by position: a linear gap is opened in each step. prefixes: "t_", "d_", or "" """
+    flags = {"gap_open": OPEN_BY_POSITION, "gap_extend": EXTEND_BY_POSITION}
+    return tuple(f"{prefix}{name}" for prefix in prefixes for name, flag in flags.items() if options & flag)
+
+
 def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
     """Scores. shape: (pairs, rows, cols); strides: of the pairs and the rows, in elements.
 
-    Buffers given: similarity, lengths (pairs, 2), if there are any, and values (pairs, parameters).
+    Buffers given: similarity, lengths (pairs, 2), if there are any, values (pairs, parameters), and gap_open and
+    gap_extend, (pairs, rows, cols) in one piece, if they are by position: their values are then ignored.
     """
     pairs, _, cols = shape
     states = states_of(call.kind)
@@ -87,7 +105,10 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
 def gradients_program(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout, with_values: bool
 ) -> Program:
-    """Scores and their gradients, d_similarity and d_values; 0 for the temperature unless with_values."""
+    """Scores and their gradients: d_similarity, d_values, and d_gap_open and d_gap_extend of gaps by position.
+
+    d_values is 0 for gaps by position. Unless with_values, it is 0 for the temperature, and there are no others.
+    """
     same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     four = (*strides, *strides)
     forward = _forward(call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, keep=True)
@@ -98,15 +119,23 @@ def gradients_program(
 
 
 def tangents_program(
-    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout
+    call: Call,
+    dtype: str,
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    layout: Layout,
+    with_values: bool = True,
 ) -> Program:
     """The tangents of all results of gradients_program, under the same names.
 
-    Given are also t_similarity and t_values. strides: of the pairs and rows of similarity, then of t_similarity.
+    Given are also t_similarity, t_values, and with_values t_gap_open and t_gap_extend of gaps by position, which else
+    count as 0. strides: of the pairs and rows of similarity, then of t_similarity.
     """
     same_as = {"first_plane": "d_similarity"}
-    forward = _forward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, keep=True)
-    backward = _backward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, with_values=True)
+    own = call, dtype, shape, strides, has_lengths, layout, same_as
+    forward = _forward(*own, tangents=True, keep=True, with_values=with_values)
+    backward = _backward(*own, tangents=True, with_values=with_values)
     return _both(call, shape, forward, backward, tangents=True)
 
 
@@ -126,11 +155,14 @@ def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents:
     states = states_of(call.kind)
     planes, flows = (3 * states, 2 * states) if tangents else (2 * states, states)
     results = {"scores": (pairs,), "d_similarity": shape, "d_values": (pairs, values_of(call.kind))}
+    results |= {name: shape for name in backward.keywords if name.startswith("d_")}
     scratch = {"totals": (pairs, 4), "planes": (planes - 1, pairs, rows, cols), "below": (pairs, flows, cols + 1)}
     return Program((forward, backward), results, scratch)
 
 
 _INPUTS = ("similarity", "t_similarity", "lengths", "values", "t_values")
+_GAPS = ("gap_open", "gap_extend", "t_gap_open", "t_gap_extend")
+_D_GAPS = ("d_gap_open", "d_gap_extend")
 
 
 def _forward(
@@ -143,10 +175,13 @@ def _forward(
     same_as: dict[str, str],
     tangents: bool,
     keep: bool,
+    with_values: bool = True,
 ) -> Launch:
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
-    constants = {**_constants(call, has_lengths, tangents), "keep": keep, **_tiling(call, tangents or keep, layout)}
-    return _launch("forward_kernel", dtype, buffers, same_as, has_lengths, shape, strides, constants, layout.warps)
+    gaps = gaps_of(call.options, *(("", "t_") if tangents and with_values else ("",)))
+    is_large = call.kind == AFFINE and (tangents or keep)
+    constants = {**_constants(call, has_lengths, tangents), "keep": keep, **_tiling(layout, is_large)}
+    return _launch("forward_kernel", dtype, buffers, gaps, _GAPS, same_as, shape, strides, constants, layout.warps)
 
 
 def _backward(
@@ -161,13 +196,17 @@ def _backward(
     with_values: bool,
 ) -> Launch:
     buffers = (*_INPUTS, "totals", "first_plane", "planes", "below", "d_values")
-    constants = {**_constants(call, has_lengths, tangents), "with_values": with_values, **_tiling(call, True, layout)}
-    return _launch("backward_kernel", dtype, buffers, same_as, has_lengths, shape, strides, constants, layout.warps)
+    given = ("", "t_") if tangents and with_values else ("",)
+    gaps = gaps_of(call.options, *given, *(("d_",) if with_values else ()))
+    every = (*_GAPS, *_D_GAPS)
+    is_large = call.kind == AFFINE or (bool(gaps) and (tangents or with_values))
+    constants = {**_constants(call, has_lengths, tangents), "with_values": with_values, **_tiling(layout, is_large)}
+    return _launch("backward_kernel", dtype, buffers, gaps, every, same_as, shape, strides, constants, layout.warps)
 
 
-def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
+def _tiling(layout: Layout, is_large: bool) -> dict[str, int]:
     """Lanes, and steps per tile: with fewer steps a kernel needs fewer registers, of which a thread has 255."""
-    return {"lanes": layout.lanes, "steps": 4 if call.kind == AFFINE and is_large else 8}
+    return {"lanes": layout.lanes, "steps": 4 if is_large else 8}
 
 
 def _constants(call: Call, has_lengths: bool, tangents: bool) -> dict[str, int]:
@@ -185,16 +224,18 @@ def _launch(
     name: str,
     dtype: str,
     buffers: tuple[str, ...],
+    gaps: tuple[str, ...],
+    all_gaps: tuple[str, ...],
     same_as: dict[str, str],
-    has_lengths: bool,
     shape: Shape,
     strides: Shape,
     constants: dict[str, int],
     warps: int,
 ) -> Launch:
-    # an unused pointer must still be valid
-    stand_in = same_as if has_lengths else same_as | {"lengths": "similarity"}
-    arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides)
-    kernel = Kernel(name, dtype, tuple((key, int(value)) for key, value in constants.items()), warps)
-    is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides))
-    return Launch(kernel, shape[0], arguments, is_wide)
+    # an unused pointer must still be valid, unless the kernel does without
+    stand_in = same_as if constants["has_lengths"] else same_as | {"lengths": "similarity"}
+    arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides, *gaps)
+    absent = tuple((gap, None) for gap in all_gaps if gap not in gaps)
+    kernel = Kernel(name, dtype, (*((key, int(value)) for key, value in constants.items()), *absent), warps)
+    is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides), *(False for _ in gaps))
+    return Launch(kernel, shape[0], arguments, is_wide, gaps)

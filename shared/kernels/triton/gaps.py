@@ -1,0 +1,96 @@
+"""Gaps by position, in Triton: what a gap step into a cell costs, and the gradients with respect to that.
+
+They are matrices like the similarity, and read, and turned into odds, as it is. Outside the matrix they cost nothing.
+"""
+
+import triton
+import triton.language as tl
+
+from shared.kernels.triton.cells import AFFINE
+from shared.kernels.triton.pairs import MOST, bits_beyond, clamped, whole_number
+
+
+@triton.jit
+def gap_rows(gap_open, t_gap_open, gap_extend, t_gap_extend, address):
+    """Where the rows of those matrices are that there are: of each gap by position its values, then their tangents."""
+    rows = ()
+    if gap_open is not None:
+        rows = rows + (gap_open + address,)
+    if t_gap_open is not None:
+        rows = rows + (t_gap_open + address,)
+    if gap_extend is not None:
+        rows = rows + (gap_extend + address,)
+    if t_gap_extend is not None:
+        rows = rows + (t_gap_extend + address,)
+    return rows
+
+
+@triton.jit
+def gap_of(gap, t_gap, match, tangents: tl.constexpr, gap_tangents: tl.constexpr):
+    """The odds of a gap step and their tangent. gap_tangents: whether there is t_gap, which else counts as 0."""
+    high, low, inverse_t, slope, _lowest = match
+    amount = clamped(gap)
+    whole = whole_number(amount * high)
+    e = tl.minimum(tl.maximum(whole, -MOST), MOST)
+    x = e
+    if tangents:
+        x = amount * (slope * -1.0)
+        if gap_tangents:
+            x += t_gap * inverse_t
+    return tl.exp2(bits_beyond(whole, amount, high, low)), e, x
+
+
+@triton.jit
+def costs_in(
+    open_by_position: tl.constexpr,
+    extend_by_position: tl.constexpr,
+    penalize_turns: tl.constexpr,
+    tangents: tl.constexpr,
+    gap_tangents: tl.constexpr,
+    costs,
+    gaps,
+    match,
+):
+    """The costs in some cells: the pair's, or of a gap by position the cells'.
+
+    gaps: of each gap by position its values in the cells, then their tangents, if there are any.
+    """
+    if open_by_position or extend_by_position:
+        last: tl.constexpr = 1 if gap_tangents else 0
+        opened, extended = (costs[0][0], costs[1][0], costs[2][0]), (costs[0][1], costs[1][1], costs[2][1])
+        if open_by_position:
+            opened = gap_of(gaps[0], gaps[last], match, tangents, gap_tangents)
+        if extend_by_position:
+            first: tl.constexpr = len(gaps) - 1 - last
+            extended = gap_of(gaps[first], gaps[first + last], match, tangents, gap_tangents)
+        turn = opened if penalize_turns else extended
+        return (
+            (opened[0], extended[0], turn[0]),
+            (opened[1], extended[1], turn[1]),
+            (opened[2], extended[2], turn[2]),
+        )
+    else:
+        return costs
+
+
+@triton.jit
+def to_gaps(
+    kind: tl.constexpr,
+    open_by_position: tl.constexpr,
+    extend_by_position: tl.constexpr,
+    penalize_turns: tl.constexpr,
+    to_costs,
+):
+    """The gradients with respect to the gaps by position in a cell, from those with respect to the costs."""
+    parts = ()
+    if open_by_position:
+        opened = to_costs[0]
+        if kind == AFFINE and penalize_turns:
+            opened += to_costs[2]
+        parts = parts + (opened,)
+    if extend_by_position:
+        extended = to_costs[1]
+        if not penalize_turns:
+            extended += to_costs[2]
+        parts = parts + (extended,)
+    return parts
