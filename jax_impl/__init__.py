@@ -3,6 +3,7 @@
     from jax_impl import smith_waterman, marginals
     scores = smith_waterman(similarity, lengths, gap=-1.0, temperature=1.0)   # (batch,)
     expected = marginals(smith_waterman, similarity, lengths, gap=-1.0)       # (batch, rows, cols)
+    scores, matches = best_alignment(smith_waterman, similarity, lengths, gap=-1.0)
 
 Every function works under jax.jit, jax.grad and jax.vmap, any of them in any order.
 """
@@ -12,12 +13,14 @@ from typing import Any
 import jax
 
 from jax_impl.alignment import absent_on, align
+from jax_impl.best_alignment import best_alignment
 from jax_impl.expected_alignment import hessian_vector_product, marginals
 from shared.alignments import ALIGNMENTS
 from shared.checks import check_choice, check_flag
 from shared.variants import usable_variants
 
 __all__ = [
+    "best_alignment",
     "free_gap",
     "hessian_vector_product",
     "marginals",
@@ -48,7 +51,8 @@ def smith_waterman(
             float32). -inf forbids a match.
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
-        gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,).
+        gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
+            similarity's shape: by position, what a gap adds that steps into the cell (i, j), along either axis.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         end: "any", score = smax of h over all cells: at least one match, and it may end in a gap; or "match",
             score = smax of h(i-1,j-1) + s(i,j) over i, j >= 1: it ends on a match and has at least two.
@@ -94,8 +98,8 @@ def smith_waterman_affine(
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
         gap_open: added for the first position of a gap, so normally negative; a number or an array of shape () or
-            (batch,).
-        gap_extend: added for each further position; the same.
+            (batch,). Or one of similarity's shape: by position, what it adds where it steps into the cell (i, j).
+        gap_extend: added for each further position; the same, by position or not whatever gap_open is.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         restrict_turns: a gap along the column (D) never comes before one along the row (R), so that two gaps that
             meet are counted in one order, not in two or more.
@@ -172,7 +176,9 @@ def needleman_wunsch(
             float32). -inf forbids a match.
         lengths: integers of shape (2,) or (batch, 2), or None for the full matrix. Nothing outside
             similarity[b, :lengths[b, 0], :lengths[b, 1]] has any influence, and its gradient is exactly 0.
-        gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,).
+        gap: added for every gap position, so normally negative; a number or an array of shape () or (batch,). Or one of
+            similarity's shape: by position, what a gap adds that steps into the cell (i, j), along either axis; gaps
+            along the border then cost nothing.
         temperature: > 0, in the units of similarity; a number or an array of shape () or (batch,).
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 

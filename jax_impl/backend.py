@@ -29,8 +29,17 @@ from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_binding
 from jax_impl.kernels.cpp_binding import register
 from shared.alignments import ALIGNMENTS
-from shared.backends import FLUSH_BYTES, CompileTimes, build_kernels, environment_of, module_of, union_length
-from shared.variants import Abilities, fastest_variant
+from shared.backends import (
+    FLUSH_BYTES,
+    CompileTimes,
+    build_kernels,
+    environment_of,
+    module_of,
+    split_options,
+    union_length,
+    with_gaps,
+)
+from shared.variants import NO_CUDA_PATH, PATH, Abilities, fastest_variant
 
 NAME = "jax"
 absent = ABSENT
@@ -77,20 +86,33 @@ def function(problem: str, variant: str, options: dict[str, Any] | None = None) 
 
 
 def pass_function(
-    pass_name: str, score: Callable[..., jax.Array], compiled: bool, dynamic: bool = False
+    pass_name: str,
+    score: Callable[..., jax.Array],
+    compiled: bool,
+    dynamic: bool = False,
+    gaps: Sequence[str] = (),
 ) -> Callable[..., jax.Array]:
     """The function that a pass calls, compiled or not, with similarity, lengths and the parameters.
 
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
-    lengths, is the gradient of sum(weights * marginals) with respect to the similarity. dynamic:
-    nothing here, jax.jit compiles each shape by itself.
+    lengths, is the gradient of sum(weights * marginals) with respect to the similarity; "path" is the matches of the
+    best alignments. dynamic: nothing here, jax.jit compiles each shape by itself. gaps: given as arrays after all
+    others.
     """
     asked = {
         "score": score,
         "marginals": functools.partial(jax_impl.marginals, score),
         "hvp": functools.partial(_hvp, score),
+        PATH: functools.partial(_matches, score),
     }[pass_name]
+    asked = with_gaps(asked, gaps)
     return jax.jit(asked) if compiled else asked
+
+
+def _matches(score: Any, similarity: Any, lengths: Any, temperature: Any = None, **parameters: Any) -> jax.Array:
+    """score: as `function` gives it. temperature: of other passes."""
+    options = {name: value for name, value in score.keywords.items() if name != "variant"}
+    return jax_impl.best_alignment(score.func, similarity, lengths, **options, **parameters)[1]
 
 
 def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> jax.Array:
@@ -102,7 +124,10 @@ def abilities(problem: str, device: str) -> Abilities:
     if problem not in ALIGNMENTS:
         return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
-    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants, slow_compiler)
+    lacking = {} if device == "cpu" else {PATH: NO_CUDA_PATH}
+    return Abilities(
+        fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants, slow_compiler, lacking
+    )
 
 
 def call_of(
@@ -114,7 +139,8 @@ def call_of(
     """
     if problem not in ALIGNMENTS:
         return _module(problem).call_of(variant, pass_name, options, compiled)
-    return pass_function(pass_name, function(problem, variant, options), compiled, dynamic)
+    own, names = split_options(problem, options)
+    return pass_function(pass_name, function(problem, variant, own), compiled, dynamic, names)
 
 
 def _module(problem: str) -> ModuleType:

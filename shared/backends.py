@@ -2,15 +2,19 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
+from shared.variants import PATH
 
 # written between calls on an accelerator, to evict its caches: more than the largest of them holds
 FLUSH_BYTES = 2**28
+
+# the option of the benchmark's alignments that gives every gap as a matrix
+GAPS_BY_POSITION = "gaps_by_position"
 
 
 def is_file(problem: str) -> bool:
@@ -23,13 +27,34 @@ def module_of(problem: str) -> str:
     return "own_problem" if is_file(problem) else problem
 
 
+def split_options(problem: str, options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The options of an alignment's function, and the gaps that are given by position: all, or none."""
+    own = dict(options)
+    return own, ALIGNMENTS[problem].gaps if own.pop(GAPS_BY_POSITION, False) else ()
+
+
+def with_gaps(function: Callable[..., Any], names: Sequence[str]) -> Callable[..., Any]:
+    """The function with these gaps as its last arrays."""
+    if not names:
+        return function
+
+    def call(*arrays: Any, **parameters: Any) -> Any:
+        gaps = dict(zip(names, arrays[-len(names) :], strict=True))
+        return function(*arrays[: -len(names)], **parameters | gaps)
+
+    return call
+
+
 def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: str) -> None:
     """Compile and cache the native kernels that a pass calls; of a problem that is no alignment, smith_waterman's."""
     if problem not in ALIGNMENTS:
         problem, options = "smith_waterman", {}
-    kernel = cpp.kernel(dtype, cpp.call_of(problem, ALIGNMENTS[problem].options | options).kind)
-    passes = {"score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents")}
-    for each in passes.get(pass_name, cpp.PASSES):
+    own, names = split_options(problem, ALIGNMENTS[problem].options | options)
+    kernel = cpp.kernel(dtype, cpp.call_of(problem, own).kind, bool(names))
+    passes = {
+        "score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents"), PATH: ("best",)
+    }  # fmt: skip
+    for each in passes.get(pass_name, ("score", "marginals", "gradients", "tangents")):
         getattr(kernel, each)
 
 

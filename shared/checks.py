@@ -4,12 +4,15 @@ A framework describes an argument as `Seen`: what can be known of it without fet
 tracer. What is not known is not checked here; the kernels are safe on it by themselves.
 """
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shared.alignments import ALIGNMENTS
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
 
 _NUMBERS = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
@@ -57,6 +60,50 @@ def check_function(value: Any) -> None:
     """Raise unless derivatives can be taken of it."""
     if not callable(value):
         raise TypeError(f"function must be an alignment function or one with its signature, got {_type_name(value)}")
+
+
+BEST_GRADIENT_TEXT = "best_alignment is not differentiable; use marginals of the smooth function"
+
+
+def no_best_text(platform: str) -> str:
+    """The error of best_alignment on a platform such as "cuda"."""
+    return f"best_alignment has no {platform.upper()} kernel yet; call it on the CPU"
+
+
+def best_alignment_call(
+    package: ModuleType, function: Any, keywords: Mapping[str, Any]
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """The name, gaps and options of the alignment that best_alignment is asked for, by a package's function.
+
+    Raises TypeError or ValueError for another function, and for keywords that are neither gaps nor options.
+    """
+    own, given = function, dict(keywords)
+    while isinstance(own, functools.partial) and not own.args:
+        own, given = own.func, {**own.keywords, **given}
+    name = next((name for name in ALIGNMENTS if getattr(package, name) is own), None)
+    if name is None:
+        raise TypeError(
+            f"function must be one of {', '.join(ALIGNMENTS)} of this package, or functools.partial of one with "
+            f"keywords, got {_type_name(function)}"
+        )
+    if "temperature" in given:
+        raise TypeError("best_alignment takes no temperature")
+    alignment = ALIGNMENTS[name]
+    gaps, options = {gap: alignment.parameters[gap] for gap in alignment.gaps}, alignment.options
+    for keyword, value in given.items():
+        if keyword in gaps:
+            gaps[keyword] = value
+        elif keyword in options:
+            allowed = alignment.option_values[keyword]
+            if isinstance(allowed[0], str):
+                check_choice(keyword, value, allowed)
+            else:
+                check_flag(keyword, value)
+            options[keyword] = value
+        else:
+            known = ", ".join([*gaps, *options]) or "no parameters"
+            raise TypeError(f"best_alignment of {name} takes {known}, got {keyword}")
+    return name, gaps, options
 
 
 def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> None:

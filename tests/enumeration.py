@@ -13,7 +13,8 @@ An alignment is a walk over the corners between the cells, a corner (i, j) lying
 
     score = T log(sum over the alignments of exp(worth / T)),  worth = similarities matched + prices of gap positions
 
-Shares nothing with shared.reference: no recurrence over states, no smooth maximum of a few numbers.
+A price is a number, or a matrix with the price of a step to the corner behind each cell; steps along the border are
+then free. Shares nothing with shared.reference: no recurrence over states, no smooth maximum of a few numbers.
 """
 
 import functools
@@ -44,6 +45,7 @@ class Alignment(NamedTuple):
     end: Cell
     matches: tuple[Cell, ...]  # cells
     paid: tuple[str, ...]  # the name of what each gap position pays
+    entered: tuple[Cell, ...]  # the cell before the corner to which it goes
 
 
 def alignments(problem: str, rows: int, cols: int, **options: Any) -> list[Alignment]:
@@ -57,7 +59,7 @@ def by_enumeration(problem: str, similarity: np.ndarray, parameters: Values, opt
     """Score and gradients (similarity and each parameter): 0 and zeros where there is no alignment."""
     every = _ensemble(problem, similarity, parameters, options)
     entropy = (every.score - float(every.probabilities @ every.worth)) / every.temperature
-    return every.score, _named(problem, similarity.shape, every.probabilities @ every.counts, entropy)
+    return every.score, _named(problem, similarity.shape, parameters, every.probabilities @ every.counts, entropy)
 
 
 def hessian_vector_product(
@@ -69,7 +71,7 @@ def hessian_vector_product(
     shares = every.probabilities * (along - every.probabilities @ along) / every.temperature
     # entropy = (score - expected worth) / T: the score changes as the worths do, what is left is that of their shares
     to_entropy = -float(shares @ every.worth) / every.temperature
-    return _named(problem, similarity.shape, shares @ every.counts, to_entropy)
+    return _named(problem, similarity.shape, parameters, shares @ every.counts, to_entropy)
 
 
 def largest_state(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> float:
@@ -82,9 +84,21 @@ def largest_state(problem: str, similarity: np.ndarray, parameters: Values, opti
     totals: dict[tuple[Cell, str], list[float]] = {}
     for begun in _beginnings(problem, rows, cols, options):
         state = begun.moves[-1] if problem == "smith_waterman_affine" else ""
-        worth = math.fsum([*(similarity[cell] for cell in begun.matches), *(parameters[name] for name in begun.paid)])
+        worth = worth_of(begun, similarity, parameters)
         totals.setdefault((begun.end, state), []).append(worth)
     return max((abs(_smooth_maximum(np.array(worths), temperature)) for worths in totals.values()), default=0.0)
+
+
+def worth_of(alignment: Alignment, similarity: np.ndarray, parameters: Values) -> float:
+    """What an alignment is worth."""
+    prices = [_price(parameters[name], cell) for name, cell in zip(alignment.paid, alignment.entered, strict=True)]
+    return math.fsum([*(similarity[cell] for cell in alignment.matches), *prices])
+
+
+def _price(price: Any, cell: Cell) -> float:
+    if np.ndim(price) < 2:
+        return float(price)
+    return 0.0 if min(cell) < 0 else float(price[cell])
 
 
 def best_matches(
@@ -95,7 +109,7 @@ def best_matches(
     Others are those with other matches: two orders of the same gaps are worth the same, and match the same.
     """
     rows, cols = similarity.shape
-    counts = _counts(problem, rows, cols, tuple(options.items()))
+    counts = _counts(problem, rows, cols, tuple(options.items()), _by_position(problem, parameters))
     worth = counts @ _prices(problem, similarity, parameters)
     best = counts[worth > worth.max() - 1e-9, : similarity.size]
     others = worth[(counts[:, : similarity.size] != best[0]).any(axis=1)]
@@ -129,7 +143,7 @@ class _Ensemble(NamedTuple):
 
 def _ensemble(problem: str, similarity: np.ndarray, parameters: Values, options: Values) -> _Ensemble:
     temperature = float(parameters["temperature"])
-    counts = _counts(problem, *similarity.shape, tuple(options.items()))
+    counts = _counts(problem, *similarity.shape, tuple(options.items()), _by_position(problem, parameters))
     prices = _prices(problem, similarity, parameters)
     forbidden = np.isneginf(prices)
     counts = counts[~counts[:, forbidden].any(axis=1)]
@@ -138,14 +152,20 @@ def _ensemble(problem: str, similarity: np.ndarray, parameters: Values, options:
     return _Ensemble(counts, worth, np.exp((worth - score) / temperature), score, temperature)
 
 
+def _by_position(problem: str, parameters: Values) -> tuple[bool, ...]:
+    """Of each price whether it is a matrix."""
+    return tuple(np.ndim(parameters[name]) == 2 for name in PRICES[problem])
+
+
 def _prices(problem: str, similarity: np.ndarray, parameters: Values) -> np.ndarray:
-    return np.array([*similarity.ravel(), *(parameters[name] for name in PRICES[problem])])
+    return np.concatenate([similarity.ravel(), *(np.ravel(parameters[name]) for name in PRICES[problem])])
 
 
-def _named(problem: str, shape: tuple[int, ...], values: np.ndarray, temperature: float) -> Values:
-    cells = math.prod(shape)
-    own = dict(zip(PRICES[problem], values[cells:], strict=True))
-    return {"similarity": values[:cells].reshape(shape), **own, "temperature": temperature}
+def _named(problem: str, shape: tuple[int, ...], parameters: Values, values: np.ndarray, temperature: float) -> Values:
+    like = {"similarity": np.zeros(shape), **{name: np.asarray(parameters[name]) for name in PRICES[problem]}}
+    parts = np.split(values, np.cumsum([array.size for array in like.values()])[:-1])
+    own = {name: part.reshape(array.shape) for (name, array), part in zip(like.items(), parts, strict=True)}
+    return {**own, "temperature": temperature}
 
 
 def _smooth_maximum(worth: np.ndarray, temperature: float) -> float:
@@ -153,15 +173,25 @@ def _smooth_maximum(worth: np.ndarray, temperature: float) -> float:
 
 
 @functools.cache
-def _counts(problem: str, rows: int, cols: int, options: tuple[tuple[str, Any], ...]) -> np.ndarray:
-    prices = PRICES[problem]
+def _counts(
+    problem: str, rows: int, cols: int, options: tuple[tuple[str, Any], ...], by_position: tuple[bool, ...]
+) -> np.ndarray:
+    cells, begin = rows * cols, {}
+    size = cells
+    for name, has_cells in zip(PRICES[problem], by_position, strict=True):
+        begin[name] = size, has_cells
+        size += cells if has_cells else 1
     every = alignments(problem, rows, cols, **dict(options))
-    counts = np.zeros((len(every), rows * cols + len(prices)))
+    counts = np.zeros((len(every), size))
     for row, alignment in zip(counts, every, strict=True):
         for i, j in alignment.matches:
             row[i * cols + j] += 1
-        for number, name in enumerate(prices):
-            row[rows * cols + number] = alignment.paid.count(name)
+        for name, (i, j) in zip(alignment.paid, alignment.entered, strict=True):
+            at, has_cells = begin[name]
+            if not has_cells:
+                row[at] += 1
+            elif min(i, j) >= 0:
+                row[at + i * cols + j] += 1
     return counts
 
 
@@ -193,7 +223,7 @@ def _after(corner: Cell, move: str) -> Cell:
 
 def _alignment(problem: str, start: Cell, moves: str, options: Values) -> Alignment:
     corner = start
-    matches, paid = [], []
+    matches, paid, entered = [], [], []
     for number, move in enumerate(moves):
         if move == "M":
             matches.append(corner)
@@ -202,7 +232,9 @@ def _alignment(problem: str, start: Cell, moves: str, options: Values) -> Alignm
         elif problem != "free_gap":
             paid.append("gap")
         corner = _after(corner, move)
-    return Alignment(start, moves, corner, tuple(matches), tuple(paid))
+        if len(paid) > len(entered):
+            entered.append((corner[0] - 1, corner[1] - 1))
+    return Alignment(start, moves, corner, tuple(matches), tuple(paid), tuple(entered))
 
 
 def _affine_price(before: str, move: str, penalize_turns: bool) -> str:

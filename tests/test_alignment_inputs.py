@@ -1,6 +1,7 @@
 """The inputs are what their text says: the random ones number by number, the proteins pair by pair."""
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 from shared import reference, sequences
 from shared.alignments import ALIGNMENTS
+from shared.backends import GAPS_BY_POSITION
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
+from shared.bench.record import Facts
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.alignment_inputs import GROWTH_BATCH, AlignmentInputs
 from shared.problems.problem import UnusableInput
@@ -152,9 +155,27 @@ def test_arguments_are_those_asked_for_and_otherwise_the_defaults_of_the_public_
     asked = Settings(input="random", size=(2, 2), batch=1)
     (given,) = PROBLEMS[problem].inputs(asked).values()
     table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
+    table = {name: default for name, default in table.items() if name != GAPS_BY_POSITION}
     assert given.parameters | given.options == keyword_defaults(getattr(reference, problem)) == table
     (given,) = PROBLEMS[problem].inputs(Settings(input="random", arguments={"temperature": 0.25})).values()
     assert given.parameters["temperature"] == 0.25
+
+
+def test_gaps_by_position_are_drawn_around_the_parameter_and_follow_the_arrays_of_a_call():
+    asked = Settings(input="random", size=(4, 5), batch=3, arguments={"gap_open": -3.5, GAPS_BY_POSITION: True})
+    (given,) = PROBLEMS["smith_waterman_affine"].inputs(asked).values()
+    assert list(given.gaps) == ["gap_open", "gap_extend"] and given.options[GAPS_BY_POSITION]
+    for name, middle in (("gap_open", -3.5), ("gap_extend", -1.0)):
+        gap = given.gaps[name]
+        assert gap.shape == given.similarity.shape and gap.dtype == np.float32
+        assert np.abs(gap - middle).max() <= 0.5 and gap.std() > 0.1
+    assert [array is given.gaps[name] for name, array in zip(given.gaps, given.arguments("hvp")[3:], strict=True)] == [
+        True
+    ] * 2
+    other = replace(given, gaps={name: gap + 1 for name, gap in given.gaps.items()})
+    assert Facts.of(given).sha256 != Facts.of(other).sha256
+    assert {gap.shape for gap in given.resized(1).gaps.values()} == {(3, 4, 4)}
+    assert GAPS_BY_POSITION not in PROBLEMS["free_gap"].arguments
 
 
 # which inputs a run has

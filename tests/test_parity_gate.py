@@ -2,21 +2,23 @@
 
 import itertools
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pytest
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
+from shared.backends import GAPS_BY_POSITION
 from shared.bench.cases import Settings
 from shared.problems import PROBLEMS, Verdict, alignment_reference
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs
-from shared.problems.alignment_reference import CELLS, ReferenceResults, reference_results
-from shared.problems.alignments import PASSES
+from shared.problems.alignment_reference import CELLS, ReferenceResults, best_alignments, reference_results
+from shared.problems.problem import UnusableInput
 from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
+PASSES = ("score", "marginals", "hvp")  # whose results are numbers
 PARAMETERS: dict[str, Any] = {"gap": -0.5, "temperature": 1.0}
 
 
@@ -206,3 +208,54 @@ def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
     for temperature, passes in ((1.0, True), (0.01, False)):
         result = np.full(10, 0.5 * TOLERANCES[gated.dtype].score, gated.dtype)
         assert judge("score", result, zero, gated.dtype, temperature, (10, 9, 11)).passed is passes
+
+
+# best alignments
+
+
+def path_inputs(gaps_by_position: bool = False) -> AlignmentInputs:
+    arguments = {"gap": -0.5, GAPS_BY_POSITION: gaps_by_position}
+    asked = Settings(input="random", size=(7, 9), batch=5, dtype="float64", arguments=arguments)
+    (given,) = PROBLEMS["smith_waterman"].inputs(asked).values()
+    return cast(AlignmentInputs, replace(given, similarity=given.similarity - 0.5))  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+
+
+def best_matches(inputs: AlignmentInputs) -> np.ndarray:
+    return best_alignments("smith_waterman", inputs.similarity, inputs.pair_lengths, inputs.keywords)[1]
+
+
+@pytest.mark.parametrize("gaps_by_position", [False, True])
+def test_a_best_alignment_passes_and_one_that_is_worse_or_none_does_not(gaps_by_position: bool):
+    inputs = path_inputs(gaps_by_position)
+    problem, matches = PROBLEMS["smith_waterman"], best_matches(inputs)
+    expected = reference_results("smith_waterman", inputs, ("path",))
+    assert problem.judge("path", matches, expected, inputs, "float32").passed
+
+    pair = int(matches.sum((1, 2)).argmax())
+    fewer, more, crossing = matches.copy(), matches.copy(), matches.copy()
+    row, col = np.argwhere(matches[pair])[-1]
+    fewer[pair, row, col] = False
+    more[pair, row, (col + 1) % 5] = True
+    crossing[pair, :2, :2] = np.eye(2)[::-1]
+    worse = problem.judge("path", fewer, expected, inputs, "float32")
+    assert not worse.passed and f"in its score for pair {pair}, allowed " in worse.text
+    for wrong in (more, crossing):
+        assert problem.judge("path", wrong, expected, inputs, "float32").text == f"path is no alignment for pair {pair}"
+    numbers = problem.judge("path", matches.astype(np.float32), expected, inputs, "float32")
+    assert numbers.text == "path is float32 of shape (5, 7, 9), expected bool of shape (5, 7, 9)"
+
+
+def test_another_alignment_that_is_as_good_passes():
+    similarity = np.array([[[1.0, 1.0], [0.0, 0.0]]])
+    options = {"end": "any"}
+    inputs = AlignmentInputs("by hand", similarity, None, parameters={"gap": -2.0, "temperature": 1.0}, options=options)
+    expected = reference_results("smith_waterman", inputs, ("path",))
+    for col in range(2):
+        matches = np.zeros((1, 2, 2), bool)
+        matches[0, 0, col] = True
+        assert PROBLEMS["smith_waterman"].judge("path", matches, expected, inputs, "float64").passed
+
+
+def test_best_alignments_of_pairs_that_the_reference_would_have_to_cut_are_refused():
+    with pytest.raises(UnusableInput, match="path takes pairs of up to 900 cells"):
+        reference_results("smith_waterman", inputs_of((40, 40)), ("path",), cells=900, whole=900)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from enumeration import PRICES, alignments, by_enumeration, number_of_alignments
+from enumeration import PRICES, alignments, by_enumeration, number_of_alignments, worth_of
 from enumeration import hessian_vector_product as hessian_vector_product_by_enumeration
 from enumeration import largest_state as largest_state_by_enumeration
 from frameworks import PROBLEMS
@@ -111,10 +111,7 @@ def test_minus_infinity_leaves_the_alignments_that_do_not_match_there(problem, o
         similarity[forbidden] = -np.inf
         parameters = some_parameters(problem, random)
         possible = [a for a in alignments(problem, 3, 4, **options) if forbidden not in a.matches]
-        worth = [
-            math.fsum([*(similarity[cell] for cell in a.matches), *(parameters[name] for name in a.paid)])
-            for a in possible
-        ]
+        worth = [worth_of(a, similarity, parameters) for a in possible]
         temperature = parameters["temperature"]
         expected = temperature * math.log(math.fsum(math.exp(value / temperature) for value in worth))
         arguments = {**parameters, **options}

@@ -19,9 +19,17 @@ import torch._dynamo.utils
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from shared.backends import FLUSH_BYTES, CompileTimes, build_kernels, environment_of, module_of
+from shared.backends import (
+    FLUSH_BYTES,
+    CompileTimes,
+    build_kernels,
+    environment_of,
+    module_of,
+    split_options,
+    with_gaps,
+)
 from shared.kernels.cpp.build import Absent, check_compiler
-from shared.variants import Abilities, fastest_variant
+from shared.variants import NO_CUDA_PATH, PATH, Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
 from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
@@ -73,21 +81,34 @@ def function(problem: str, variant: str, options: dict[str, Any] | None = None) 
 
 
 def pass_function(
-    pass_name: str, score: Callable[..., torch.Tensor], compiled: bool, dynamic: bool = False
+    pass_name: str,
+    score: Callable[..., torch.Tensor],
+    compiled: bool,
+    dynamic: bool = False,
+    gaps: Sequence[str] = (),
 ) -> Callable[..., torch.Tensor]:
     """The function that a pass calls, compiled or not, with similarity, lengths and the parameters.
 
     "score" is the function itself, "marginals" is its marginals, and "hvp", which also takes weights after the
-    lengths, is the gradient of sum(weights * marginals) with respect to the similarity. The compiler does not trace
-    through autograd's call: it compiles the score, and with it the backward that the marginals then run. dynamic:
-    torch.compile's default, which compiles a size that has changed once more, as a variable.
+    lengths, is the gradient of sum(weights * marginals) with respect to the similarity; "path" is the matches of the
+    best alignments. The compiler does not trace through autograd's call: it compiles the score, and with it the
+    backward that the marginals then run. dynamic: torch.compile's default, which compiles a size that has changed once
+    more, as a variable. gaps: given as arrays after all others.
     """
-    score = compile_function(score, dynamic=None if dynamic else False) if compiled else score
-    return {
-        "score": score,
-        "marginals": functools.partial(torch_impl.marginals, score),
-        "hvp": functools.partial(_hvp, score),
+    own = compile_function(score, dynamic=None if dynamic else False) if compiled else score
+    asked = {
+        "score": own,
+        "marginals": functools.partial(torch_impl.marginals, own),
+        "hvp": functools.partial(_hvp, own),
+        PATH: functools.partial(_matches, score),
     }[pass_name]
+    return with_gaps(asked, gaps)
+
+
+def _matches(score: Any, similarity: Any, lengths: Any, temperature: Any = None, **parameters: Any) -> torch.Tensor:
+    """score: as `function` gives it. temperature: of other passes."""
+    options = {name: value for name, value in score.keywords.items() if name != "variant"}
+    return torch_impl.best_alignment(score.func, similarity, lengths, **options, **parameters)[1]
 
 
 def _hvp(score: Callable[..., Any], similarity: Any, lengths: Any, weights: Any, **parameters: Any) -> torch.Tensor:
@@ -99,10 +120,11 @@ def abilities(problem: str, device: str) -> Abilities:
     if problem not in ALIGNMENTS:
         return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
+    lacking = {} if device == "cpu" else {PATH: NO_CUDA_PATH}
     uncompiled = dict(uncompiled_passes)
     if device == "cpu" and (reason := _why_no_compiler()):
         uncompiled |= dict.fromkeys(("score", "marginals"), f"torch.compile needs a C++ compiler: {reason}")
-    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, uncompiled_variants, slow_compiler)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, uncompiled_variants, slow_compiler, lacking)
 
 
 def _why_no_compiler() -> str | None:
@@ -123,7 +145,8 @@ def call_of(
     """
     if problem not in ALIGNMENTS:
         return _module(problem).call_of(variant, pass_name, options, compiled)
-    return pass_function(pass_name, function(problem, variant, options), compiled, dynamic)
+    own, names = split_options(problem, options)
+    return pass_function(pass_name, function(problem, variant, own), compiled, dynamic, names)
 
 
 def _module(problem: str) -> ModuleType:

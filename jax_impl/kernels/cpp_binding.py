@@ -69,6 +69,18 @@ def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Array
     return function(similarity, lengths, t_similarity, *parameters, **_numbers(call))
 
 
+def best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
+    """The scores (*batch) of the best alignments, and their matches (*batch, rows, cols), boolean.
+
+    The temperature among the parameters is not looked at.
+    """
+    target, _, pair = _prepared("best", call, similarity)
+    results = pair, jax.ShapeDtypeStruct(similarity.shape, np.bool_)
+    function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
+    scores, matches = function(similarity, lengths, *parameters, **_numbers(call))
+    return scores, matches
+
+
 def register(dtype: str) -> None:
     """Compile and load what takes calls in this dtype to the kernels, once. Raises cpp.Absent."""
     if dtype in _registered:

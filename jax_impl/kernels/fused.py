@@ -79,6 +79,11 @@ def fused(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> Array:
+    return scores_of(kernels, text, similarity, *converted(similarity, lengths, parameters))
+
+
+def converted(similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> tuple[Array, Arrays]:
+    """Checked lengths and parameters as the kernels take them."""
     batch = similarity.shape[:-2]
     sizes = jnp.asarray(lengths)
     # the kernels clamp to the matrix, but the conversion must not wrap around
@@ -89,7 +94,7 @@ def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, par
         jnp.broadcast_to(jnp.asarray(value).astype(similarity.dtype), similarity.shape if value.ndim > 1 else batch)
         for value in parameters
     )
-    return scores_of(kernels, text, similarity, sizes, values)
+    return sizes, values
 
 
 @dataclass(frozen=True)

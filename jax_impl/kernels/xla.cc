@@ -23,7 +23,7 @@ namespace ffi = xla::ffi;
 
 namespace {
 
-enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, PASSES };  // in the order of cpp.PASSES
+enum { SCORE, MARGINALS, GRADIENTS, TANGENTS, BEST, PASSES };  // in the order of cpp.PASSES
 
 }  // namespace
 
@@ -224,6 +224,14 @@ ffi::Error product(int32_t kind, int32_t options, In similarity, In lengths, In 
       &own.call, reals(t_similarity), own.call.pair_stride, nullptr, nullptr, reals(t_d_similarity), nullptr));
 }
 
+ffi::Error best(int32_t kind, int32_t options, In similarity, In lengths, ffi::RemainingArgs rest, Out scores,
+                Out matches) {
+  Call own(kind, options, BEST, similarity, lengths, rest, int64_t(rest.size()));
+  if (own.error.failure()) return own.error;
+  uint8_t *truths = static_cast<uint8_t *>(matches->untyped_data());
+  return own.result(own.as<decltype(alignment_best)>()(&own.call, reals(scores), truths));
+}
+
 // what the binding of every call begins with: kind and options, similarity and lengths
 auto which_alignment() {
   return ffi::Ffi::Bind().Attr<int32_t>("kind").Attr<int32_t>("options").Arg<In>().Arg<In>();
@@ -264,5 +272,11 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_tangents, tangents,
                                   .Ret<ffi::AnyBuffer>()
                                   .Ret<ffi::AnyBuffer>()
                                   .RemainingRets());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(xla_best, best,
+                              which_alignment()
+                                  .RemainingArgs()
+                                  .Ret<ffi::AnyBuffer>()
+                                  .Ret<ffi::AnyBuffer>());
 
 #pragma GCC visibility pop

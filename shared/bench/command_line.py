@@ -152,7 +152,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("parameters of problems; see --list").add_argument
     for name, argument in _arguments().items():
         if argument.parse is None:
-            add(flag(name, argument), dest=name, action="store_false", help=argument.help)
+            action = "store_false" if argument.default else "store_true"
+            add(flag(name, argument), dest=name, action=action, help=argument.help)
         else:
             known = dict.fromkeys(str(p.arguments[name].default) for p in PROBLEMS.values() if name in p.arguments)
             text = f"{argument.help} (default {' or '.join(known)})"
@@ -200,7 +201,7 @@ def _arguments() -> dict[str, Argument]:
 
 def flag(name: str, argument: Argument) -> str:
     """The option of a problem's argument; one that is true by default can be switched off."""
-    return ("--no-" if argument.parse is None else "--") + name.replace("_", "-")
+    return ("--no-" if argument.parse is None and argument.default else "--") + name.replace("_", "-")
 
 
 def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: str) -> None:

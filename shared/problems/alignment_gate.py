@@ -2,9 +2,14 @@
 
 import numpy as np
 
-from shared.problems.alignment_reference import ReferenceResults
+from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.alignment_reference import ReferenceResults, batched, best_alignments
 from shared.problems.problem import Verdict
 from shared.tolerances import hvp_bound, marginals_bound, score_bound
+from shared.variants import PATH
+
+# of a bound on a score that may be 0
+SMALLEST = 1e-30
 
 
 def judge(
@@ -40,6 +45,41 @@ def judge(
     limit = float(np.broadcast_to(allowed, error.shape)[worst]) if worst else 0.0
     off = float(error[worst]) if worst else 0.0
     return Verdict(fraction <= 1.0, f"{pass_name} off by {off:.1e}{pair}, allowed {limit:.1e}", fraction)
+
+
+def judge_path(
+    problem: str, result: np.ndarray, expected: ReferenceResults, inputs: AlignmentInputs, dtype: str
+) -> Verdict:
+    """Compare the matches of best alignments, of which several may be as good, by what they are worth.
+
+    That is the best score that the reference finds where no other match is allowed, and each of these has a bonus for
+    which all are taken that can be.
+    """
+    if result.shape != inputs.similarity.shape or result.dtype != bool:
+        text = f"{PATH} is {result.dtype} of shape {result.shape}, expected bool of shape {inputs.similarity.shape}"
+        return Verdict(False, text, None)
+    corner = (expected.pairs, *map(slice, expected.marginals.shape[1:]))
+    matches = batched(result)[corner]
+    gaps = {name: batched(gap)[corner] for name, gap in inputs.gaps.items()}
+    given, count = batched(inputs.similarity)[corner].astype(np.float64), batched(result)[expected.pairs].sum((1, 2))
+    costs = [*gaps.values(), *(value for name, value in inputs.parameters.items() if name != "temperature")]
+    most, longest = sum(np.abs(cost).max() for cost in costs), sum(given.shape[1:])
+    bonus = 1 + longest * most + 2 * np.abs(given[matches]).max(initial=0)
+    allowed = np.where(matches, given + bonus, -np.inf)
+    worth, taken = best_alignments(problem, allowed, expected.lengths, {**inputs.keywords, **gaps})
+    others = count != taken.sum((1, 2))
+    if others.any():
+        return Verdict(False, f"{PATH} is no alignment for pair {expected.pairs[others.argmax()]}", None)
+    assert expected.path is not None, "a pass has reference results where it was asked for"
+    scores = zip(expected.path, expected.largest, strict=True)
+    bounds = np.array([score_bound(dtype, float(score), largest, 0.0) for score, largest in scores])
+    error = np.abs(worth - bonus * count - expected.path)
+    worst = int((error / np.maximum(bounds, SMALLEST)).argmax())
+    text = (
+        f"{PATH} off by {error[worst]:.1e} in its score for pair {expected.pairs[worst]}, allowed {bounds[worst]:.1e}"
+    )
+    fraction = float(error[worst] / max(bounds[worst], SMALLEST))
+    return Verdict(fraction <= 1.0, text, fraction)
 
 
 def _bound(pass_name: str, dtype: str, pair: tuple[np.ndarray, float], temperature: float) -> float:

@@ -5,7 +5,7 @@ batch, then both lengths of each pair. With its default size and seed 0: 100 pai
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations, cycle, islice
 from math import comb
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shared.backends import GAPS_BY_POSITION
 from shared.problems.argument_types import size_text
 from shared.problems.problem import BATCH, SINGLE, Inputs, UnusableInput, check_memory, other_length
 from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
@@ -28,6 +29,8 @@ CHIP_SIZE, CHIP_BATCH, CHIP_DISTINCT = (512, 512), 4096, 64
 _ROW_CHOICES, _COL_CHOICES = (0.8, 0.9, 1.0), (95 / 150, 105 / 150, 120 / 150)
 # lengths where growth is measured: the whole matrix, so that run time over size is not run time over padding
 _FULL = (1.0,)
+# how far a gap by position is from the parameter, at most
+_SPREAD = 0.5
 # of a batch in float32 that exist at the same time: as it is drawn, and in each worker with its results
 _COPIES = 10
 
@@ -45,17 +48,30 @@ class AlignmentInputs(Inputs):
 
     similarity: np.ndarray  # (rows, cols) or (batch, rows, cols)
     lengths: np.ndarray | None  # (batch, 2), or None
+    gaps: dict[str, np.ndarray] = field(default_factory=dict, kw_only=True)  # by position, of similarity's shape
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        return {"similarity": self.similarity} | ({} if self.lengths is None else {"lengths": self.lengths})
+        lengths = {} if self.lengths is None else {"lengths": self.lengths}
+        return {"similarity": self.similarity, **lengths, **self.gaps}
 
     def arguments(self, pass_name: str) -> list[np.ndarray | None]:
-        return [self.similarity, self.lengths, *([self.weights] if pass_name == "hvp" else [])]
+        weights = [self.weights] if pass_name == "hvp" else []
+        return [self.similarity, self.lengths, *weights, *self.gaps.values()]
+
+    @property
+    def own_options(self) -> dict[str, Any]:
+        """The options that the alignment's function takes."""
+        return {name: value for name, value in self.options.items() if name != GAPS_BY_POSITION}
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of the alignment's function."""
+        return {**self.parameters, **self.gaps, **self.own_options}
 
     @property
     def hashed(self) -> Iterable[np.ndarray]:
-        return self.similarity, self.pair_lengths.astype(np.int64)
+        return self.similarity, self.pair_lengths.astype(np.int64), *self.gaps.values()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -85,7 +101,8 @@ class AlignmentInputs(Inputs):
         similarity, lengths = other_length(self.similarity, -1, step), None
         if self.lengths is not None:
             lengths = np.minimum(self.lengths, similarity.shape[-2:]).astype(self.lengths.dtype)
-        return replace(self, similarity=similarity, lengths=lengths)
+        gaps = {name: other_length(gap, -1, step) for name, gap in self.gaps.items()}
+        return replace(self, similarity=similarity, lengths=lengths, gaps=gaps)
 
     @property
     def work(self) -> int:
@@ -137,8 +154,20 @@ def batch_of_size(settings: Any, size: tuple[int, ...]) -> tuple[int, int, int]:
 
 def _made(raw: _Raw, settings: Any, parameters: dict[str, float], options: dict[str, Any]) -> AlignmentInputs:
     given = raw.similarity.astype(np.dtype(settings.dtype))
+    random = np.random.default_rng([settings.seed, 1])
+    names = [name for name in parameters if name != "temperature" and GAPS_BY_POSITION in options]
+    gaps = {
+        name: (parameters[name] + random.uniform(-_SPREAD, _SPREAD, given.shape)).astype(given.dtype) for name in names
+    }
     return AlignmentInputs(
-        raw.text, given, raw.lengths, parameters=parameters, options=options, seed=settings.seed, notes=raw.notes
+        raw.text,
+        given,
+        raw.lengths,
+        gaps=gaps,
+        parameters=parameters,
+        options=options,
+        seed=settings.seed,
+        notes=raw.notes,
     )
 
 

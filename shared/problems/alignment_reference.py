@@ -6,12 +6,14 @@ run of a variant on the corners, and gates the full pairs against that run.
 """
 
 from collections.abc import Collection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from shared import reference
 from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.problem import UnusableInput
+from shared.variants import PATH
 
 CELLS, WHOLE = 200_000, 512 * 512
 
@@ -26,6 +28,7 @@ class ReferenceResults(NamedTuple):
     score: np.ndarray  # (n,)
     marginals: np.ndarray  # (n, rows, cols); rows and cols of the longest lengths here
     hvp: np.ndarray | None  # (n, rows, cols), if it was asked for
+    path: np.ndarray | None  # (n,) scores of the best alignments, if they were asked for
 
 
 def reference_results(
@@ -33,16 +36,24 @@ def reference_results(
 ) -> ReferenceResults:
     """Compute the reference for as many pairs of `inputs` as the number of cells allows, at least one.
 
-    whole: cells of a pair that is not cut.
+    whole: cells of a pair that is not cut. Raises UnusableInput where best alignments are asked for of larger ones: one
+    of a corner says nothing of that of the pair.
     """
     pairs, lengths, is_cut = _choose(inputs, cells, whole)
+    if is_cut and PATH in passes:
+        raise UnusableInput(
+            f"{PATH} takes pairs of up to {whole:,} cells: the reference finds no larger best alignment"
+        )
     corner = (pairs, slice(lengths[:, 0].max()), slice(lengths[:, 1].max()))
-    arguments = {**inputs.parameters, **inputs.options}
+    gaps = {name: batched(gap)[corner] for name, gap in inputs.gaps.items()}
+    arguments = {**inputs.keywords, **gaps}
     given = (batched(inputs.similarity)[corner], lengths)
-    hvp = None
+    hvp = path = None
     if "hvp" in passes:
         weights = batched(inputs.weights)[corner]
         hvp = reference.hessian_vector_product(problem, given[0], weights, lengths, **arguments)["similarity"]
+    if PATH in passes:
+        path = best_alignments(problem, *given, arguments)[0]
     return ReferenceResults(
         pairs,
         lengths,
@@ -51,7 +62,16 @@ def reference_results(
         getattr(reference, problem)(*given, **arguments),
         reference.gradients(problem, *given, **arguments)["similarity"],
         hvp,
+        path,
     )
+
+
+def best_alignments(
+    problem: str, similarity: np.ndarray, lengths: np.ndarray | None, arguments: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and matches of the best alignments, which take no temperature."""
+    own = {name: value for name, value in arguments.items() if name != "temperature"}
+    return reference.best_alignment(problem, similarity, lengths, **own)
 
 
 def batched(array: np.ndarray) -> np.ndarray:

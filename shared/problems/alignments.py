@@ -9,9 +9,10 @@ import numpy as np
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
+from shared.backends import GAPS_BY_POSITION
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
 from shared.problems import alignment_reference
-from shared.problems.alignment_gate import judge
+from shared.problems.alignment_gate import judge, judge_path
 from shared.problems.alignment_inputs import (
     GROWTH_BATCH,
     AlignmentInputs,
@@ -24,12 +25,13 @@ from shared.problems.alignment_reference import ReferenceResults, batched
 from shared.problems.argument_types import one_of, real
 from shared.problems.problem import BATCH, Argument, Loop, Problem, Rate, RunFloat64, Sizes, Verdict
 from shared.tolerances import LARGEST_GAP, TEMPERATURES
-from shared.variants import FOR_GPUS, Abilities
+from shared.variants import FOR_GPUS, PATH, Abilities
 
 PASSES = {
     "score": "the forward pass: a score for each pair",
     "marginals": "forward and backward: the gradient of the scores with respect to the similarity, as in training",
     "hvp": "the gradient of a loss on the marginals: second derivatives, as a Hessian-vector product",
+    PATH: "the matches of the best alignment of each pair, the limit of the marginals at temperature 0",
 }
 
 # The default table: the rungs that a user would pick, and the framework's own choice. `ladder` has them all.
@@ -63,6 +65,7 @@ _READ = {
     "penalize_turns": (
         None, "affine: a gap that follows one of the other direction extends it instead of opening", None
     ),
+    GAPS_BY_POSITION: (None, "a cost for each cell instead of each gap parameter, drawn around it", None),
 }  # fmt: skip
 
 
@@ -84,8 +87,10 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         self.name = name
         alignment = ALIGNMENTS[name]
         self.text, self._parameters, self._options = alignment.text, alignment.parameters, alignment.options
+        by_position = {GAPS_BY_POSITION: False} if alignment.gaps else {}
         self.arguments = {
-            key: Argument(default, *_READ[key]) for key, default in (self._parameters | self._options).items()
+            key: Argument(default, *_READ[key])
+            for key, default in (self._parameters | self._options | by_position).items()
         }
 
     def inputs(self, settings: Any) -> dict[str, AlignmentInputs]:
@@ -118,7 +123,10 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
     def _split(self, settings: Any) -> tuple[dict[str, float], dict[str, Any]]:
         """Differentiable parameters, and options."""
         values = self.argument_values(settings)
-        return {key: values[key] for key in self._parameters}, {key: values[key] for key in self._options}
+        by_position = [GAPS_BY_POSITION] if values.get(GAPS_BY_POSITION) else []
+        return {key: values[key] for key in self._parameters}, {
+            key: values[key] for key in (*self._options, *by_position)
+        }
 
     def modes(self, variant: str, abilities: Abilities) -> Sequence[bool]:
         return [variant not in (*_RUN_UNCOMPILED, *abilities.uncompiled_variants)]
@@ -143,12 +151,13 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         if not expected.is_cut:
             return expected, "NumPy"
         similarity = batched(inputs.similarity)[expected.pairs].astype(np.float64)
-        batch = replace(inputs, similarity=similarity, repeats=1)
+        gaps = {name: batched(gap)[expected.pairs].astype(np.float64) for name, gap in inputs.gaps.items()}
+        batch = replace(inputs, similarity=similarity, gaps=gaps, repeats=1)
         passes = [name for name in PASSES if getattr(expected, name) is not None]
         weights = [batched(inputs.weights)[expected.pairs].astype(np.float64)]
         on_corners, full = (
             {
-                name: run(name, batch, [batch.similarity, lengths, *(weights if name == "hvp" else [])])
+                name: run(name, batch, [batch.similarity, lengths, *(weights if name == "hvp" else []), *gaps.values()])
                 for name in passes
             }
             for lengths in (expected.lengths, inputs.pair_lengths[expected.pairs])
@@ -174,14 +183,18 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
     def judge(
         self, pass_name: str, result: np.ndarray, expected: ReferenceResults, inputs: AlignmentInputs, dtype: str
     ) -> Verdict:
+        if pass_name == PATH:
+            return judge_path(self.name, result, expected, inputs, dtype)
         temperature = inputs.parameters["temperature"]
         return judge(pass_name, result, expected, dtype, temperature, inputs.similarity.shape)
 
     def reference(self, pass_name: str, inputs: AlignmentInputs) -> None:
         """Cell by cell, on one core."""
-        given, arguments = (inputs.similarity, inputs.lengths), {**inputs.parameters, **inputs.options}
+        given, arguments = (inputs.similarity, inputs.lengths), inputs.keywords
         if pass_name == "score":
             getattr(reference, self.name)(*given, **arguments)
+        elif pass_name == PATH:
+            alignment_reference.best_alignments(self.name, *given, arguments)
         elif pass_name == "marginals":
             reference.gradients(self.name, *given, **arguments)
         else:

@@ -89,7 +89,7 @@ class Argument(NamedTuple):
     """A number or choice of a problem that the command line may set."""
 
     default: Any
-    parse: Callable[[str], Any] | None  # None: true, and can be switched off
+    parse: Callable[[str], Any] | None  # None: a flag that changes the default, True or False
     help: str
     metavar: str | None = None
 

@@ -4,11 +4,11 @@ from typing import Any
 
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.questions import QUESTIONS
-from shared.problems.alignments import PASSES
 from shared.problems.problem import BATCH, SINGLE
 from shared.variants import Abilities, variant_names
 from tools.validate_protocol import Validation
 
+PASSES = ("score", "marginals", "hvp")  # that every variant may have
 LADDER = variant_names("smith_waterman")
 AUTO = {"jax": "vmap", "torch": "diagonal_loop"}
 # the ladder's two inputs: what is a batch by nature, what is made for either
@@ -72,6 +72,18 @@ def test_what_a_framework_cannot_run_is_reported_once_if_it_was_asked_for():
     lacks = {"first_order": {"vmap": "wrong second derivatives"}, "uncompiled_passes": {"hvp": "no double backward"}}
     cases, absent = planned(lacks=lacks, variants=("diagonal_loop", "vmap"), passes=PASSES)
     assert len(cases) == 11 and absent == [Absence("torch", "PyTorch vmap hvp", "wrong second derivatives")]
+    cases, absent = planned(variants=("vmap", "fused"), passes=("path",))
+    assert names(cases) == [("path", "fused", "jax"), ("path", "fused", "torch")]
+    assert [(absence.framework, absence.case) for absence in absent] == [
+        ("jax", "JAX vmap path"),
+        ("torch", "PyTorch vmap path"),
+    ]
+    assert {absence.reason for absence in absent} == {
+        "best alignments have one implementation, the native kernels of fused"
+    }
+    assert planned(lacks={"absent_passes": {"path": "no kernel"}}, variants=("fused",), passes=("path",))[1] == [
+        Absence("torch", "PyTorch fused path", "no kernel")
+    ]
     cases, absent = ladder(lacks, variants=("diagonal_loop",), passes=("hvp",))
     assert [(case.framework, case.compiled) for case in cases] == [("jax", False), ("jax", True), ("torch", False)]
     assert absent == [Absence("torch", "PyTorch diagonal_loop hvp, one pair", "no double backward")]

@@ -29,7 +29,7 @@ REFUSED = {
     "--problem=needleman": f"unknown problem 'needleman'; known: {', '.join(PROBLEMS)}",
     "--variant=vmap,fastest": f"unknown variant 'fastest' of smith_waterman; known: "
     f"{', '.join(variant_names('smith_waterman'))}, auto",
-    "--pass=hessian": "unknown pass 'hessian' of smith_waterman; known: score, marginals, hvp",
+    "--pass=hessian": "unknown pass 'hessian' of smith_waterman; known: score, marginals, hvp, path",
     "--matrix=BLOSUM63": f"expected a substitution matrix out of {', '.join(matrix_names())}, got 'BLOSUM63'",
     "--end=both": "unknown end 'both'; known: any, match",
     "--repeats=3": "unrecognized arguments: --repeats=3",
@@ -183,11 +183,12 @@ def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settin
     values = {"gap": -2.5, "gap_open": -9.0, "gap_extend": -0.5, "temperature": 2.0, "end": "match"}
     values |= {"epochs": 7, "steps": 3, "learning_rate": 0.5}
     for name, problem in PROBLEMS.items():
-        given = {key: values.get(key, False) for key in problem.arguments}
+        flags = {key: not one.default for key, one in problem.arguments.items() if one.parse is None}
+        given = {key: flags.get(key, values.get(key)) for key in problem.arguments}
         words = [
             word
             for key, value in given.items()
-            for word in ([f"--no-{key}"] if value is False else [f"--{key}", str(value)])
+            for word in ([f"--{'' if value else 'no-'}{key}"] if key in flags else [f"--{key}", str(value)])
         ]
         settings = settings_of("--problem", name, *(word.replace("_", "-") for word in words))
         assert settings.arguments == given

@@ -228,8 +228,8 @@ def test_list_shows_questions_problems_variants_and_each_framework_s_choice(monk
     titles = [*QUESTIONS, *problems]
     assert [line.split(":")[0] for line in lines[: len(titles)]] == titles
     assert lines[len(QUESTIONS) + 1].endswith(
-        "passes: score, marginals, hvp; "
-        "takes --gap-open --gap-extend --temperature --no-restrict-turns --no-penalize-turns"
+        "passes: score, marginals, hvp, path; "
+        "takes --gap-open --gap-extend --temperature --no-restrict-turns --no-penalize-turns --gaps-by-position"
     )
     heads = [f"variants of {', '.join(ALIGNMENTS)}:", *(f"variants of {name}:" for name in problems[4:])]
     assert [line for line in lines if line.startswith("variants of ")] == heads

@@ -18,6 +18,7 @@ from torch_impl.kernels import openmp
 
 Tensor = torch.Tensor
 Gaps = Sequence[Tensor]
+Pair = tuple[Tensor, Tensor]
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
 _LARGEST = torch.iinfo(torch.int32).max
 _INPUTS = "Tensor similarity, Tensor lengths, Tensor values, Tensor[] gaps"
@@ -30,6 +31,7 @@ for _name, _schema in {
     "gradients": f"({_INPUTS}, {_CALL}, bool with_values) -> {_DERIVATIVES}",
     "tangents": f"({_INPUTS}, Tensor t_similarity, Tensor t_values, Tensor[] t_gaps, {_CALL}) -> {_DERIVATIVES}",
     "product": f"({_INPUTS}, Tensor t_similarity, {_CALL}) -> Tensor",
+    "best": f"({_INPUTS}, {_CALL}) -> (Tensor, Tensor)",
 }.items():
     torch.library.define(f"smooth_alignment::fused_{_name}", _schema, tags=torch.Tag.pt2_compliant_tag)
 
@@ -37,7 +39,8 @@ score = torch.ops.smooth_alignment.fused_score.default
 gradients = torch.ops.smooth_alignment.fused_gradients.default
 tangents = torch.ops.smooth_alignment.fused_tangents.default
 product = torch.ops.smooth_alignment.fused_product.default
-for _operator in (score, gradients, tangents, product):
+best = torch.ops.smooth_alignment.fused_best.default
+for _operator in (score, gradients, tangents, product, best):
     register_map(_operator)
 
 
@@ -133,6 +136,22 @@ def _product(
     return result
 
 
+@torch.library.register_fake("smooth_alignment::fused_best")
+def _fake_best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Pair:
+    return similarity.new_empty(similarity.shape[:1]), similarity.new_empty(similarity.shape, dtype=torch.bool)
+
+
+def _best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Pair:
+    """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean.
+
+    The temperature is not looked at.
+    """
+    call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
+    scores, matches = _fake_best(similarity, lengths, values, gaps, kind, options)
+    _check(_kernel(similarity, kind, gaps).best(call, scores.data_ptr(), matches.data_ptr()))
+    return scores, matches
+
+
 class Functions(NamedTuple):
     """The operators as functions."""
 
@@ -140,12 +159,13 @@ class Functions(NamedTuple):
     gradients: Callable[..., Derivatives]
     tangents: Callable[..., Derivatives]
     product: Callable[..., Tensor]
+    best: Callable[..., Pair]
 
 
 # without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call
-DIRECT = Functions(_score, _gradients, _tangents, _product)
+DIRECT = Functions(_score, _gradients, _tangents, _product, _best)
 # the same where autograd records: a compiler may trace the backward
-RECORDED = Functions(_score, _gradients, tangents, product)
+RECORDED = Functions(_score, _gradients, tangents, product, best)
 for _name, _function in DIRECT._asdict().items():
     torch.library.impl(f"smooth_alignment::fused_{_name}", "CPU", _function)
 

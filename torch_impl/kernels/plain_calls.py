@@ -40,15 +40,15 @@ def is_plain_similarity(value: Any) -> bool:
 
 
 def plain_call(
-    call: Callable[..., Tensor],
+    call: Callable[..., Any],
     function_name: str,
     options: dict[str, Any],
     similarity: Any,
     lengths: Any,
     parameters: dict[str, Any],
     text: Callable[[], str],
-) -> Tensor | None:
-    """The result (*batch, ...) of a call of `operator_calls`; text: the error of a third derivative.
+) -> Any:
+    """The result (*batch, ...), or the results, of a call of `operator_calls`; text: the error of a third derivative.
 
     None if an argument is not ordinary or wrong, or the kernel cannot be compiled: the general path then handles it.
     """
@@ -81,7 +81,9 @@ def plain_call(
         results = call(own, similarity, lengths, values, gaps, kind, flags | cpp.CHECK_LENGTHS, text)
     except (cpp_binding.LengthsOutside, cpp.Absent):
         return None
-    return results if batch else results[0]
+    if batch:
+        return results
+    return tuple(result[0] for result in results) if isinstance(results, tuple) else results[0]
 
 
 def _are_numbers(parameters: dict[str, Any]) -> bool:

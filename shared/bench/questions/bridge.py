@@ -29,7 +29,7 @@ from shared.bench.report.tables import Answer, Plot
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.alignments import AlignmentProblem
 from shared.problems.problem import UnusableInput
-from shared.variants import Abilities
+from shared.variants import PATH, Abilities
 
 if TYPE_CHECKING:
     from shared.bench.run.context import Run
@@ -60,6 +60,8 @@ class Bridge(Question):
         problem = PROBLEMS.get(settings.problem)
         if not isinstance(problem, AlignmentProblem):
             raise UnusableInput(f"bridge goes with alignments, not with {settings.problem}")
+        if PATH in settings.passes:
+            raise UnusableInput(f"bridge goes with passes that are functions of a score, not with {PATH}")
         if len(settings.frameworks) < len(FRAMEWORKS):
             raise UnusableInput(f"bridge needs both frameworks, got --framework {settings.frameworks[0]}")
         small = problem.inputs_of_size(replace(settings, batch=None), _SMALL_SIZE)

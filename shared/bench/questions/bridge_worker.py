@@ -10,6 +10,7 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from shared.backends import split_options
 from shared.bench.worker import main
 
 _OF_JAX = ("build", "compiler_cache", "compile_times", "forget_compiled", "precision", "start_compiler")
@@ -22,7 +23,9 @@ def _call_jax() -> None:
     own = dict(vars(ours))
 
     def call_of(problem: str, variant: str, pass_name: str, options: dict[str, Any], *, compiled: bool) -> Any:
-        return ours.pass_function(pass_name, bridge.from_jax(jax.function(problem, variant, options)), compiled=False)
+        own, names = split_options(problem, options)
+        score = bridge.from_jax(jax.function(problem, variant, own))
+        return ours.pass_function(pass_name, score, compiled=False, gaps=names)
 
     def limit_memory(device: str, share: float) -> None:
         own["limit_memory"](device, share / 2)

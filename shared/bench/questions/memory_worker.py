@@ -1,5 +1,6 @@
 """What the workers of `memory` do: call a case at a size, and tell the peak memory of their process."""
 
+import functools
 import gc
 import tempfile
 from dataclasses import replace
@@ -73,6 +74,6 @@ def _of_lengths(one: Any, rows: int, cols: int) -> AlignmentInputs:
     """A pair of these lengths, with the values of another one, repeated."""
     if one.similarity.shape[1:] == (rows, cols):
         return one
-    return replace(
-        one, similarity=np.resize(one.similarity, (1, rows, cols)), lengths=np.array([[rows, cols]], np.int32)
-    )
+    resized = functools.partial(np.resize, new_shape=(1, rows, cols))
+    gaps = {name: resized(gap) for name, gap in one.gaps.items()}
+    return replace(one, similarity=resized(one.similarity), gaps=gaps, lengths=np.array([[rows, cols]], np.int32))

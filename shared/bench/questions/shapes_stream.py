@@ -54,8 +54,9 @@ def stream_of(settings: Any) -> AlignmentInputs:
         raise UnusableInput(f"shapes goes with alignments, not with {problem.name}")
     if settings.input != "random":
         raise UnusableInput(f"shapes goes with --input random, got {settings.input!r}")
-    if "hvp" in settings.passes:
-        raise UnusableInput("shapes goes with --pass score and marginals, got hvp")
+    for name in settings.passes:
+        if name not in ("score", "marginals"):
+            raise UnusableInput(f"shapes goes with --pass score and marginals, got {name}")
     size, pairs = settings.size or SIZE, settings.batch or PAIRS
     shapes = drawn_shapes(settings)[:BATCHES]
     whole = problem.inputs_of_size(replace(settings, batch=BATCHES * pairs), size)
@@ -82,12 +83,13 @@ def drawn_shapes(settings: Any) -> Shapes:
 
 def batches_of(stream: AlignmentInputs) -> list[AlignmentInputs]:
     """Each in a matrix of its own shape."""
-    found = []
-    for lengths, similarity in zip(
-        np.split(stream.pair_lengths, BATCHES), np.split(stream.similarity, BATCHES), strict=True
-    ):
+    found, pairs = [], len(stream.similarity) // BATCHES
+    for first in range(0, len(stream.similarity), pairs):
+        lengths = stream.pair_lengths[first : first + pairs]
         rows, cols = lengths.max(axis=0)
-        found.append(replace(stream, similarity=similarity[:, :rows, :cols], lengths=lengths))
+        own = slice(first, first + pairs), slice(rows), slice(cols)
+        gaps = {name: gap[own] for name, gap in stream.gaps.items()}
+        found.append(replace(stream, similarity=stream.similarity[own], gaps=gaps, lengths=lengths))
     return found
 
 
@@ -99,7 +101,8 @@ def references_of(problem: str, stream: AlignmentInputs, passes: Sequence[str]) 
     work = stream.pair_lengths.astype(np.int64).prod(axis=1).reshape(BATCHES, -1)
     pairs = np.stack([work.argmin(axis=1), work.argmax(axis=1)], axis=1)  # in their batch
     chosen = (pairs + np.arange(BATCHES)[:, None] * work.shape[1]).reshape(-1)
-    given = replace(stream, similarity=stream.similarity[chosen], lengths=stream.pair_lengths[chosen])
+    gaps = {name: gap[chosen] for name, gap in stream.gaps.items()}
+    given = replace(stream, similarity=stream.similarity[chosen], gaps=gaps, lengths=stream.pair_lengths[chosen])
     found = reference_results(problem, given, passes, cells=given.work)
     places = found.pairs.argsort().reshape(BATCHES, 2)
     return [_of_batch(found, own, batch_pairs) for own, batch_pairs in zip(places, pairs, strict=True)]

@@ -50,12 +50,15 @@ def ragged_batch(settings: Settings, name: str) -> AlignmentInputs:
 
 
 def given_of(inputs: AlignmentInputs) -> Given:
-    """The arrays of a batch: each parameter its value for the first pair, half as much again for the last."""
+    """The arrays of a batch: each parameter its value for the first pair, half as much again for the last.
+
+    Gaps by position are as they are.
+    """
     dtype, random = inputs.similarity.dtype, np.random.default_rng(inputs.seed)
     factors = np.linspace(1.0, 1.5, inputs.pairs)
     parameters = {name: (value * factors).astype(dtype) for name, value in inputs.parameters.items()}
     cotangent = random.uniform(0.5, 1.5, inputs.pairs).astype(dtype)
-    return Given(inputs.similarity, inputs.lengths, parameters, cotangent, inputs.weights)
+    return Given(inputs.similarity, inputs.lengths, parameters | inputs.gaps, cotangent, inputs.weights)
 
 
 def transforms_of(framework: str) -> list[str]:
@@ -65,7 +68,7 @@ def transforms_of(framework: str) -> list[str]:
 
 def measure_transforms(run: "Run", cases: Sequence[Case], inputs: dict[str, AlignmentInputs]) -> None:
     """Every transform of every case that has no outcome yet, both frameworks at once, until the budget is spent."""
-    right = {name: wanted(name, given_of(own), **own.options) for name, own in inputs.items()}
+    right = {name: wanted(name, given_of(own), **own.own_options) for name, own in inputs.items()}
     for name, own in inputs.items():
         run.write(f"{name}.inputs", own)
     rungs, problems = variant_names(run.settings.problem), list(inputs)
@@ -144,7 +147,7 @@ def attempt(runner: "CaseRunner", case: Case, transform: str, expected_result: n
     backend.forget_compiled()
 
     def run() -> np.ndarray:
-        function = backend.function(case.problem, case.variant, inputs.options)
+        function = backend.function(case.problem, case.variant, inputs.own_options)
         given = on_device(given_of(inputs), lambda array: backend.to_device(array, case.device))
         return backend.to_numpy(backend.wait(package.transformed(transform, function, given)))
 

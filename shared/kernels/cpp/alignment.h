@@ -92,6 +92,14 @@ int32_t alignment_gradients(const AlignmentCall *call, REAL *scores, REAL *d_sim
 int32_t alignment_tangents(const AlignmentCall *call, const REAL *t_similarity, int64_t t_pair_stride,
                            const REAL *t_parameters, REAL *t_scores, REAL *t_d_similarity, REAL *t_d_parameters);
 
+/* The best alignment of each pair, the limit of the smooth ones at temperature 0: scores as above, and in `matches`, pairs
+   x rows x cols, 1 where it has a match, and 0. The temperature among the parameters is not looked at. Of equally good
+   alignments, walking back from the end, this is the one that ends first, row by row, and in each cell starts if it can,
+   or else comes from the diagonal, the left, or from above; of the states A, R and D from the first. Without an alignment
+   the score is 0, and nothing matches; nor where a score is NaN. While it works, it has for each cell of a pair 2 bits,
+   with an affine gap 6, or 7 unless ALIGNMENT_RESTRICT_TURNS; in vectors of fewer than 8 lanes, as many as of 8. */
+int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches);
+
 /* How many pairs this library has computed with an exponent per cell although plain odds with shared exponents were an
    alternative, in float32 with ALIGNMENT_CHOOSE: those that these cannot hold, and those with few columns or no rows. */
 int64_t alignment_exact_pairs(void);

@@ -51,6 +51,7 @@ PASSES: dict[str, tuple[Any, ...]] = {
     "gradients": (_POINTER,) * 3,  # scores, d_similarity, d_parameters
     # t_similarity, its stride, t_parameters or 0; t_scores or 0, t_d_similarity, t_d_parameters or 0
     "tangents": (_POINTER, ctypes.c_int64, *(_POINTER,) * 4),
+    "best": (_POINTER,) * 2,  # scores, matches
 }
 
 
@@ -64,6 +65,7 @@ class Kernel:
     marginals: Any
     gradients: Any
     tangents: Any
+    best: Any
 
     def __init__(self, dtype: str, kind: int, by_position: bool) -> None:
         self._dtype, self._kind, self._by_position = dtype, kind, by_position

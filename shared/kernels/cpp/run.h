@@ -183,16 +183,17 @@ inline bool has_gaps(const AlignmentCall &call) {
   return named == 0 || (POSITIONS && (named & ~known) == 0 && call.gaps);
 }
 
+inline bool is_possible(const AlignmentCall &call) {
+  auto is_length = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max() / 2; };  // also in steps
+  return call.layout >= ALIGNMENT_CHOOSE && call.layout <= ALIGNMENT_ROWS && call.pairs >= 0 && is_length(call.rows) &&
+         is_length(call.cols) && has_gaps(call);
+}
+
 template <Pass pass>
 int32_t run(const Job &job) {
-  const AlignmentCall &call = job.call;
   int32_t status = ALIGNMENT_BAD_CALL;
-  auto is_length = [](int64_t n) { return n >= 0 && n <= std::numeric_limits<int32_t>::max() / 2; };  // also in steps
-  if (call.layout < ALIGNMENT_CHOOSE || call.layout > ALIGNMENT_ROWS || call.pairs < 0 || !is_length(call.rows) ||
-      !is_length(call.cols) || !has_gaps(call)) {
-    return status;
-  }
-  with_recurrence(call.kind, [&](auto kind) { status = run<decltype(kind), pass>(job); });
+  if (!is_possible(job.call)) return status;
+  with_recurrence(job.call.kind, [&](auto kind) { status = run<decltype(kind), pass>(job); });
   return status;
 }
 

@@ -122,10 +122,10 @@ INLINE void exchange(Vec &a, Vec &b, std::integer_sequence<int, k...>) {
   a = low;
 }
 INLINE void transpose(Vec (&v)[LANES]) {
-  auto stage = [&](auto w) {
+  auto stage = [&](auto w) __attribute__((always_inline)) {
     constexpr int width = w;
     if constexpr (width < LANES) {
-      unrolled<LANES>([&](auto i) {
+      unrolled<LANES>([&](auto i) __attribute__((always_inline)) {
         if constexpr (!(i & width)) exchange<width>(v[i], v[i + width], EveryLane{});
       });
     }
@@ -152,6 +152,12 @@ struct Piece {
   }
 };
 
+/* Steps from the first one of a block on, between 0 and LANES. */
+INLINE Mask in_block(Mask step) {
+  step = step > 0 ? step : Mask{};
+  return step < LANES ? step : all_int(LANES);
+}
+
 /* The steps of a sweep from the rows of the lanes' matrices, which are `size` large: 0 where a lane has no cell.
    row[l] + step is the address; `to` has `stride` vectors for each step. */
 template <int stride, class Clean>
@@ -161,26 +167,33 @@ INLINE void gather(const Real *const (&matrix)[LANES], int64_t size, const Real 
     Vec block[LANES];
     if (extent.all_first <= t0 && t0 + LANES <= extent.all_last) {
       unrolled<LANES>([&](auto l) { block[l] = load(row[l] + t0); });
-      transpose(block);
-      unrolled<LANES>([&](auto t) { to[(t0 + t) * stride] = clean(block[t]); });
-      continue;
-    }
-    for (int l = 0; l < LANES; ++l) {
-      const Real *at = row[l] + t0;
-      Piece piece(at, matrix[l], matrix[l] + size, extent.first[l] - t0, extent.last[l] - t0);
-      if (piece.whole) {
-        block[l] = load(at);
-      } else if (piece.empty) {
-        block[l] = all(0);
-      } else if (piece.readable) {
-        block[l] = piece.wanted ? load(at) : all(0);
-      } else {
-        Real part[LANES] = {};
-        for (int t = piece.first; t < piece.last; ++t) part[t] = at[t];
-        block[l] = load(part);
+    } else if constexpr (HAS_MASKED_LOADS) {
+      const Mask first = in_block(extent.first - t0), last = in_block(extent.last - t0);
+      const Mask after = last > first ? last : first;
+      unrolled<LANES>([&](auto l) {
+        constexpr int k = l;
+        block[k] = load_part(row[k] + t0, int(first[k]), int(after[k]));
+      });
+    } else {
+      for (int l = 0; l < LANES; ++l) {
+        const Real *at = row[l] + t0;
+        Piece piece(at, matrix[l], matrix[l] + size, extent.first[l] - t0, extent.last[l] - t0);
+        if (piece.whole) {
+          block[l] = load(at);
+        } else if (piece.empty) {
+          block[l] = all(0);
+        } else if (piece.readable) {
+          block[l] = piece.wanted ? load(at) : all(0);
+        } else {
+          block[l] = load_part(at, piece.first, piece.last);
+        }
       }
     }
     transpose(block);
+    if (t0 + LANES <= steps) {
+      unrolled<LANES>([&](auto t) { to[(t0 + t) * stride] = clean(block[t]); });
+      continue;
+    }
     for (Int t = 0; t < LANES && t0 + t < steps; ++t) to[(t0 + t) * stride] = clean(block[t]);
   }
 }

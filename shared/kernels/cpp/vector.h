@@ -79,6 +79,23 @@ INLINE Vec load(const Real *from) {
   return v;
 }
 
+#if defined(__AVX512F__)
+constexpr bool HAS_MASKED_LOADS = true;
+#else
+constexpr bool HAS_MASKED_LOADS = false;
+#endif
+
+/* Those with first <= number < last; 0 for the others, which are not touched and may lie outside memory. */
+INLINE Vec load_part(const Real *from, int first, int last) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return (Vec)_mm512_maskz_loadu_ps(__mmask16((1u << last) - (1u << first)), from);
+  if constexpr (!IS_FLOAT) return (Vec)_mm512_maskz_loadu_pd(__mmask8((1u << last) - (1u << first)), from);
+#endif
+  Real part[LANES] = {};
+  for (int k = first; k < last; ++k) part[k] = from[k];
+  return load(part);
+}
+
 INLINE void store(Real *to, Vec v) { __builtin_memcpy(to, &v, sizeof v); }
 
 /* Call f with std::integral_constant 0, 1, ..., N-1: a loop whose counter is a constant. */
@@ -119,6 +136,24 @@ INLINE bool all_at_most(Vec a, Vec b) {
   Int every = -1;
   for (int l = 0; l < LANES; ++l) every &= is_less[l];
   return every != 0;
+}
+
+/* A bit for each lane. */
+using LaneBits = std::conditional_t<(LANES > 8), uint16_t, uint8_t>;
+
+/* The lanes in which a is at least b. */
+INLINE LaneBits at_least(Vec a, Vec b) {
+#if defined(__AVX512F__)
+  if constexpr (IS_FLOAT) return LaneBits(_mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ));
+  if constexpr (!IS_FLOAT) return LaneBits(_mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GE_OQ));
+#elif defined(__AVX__)
+  if constexpr (IS_FLOAT) return LaneBits(_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_GE_OQ)));
+  if constexpr (!IS_FLOAT) return LaneBits(_mm256_movemask_pd(_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_GE_OQ)));
+#endif
+  const Mask is_at_least = a >= b;
+  LaneBits bits = 0;
+  for (int l = 0; l < LANES; ++l) bits = LaneBits(bits | (is_at_least[l] & 1) << l);
+  return bits;
 }
 
 /* Elements of a and b by number: 0 to LANES-1 are a's, the rest b's. */

@@ -1,0 +1,86 @@
+"""The best alignment, by the recurrences with maxima in place of the smooth ones: the limit of temperature 0."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+import jax_impl
+from jax_impl.arguments import see
+from jax_impl.kernels import cpp_binding
+from jax_impl.kernels.cpp_binding import Array, Arrays
+from jax_impl.kernels.fused import converted, platform_of
+from shared import checks
+from shared.alignments import names_by_position
+from shared.kernels import cpp
+
+
+def best_alignment(
+    function: Callable[..., Array], similarity: Any, lengths: Any = None, **parameters: Any
+) -> tuple[Array, Array]:
+    """The best alignment of each pair and its score: what the smooth function tends to at temperature 0.
+
+    Each maximum of the recurrence is taken as it is, with no exponential: whole numbers give exact scores, in float32
+    up to 2^24. Of equally good alignments it is one, which walking back from its end is the first in this order: of
+    ends by row, then column; in a cell to start, to come from the diagonal, from the left, from above; with an affine
+    gap from a match, from a gap along the row, from one along the column.
+
+    Args:
+        function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or
+            functools.partial of one with keywords.
+        similarity, lengths: as for that function; -inf forbids a match.
+        parameters: its gaps and options, such as end. There is no temperature and no variant.
+
+    Returns:
+        Scores of shape () or (batch,), in similarity's dtype and units, and matches, boolean, of similarity's shape:
+        where the alignment has a match. Without an alignment the score is 0; where a pair has NaN or +inf inside its
+        lengths, or as a gap, it is NaN; in both cases nothing matches. Works under jax.jit and jax.vmap.
+
+    Raises:
+        TypeError, ValueError: an argument is not as described.
+        CannotDifferentiate: a derivative is asked for. Use jax.lax.stop_gradient where matches are a target.
+        NotImplementedError: similarity is on another device than a CPU.
+        RuntimeError: there are no native kernels here; its text says why.
+
+    While it works it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6, or 7
+    without restrict_turns; on a CPU with vectors of fewer than 8 numbers more.
+
+    Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
+    Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
+    """
+    name, gaps, options = checks.best_alignment_call(jax_impl, function, parameters)
+    checks.check_alignment(see, similarity, lengths, gaps)
+    platform = platform_of(similarity)
+    if platform != "cpu":
+        raise NotImplementedError(checks.no_best_text(platform))
+    s = jnp.asarray(similarity)
+    wide = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    cpp_binding.register(str(wide.dtype))  # before XLA compiles, where an error could not be raised as ours
+    call = cpp.call_of(name, options, names_by_position(name, gaps))
+    sizes = np.array(s.shape[-2:], np.int32) if lengths is None else lengths
+    scores, matches = _converted(call, wide, sizes, tuple(gaps.values()))
+    return scores.astype(s.dtype), matches
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _converted(call: cpp.Call, similarity: Array, lengths: Any, gaps: tuple[Any, ...]) -> tuple[Array, Array]:
+    temperature = np.ones(())  # which the kernels have a place for
+    return _best(call, similarity, *converted(similarity, lengths, (*gaps, temperature)))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
+    return cpp_binding.best(call, similarity, lengths, parameters)
+
+
+@functools.partial(_best.defjvp, symbolic_zeros=True)
+def _best_tangent(call: cpp.Call, primals: Any, tangents: Any) -> Any:
+    t_similarity, _, t_parameters = tangents
+    if all(isinstance(tangent, SymbolicZero) for tangent in (t_similarity, *t_parameters)):
+        scores, matches = _best(call, *primals)
+        return (scores, matches), (jnp.zeros_like(scores), np.zeros(matches.shape, jax.dtypes.float0))
+    raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)

@@ -1,0 +1,53 @@
+#include "best.h"
+#include "run.h"
+
+namespace alignment {
+
+template <class Kind, bool restricted>
+int32_t best(const BestJob &job) {
+  const AlignmentCall &call = job.call;
+  if ((call.options & ALIGNMENT_CHECK_LENGTHS) && !lengths_inside(call)) return ALIGNMENT_BAD_LENGTHS;
+  take_large_pages(job.matches, size_t(call.pairs) * call.rows * call.cols);
+  try {
+    std::vector<int64_t> every(call.pairs);
+    std::iota(every.begin(), every.end(), 0);
+    const Plan plan(call, std::move(every));
+    std::atomic<size_t> next{0};
+    std::atomic<bool> out_of_memory{false};
+    run_with_helpers(call, plan.threads - 1, [&] {  // in each thread that takes part
+      const FlushSubnormals flush;
+      for (size_t number; (number = next.fetch_add(1)) < plan.tasks.size();) {
+        const Task &task = plan.tasks[number];
+        try {
+          if (task.rows_in_lanes) {
+            BestTask<Kind, restricted, RowsSideBySide>(job, task.pairs, task.count).run();
+          } else {
+            BestTask<Kind, restricted, PairsSideBySide>(job, task.pairs, task.count).run();
+          }
+        } catch (const std::bad_alloc &) {
+          out_of_memory = true;
+        }
+      }
+    });
+    return out_of_memory ? ALIGNMENT_OUT_OF_MEMORY : ALIGNMENT_OK;
+  } catch (const std::exception &) {
+    return ALIGNMENT_OUT_OF_MEMORY;
+  }
+}
+
+}  // namespace alignment
+
+int32_t alignment_best(const AlignmentCall *call, REAL *scores, uint8_t *matches) {
+  using namespace alignment;
+  int32_t status = ALIGNMENT_BAD_CALL;
+  if (!is_possible(*call)) return status;
+  const BestJob job{*call, scores, matches};
+  with_recurrence(call->kind, [&](auto kind) {
+    using Kind = decltype(kind);
+    if constexpr (std::is_same_v<Kind, LocalAffine>) {
+      if (call->options & ALIGNMENT_RESTRICT_TURNS) return void(status = best<Kind, true>(job));
+    }
+    status = best<Kind, false>(job);
+  });
+  return status;
+}

@@ -1,0 +1,123 @@
+/* The recurrences with maxima in place of the smooth ones, for a vector of cells, and the way back from an end.
+
+   A cell leaves bits that say which choice each maximum is; of equal ones it is the first in this order: start, from the
+   diagonal, from the left, from above; of the states A, R and D the first. Every number is computed in one way wherever
+   its cell lies in a vector, and nothing is rounded but sums of two: whole numbers are exact up to the largest that
+   Real has without gaps. */
+
+#ifndef BEST_CELLS_H
+#define BEST_CELLS_H
+
+#include "recurrences.h"
+#include "vector.h"
+
+namespace alignment {
+
+constexpr Real NEVER = -std::numeric_limits<Real>::infinity();  // the worth of what does not exist
+
+/* What a step into the cells costs. `turn`: from the state of the other gap. */
+struct StepCosts {
+  Vec open, extend, turn;
+};
+
+/* Where the way back has come to. */
+struct Place {
+  int64_t row, col;
+};
+
+/* One state: LocalLinear or GlobalLinear. A match is bit 0; then bit 1 is a start, or else a step from the left. */
+template <class Kind, bool restricted>
+struct BestCells {
+  static constexpr int states = 1;  // that neighbours need; the first is what a match continues
+  static constexpr int bits = 2;
+
+  /* The states of cells, and what an alignment that ends in them is worth. */
+  INLINE static Vec step(Vec s, const StepCosts &costs, Vec diagonal, const Vec (&left)[1], const Vec (&up)[1],
+                         Vec (&out)[1], LaneBits (&to)[bits]) {
+    const Vec own = s + (Kind::local ? greater(diagonal, all(0)) : diagonal);
+    const Vec along_row = left[0] + costs.open, along_column = up[0] + costs.open;
+    const Vec gap = greater(along_row, along_column);
+    out[0] = greater(own, gap);
+    const LaneBits matches = at_least(own, gap), from_left = at_least(along_row, along_column);
+    to[0] = matches;
+    to[1] = Kind::local ? LaneBits((at_least(all(0), diagonal) & matches) | (from_left & ~matches)) : from_left;
+    return Kind::end == End::after_match ? diagonal + s : out[0];
+  }
+
+  /* From an end to the beginning. bit(place, k): bit k of a cell; match(place): it is part of the alignment. */
+  template <class Bit, class Match>
+  static void trace(Place at, const Bit &bit, const Match &match) {
+    if (Kind::end == End::after_match) match(at), --at.row, --at.col;
+    while (at.row >= 0 && at.col >= 0) {
+      const bool other = bit(at, 1);
+      if (bit(at, 0)) {
+        match(at);
+        if (Kind::local && other) return;
+        --at.row, --at.col;
+      } else {
+        at.col -= other, at.row -= !other;
+      }
+    }
+  }
+};
+
+/* The states A, R and D, and before them the greatest of a cell, which a match in the next one continues. Bits: nothing
+   of the cell is worth continuing, a match starts anew; the greatest is A; else, it is R; D comes from A; else, from R;
+   R comes from A; else, from R. */
+template <bool restricted>
+struct BestCells<LocalAffine, restricted> {
+  static constexpr int states = 4;
+  static constexpr int bits = restricted ? 6 : 7;
+  enum { BEST, A, R, D };
+  enum { STARTS, BEST_IS_A, BEST_IS_R, D_FROM_A, D_FROM_R, R_FROM_A, R_FROM_R };
+
+  INLINE static Vec step(Vec s, const StepCosts &costs, Vec diagonal, const Vec (&left)[4], const Vec (&up)[4],
+                         Vec (&out)[4], LaneBits (&to)[bits]) {
+    out[A] = s + greater(diagonal, all(0));
+
+    const Vec opened = left[A] + costs.open;
+    Vec rest = left[R] + costs.extend;
+    if constexpr (!restricted) {
+      const Vec turned = left[D] + costs.turn;
+      to[R_FROM_R] = at_least(rest, turned);
+      rest = greater(rest, turned);
+    }
+    out[R] = greater(opened, rest);
+    to[R_FROM_A] = at_least(opened, rest);
+
+    const Vec opened_down = up[A] + costs.open, turned_down = up[R] + costs.turn, extended_down = up[D] + costs.extend;
+    const Vec rest_down = greater(turned_down, extended_down);
+    out[D] = greater(opened_down, rest_down);
+    to[D_FROM_A] = at_least(opened_down, rest_down);
+    to[D_FROM_R] = at_least(turned_down, extended_down);
+
+    const Vec gap = greater(out[R], out[D]);
+    out[BEST] = greater(out[A], gap);
+    to[STARTS] = at_least(all(0), out[BEST]);
+    to[BEST_IS_A] = at_least(out[A], gap);
+    to[BEST_IS_R] = at_least(out[R], out[D]);
+    return diagonal + s;
+  }
+
+  template <class Bit, class Match>
+  static void trace(Place at, const Bit &bit, const Match &match) {
+    int state = A;
+    for (bool at_end = true; at.row >= 0 && at.col >= 0; at_end = false) {
+      if (state == A) {
+        match(at), --at.row, --at.col;
+        if (at.row < 0 || at.col < 0 || (!at_end && bit(at, STARTS))) return;
+        state = bit(at, BEST_IS_A) ? A : bit(at, BEST_IS_R) ? R : D;
+      } else if (state == R) {
+        state = bit(at, R_FROM_A) ? A : restricted || bit(at, R_FROM_R) ? R : D;
+        --at.col;
+      } else {
+        state = bit(at, D_FROM_A) ? A : bit(at, D_FROM_R) ? R : D;
+        --at.row;
+      }
+    }
+  }
+};
+
+}  // namespace alignment
+
+#endif
