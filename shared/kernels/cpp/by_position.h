@@ -2,7 +2,8 @@
 
    The recurrences are those of descent.h and ascent.h, and so are the conditions, with two differences. Odds of gaps are
    computed row by row, so a row has a scan of its own, and what a gap down the column costs is known only in the next
-   row. And how far a column can sink is known when a band is done. */
+   row. And how far a column can sink is known when a band is done; whether where turns are restricted anything is
+   missing that counts, when the pair is. docs/engineering-notes-native.md proves that these conditions suffice. */
 
 #ifndef BY_POSITION_H
 #define BY_POSITION_H
@@ -179,7 +180,7 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       }
       const double risk = double(largest_of(unit)) + bits;
       seen.risk = std::max(seen.risk, risk), seen.risk_in_units = std::max(seen.risk_in_units, bits);
-      if (risk > (rows > 1 ? LARGEST_STEP - LARGEST_STEP / 4 : LARGEST_STEP)) return false;
+      if (risk > LOST - 24 || (rows > 1 && risk > LOST - 50)) return false;  // fewer rows may do
     }
   }
   ends.Seen::add(seen);

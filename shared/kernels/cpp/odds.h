@@ -13,7 +13,8 @@
      below 2^(D - LARGEST_STEP - LEVEL); on the way up, all B in units of the way down are finite, even where no
      alignment comes to
    - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit; tangents are
-     finite, and the temperature's gradient is not lost in its terms */
+     finite, and the temperature's gradient is not lost in its terms
+   With gaps by position the first of these are known when a band or the pair is done: by_position.h. */
 
 #ifndef ODDS_H
 #define ODDS_H
