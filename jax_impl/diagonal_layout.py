@@ -56,7 +56,7 @@ class DiagonalBatch:
 
     def by_temperature(self, values: Array) -> Array:
         """Values of each pair, or of each of its cells, divided by its temperature."""
-        return values / self.temperature.reshape(-1, *[1] * (values.ndim - 1))
+        return values / jnp.expand_dims(self.temperature, range(1, values.ndim))
 
     def arranged(self, values: Parameters) -> tuple[Parameters, Parameters]:
         """Values for the parameters that have one for each pair, tiled, and for those by position, as tables."""

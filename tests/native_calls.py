@@ -1,6 +1,6 @@
 """Calls of the native kernels on NumPy arrays, without a framework; and a note of those that PyTorch makes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -13,6 +13,7 @@ from shared.kernels import cpp
 from shared.kernels.cpp import library
 
 PAIRS, ROWS = 1, 2  # layouts
+Costs = Mapping[str, np.ndarray]
 
 
 class Given:
@@ -42,7 +43,7 @@ class Given:
         )
         self.call = self.with_costs()
 
-    def with_costs(self, t_costs=MappingProxyType({}), d_costs=MappingProxyType({})):
+    def with_costs(self, t_costs: Costs = MappingProxyType({}), d_costs: Costs = MappingProxyType({})) -> bytes:
         """The packed call, with the directions and the results of its gaps by position."""
         if not self.costs:
             return cpp.pack_call(*self._numbers, *self._pointers, 0)

@@ -186,12 +186,17 @@ WAITS = ("item", "local_scalar", "lift_fresh", "nonzero", "unique", "masked_sele
 
 
 @pytest.mark.parametrize("pass_name", ["score", "gradients", "tangents"])
+@pytest.mark.parametrize("by_position", [False, True])
 @pytest.mark.parametrize(("problem", "options"), [(name, every[-1]) for name, (_, every) in PROBLEMS.items()])
-def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(problem, options, pass_name):
+def test_nothing_of_the_wavefront_waits_for_the_device_or_brings_numbers_to_it(
+    problem, options, by_position, pass_name
+):
     s, values = torch.empty(3, 5, 7, device="meta"), torch.empty(3, len(ALIGNMENTS[problem].parameters), device="meta")
     lengths = torch.empty(3, 2, dtype=torch.int64, device="meta")
-    tensors = (s, lengths, values, *((s, values) if pass_name == "tangents" else ()))
-    others = (recurrence_of(problem, options).name, *((True,) if pass_name == "gradients" else ()))
+    names = ALIGNMENTS[problem].gaps if by_position else ()
+    gaps = (s,) * len(names)
+    tensors = (s, lengths, values, *((s, values, *gaps) if pass_name == "tangents" else ()), *gaps)
+    others = (recurrence_of(problem, options, names).name, *((True,) if pass_name == "gradients" else ()))
     function = getattr(wavefront, f"_{pass_name}")
     diagonal_layout.alone(function, tensors, *others)  # brings the tables there
     with Watch() as watch, Calls() as calls:

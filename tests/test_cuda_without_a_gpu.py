@@ -231,11 +231,14 @@ def test_pytorch_knows_shapes_without_running_and_the_compiler_sees_the_kernels(
     call = KINDS["smith_waterman"]
     with FakeTensorMode():
         tensors: Any = (torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2))
-        assert calls.score(*tensors, *call).shape == (3,)
-        assert [tuple(part.shape) for part in calls.gradients(*tensors, *call, True)] == [(3,), (3, 9, 7), (3, 2)]
-        towards: Any = (torch.empty(3, 9, 7), torch.empty(3, 2))
-        assert [tuple(part.shape) for part in calls.tangents(*tensors, *towards, *call)] == [(3,), (3, 9, 7), (3, 2)]
-    traced = make_fx(lambda *own: calls.gradients(*own, *call, True), tracing_mode="fake")(
+        assert calls.score(*tensors, [], *call).shape == (3,)
+        *parts, of_gaps = calls.gradients(*tensors, [], *call, True)
+        assert [tuple(part.shape) for part in parts] == [(3,), (3, 9, 7), (3, 2)]
+        assert of_gaps == []
+        *parts, of_gaps = calls.tangents(*tensors, [], torch.empty(3, 9, 7), torch.empty(3, 2), [], *call)
+        assert [tuple(part.shape) for part in parts] == [(3,), (3, 9, 7), (3, 2)]
+        assert of_gaps == []
+    traced = make_fx(lambda *own: calls.gradients(*own, [], *call, True), tracing_mode="fake")(
         torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2)
     )
     assert "triton" in traced.code

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import jax_impl
+from shared.kernels import cpp
 from torch_impl.kernels import cpp_binding
 
 pytestmark = pytest.mark.skipif(
@@ -89,15 +90,17 @@ def test_the_parameters_derivatives_are_computed_only_where_asked_for(of, call):
 
 def test_strided_arguments_are_what_the_operators_expect():
     s = torch.from_numpy(MATRICES).transpose(1, 2).contiguous().transpose(1, 2)
-    given = s, torch.from_numpy(LENGTHS), torch.tensor([[-1.0, 1.0]] * 3)
-    torch.library.opcheck(cpp_binding.score, (*given, 0, 0))
-    torch.library.opcheck(cpp_binding.gradients, (*given, 0, 0, True))
-    torch.library.opcheck(cpp_binding.tangents, (*given, s, given[2], 0, 0))
-    torch.library.opcheck(cpp_binding.product, (*given, s, 0, 0))
+    values = torch.tensor([[-1.0, 1.0]] * 3)
+    for gaps, options in (([], 0), ([s], cpp.OPEN_BY_POSITION)):
+        given = s, torch.from_numpy(LENGTHS), values, gaps
+        torch.library.opcheck(cpp_binding.score, (*given, 0, options))
+        torch.library.opcheck(cpp_binding.gradients, (*given, 0, options, True))
+        torch.library.opcheck(cpp_binding.tangents, (*given, s, values, gaps, 0, options))
+        torch.library.opcheck(cpp_binding.product, (*given, s, 0, options))
 
 
 def test_pairs_may_share_memory():
     s, values = torch.from_numpy(MATRICES)[:1], torch.tensor([[-1.0, 1.0]] * 4)
     none = torch.empty((0, 2), dtype=torch.int32)
-    shared, alone = (cpp_binding.score(x, none, values, 0, 0) for x in (s.expand(4, -1, -1), s.repeat(4, 1, 1)))
+    shared, alone = (cpp_binding.score(x, none, values, [], 0, 0) for x in (s.expand(4, -1, -1), s.repeat(4, 1, 1)))
     assert torch.equal(shared, alone)

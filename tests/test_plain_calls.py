@@ -166,7 +166,7 @@ def test_the_kernel_refuses_lengths_outside_the_matrix_if_it_is_asked_to(outside
     values, inside = torch.tensor([[-1.0, 1.0]] * 3), torch.tensor([[9, 7], [0, 0], [9, 0]], dtype=dtype)
     lengths = torch.cat([inside[:2], torch.tensor([outside], dtype=dtype)])
     for call in (cpp_binding.score, functools.partial(cpp_binding.gradients, with_values=True)):
-        call(S, inside, values, kind=0, options=cpp.CHECK_LENGTHS)
-        call(S, lengths, values, kind=0, options=0)
+        call(S, inside, values, [], kind=0, options=cpp.CHECK_LENGTHS)
+        call(S, lengths, values, [], kind=0, options=0)
         with pytest.raises(ValueError, match="lengths"):
-            call(S, lengths, values, kind=0, options=cpp.CHECK_LENGTHS)
+            call(S, lengths, values, [], kind=0, options=cpp.CHECK_LENGTHS)

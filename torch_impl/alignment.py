@@ -1,18 +1,18 @@
 """Dispatch from a public function to a variant, in PyTorch: the choice of the variant, the checks, the call."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from shared import checks
-from shared.alignments import recurrence_of
+from shared.alignments import names_by_position, recurrence_of
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
-from torch_impl.arguments import from_numpy, prepare, see
+from torch_impl.arguments import columns_and_gaps, from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
@@ -48,8 +48,8 @@ def absent_here() -> dict[str, str]:
     return {name: reason for name, reason in absent.items() if name in absent_on("cuda")}
 
 
-# variant -> (function name, options) -> what computes scores, gradients and their tangents
-ENGINES: dict[str, Callable[[str, dict[str, Any]], Engine]] = {
+# variant -> (function name, options, gaps by position) -> what computes scores, gradients and their tangents
+ENGINES: dict[str, Callable[[str, dict[str, Any], Sequence[str]], Engine]] = {
     "wavefront": wavefront.engine,
     "cuda_graph": functools.partial(wavefront.engine, graph=True),
 }
@@ -74,16 +74,18 @@ def align(
         result = plain_call(score, function_name, options, similarity, lengths, parameters, text)
         if result is not None:
             return result
-    chosen = _chosen(score, function_name, options, similarity, parameters, variant)
+    by_position = names_by_position(function_name, parameters)
+    chosen = _chosen(score, function_name, options, similarity, parameters, by_position, variant)
     if chosen == "fused":
         return _fused(score, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES:
         text = _third_order_text(function_name, chosen)
-        call = functools.partial(scores_of, ENGINES[chosen](function_name, options), text)
+        call = functools.partial(scores_of, ENGINES[chosen](function_name, options, by_position), text)
         return _by_engine(call, similarity, lengths, parameters)
     arguments = prepare(similarity, lengths, parameters)
     s = arguments.similarity
-    recurrence, run = recurrence_of(function_name, options), sweep_of(function_name, chosen)
+    recurrence = recurrence_of(function_name, options, by_position)
+    run = sweep_of(function_name, chosen, by_position)
     names = tuple(arguments.parameters)
 
     def sweep(matrix: Tensor, *values: Tensor) -> Tensor:
@@ -106,7 +108,8 @@ def align(
     else:
         scores = sweep(s, *values)
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
-    connected = 0.0 * (sum(values) + s[..., 0, 0])
+    corners = (value[..., 0, 0] if name in by_position else value for name, value in zip(names, values, strict=True))
+    connected = 0.0 * (sum(corners) + s[..., 0, 0])
     return (scores * arguments.valid + connected).to(arguments.result_dtype)
 
 
@@ -125,11 +128,12 @@ def call_operators(
         result = plain_call(call, function_name, options, similarity, lengths, parameters, text)
         if result is not None:
             return result
-    chosen = _chosen(call, function_name, options, similarity, parameters, variant)
+    by_position = names_by_position(function_name, parameters)
+    chosen = _chosen(call, function_name, options, similarity, parameters, by_position, variant)
     if chosen == "fused":
         return _fused(call, function_name, options, similarity, lengths, parameters)
     if chosen in ENGINES and torch.compiler.is_exporting():  # which cannot trace autograd
-        rest = recurrence_of(function_name, options).name, chosen == "cuda_graph", str
+        rest = recurrence_of(function_name, options, by_position).name, chosen == "cuda_graph", str
         return _by_engine(lambda *tensors: call(wavefront, *tensors, *rest), similarity, lengths, parameters)
     return None
 
@@ -145,13 +149,15 @@ def _chosen(
     options: dict[str, Any],
     similarity: Any,
     parameters: dict[str, Any],
+    by_position: tuple[str, ...],
     variant: str,
 ) -> str:
     """The variant to run. Raises ValueError if it is absent or unknown."""
 
     def why_not_fused() -> str | None:
         kind = cpp.call_of(function_name, options).kind
-        reason = why_not(similarity, kind, kernel_pass(call, similarity, parameters.values()))
+        pass_name = kernel_pass(call, similarity, parameters.values())
+        reason = why_not(similarity, kind, pass_name, bool(by_position))
         if reason and not is_on_gpu(similarity) and cpp.why_absent():  # not only for this one
             ABSENT["fused"] = reason
         return reason
@@ -179,17 +185,21 @@ def _warn_at_once(reason: str) -> None:
 
 
 def _by_engine(
-    call: Callable[[Tensor, Tensor, Tensor], Tensor], similarity: Any, lengths: Any, parameters: dict[str, Any]
+    call: Callable[[Tensor, Tensor, Tensor, list[Tensor]], Tensor],
+    similarity: Any,
+    lengths: Any,
+    parameters: dict[str, Any],
 ) -> Tensor:
-    """What an engine, which masks what lies outside lengths by itself, gives for similarity, lengths and values."""
+    """What an engine, which masks what lies outside lengths by itself, gives for similarity, lengths, values and gaps
+    by position."""
     arguments = prepare(similarity, lengths, parameters, mask=False)
     s, sizes = arguments.similarity, arguments.lengths
-    values = torch.stack(list(arguments.parameters.values()), dim=-1)
+    values, gaps = columns_and_gaps(arguments.parameters, s.shape[:-2])
     single = s.ndim == 2
     if single:
-        s, sizes, values = s[None], sizes[None], values[None]
+        s, sizes, values, gaps = s[None], sizes[None], values[None], [gap[None] for gap in gaps]
     # torch.func.vmap over nothing cannot multiply numbers, but it can multiply a batch of one
-    results = call(s, sizes, values)
+    results = call(s, sizes, values, gaps)
     valid = arguments.valid.view(-1, *(1 for _ in results.shape[1:]))
     results = (results * valid).to(arguments.result_dtype)
     return results[0] if single else results

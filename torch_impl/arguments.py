@@ -16,7 +16,7 @@ class Arguments(NamedTuple):
 
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
-    parameters: dict[str, torch.Tensor]  # each (*batch)
+    parameters: dict[str, torch.Tensor]  # each (*batch); a gap by position like similarity
     valid: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive
     result_dtype: torch.dtype
 
@@ -60,6 +60,13 @@ def vector_of(numbers: Sequence[float], dtype: torch.dtype, device: torch.device
     return torch.stack([_tensor(number, dtype, device) for number in numbers])
 
 
+def columns_and_gaps(parameters: dict[str, torch.Tensor], batch: torch.Size) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """(*batch, P), with zeros for the gaps by position; and those."""
+    gaps = [value for value in parameters.values() if value.ndim > 1]
+    columns = [value.new_zeros(batch) if value.ndim > 1 else value.expand(batch) for value in parameters.values()]
+    return torch.stack(columns, dim=-1), gaps
+
+
 def from_numpy(array: np.ndarray) -> torch.Tensor:
     """A copy: NumPy's array may be read-only or run backwards. PyTorch does not know NumPy's bfloat16."""
     if str(array.dtype) == "bfloat16":
@@ -76,7 +83,7 @@ def inside(lengths: torch.Tensor, rows: int, cols: int) -> torch.Tensor:
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: bool = True) -> Arguments:
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks.
 
-    Without `mask` the similarity outside lengths is left as it is, which may be NaN.
+    Without `mask` the matrices outside lengths are left as they are, which may be NaN.
     """
     checks.check_alignment(see, similarity, lengths, parameters)
     s = similarity if isinstance(similarity, torch.Tensor) else from_numpy(similarity)
@@ -86,12 +93,18 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
     sizes = sizes.expand(*batch, 2)
 
+    own = {name: _tensor(value, s.dtype, s.device) for name, value in parameters.items()}
+    values = {name: value if value.ndim > 1 else value.expand(batch) for name, value in own.items()}
+    by_position = [name for name, value in own.items() if value.ndim > 1]
     if mask:
         # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
-        s = torch.where(inside(sizes, rows, cols), s, 0.0).maximum(s.new_full((), LOWEST))
+        mask_of_cells = inside(sizes, rows, cols)
+        s = torch.where(mask_of_cells, s, 0.0).maximum(s.new_full((), LOWEST))
+        values |= {name: torch.where(mask_of_cells, values[name], 0.0) for name in by_position}
     if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
-        s = torch.nn.functional.pad(s, (0, max(0, 1 - cols), 0, max(0, 1 - rows)))
-    values = {name: _tensor(value, s.dtype, s.device).expand(batch) for name, value in parameters.items()}
+        padding = 0, max(0, 1 - cols), 0, max(0, 1 - rows)
+        s = torch.nn.functional.pad(s, padding)
+        values |= {name: torch.nn.functional.pad(values[name], padding) for name in by_position}
     # gaps and temperatures beyond the limits count as the limit
     values = {n: v if n == "temperature" else v.clamp(LOWEST, LARGEST_GAP) for n, v in values.items()}
     temperature = values["temperature"]

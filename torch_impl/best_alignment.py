@@ -1,7 +1,8 @@
 """The best alignment, by the recurrences with maxima in place of the smooth ones: the limit of temperature 0."""
 
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,16 +11,14 @@ import torch_impl
 from shared import checks
 from shared.alignments import names_by_position
 from shared.kernels import cpp
-from torch_impl.arguments import _tensor, from_numpy, see
+from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see
 from torch_impl.derivatives import mapped
-from torch_impl.kernels import cpp_binding
+from torch_impl.kernels import cpp_binding, without_gradient
+from torch_impl.kernels.fused import TRITON_BINDING, is_on_gpu, sizes_of, why_not_on_gpu
 from torch_impl.kernels.plain_calls import plain_call
 
 Tensor = torch.Tensor
 Pair = tuple[Tensor, Tensor]
-
-# of cpp_binding
-_OPERATOR = "smooth_alignment::fused_best"
 
 
 def best_alignment(
@@ -46,11 +45,12 @@ def best_alignment(
     Raises:
         TypeError, ValueError: an argument is not as described.
         CannotDifferentiate: a derivative is asked for, in the backward. Matches are a target without one.
-        NotImplementedError: similarity is on another device than a CPU.
+        NotImplementedError: similarity is neither on a CPU nor on a CUDA device.
         RuntimeError: there are no native kernels here; its text says why.
 
-    While it works it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6, or 7
-    without restrict_turns; on a CPU with vectors of fewer than 8 numbers more.
+    While it works on a CPU it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6,
+    or 7 without restrict_turns; on a CPU with vectors of fewer than 8 numbers more. On a CUDA device it holds a row of
+    states for each pair.
 
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
@@ -62,96 +62,71 @@ def best_alignment(
         return result
     checks.check_alignment(see, similarity, lengths, gaps)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
-    if s.device.type != "cpu":
-        raise NotImplementedError(checks.no_best_text(s.device.type))
+    own = _operators(s)
     dtype, wide, batch = s.dtype, s.to(torch.promote_types(s.dtype, torch.float32)), s.shape[:-2]
-    by_position = names_by_position(name, gaps)
-    own = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
-    matrices = [own[name] if name in by_position else None for name in gaps]
-    values = torch.stack(
-        [(wide.new_zeros(()) if name in by_position else value).expand(batch) for name, value in own.items()], dim=-1
-    )
-    whole = torch.empty((0, 2), dtype=torch.int32)
-    sizes = whole if lengths is None else _tensor(lengths, torch.int64, wide.device)
-    tensors = [wide, sizes, values, *matrices, *[None] * (2 - len(matrices))]
+    given = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
+    values, matrices = columns_and_gaps(given, batch)
+    sizes = sizes_of(lengths, wide.device)
     if not batch:
-        tensors = [tensor if tensor is None or tensor is whole else tensor[None] for tensor in tensors]
-    call = cpp.call_of(name, options, by_position)
+        wide, values, matrices = wide[None], values[None], [matrix[None] for matrix in matrices]
+        sizes = sizes if lengths is None else sizes[None]
+    call = cpp.call_of(name, options, names_by_position(name, gaps))
     if torch.compiler.is_compiling():
-        scores, matches = cpp_binding.best(*tensors, *call)
+        scores, matches = own.best(wide, sizes, values, matrices, *call)
     else:
-        scores, matches = _Best.apply(*call, *tensors)
+        scores, matches = _Best.apply(own, *call, wide, sizes, values, *matrices)
     if not batch:
         scores, matches = scores[0], matches[0]
     return scores.to(dtype), matches
 
 
-def _plain(own: Any, s: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, _: Any) -> Pair:
-    return own.best(s, lengths, values, None, None, kind, options)
+def _plain(
+    own: Any, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], kind: int, options: int, _: Any
+) -> Pair:
+    return own.best(s, lengths, values, gaps, kind, options)
 
 
-# the backward as an operator, so that the compiler can trace it, and it raises only where it is run
-torch.library.define("smooth_alignment::no_gradient_of_best", "(Tensor of_scores) -> Tensor")
-
-
-@torch.library.register_fake("smooth_alignment::no_gradient_of_best")
-def _fake_gradient(of_scores: Tensor) -> Tensor:
-    return torch.empty_like(of_scores)
-
-
-def _no_gradient(*_: Any) -> Any:
-    raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
-
-
-torch.library.impl("smooth_alignment::no_gradient_of_best", "CPU", _no_gradient)
-torch.library.register_vmap("smooth_alignment::no_gradient_of_best", _no_gradient)
+def _operators(similarity: Tensor) -> Any:
+    """The module of operators for it."""
+    if is_on_gpu(similarity):
+        reason = why_not_on_gpu()
+        if reason:
+            raise RuntimeError(reason)
+        return sys.modules[TRITON_BINDING]
+    if similarity.device.type != "cpu":
+        raise NotImplementedError(checks.no_best_text(similarity.device.type))
+    return cpp_binding
 
 
 class _Best(torch.autograd.Function):
-    """The operator under autograd and torch.func."""
+    """An operator under autograd and torch.func."""
 
     @staticmethod
-    def forward(kind: int, options: int, *tensors: Tensor | None) -> Pair:
-        return cpp_binding.best(*tensors, kind, options)
+    def forward(own: Any, kind: int, options: int, *tensors: Tensor) -> Pair:
+        s, lengths, values, *gaps = tensors
+        return own.best(s, lengths, values, gaps, kind, options)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
-        ctx.shapes = [value.shape if isinstance(value, Tensor) else None for value in inputs]
-
-    @staticmethod
-    def backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Tensor | None, ...]:
-        nothing = torch.ops.smooth_alignment.no_gradient_of_best(of_scores).sum()
-        shapes = zip(ctx.shapes, ctx.needs_input_grad, strict=True)
-        return tuple(nothing.expand(shape) if is_needed else None for shape, is_needed in shapes)
+    setup_context = staticmethod(without_gradient.setup_context)
+    backward = staticmethod(without_gradient.backward)
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> None:
         raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], kind: int, options: int, *tensors: Tensor | None) -> Any:
-        return _mapped(functools.partial(_Best.apply, kind, options), info, in_dims[2:], tensors)
-
-
-def _mapped(call: Callable[..., Pair], info: Any, in_dims: tuple[Any, ...], tensors: tuple[Any, ...]) -> Any:
-    """The vmap rule of a call with tensors of which some may be None."""
-    given = [number for number, tensor in enumerate(tensors) if tensor is not None]
-
-    def with_all(*flat: Tensor) -> Pair:
-        own = dict(zip(given, flat, strict=True))
-        return call(*(own.get(number) for number in range(len(tensors))))
-
-    return mapped(
-        with_all, info, tuple(in_dims[number] for number in given), tuple(tensors[number] for number in given)
-    )
+    def vmap(info: Any, in_dims: tuple[Any, ...], own: Any, kind: int, options: int, *tensors: Tensor) -> Any:
+        return mapped(functools.partial(_Best.apply, own, kind, options), info, in_dims[3:], tensors)
 
 
 def _mapped_operator(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> Any:
-    *tensors, kind, options = inputs
-    call = lambda *own: cpp_binding.best(*own, kind, options)  # noqa: E731
-    return _mapped(call, info, in_dims[:-2], tuple(tensors))
+    s, lengths, values, gaps, kind, options = inputs
+
+    def best(*tensors: Tensor) -> Pair:
+        return cpp_binding.best(*tensors[:3], list(tensors[3:]), kind, options)
+
+    return mapped(best, info, (*in_dims[:3], *in_dims[3]), (s, lengths, values, *gaps))
 
 
 # for the compiler, which does not take all methods of the Function
-torch.library.register_autograd(_OPERATOR, _Best.backward, setup_context=_Best.setup_context)
-torch.library.register_vmap(_OPERATOR, _mapped_operator)
+without_gradient.register("smooth_alignment::fused_best")
+torch.library.register_vmap("smooth_alignment::fused_best", _mapped_operator)

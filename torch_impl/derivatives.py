@@ -12,7 +12,8 @@ The gradients are one differentiable function, whose outputs are S and g = dS/dx
 its backward is a g + H A: H is symmetric, so the backward is again a tangent.
 
 Shapes: s (batch, rows, cols), lengths (batch, 2) of integers, values (batch, P): the parameters in the order of
-shared.alignments.ALIGNMENTS. Masking is the engine's responsibility.
+shared.alignments.ALIGNMENTS; gaps, a list: those by position, each like s, whose columns in values nobody reads.
+Masking is the engine's responsibility.
 """
 
 import functools
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._C import _autograd, _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
+from torch.utils._pytree import tree_map
 
 from shared.checks import EXPORT_TEXT, CannotDifferentiate
 from torch_impl.arguments import inside
@@ -35,38 +37,42 @@ from torch_impl.transforms import (
 )
 
 Tensor = torch.Tensor
-Pair = tuple[Tensor, Tensor]
-Triple = tuple[Tensor, Tensor, Tensor]
+Tensors = tuple[Tensor, ...]
+# scores (batch,); their gradients: of s (batch, rows, cols), of values (batch, P), of gaps each (batch, rows, cols)
+Derivatives = tuple[Tensor, Tensor, Tensor, list[Tensor]]
 
 
 class Engine(NamedTuple):
     """Operators that compute scores and derivatives; not differentiable, with fake versions for torch.compile."""
 
-    score: Callable[..., Tensor]  # (s, lengths, values) -> (batch,)
-    # (s, lengths, values, with_values=) -> scores (batch,), d_s (batch, rows, cols), d_values (batch, P);
-    # without values, d_values may be anything of that shape
-    gradients: Callable[..., Triple]
-    # (s, lengths, values, t_s, t_values) -> the tangents of all three
-    tangents: Callable[..., Triple]
-    # (s, lengths, values, t_s) -> the tangent of d_s alone
+    score: Callable[..., Tensor]  # (s, lengths, values, gaps) -> (batch,)
+    # (s, lengths, values, gaps, with_values=) -> scores and gradients;
+    # without values, d_values may be anything of that shape, and there are no gradients of gaps
+    gradients: Callable[..., Derivatives]
+    # (s, lengths, values, gaps, t_s, t_values, t_gaps) -> the tangents of all of them
+    tangents: Callable[..., Derivatives]
+    # (s, lengths, values, gaps, t_s) -> the tangent of d_s alone
     product: Callable[..., Tensor]
 
 
-def scores_of(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+def scores_of(
+    engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor] = ()
+) -> Tensor:
     """The engine's scores, which can be differentiated twice; a third time raises CannotDifferentiate(text)."""
     if torch.compiler.is_compiling():
-        return _compiled(engine, text, s, lengths, values)
+        return _compiled(engine, text, s, lengths, values, gaps)
     forward_mode = under_forward_mode()
-    recorded = torch.is_grad_enabled() and (is_recorded(s) or is_recorded(values))
+    are_values_recorded = any(is_recorded(value) for value in (values, *gaps))
+    recorded = torch.is_grad_enabled() and (is_recorded(s) or are_values_recorded)
     if not recorded and not levels_of("grad"):
-        return (_ScoreForward if forward_mode else _Score).apply(engine, text, s, lengths, values)
+        return (_ScoreForward if forward_mode else _Score).apply(engine, text, s, lengths, values, *gaps)
     # the tensors do not show what a transform differentiates
-    with_values = under_derivative_transform() or is_recorded(values)
+    with_values = forward_mode or under_derivative_transform() or are_values_recorded
     functions = _GradientsForward if forward_mode else _Gradients
-    return functions.apply(engine, text, with_values, s, lengths, values)[0]
+    return functions.apply(engine, text, with_values, s, lengths, values, *gaps)[0]
 
 
-def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
+def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Tensor:
     """The same under the compiler, where a Function has a first derivative only, and neither vmap nor jvp.
 
     It would silently drop a second derivative. So of torch.func.grad's levels the last sees a linear
@@ -75,7 +81,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     mapped, levels = levels_of("vmap"), levels_of("grad")
     if under_forward_mode():
         raise CannotDifferentiate("forward mode does not work inside torch.compile here; use it outside")
-    lower = [s, values]
+    lower = own = [s, values, *gaps]
     for level in reversed(levels):
         lower = [_functorch._unwrap_for_grad(tensor, level) for tensor in lower]
     if levels and torch.compiler.is_exporting():
@@ -86,22 +92,23 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     if len(levels) + recorded > 2:
         raise CannotDifferentiate(text)
     if not levels and not recorded:
-        return engine.score(s, lengths, values)
+        return engine.score(s, lengths, values, list(gaps))
     if not levels:
-        return _ScoreOnce.apply(engine, values.requires_grad, s, lengths, values)
-    below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in (s, values)]
-    scores, d_s, d_values = _Gradients.apply(engine, text, True, below[0], lengths, below[1])
+        with_values = any(tensor.requires_grad for tensor in own[1:])
+        return _ScoreOnce.apply(engine, with_values, s, lengths, values, *gaps)
+    below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in own]
+    scores, *gradients = _Gradients.apply(engine, text, True, below[0], lengths, *below[1:])
     # each difference is 0 but differentiable; at a forbidden match (-inf) it would be NaN
-    t_s, t_values = (tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip((s, values), below, strict=True))
-    return scores + _directional(lengths, d_s, d_values, t_s, t_values)
+    direction = [tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip(own, below, strict=True)]
+    return scores + _directional(lengths, gradients, direction)
 
 
 class _Score(torch.autograd.Function):
     """The score alone, where nothing is differentiated."""
 
     @staticmethod
-    def forward(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
-        return engine.score(s, lengths, values)
+    def forward(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Tensor:
+        return engine.score(s, lengths, values, list(gaps))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: Any) -> None:
@@ -119,56 +126,69 @@ class _ScoreOnce(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, engine: Engine, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
-        scores, *gradients = engine.gradients(s, lengths, values, with_values=with_values)
-        ctx.with_values = with_values
-        ctx.save_for_backward(*gradients)
+    def forward(
+        ctx: Any, engine: Engine, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
+    ) -> Tensor:
+        scores, d_s, d_values, d_gaps = engine.gradients(s, lengths, values, list(gaps), with_values=with_values)
+        ctx.with_values, ctx.gaps = with_values, len(gaps)
+        ctx.save_for_backward(d_s, d_values, *d_gaps)
         return scores
 
     @staticmethod
     def backward(ctx: Any, of_scores: Tensor) -> tuple[Tensor | None, ...]:
-        d_s, d_values = ctx.saved_tensors
-        to_values = of_scores[:, None] * d_values if ctx.with_values else None
-        return None, None, of_scores[:, None, None] * d_s, None, to_values
+        d_s, d_values, *d_gaps = ctx.saved_tensors
+        to_s = of_scores[:, None, None] * d_s
+        to_values = _scaled(of_scores, d_values, *d_gaps) if ctx.with_values else [None] * (1 + ctx.gaps)
+        return None, None, to_s, None, *to_values
 
 
 class _Gradients(torch.autograd.Function):
     """Scores and their gradients."""
 
     @staticmethod
-    def forward(engine: Engine, text: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor) -> Triple:
-        return engine.gradients(s, lengths, values, with_values=with_values)
+    def forward(
+        engine: Engine, text: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
+    ) -> Tensors:
+        scores, d_s, d_values, d_gaps = engine.gradients(s, lengths, values, list(gaps), with_values=with_values)
+        return scores, d_s, d_values, *d_gaps
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Triple) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
         ctx.engine, ctx.text, ctx.with_values, *tensors = inputs
+        ctx.count = len(tensors)
         ctx.save_for_backward(*tensors, *output[1:])
         ctx.set_materialize_grads(False)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        s, lengths, values, d_s, d_values = ctx.saved_tensors
+        tensors, (d_s, *d_others) = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        s, lengths, *others = tensors
         of_scores, *of_gradients = cotangents
-        to_s = to_values = None
+        to_s, to_others = None, [None] * len(others)
         if of_scores is not None:
             to_s = _given_away(d_s) if _are_ones(of_scores) else of_scores[:, None, None] * d_s
-            to_values = of_scores[:, None] * d_values if ctx.with_values else None
+            if ctx.with_values:
+                to_others = _scaled(of_scores, *d_others)
         if any(cotangent is not None for cotangent in of_gradients):
-            direction = _direction(of_gradients, s, values)
-            more_s, more_values = tangents_of(ctx.engine, ctx.text, ctx.with_values, s, lengths, values, *direction)
+            values, *gaps = others
+            t_s, t_values, *t_gaps = _direction(of_gradients, (s, *others))
+            tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
+            more_s, *more = tangents_of(ctx.engine, ctx.text, ctx.with_values, *tangents)
             to_s = more_s if to_s is None else to_s + more_s
-            to_values = more_values if to_values is None else to_values + more_values
-        return None, None, None, to_s, None, to_values
+            if ctx.with_values:
+                to_others = [b if a is None else a + b for a, b in zip(to_others, more, strict=True)]
+        return None, None, None, to_s, None, *to_others
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
         return mapped(functools.partial(_Gradients.apply, engine, text, with_values), info, in_dims[3:], tensors)
 
 
-def tangents_of(engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Pair:
-    """The tangents of both gradients; differentiating them raises CannotDifferentiate(text).
+def tangents_of(engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Tensors:
+    """The tangents of the gradients of s, values and each gap; differentiating them raises CannotDifferentiate(text).
 
-    Without values, those of the values are zeros in the direction too.
+    tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction leaves values
+    and gaps alone, their tangents are left out, and the result is that of s alone.
     """
     if nothing_at_work() and not torch.is_grad_enabled():
         return _Tangents.forward(engine, text, with_values, *tensors)
@@ -188,13 +208,17 @@ class _Tangents(torch.autograd.Function):
         values: Tensor,
         t_s: Tensor,
         t_values: Tensor,
-    ) -> Pair:
-        if with_values:
-            return engine.tangents(s, lengths, values, t_s, t_values)[1:]
-        return engine.product(s, lengths, values, t_s), torch.zeros_like(values)
+        *gaps: Tensor,
+    ) -> Tensors:
+        if not with_values:
+            return (engine.product(s, lengths, values, list(gaps), t_s),)
+        count = len(gaps) // 2
+        own, t_gaps = list(gaps[:count]), list(gaps[count:])
+        _, t_d_s, t_d_values, t_d_gaps = engine.tangents(s, lengths, values, own, t_s, t_values, t_gaps)
+        return t_d_s, t_d_values, *t_d_gaps
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Pair) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
         ctx.text = inputs[1]
 
     @staticmethod
@@ -220,9 +244,9 @@ class _ScoreForward(_Score):
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Tensor:
         with forward_ad._set_fwd_grad_enabled(True):
-            s, lengths, values = (forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
-            _, d_s, d_values = _GradientsForward.apply(ctx.engine, ctx.text, True, s, lengths, values)
-            return _directional(lengths, d_s, d_values, *directions[2::2])
+            s, lengths, *values = (forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
+            _, *gradients = _GradientsForward.apply(ctx.engine, ctx.text, True, s, lengths, *values)
+            return _directional(lengths, gradients, (directions[2], *directions[4:]))
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, *tensors: Tensor) -> Any:
@@ -231,16 +255,17 @@ class _ScoreForward(_Score):
 
 class _GradientsForward(_Gradients):
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: Triple) -> None:
+    def setup_context(ctx: Any, inputs: tuple, output: Tensors) -> None:
         _Gradients.setup_context(ctx, inputs, output)
         ctx.save_for_forward(*inputs[3:], *output[1:])
 
     @staticmethod
-    def jvp(ctx: Any, *directions: Any) -> Triple:
-        s, lengths, values, d_s, d_values = ctx.saved_tensors
-        direction = _direction(directions[3::2], s, values)
-        t_s, t_values = _TangentsForward.apply(ctx.engine, ctx.text, True, s, lengths, values, *direction)
-        return _directional(lengths, d_s, d_values, *direction), t_s, t_values
+    def jvp(ctx: Any, *directions: Any) -> Tensors:
+        s, lengths, values, *gaps = ctx.saved_tensors[: ctx.count]
+        direction = t_s, t_values, *t_gaps = _direction((directions[3], *directions[5:]), (s, values, *gaps))
+        tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
+        of_gradients = _TangentsForward.apply(ctx.engine, ctx.text, True, *tangents)
+        return _directional(lengths, ctx.saved_tensors[ctx.count :], direction), *of_gradients
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:
@@ -250,7 +275,7 @@ class _GradientsForward(_Gradients):
 
 class _TangentsForward(_Tangents):
     @staticmethod
-    def jvp(ctx: Any, *directions: Any) -> Pair:
+    def jvp(ctx: Any, *directions: Any) -> Tensors:
         raise CannotDifferentiate(ctx.text)
 
     @staticmethod
@@ -259,10 +284,18 @@ class _TangentsForward(_Tangents):
         return mapped(function, info, in_dims[3:], tensors)
 
 
-def _directional(lengths: Tensor, d_s: Tensor, d_values: Tensor, t_s: Tensor | None, t_values: Tensor | None) -> Tensor:
+def _scaled(of_scores: Tensor, d_values: Tensor, *d_gaps: Tensor) -> list[Tensor]:
+    """The gradients of values and gaps, those of each pair times its score's cotangent."""
+    return [of_scores[:, None] * d_values, *(of_scores[:, None, None] * d_gap for d_gap in d_gaps)]
+
+
+def _directional(lengths: Tensor, gradients: Sequence[Tensor], tangents: Sequence[Tensor | None]) -> Tensor:
     """The tangent of the scores. The gradients are 0 outside lengths, but a tangent may be NaN there."""
-    parts = [] if t_s is None else [(d_s * _inside(lengths, t_s)).sum((1, 2))]
-    parts += [] if t_values is None else [(d_values * t_values).sum(1)]
+    parts = [
+        (gradient * tangent).sum(1) if tangent.ndim == 2 else (gradient * _inside(lengths, tangent)).sum((1, 2))
+        for gradient, tangent in zip(gradients, tangents, strict=True)
+        if tangent is not None
+    ]
     return torch.stack(parts).sum(0)
 
 
@@ -273,9 +306,9 @@ def _inside(lengths: Tensor, matrices: Tensor) -> Tensor:
     return torch.where(inside(lengths, *matrices.shape[1:]), matrices, 0.0)
 
 
-def _direction(tangents: Sequence[Tensor | None], s: Tensor, values: Tensor) -> list[Tensor]:
-    """The tangents, zeros where there are none."""
-    return [torch.zeros_like(of) if own is None else own for own, of in zip(tangents, (s, values), strict=True)]
+def _direction(tangents: Sequence[Tensor | None], of: Sequence[Tensor]) -> list[Tensor]:
+    """The tangents of the first of these tensors, zeros where there are none."""
+    return [torch.zeros_like(own) if tangent is None else tangent for tangent, own in zip(tangents, of, strict=False)]
 
 
 def _are_ones(cotangent: Tensor) -> bool:
@@ -306,6 +339,4 @@ def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tup
     ]
     sizes = moved[0].shape[:2]
     results = function(*(tensor.flatten(0, 1) for tensor in moved))
-    if isinstance(results, Tensor):
-        return results.unflatten(0, sizes), 0
-    return tuple(result.unflatten(0, sizes) for result in results), (0,) * len(results)
+    return tree_map(lambda result: result.unflatten(0, sizes), results), tree_map(lambda _: 0, results)

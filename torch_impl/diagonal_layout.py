@@ -137,10 +137,13 @@ class Memory:
 class DiagonalBatch:
     """A batch by anti-diagonals, for all passes. Arrays of cells are (cells, batch), of states (slots, batch)."""
 
-    def __init__(self, memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> None:
+    def __init__(
+        self, memory: Memory, recurrence: str, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor]
+    ) -> None:
         self.memory = memory
         self.recurrence = RECURRENCES[recurrence]
         self.names = self.recurrence.parameters
+        self.matrices = (SIMILARITY, *self.recurrence.by_position)  # the terms that have a value for each cell
         self.shape = s.shape
         batch, rows, cols = s.shape
         # nothing here may synchronize with the device or copy to it: a CUDA graph can hold neither
@@ -153,7 +156,8 @@ class DiagonalBatch:
         self.chunks = list(_chunks(self.layout.sizes, self.limit // batch))
         self.lengths = lengths.t().contiguous()  # (2, batch)
         *own, self.temperature = values.t().contiguous().unbind(0)  # each (batch,)
-        self.parameters: Parameters = dict(zip(self.names, own, strict=True))
+        columns = zip(self.names, own, strict=True)
+        self.parameters: Parameters = {n: v for n, v in columns if n not in self.matrices}
         self.scaled = {n: (v / self.temperature).clamp(LOWEST, -LOWEST) for n, v in self.parameters.items()}
         # separately for rows and columns: whether an alignment may end in a cell is a condition on each
         i, j = (torch.arange(count, device=s.device)[:, None] for count in longest)
@@ -163,9 +167,18 @@ class DiagonalBatch:
         # upper bounds on the value of an end: a minimum takes a tenth of the time of a select
         numbers = s.new_full((), torch.inf), s.new_full((), LOWEST)
         self.end_limits = [torch.where(mask, *numbers) for mask in ends]
-        self.s = self.pack(s)
-        for chunk in self.chunks:
-            self.s[chunk.cells].div_(self.temperature).clamp_(min=LOWEST)
+        cells = self.pack_all((s, *gaps))
+        for name, own in cells.items():
+            for chunk in self.chunks:
+                scaled = own[chunk.cells].div_(self.temperature).clamp_(min=LOWEST)
+                if name != SIMILARITY:
+                    scaled.clamp_(max=-LOWEST)
+        self.s = cells[SIMILARITY]
+        self.terms = {**cells, **self.scaled}
+
+    def pack_all(self, matrices: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The similarity and the gaps by position, or what is like them, as cells."""
+        return {name: self.pack(matrix) for name, matrix in zip(self.matrices, matrices, strict=True)}
 
     def pack(self, matrix: Tensor) -> Tensor:
         """(batch, rows, cols) as cells, with zeros for the padding, which may be NaN."""
@@ -198,6 +211,10 @@ class DiagonalBatch:
         _clear(result[:, : rows.shape[1], : cols.shape[1]], rows[:, :, None], cols[:, None])
         return result
 
+    def of_cells(self, terms: dict[str, Tensor], name: str, chunk: Chunk) -> Tensor:
+        """A term in some of the cells."""
+        return terms[name][chunk.cells] if name in self.matrices else terms[name]
+
     def states(self, border: Sequence[Any]) -> list[Tensor]:
         """Arrays of states with these values on the border; the rest is uninitialized."""
         states = [self.memory.new((self.layout.slots, self.shape[0]), self.s) for _ in border]
@@ -224,7 +241,7 @@ class DiagonalBatch:
         shape = len(choices), sum(chunk.sizes), self.shape[0]
         result = self.memory.new(shape, self.s) if keep else self.s.new_empty(shape)
         for value, choice in zip(result, choices, strict=True):
-            added = [terms[name][chunk.cells] if name == SIMILARITY else terms[name] for name in choice.terms]
+            added = [self.of_cells(terms, name, chunk) for name in choice.terms]
             if choice.neighbour:
                 places = self.layout.places[choice.neighbour][chunk.cells]
                 torch.index_select(states[choice.state], 0, places, out=value)
@@ -248,7 +265,7 @@ def fill(batch: DiagonalBatch) -> list[Tensor]:
     layout = batch.layout
     states = batch.states(batch.recurrence.border(batch.scaled, layout.border_diagonal))
     terms: dict[str, Any] = {name: [value] * len(layout.sizes) for name, value in batch.scaled.items()}
-    terms[SIMILARITY] = batch.s.split(layout.sizes)
+    terms |= {name: batch.terms[name].split(layout.sizes) for name in batch.matrices}
     views, own = all_views(batch, states)
     scratch = {size: batch.s.new_empty((size, batch.shape[0])) for size in set(layout.sizes)}
     zero = batch.s.new_zeros(())
@@ -286,7 +303,8 @@ def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple
 
 
 def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any, graph: bool = False) -> Any:
-    """Call the function with a Memory; on a CPU in a thread of its own, in which operators are single-threaded.
+    """Call the function with a Memory, the others and the tensors; on a CPU in a thread of its own, in which operators
+    are single-threaded.
 
     graph: on a GPU, launch its CUDA graph instead. tensors: similarity (batch, rows, cols) first.
 
@@ -296,7 +314,7 @@ def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: An
     device, (_, rows, cols) = tensors[0].device, tensors[0].shape
     memory = Memory(device)
     if device.type != "cpu":
-        launched = lambda *own: function(memory, *own, *others)  # noqa: E731
+        launched = functools.partial(function, memory, *others)
         tables = layout_of(rows, cols, rows, cols, device)
         if not graph:
             cuda_graph.keep_if_captured(tables)
@@ -307,7 +325,7 @@ def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: An
         torch.set_flush_denormal(True)  # of this thread
         torch.set_num_threads(1)  # of this thread, and of threads that start using PyTorch now
         with torch.no_grad():
-            return function(memory, *(tensor.detach() for tensor in tensors), *others)
+            return function(memory, *others, *(tensor.detach() for tensor in tensors))
 
     before = torch.get_num_threads()
     try:

@@ -42,7 +42,7 @@ IN_CACHE = 2**14
 
 def applies(recurrence: Recurrence, s: Tensor, values: Tensor) -> bool:
     """Whether some of the pairs are computed in odds."""
-    if len(recurrence.states) > 1 or s.dtype != torch.float32 or s.device.type != "cpu":
+    if len(recurrence.states) > 1 or recurrence.by_position or s.dtype != torch.float32 or s.device.type != "cpu":
         return False
     return bool((_decay(values) <= MOST_DECAY).any())  # on a GPU, this and whether they hold would be waited for
 

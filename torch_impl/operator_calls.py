@@ -11,40 +11,57 @@ torch_impl.derivatives has the same under every transform, and pays for that: a 
 its arguments to a signature in each call, and marginals that are the gradient of a score take a graph and a run of
 autograd's engine. From the cold caches that a large similarity leaves, this costs half a millisecond.
 
-Arguments: the operators' module, `cpp_binding`, `triton_binding` or `wavefront`; their tensors, of a batch; two that
-say which alignment it is; what gives the error text of a third derivative.
+Arguments: the operators' module, `cpp_binding`, `triton_binding` or `wavefront`; their tensors, of a batch, and the
+gaps by position; two that say which alignment it is; what gives the error text of a third derivative.
 """
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch.compiler import is_exporting
 
 from shared.checks import CannotDifferentiate
-from torch_impl.derivatives import Engine, Triple, _Gradients, tangents_of
+from torch_impl.derivatives import Engine, Tensors, _Gradients, tangents_of
 
 Tensor = torch.Tensor
 Text = Callable[[], str]
 
 
-def score(operators: Any, s: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any, text: Text) -> Tensor:
+def score(
+    operators: Any,
+    s: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: Sequence[Tensor],
+    kind: Any,
+    options: Any,
+    text: Text,
+) -> Tensor:
     """Scores (batch,)."""
-    if is_any_recorded(s, values):
+    if is_any_recorded(s, values, *gaps):
         engine = engine_of(operators, kind, options)
-        return _Scores.apply(engine, text(), values.requires_grad, s, lengths, values)[0]
-    return operators.score(s, lengths, values, kind, options)
+        return _Scores.apply(engine, text(), is_any_recorded(values, *gaps), s, lengths, values, *gaps)[0]
+    return operators.score(s, lengths, values, gaps, kind, options)
 
 
 def marginals(
-    operators: Any, s: Tensor, lengths: Tensor, values: Tensor, kind: Any, options: Any, text: Text
+    operators: Any,
+    s: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: Sequence[Tensor],
+    kind: Any,
+    options: Any,
+    text: Text,
 ) -> Tensor:
     """The gradients of the scores with respect to s."""
-    if is_any_recorded(s, values):
-        s = s.clone() if s.is_inference() else s  # which cannot be saved for the backward
-        return _Marginals.apply(engine_of(operators, kind, options), text(), s, lengths, values)
-    return operators.gradients(s, lengths, values, kind, options, False)[1]
+    if is_any_recorded(s, values, *gaps):
+        # what was made in inference mode cannot be saved for the backward
+        s, *gaps = (matrix.clone() if matrix.is_inference() else matrix for matrix in (s, *gaps))
+        return _Marginals.apply(engine_of(operators, kind, options), text(), s, lengths, values, *gaps)
+    return operators.gradients(s, lengths, values, gaps, kind, options, False)[1]
 
 
 def product(
@@ -53,15 +70,16 @@ def product(
     s: Tensor,
     lengths: Tensor,
     values: Tensor,
+    gaps: Sequence[Tensor],
     kind: Any,
     options: Any,
     text: Text,
 ) -> Tensor:
     """The tangents of the marginals in the direction vector."""
     vector = vector.to(s).view(s.shape)
-    if is_any_recorded(vector, s, values):
-        return _Product.apply(engine_of(operators, kind, options), text(), vector, s, lengths, values)
-    return operators.product(s, lengths, values, vector, kind, options)
+    if is_any_recorded(vector, s, values, *gaps):
+        return _Product.apply(engine_of(operators, kind, options), text(), vector, s, lengths, values, *gaps)
+    return operators.product(s, lengths, values, gaps, vector, kind, options)
 
 
 def kernel_pass(call: Callable[..., Tensor], similarity: Any, values: Iterable[Any]) -> str:
@@ -89,10 +107,18 @@ def engine_of(operators: Any, kind: Any, options: Any) -> Engine:
 class _Scores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, engine: Engine, text: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor
-    ) -> Triple:
-        results = engine.gradients(s, lengths, values, with_values=with_values)
-        _Gradients.setup_context(ctx, (engine, text, with_values, s, lengths, values), results)
+        ctx: Any,
+        engine: Engine,
+        text: str,
+        with_values: bool,
+        s: Tensor,
+        lengths: Tensor,
+        values: Tensor,
+        *gaps: Tensor,
+    ) -> Tensors:
+        scores, d_s, d_values, d_gaps = engine.gradients(s, lengths, values, gaps, with_values=with_values)
+        results = scores, d_s, d_values, *d_gaps
+        _Gradients.setup_context(ctx, (engine, text, with_values, s, lengths, values, *gaps), results)
         return results
 
     @staticmethod
@@ -102,26 +128,29 @@ class _Scores(torch.autograd.Function):
 
 class _Marginals(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor) -> Tensor:
-        ctx.engine, ctx.text, ctx.with_values = engine, text, values.requires_grad
-        ctx.save_for_backward(s, lengths, values)
-        return engine.gradients(s, lengths, values, with_values=False)[1]
+    def forward(
+        ctx: Any, engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
+    ) -> Tensor:
+        ctx.engine, ctx.text, ctx.with_values = engine, text, any(x.requires_grad for x in (values, *gaps))
+        ctx.save_for_backward(s, lengths, values, *gaps)
+        return engine.gradients(s, lengths, values, gaps, with_values=False)[1]
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor | None, ...]:
-        s, lengths, values = ctx.saved_tensors
-        direction = cotangent, torch.zeros_like(values)
-        to_s, to_values = tangents_of(ctx.engine, ctx.text, ctx.with_values, s, lengths, values, *direction)
-        return None, None, to_s, None, to_values
+        s, lengths, values, *gaps = ctx.saved_tensors
+        t_gaps = [torch.zeros_like(gap) for gap in gaps] if ctx.with_values else []
+        tangents = s, lengths, values, cotangent, torch.zeros_like(values), *gaps, *t_gaps
+        to_s, *to_values = tangents_of(ctx.engine, ctx.text, ctx.with_values, *tangents)
+        return None, None, to_s, None, *(to_values or [None] * (1 + len(gaps)))
 
 
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, engine: Engine, text: str, vector: Tensor, s: Tensor, lengths: Tensor, values: Tensor
+        ctx: Any, engine: Engine, text: str, vector: Tensor, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor
     ) -> Tensor:
         ctx.text = text
-        return engine.product(s, lengths, values, vector)
+        return engine.product(s, lengths, values, gaps, vector)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> None:

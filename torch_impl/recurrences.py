@@ -1,8 +1,8 @@
 """How a recurrence of shared.alignments is computed in PyTorch: the smooth maximum, and one step for some cells.
 
 A sweep hands a step the similarity of some cells and the states of their three neighbours; all tensors have one
-shape, (*batch) for a single cell or (positions, *batch) for an anti-diagonal. The differentiable parameters, each of
-shape (*batch), are passed as a dict.
+shape, (*batch) for a single cell or (positions, *batch) for an anti-diagonal. The differentiable parameters are passed
+as a dict: each of shape (*batch), or for a gap by position, of the shape of the cells.
 """
 
 import functools

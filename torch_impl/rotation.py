@@ -14,7 +14,12 @@ from torch_impl.recurrences import Parameters, States, Tensor, smooth_maximum
 
 def batch_last(s: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """(rows, cols, *batch) and (2, *batch): a parameter per pair then broadcasts."""
-    return s.movedim((-2, -1), (0, 1)), lengths.movedim(-1, 0)
+    return cells_first(s), lengths.movedim(-1, 0)
+
+
+def cells_first(matrix: Tensor) -> Tensor:
+    """(rows, cols, *batch)."""
+    return matrix.movedim((-2, -1), (0, 1))
 
 
 def indices(rows: int, cols: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,23 +37,31 @@ def put(table: Tensor, i: int, j: int, value: Tensor | float) -> Tensor:
 def rotate(s: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
     rows, cols = s.shape[:2]
-    i, j = indices(rows, cols, s)
-    diagonals, positions = rows + cols - 1, (rows + cols + 1) // 2
-    rotated = s.new_zeros((diagonals, positions, *s.shape[2:])).index_put((i + j, (j - i + rows) // 2), s)
-    d, p = indices(diagonals, positions, s)
+    rotated = rotated_matrix(s)
+    d, p = indices(len(rotated), rotated.shape[1], s)
     offset = 2 * p + (d + rows) % 2 - rows  # j - i
     i, j = (d - offset) // 2, (d + offset) // 2
     inside = (i >= 0) & (i < rows) & (j >= 0) & (j < cols)
     return rotated, i, j, _trailing(inside, s)
 
 
-def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Tensor) -> tuple[States, States]:
+def rotated_matrix(matrix: Tensor) -> Tensor:
+    """A matrix (rows, cols, *batch) as (diagonals, positions, *batch), with zeros where it has no cell."""
+    rows, cols, *batch = matrix.shape
+    i, j = indices(rows, cols, matrix)
+    rotated = matrix.new_zeros((rows + cols - 1, (rows + cols + 1) // 2, *batch))
+    return rotated.index_put((i + j, (j - i + rows) // 2), matrix)
+
+
+def initial_states(
+    recurrence: Recurrence, parameters: Parameters, rotated: Tensor, gaps: Parameters
+) -> tuple[States, States]:
     """The states of the two anti-diagonals before the first, which lie outside the matrix.
 
     They hang on every differentiable input by a zero: the scan operator cuts the gradient of its earlier steps when
     the first carry needs none (2.11), and vmap wants a carry that is batched like what replaces it.
     """
-    zero = 0.0 * (sum(parameters.values()) + rotated[0, 0])
+    zero = 0.0 * sum([*parameters.values(), *(matrix[0, 0] for matrix in (rotated, *gaps.values()))])
     before, last = (
         tuple(rotated.new_zeros(rotated.shape[1:]) + (value + zero) for value in recurrence.border(parameters, d))
         for d in (-2, -1)

@@ -10,7 +10,8 @@
 A sweep takes a recurrence, its parameters, similarity (*batch, rows, cols) with zeros in its padding, and lengths
 (*batch, 2), where batch is one axis or none; it returns scores (*batch). The first four rungs also take a whole
 batch, as a last axis of every tensor. Cells outside lengths never feed a cell inside, so lengths only decide where
-an alignment may end.
+an alignment may end. A gap by position is a matrix like the similarity and arranged as it is; each step gets the
+values of its cells.
 
 rotation.py describes how an anti-diagonal is stored and how its neighbours are found. The first two rungs of
 smith_waterman are written out in plain_loops.py.
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch._higher_order_ops import scan
@@ -33,21 +34,25 @@ from torch_impl.recurrences import Parameters, States, Tensor, recurrence_step
 from torch_impl.rotation import (
     batch_last,
     bordered,
+    cells_first,
     indices,
     initial_states,
     left_keeps,
     put,
     rotate,
+    rotated_matrix,
     score_of_ends,
     up_keeps,
 )
 
 Carry = tuple[States, States]  # of the anti-diagonal before the last, and of the last
+Row = tuple[Tensor, Tensor, Tensor, Parameters]  # similarity, which are inside, the anti-diagonal; the gaps by position
 
 
 def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
     """The recurrence as written: cell by cell, each written into the table by functional update."""
     s, lengths = batch_last(s, lengths)
+    parameters, gaps = _apart(recurrence, parameters, cells_first)
     rows, cols, *batch = s.shape
     tables = tuple(s.new_zeros((rows + 1, cols + 1, *batch)) for _ in recurrence.states)
     ends = torch.zeros_like(s)
@@ -58,7 +63,8 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths
             diagonal, left, up = (
                 tuple(table[i + di, j + dj] for table in tables) for di, dj in ((0, 0), (1, 0), (0, 1))
             )
-            states, end = recurrence_step(recurrence, parameters, s[i, j], diagonal, left, up)
+            own = parameters | {name: gap[i, j] for name, gap in gaps.items()}
+            states, end = recurrence_step(recurrence, own, s[i, j], diagonal, left, up)
             ends = put(ends, i, j, end)
         tables = tuple(put(table, i + 1, j + 1, state) for table, state in zip(tables, states, strict=True))
     return score_of_ends(recurrence, parameters, ends, *indices(rows, cols, s), lengths)
@@ -68,13 +74,16 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, len
     """One Python step per anti-diagonal; the direction of the shift is known when the loop is unrolled."""
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
-    before, last = initial_states(recurrence, parameters, rotated)
+    parameters, gaps = _apart(recurrence, parameters, _rotated)
+    before, last = initial_states(recurrence, parameters, rotated, gaps)
     ends = []
     # unbind, because the backward of each rotated[d] would fill a tensor of rotated's size
-    for d, row in enumerate(rotated.unbind(0)):
+    rows = zip(*(matrix.unbind(0) for matrix in (rotated, *gaps.values())), strict=True)
+    for d, (row, *costs) in enumerate(rows):
+        own = parameters | dict(zip(gaps, costs, strict=True))
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
         left, up = shift(last, recurrence.border(parameters, d - 1))
-        states, end = recurrence_step(recurrence, parameters, row, before, left, up)
+        states, end = recurrence_step(recurrence, own, row, before, left, up)
         before, last = last, bordered(states, inside[d], recurrence.border(parameters, d))
         ends.append(end)
     return score_of_ends(recurrence, parameters, torch.stack(ends), i, j, lengths)
@@ -109,18 +118,22 @@ def vmap(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Ten
         return vmap(recurrence, {k: v[None] for k, v in parameters.items()}, s[None], lengths[None])[0]
     each_pair = torch.func.vmap
     rotated, i, j, inside = each_pair(rotate, out_dims=(1, None, None, None))(s)  # pyright: ignore[reportArgumentType]
-    initial = each_pair(functools.partial(initial_states, recurrence), in_dims=(0, 1))(parameters, rotated)
+    parameters, gaps = _apart(recurrence, parameters, each_pair(rotated_matrix, out_dims=1))
+    start = functools.partial(initial_states, recurrence)
+    initial = each_pair(start, in_dims=(0, 1, 1))(parameters, rotated, gaps)
     one_step = functools.partial(_step, _select, recurrence, s.shape[1])
 
-    def step(carry: Carry, row: tuple[Tensor, Tensor, Tensor]) -> tuple[Carry, Tensor]:
-        similarity, is_inside, d = row
+    def step(carry: Carry, row: Row) -> tuple[Carry, Tensor]:
+        similarity, is_inside, d, costs = row
 
-        def pair_step(own: Parameters, own_carry: Carry, own_similarity: Tensor) -> tuple[Carry, Tensor]:
-            return one_step(own, own_carry, (own_similarity, is_inside, d))
+        def pair_step(
+            own: Parameters, own_carry: Carry, own_similarity: Tensor, own_costs: Parameters
+        ) -> tuple[Carry, Tensor]:
+            return one_step(own, own_carry, (own_similarity, is_inside, d, own_costs))
 
-        return each_pair(pair_step)(parameters, carry, similarity)
+        return each_pair(pair_step)(parameters, carry, similarity, costs)
 
-    ends = _scan(step, initial, rotated, inside)
+    ends = _scan(step, initial, rotated, inside, gaps)
     score = functools.partial(score_of_ends, recurrence)
     return each_pair(score, in_dims=(0, 1, None, None, 0))(parameters, ends, i, j, lengths)
 
@@ -142,10 +155,23 @@ SWEEPS: dict[str, Callable[..., Tensor]] = {
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 
 
-def sweep_of(function_name: str, variant: str) -> Callable[..., Tensor]:
-    """The rung that runs a function: for smith_waterman the first two are those of plain_loops."""
-    plain = PLAIN_LOOPS if function_name == "smith_waterman" else {}
+def sweep_of(function_name: str, variant: str, by_position: Sequence[str] = ()) -> Callable[..., Tensor]:
+    """The rung that runs a function: for smith_waterman the first two are those of plain_loops, unless its gap is by
+    position."""
+    plain = PLAIN_LOOPS if function_name == "smith_waterman" and not by_position else {}
     return plain.get(variant) or SWEEPS[variant]
+
+
+def _apart(
+    recurrence: Recurrence, parameters: Parameters, arranged: Callable[[Tensor], Tensor]
+) -> tuple[Parameters, Parameters]:
+    """The parameters with one value for a pair, and the gaps by position, arranged."""
+    gaps = {name: arranged(parameters[name]) for name in recurrence.by_position}
+    return {name: value for name, value in parameters.items() if name not in gaps}, gaps
+
+
+def _rotated(matrix: Tensor) -> Tensor:
+    return rotated_matrix(cells_first(matrix))
 
 
 @functools.lru_cache(maxsize=64)
@@ -169,8 +195,9 @@ def _select(parity: Tensor, last: States, border: tuple) -> tuple[States, States
 def _scanned(pick: Callable, recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths: Tensor) -> Tensor:
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
+    parameters, gaps = _apart(recurrence, parameters, _rotated)
     step = functools.partial(_step, pick, recurrence, len(s), parameters)
-    ends = _scan(step, initial_states(recurrence, parameters, rotated), rotated, inside)
+    ends = _scan(step, initial_states(recurrence, parameters, rotated, gaps), rotated, inside, gaps)
     return score_of_ends(recurrence, parameters, ends, i, j, lengths)
 
 
@@ -180,25 +207,25 @@ def _step(
     rows: int,
     parameters: Parameters,
     carry: Carry,
-    row: tuple[Tensor, Tensor, Tensor],
+    row: Row,
 ) -> tuple[Carry, Tensor]:
     """One anti-diagonal from the two before it."""
     before, last = carry
-    similarity, is_inside, d = row
+    similarity, is_inside, d, costs = row
     left, up = pick((d + rows) % 2, last, recurrence.border(parameters, d - 1))
-    states, end = recurrence_step(recurrence, parameters, similarity, before, left, up)
+    states, end = recurrence_step(recurrence, parameters | costs, similarity, before, left, up)
     return (last, bordered(states, is_inside, recurrence.border(parameters, d))), end
 
 
-def _scan(step: Callable, initial: Carry, rotated: Tensor, inside: Tensor) -> Tensor:
+def _scan(step: Callable, initial: Carry, rotated: Tensor, inside: Tensor, gaps: Parameters) -> Tensor:
     """The scores of the alignments that end in each place, by the compiler's loop over the anti-diagonals."""
 
-    def one_step(carry: Carry, row: tuple[Tensor, Tensor, Tensor]) -> tuple[Carry, Tensor]:
+    def one_step(carry: Carry, row: Row) -> tuple[Carry, Tensor]:
         carry, end = step(carry, row)
         # the operator forbids results that alias its operands or each other
         return _cloned(*carry), end.clone()
 
-    rows = rotated, inside, torch.arange(len(rotated), device=rotated.device)
+    rows = rotated, inside, torch.arange(len(rotated), device=rotated.device), gaps
     _, ends = scan(one_step, initial, rows)
     return ends
 

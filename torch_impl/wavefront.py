@@ -24,7 +24,7 @@ import torch
 from shared.alignments import RECURRENCES, SIMILARITY, Choice, recurrence_of
 from shared.tolerances import LOWEST
 from torch_impl import odds
-from torch_impl.derivatives import Engine
+from torch_impl.derivatives import Derivatives, Engine
 from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, alone, fill
 from torch_impl.recurrences import Parameters, Tensor
 
@@ -39,9 +39,7 @@ class Ends:
         self.batch, self.weights = batch, []
         largest, sums = [], []
         for chunk in batch.chunks:
-            worths = batch.choices(
-                batch.recurrence.ends, states, {SIMILARITY: batch.s, **batch.scaled}, chunk, keep=with_weights
-            )
+            worths = batch.choices(batch.recurrence.ends, states, batch.terms, chunk, keep=with_weights)
             for limits, at in zip(batch.end_limits, (batch.layout.i, batch.layout.j), strict=True):
                 torch.minimum(worths, limits.index_select(0, at[chunk.cells]), out=worths)
             largest.append(worths.amax((0, 1)))
@@ -79,8 +77,7 @@ def _exp_(values: Tensor) -> Tensor:
 
 def weigh(batch: DiagonalBatch, states: list[Tensor], chunk: Chunk) -> list[Tensor]:
     """For each state the weights of its choices in some of the cells, (choices, cells, batch)."""
-    terms = {SIMILARITY: batch.s, **batch.scaled}
-    return [batch.choices(choices, states, terms, chunk).softmax(0) for choices in batch.recurrence.states]
+    return [batch.choices(choices, states, batch.terms, chunk).softmax(0) for choices in batch.recurrence.states]
 
 
 def logs_of(weights: Tensor) -> Tensor:
@@ -128,15 +125,17 @@ class Totals:
     def __init__(self, batch: DiagonalBatch, with_values: bool) -> None:
         self.batch, self.with_values = batch, with_values
         shape = len(batch.layout.order) + 1, batch.shape[0]  # the last row is for unpack
-        self.cells = batch.memory.new(shape, batch.s).zero_()
-        self.values = {name: torch.zeros_like(batch.temperature) for name in (*batch.parameters, "temperature")}
+        matrices = batch.matrices if with_values else (SIMILARITY,)
+        self.cells = {name: batch.memory.new(shape, batch.s).zero_() for name in matrices}
+        # zeros for the gaps by position
+        self.values = {name: torch.zeros_like(batch.temperature) for name in (*batch.names, "temperature")}
 
     def add(self, choices: Sequence[Choice], parts: Tensor, chunk: Chunk) -> None:
         """parts: gradients with respect to the choices, (choices, cells, batch)."""
         for choice, part in zip(choices, parts, strict=True):
             for name in choice.terms:
-                if name == SIMILARITY:
-                    self.cells[chunk.cells] += part
+                if name in self.cells:
+                    self.cells[name][chunk.cells] += part
                 elif self.with_values:
                     self.values[name] += part.sum(0)
 
@@ -148,23 +147,27 @@ class Totals:
             for state, tangent in zip(d_states.states, tangents, strict=True):
                 self.values[name] += (state.index_select(0, batch.layout.border) * tangent).sum(0)
 
-    def results(self, ends: Ends | None) -> tuple[Tensor, Tensor]:
-        """(batch, rows, cols) and (batch, parameters). ends: for the gradients of an empty pair."""
+    def results(self, ends: Ends | None) -> tuple[Tensor, ...]:
+        """(batch, rows, cols), (batch, parameters), and with values (batch, rows, cols) for each gap by position.
+
+        ends: for the gradients of an empty pair.
+        """
         for name in self.batch.parameters if ends else ():
             ones = {other: torch.full_like(value, other == name) for other, value in self.batch.parameters.items()}
             self.values[name] = ends.unless_empty(self.values[name], ones) if ends else self.values[name]
-        return self.batch.unpack(self.cells), torch.stack(list(self.values.values()), dim=1)
+        d_s, *d_gaps = (self.batch.unpack(cells) for cells in self.cells.values())
+        return d_s, torch.stack(list(self.values.values()), dim=1), *d_gaps
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_score", mutates_args=())
-def score(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool) -> Tensor:
+def score(s: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], recurrence: str, graph: bool) -> Tensor:
     """Scores (batch,). graph: by a CUDA graph."""
-    return alone(_score, (s, lengths, values), recurrence, graph=graph) if len(s) else s.new_empty(0)
+    return alone(_score, (s, lengths, values, *gaps), recurrence, graph=graph) if len(s) else s.new_empty(0)
 
 
-def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str) -> Tensor:
+def _score(memory: Memory, recurrence: str, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Tensor:
     def in_logarithms(s: Tensor, lengths: Tensor, values: Tensor) -> tuple[Tensor]:
-        batch = DiagonalBatch(memory, s, lengths, values, recurrence)
+        batch = DiagonalBatch(memory, recurrence, s, lengths, values, gaps)
         return (Ends(batch, fill(batch), False).scores,)
 
     if not odds.applies(RECURRENCES[recurrence], s, values):
@@ -174,24 +177,37 @@ def _score(memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrenc
 
 
 @score.register_fake
-def _(s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool) -> Tensor:
+def _(s: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], recurrence: str, graph: bool) -> Tensor:
     return s.new_empty(s.shape[:1])
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_gradients", mutates_args=())
 def gradients(
-    s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool, with_values: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores (batch,), and their gradients with respect to s (batch, rows, cols) and values (batch, parameters)."""
+    s: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], recurrence: str, graph: bool, with_values: bool
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """Scores (batch,), and their gradients with respect to s (batch, rows, cols), values (batch, parameters) and gaps.
+
+    Without values, there are none for the gaps.
+    """
     if not len(s):
-        return _new(s, values)
-    return alone(_gradients, (s, lengths, values), recurrence, with_values, graph=graph)
+        return _new(s, values, gaps if with_values else [])
+    tensors = s, lengths, values, *gaps
+    scores, d_s, d_values, *d_gaps = alone(_gradients, tensors, recurrence, with_values, graph=graph)
+    return scores, d_s, d_values, d_gaps
 
 
 def _gradients(
-    memory: Memory, s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, with_values: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    in_logarithms = functools.partial(_in_logarithms, memory, recurrence, with_values)
+    memory: Memory,
+    recurrence: str,
+    with_values: bool,
+    s: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    *gaps: Tensor,
+) -> tuple[Tensor, ...]:
+    def in_logarithms(s: Tensor, lengths: Tensor, values: Tensor) -> tuple[Tensor, ...]:
+        return _in_logarithms(DiagonalBatch(memory, recurrence, s, lengths, values, gaps), with_values)
+
     if with_values or not odds.applies(RECURRENCES[recurrence], s, values):
         return in_logarithms(s, lengths, values)
     scores, d_similarity, hold = odds.gradients(memory, s, lengths, values, recurrence)
@@ -199,10 +215,7 @@ def _gradients(
     return odds.unless_they_hold(hold, results, in_logarithms, s, lengths, values)
 
 
-def _in_logarithms(
-    memory: Memory, recurrence: str, with_values: bool, s: Tensor, lengths: Tensor, values: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    batch = DiagonalBatch(memory, s, lengths, values, recurrence)
+def _in_logarithms(batch: DiagonalBatch, with_values: bool) -> tuple[Tensor, ...]:
     states = fill(batch)
     ends, d_states, totals = Ends(batch, states, True), StateGradients(batch), Totals(batch, with_values)
     for chunk, weights in zip(batch.chunks, ends.weights, strict=True):
@@ -224,36 +237,49 @@ def _in_logarithms(
 
 @gradients.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, recurrence: str, graph: bool, with_values: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _new(s, values)
+    s: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], recurrence: str, graph: bool, with_values: bool
+) -> Derivatives:
+    return _new(s, values, gaps if with_values else [])
 
 
 @torch.library.custom_op("smooth_alignment::wavefront_tangents", mutates_args=())
 def tangents(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, recurrence: str, graph: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The tangents of scores and gradients in the direction (t_s, t_values); shapes as there."""
+    s: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: list[Tensor],
+    t_s: Tensor,
+    t_values: Tensor,
+    t_gaps: list[Tensor],
+    recurrence: str,
+    graph: bool,
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
+    """The tangents of scores and gradients in the direction (t_s, t_values, t_gaps); shapes as there."""
     if not len(s):
-        return _new(s, values)
-    return alone(_tangents, (s, lengths, values, t_s, t_values), recurrence, graph=graph)
+        return _new(s, values, gaps)
+    tensors = s, lengths, values, t_s, t_values, *gaps, *t_gaps
+    t_scores, t_d_s, t_d_values, *t_d_gaps = alone(_tangents, tensors, recurrence, graph=graph)
+    return t_scores, t_d_s, t_d_values, t_d_gaps
 
 
 def _tangents(
     memory: Memory,
+    recurrence: str,
     s: Tensor,
     lengths: Tensor,
     values: Tensor,
     t_s: Tensor,
     t_values: Tensor,
-    recurrence: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    batch = DiagonalBatch(memory, s, lengths, values, recurrence)
+    *gaps: Tensor,
+) -> tuple[Tensor, ...]:
+    """gaps: followed by their tangents."""
+    count = len(gaps) // 2
+    batch = DiagonalBatch(memory, recurrence, s, lengths, values, gaps[:count])
     states = fill(batch)
     ends = Ends(batch, states, True)
     *own, t_temperature = t_values.t().contiguous().unbind(0)
-    t_parameters = dict(zip(batch.parameters, own, strict=True))
-    t_terms = {SIMILARITY: batch.pack(t_s), **t_parameters}
+    t_parameters = {name: value for name, value in zip(batch.names, own, strict=True) if name in batch.parameters}
+    t_terms = {**batch.pack_all((t_s, *gaps[count:])), **t_parameters}
 
     t_states = batch.states(batch.recurrence.border_tangent(t_parameters, batch.layout.border_diagonal))
     views, own_views = all_views(batch, t_states)
@@ -265,7 +291,7 @@ def _tangents(
             added = (weight * logs_of(weight)).sum(0).mul_(-t_temperature)
             for choice, part in zip(choices, weight, strict=True):
                 for name in choice.terms:
-                    added.addcmul_(part, t_terms[name][chunk.cells] if name == SIMILARITY else t_terms[name])
+                    added.addcmul_(part, batch.of_cells(t_terms, name, chunk))
                 if choice.neighbour:
                     steps.append((own_views[k], part.split(chunk.sizes), views[choice.neighbour, choice.state]))
             t_states[k].index_copy_(0, batch.layout.places["cell"][chunk.cells], added)
@@ -315,22 +341,37 @@ def _tangents(
 
 @tangents.register_fake
 def _(
-    s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, t_values: Tensor, recurrence: str, graph: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _new(s, values)
+    s: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: list[Tensor],
+    t_s: Tensor,
+    t_values: Tensor,
+    t_gaps: list[Tensor],
+    recurrence: str,
+    graph: bool,
+) -> Derivatives:
+    return _new(s, values, gaps)
 
 
-def product(s: Tensor, lengths: Tensor, values: Tensor, t_s: Tensor, recurrence: str, graph: bool) -> Tensor:
-    """The tangents of the gradients with respect to s, in a direction that leaves the values alone."""
-    return tangents(s, lengths, values, t_s, torch.zeros_like(values), recurrence, graph)[1]
+def product(
+    s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], t_s: Tensor, recurrence: str, graph: bool
+) -> Tensor:
+    """The tangents of the gradients with respect to s, in a direction that leaves the values and the gaps alone."""
+    own, zeros = list(gaps), [torch.zeros_like(gap) for gap in gaps]
+    return tangents(s, lengths, values, own, t_s, torch.zeros_like(values), zeros, recurrence, graph)[1]
 
 
-def _new(s: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _new(s: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Derivatives:
     """Uninitialized scores and gradients."""
-    return s.new_empty(s.shape[:1]), s.new_empty(s.shape), values.new_empty(values.shape)
+    d_gaps = [s.new_empty(s.shape) for _ in gaps]
+    return s.new_empty(s.shape[:1]), s.new_empty(s.shape), values.new_empty(values.shape), d_gaps
 
 
-def engine(problem: str, options: dict[str, Any], graph: bool = False) -> Engine:
-    """The engine of one problem. graph: on a GPU, each operator is a CUDA graph instead of thousands of launches."""
-    keywords = {"recurrence": recurrence_of(problem, options).name, "graph": graph}
+def engine(problem: str, options: dict[str, Any], by_position: Sequence[str] = (), graph: bool = False) -> Engine:
+    """The engine of one problem with these gaps by position.
+
+    graph: on a GPU, each operator is a CUDA graph instead of thousands of launches.
+    """
+    keywords = {"recurrence": recurrence_of(problem, options, by_position).name, "graph": graph}
     return Engine(*(functools.partial(operator, **keywords) for operator in (score, gradients, tangents, product)))

@@ -14,7 +14,7 @@ import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl.kernels.triton_binding as torch_calls
 from shared.kernels import cpp
 from shared.kernels.triton.kernels import KERNELS
-from shared.kernels.triton.programs import Kernel, Layout
+from shared.kernels.triton.programs import TYPES, Kernel, Layout
 from torch_impl.kernels import cpp_binding
 
 # few lanes: small matrices have several strips, which the interpreter runs slowly
@@ -86,11 +86,13 @@ def run_native(call: cpp.Call, arrays: Given, towards: tuple | None = None) -> D
 
 
 def _torch_run(operators: Any, call: cpp.Call, arrays: Given, towards: tuple | None, with_values: bool) -> Derivatives:
-    tensors = [torch.from_numpy(np.ascontiguousarray(array)) for array in (*arrays, *(towards or ()))]
+    tensors, directions = (
+        [torch.from_numpy(np.ascontiguousarray(array)) for array in own] for own in (arrays, towards or ())
+    )
     if towards is None:
-        found = operators.gradients(*tensors, *call, with_values)
+        *found, _ = operators.gradients(*tensors, [], *call, with_values)
     else:
-        found = operators.tangents(*tensors, *call)
+        *found, _ = operators.tangents(*tensors, [], *directions, [], *call)
     return Derivatives(*(tensor.numpy() for tensor in found))
 
 
@@ -100,7 +102,7 @@ def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]])
     own = []
     for name, (is_buffer, value, size) in zip(function.arg_names, arguments, strict=False):
         if is_buffer:
-            dtype = np.dtype(np.int32 if name == "lengths" else kernel.dtype)
+            dtype = np.dtype("int32" if name == "lengths" else TYPES.get(name, kernel.dtype))
             memory: Any = (ctypes.c_char * size).from_address(value) if size else b""
             own.append(torch.from_numpy(np.frombuffer(memory, dtype)))
         else:

@@ -1,36 +1,37 @@
 """The native kernels as operators of PyTorch, without derivatives: see torch_impl.derivatives.
 
 Tensors: similarity (batch, rows, cols), lengths (batch, 2) of integers or (0, 2) for whole matrices, values (batch, P),
-the parameters in the order of shared.alignments.ALIGNMENTS; all floats of similarity's dtype. Results are new and
-contiguous. A similarity is copied unless each matrix is contiguous; pairs may have any stride.
+the parameters in the order of shared.alignments.ALIGNMENTS; gaps: those by position, of which the options tell which
+they are, each like similarity; all floats of similarity's dtype. Results are new and contiguous. A similarity or gap is
+copied unless each matrix is contiguous; pairs may have any stride.
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from shared.kernels import cpp
+from torch_impl.derivatives import Derivatives
 from torch_impl.kernels import openmp
 
 Tensor = torch.Tensor
+Gaps = Sequence[Tensor]
 Pair = tuple[Tensor, Tensor]
-Triple = tuple[Tensor, Tensor, Tensor]
-
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
 _LARGEST = torch.iinfo(torch.int32).max
-_INPUTS = "Tensor similarity, Tensor lengths, Tensor values"
+_INPUTS = "Tensor similarity, Tensor lengths, Tensor values, Tensor[] gaps"
 _CALL = "int kind, int options"
-_TRIPLE = "(Tensor, Tensor, Tensor)"
+_DERIVATIVES = "(Tensor, Tensor, Tensor, Tensor[])"
 
 # plain operators: those of torch.library.custom_op take 15 microseconds more per call
 for _name, _schema in {
     "score": f"({_INPUTS}, {_CALL}) -> Tensor",
-    "gradients": f"({_INPUTS}, {_CALL}, bool with_values) -> {_TRIPLE}",
-    "tangents": f"({_INPUTS}, Tensor t_similarity, Tensor t_values, {_CALL}) -> {_TRIPLE}",
+    "gradients": f"({_INPUTS}, {_CALL}, bool with_values) -> {_DERIVATIVES}",
+    "tangents": f"({_INPUTS}, Tensor t_similarity, Tensor t_values, Tensor[] t_gaps, {_CALL}) -> {_DERIVATIVES}",
     "product": f"({_INPUTS}, Tensor t_similarity, {_CALL}) -> Tensor",
-    "best": f"({_INPUTS}, Tensor? open, Tensor? extend, {_CALL}) -> (Tensor, Tensor)",
+    "best": f"({_INPUTS}, {_CALL}) -> (Tensor, Tensor)",
 }.items():
     torch.library.define(f"smooth_alignment::fused_{_name}", _schema, tags=torch.Tag.pt2_compliant_tag)
 
@@ -42,15 +43,15 @@ best = torch.ops.smooth_alignment.fused_best.default
 
 
 @torch.library.register_fake("smooth_alignment::fused_score")
-def _fake_score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+def _fake_score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Tensor:
     return similarity.new_empty(similarity.shape[:1])
 
 
 @torch.library.register_fake("smooth_alignment::fused_gradients")
 def _fake_gradients(
-    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
-) -> Triple:
-    return _new(similarity, values)
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int, with_values: bool
+) -> Derivatives:
+    return _new(similarity, values, gaps if with_values else [])
 
 
 @torch.library.register_fake("smooth_alignment::fused_tangents")
@@ -58,36 +59,41 @@ def _fake_tangents(
     similarity: Tensor,
     lengths: Tensor,
     values: Tensor,
+    gaps: Gaps,
     t_similarity: Tensor,
     t_values: Tensor,
+    t_gaps: Gaps,
     kind: int,
     options: int,
-) -> Triple:
-    return _new(similarity, values)
+) -> Derivatives:
+    return _new(similarity, values, gaps)
 
 
 @torch.library.register_fake("smooth_alignment::fused_product")
 def _fake_product(
-    similarity: Tensor, lengths: Tensor, values: Tensor, t_similarity: Tensor, kind: int, options: int
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, t_similarity: Tensor, kind: int, options: int
 ) -> Tensor:
     return similarity.new_empty(similarity.shape)
 
 
-def _score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+def _score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
-    call, _alive = _packed(similarity, lengths, values, kind, options)
+    call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
     scores = similarity.new_empty(similarity.shape[:1])
-    _check(cpp.kernel(NAMES[similarity.dtype], kind).score(call, scores.data_ptr()))
+    _check(_kernel(similarity, kind, gaps).score(call, scores.data_ptr()))
     return scores
 
 
 def _gradients(
-    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
-) -> Triple:
-    """Scores, and their gradients with respect to similarity and values; 0 for the values unless with_values."""
-    call, _alive = _packed(similarity, lengths, values, kind, options)
-    scores, d_similarity, d_values = results = _new(similarity, values)
-    kernel = cpp.kernel(NAMES[similarity.dtype], kind)
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int, with_values: bool
+) -> Derivatives:
+    """Scores, and their gradients with respect to similarity, values and gaps.
+
+    Unless with_values, 0 for the values and none for the gaps.
+    """
+    scores, d_similarity, d_values, d_gaps = results = _new(similarity, values, gaps if with_values else [])
+    call, _alive = _packed(similarity, lengths, values, kind, options, gaps, d_gaps=d_gaps)
+    kernel = _kernel(similarity, kind, gaps)
     if with_values:
         _check(kernel.gradients(call, scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()))
     else:
@@ -100,71 +106,56 @@ def _tangents(
     similarity: Tensor,
     lengths: Tensor,
     values: Tensor,
+    gaps: Gaps,
     t_similarity: Tensor,
     t_values: Tensor,
+    t_gaps: Gaps,
     kind: int,
     options: int,
-) -> Triple:
-    """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
-    call, _alive = _packed(similarity, lengths, values, kind, options)
-    results = _new(similarity, values)
+) -> Derivatives:
+    """The tangents of all results of gradients, in the direction (t_similarity, t_values, t_gaps)."""
+    scores, d_similarity, d_values, d_gaps = results = _new(similarity, values, gaps)
+    call, _alive = _packed(similarity, lengths, values, kind, options, gaps, t_gaps, d_gaps)
     t_rows, t_values = _rows(t_similarity), t_values.contiguous()
     direction = t_rows.data_ptr(), t_rows.stride(0), t_values.data_ptr()
-    kernel = cpp.kernel(NAMES[similarity.dtype], kind)
-    _check(kernel.tangents(call, *direction, *[result.data_ptr() for result in results]))
+    pointers = scores.data_ptr(), d_similarity.data_ptr(), d_values.data_ptr()
+    _check(_kernel(similarity, kind, gaps).tangents(call, *direction, *pointers))
     return results
 
 
 def _product(
-    similarity: Tensor, lengths: Tensor, values: Tensor, t_similarity: Tensor, kind: int, options: int
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, t_similarity: Tensor, kind: int, options: int
 ) -> Tensor:
-    """The tangents of the gradients with respect to similarity, in a direction that leaves the values alone."""
-    call, _alive = _packed(similarity, lengths, values, kind, options)
+    """The tangents of the gradients with respect to similarity, in a direction that leaves values and gaps alone."""
+    call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
     result, t_rows = similarity.new_empty(similarity.shape), _rows(t_similarity)
     direction = t_rows.data_ptr(), t_rows.stride(0), 0
-    _check(cpp.kernel(NAMES[similarity.dtype], kind).tangents(call, *direction, 0, result.data_ptr(), 0))
+    _check(_kernel(similarity, kind, gaps).tangents(call, *direction, 0, result.data_ptr(), 0))
     return result
 
 
 @torch.library.register_fake("smooth_alignment::fused_best")
-def _fake_best(
-    similarity: Tensor,
-    lengths: Tensor,
-    values: Tensor,
-    open: Tensor | None,
-    extend: Tensor | None,
-    kind: int,
-    options: int,
-) -> Pair:
+def _fake_best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Pair:
     return similarity.new_empty(similarity.shape[:1]), similarity.new_empty(similarity.shape, dtype=torch.bool)
 
 
-def _best(
-    similarity: Tensor,
-    lengths: Tensor,
-    values: Tensor,
-    open: Tensor | None,
-    extend: Tensor | None,
-    kind: int,
-    options: int,
-) -> Pair:
+def _best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind: int, options: int) -> Pair:
     """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean.
 
-    open, extend: gaps by position, like similarity, in place of their values. The temperature is not looked at.
+    The temperature is not looked at.
     """
-    call, _alive = _packed(similarity, lengths, values, kind, options, (open, extend))
-    scores, matches = _fake_best(similarity, lengths, values, open, extend, kind, options)
-    kernel = cpp.kernel(NAMES[similarity.dtype], kind, bool(options & cpp.GAPS_BY_POSITION))
-    _check(kernel.best(call, scores.data_ptr(), matches.data_ptr()))
-    return scores, matches
+    call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
+    scores, matches = results = _fake_best(similarity, lengths, values, gaps, kind, options)
+    _check(_kernel(similarity, kind, gaps).best(call, scores.data_ptr(), matches.data_ptr()))
+    return results
 
 
 class Functions(NamedTuple):
     """The operators as functions."""
 
     score: Callable[..., Tensor]
-    gradients: Callable[..., Triple]
-    tangents: Callable[..., Triple]
+    gradients: Callable[..., Derivatives]
+    tangents: Callable[..., Derivatives]
     product: Callable[..., Tensor]
     best: Callable[..., Pair]
 
@@ -175,15 +166,24 @@ for _name, _function in DIRECT._asdict().items():
     torch.library.impl(f"smooth_alignment::fused_{_name}", "CPU", _function)
 
 
+def _kernel(similarity: Tensor, kind: int, gaps: Gaps) -> cpp.Kernel:
+    return cpp.kernel(NAMES[similarity.dtype], kind, bool(gaps))
+
+
 def _packed(
     similarity: Tensor,
     lengths: Tensor,
     values: Tensor,
     kind: int,
     options: int,
-    gaps: tuple[Tensor | None, ...] = (),
+    gaps: Gaps,
+    t_gaps: Gaps = (),
+    d_gaps: Gaps = (),
 ) -> tuple[bytes, Any]:
-    """The call as the kernels take it, and the tensors that it points into, which must outlive it."""
+    """The call as the kernels take it, and what it points into, which must outlive it.
+
+    t_gaps, d_gaps: none, or as many as gaps.
+    """
     pairs, rows, cols = similarity.shape
     similarity, values = _rows(similarity), values.contiguous()
     if lengths.dtype is not torch.int32:
@@ -191,6 +191,7 @@ def _packed(
         wide = lengths if lengths.dtype is torch.int64 else lengths.to(torch.int64)
         lengths = wide.clamp(-1, _LARGEST).to(torch.int32)
     lengths = lengths.contiguous()
+    packed_gaps, in_gaps = _packed_gaps(options, gaps, t_gaps, d_gaps) if gaps else (None, None)
     threads, layout = torch.get_num_threads(), 0
     numbers = kind, options, threads, layout, pairs, rows, cols
     pointers = (
@@ -199,15 +200,24 @@ def _packed(
         lengths.data_ptr() if lengths.numel() else 0,
         values.data_ptr(),
         openmp.parallel,
-        0,
+        ctypes.addressof(packed_gaps) if packed_gaps else 0,
     )
-    if all(gap is None for gap in gaps):
-        return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values)
-    matrices = [None if gap is None else _rows(gap) for gap in gaps]
-    places = [(0, 0) if matrix is None else (matrix.data_ptr(), matrix.stride(0)) for matrix in matrices]
-    packed = ctypes.create_string_buffer(cpp.pack_gaps(*(number for place in places for number in (*place, 0, 0, 0))))
-    alive = similarity, lengths, values, matrices, packed
-    return cpp.pack_call(*numbers, *pointers[:-1], ctypes.addressof(packed)), alive
+    return cpp.pack_call(*numbers, *pointers), (similarity, lengths, values, packed_gaps, in_gaps)
+
+
+def _packed_gaps(options: int, gaps: Gaps, t_gaps: Gaps, d_gaps: Gaps) -> tuple[Any, Any]:
+    """The same for the gaps by position."""
+    costs, towards = [_rows(gap) for gap in gaps], [_rows(gap) for gap in t_gaps]
+    absent, rest = (0,) * 5, iter(range(len(costs)))
+    numbers = [next(rest) if options & flag else None for flag in (cpp.OPEN_BY_POSITION, cpp.EXTEND_BY_POSITION)]
+
+    def fields(number: int) -> tuple[int, ...]:
+        direction = (towards[number].data_ptr(), towards[number].stride(0)) if towards else (0, 0)
+        result = d_gaps[number].data_ptr() if d_gaps else 0
+        return costs[number].data_ptr(), costs[number].stride(0), *direction, result
+
+    own = [absent if number is None else fields(number) for number in numbers]
+    return ctypes.create_string_buffer(cpp.pack_gaps(*own[0], *own[1])), (costs, towards)
 
 
 def _rows(matrices: Tensor) -> Tensor:
@@ -218,9 +228,9 @@ def _rows(matrices: Tensor) -> Tensor:
     return matrices[0].contiguous()[None] if len(matrices) == 1 else matrices.contiguous()
 
 
-def _new(similarity: Tensor, values: Tensor) -> Triple:
-    scores = similarity.new_empty(similarity.shape[:1])
-    return scores, similarity.new_empty(similarity.shape), similarity.new_empty(values.shape)
+def _new(similarity: Tensor, values: Tensor, gaps: Gaps) -> Derivatives:
+    scores, d_gaps = similarity.new_empty(similarity.shape[:1]), [similarity.new_empty(similarity.shape) for _ in gaps]
+    return scores, similarity.new_empty(similarity.shape), similarity.new_empty(values.shape), d_gaps
 
 
 class LengthsOutside(ValueError):

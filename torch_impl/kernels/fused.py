@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from shared.alignments import names_by_position
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
-from torch_impl.arguments import _tensor, vector_of
+from torch_impl.arguments import _tensor, columns_and_gaps, vector_of
 from torch_impl.derivatives import scores_of
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
@@ -25,16 +26,19 @@ from torch_impl.transforms import in_transform, nothing_at_work, under_forward_m
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
 
 
-def why_not(similarity: Any, kind: int, pass_name: str) -> str | None:
-    """Why these kernels cannot take this similarity; None if they can. Compiles the pass's native one if need be."""
+def why_not(similarity: Any, kind: int, pass_name: str, by_position: bool) -> str | None:
+    """Why these kernels cannot take this similarity; None if they can. Compiles the pass's native one if need be.
+
+    by_position: with gaps by position.
+    """
     if is_on_gpu(similarity):
-        return _why_not_on_gpu()
+        return why_not_on_gpu() or ("the CUDA kernels do not take gaps by position yet" if by_position else None)
     if isinstance(similarity, Tensor) and similarity.device.type != "cpu":
         return "it runs on CPUs and CUDA devices only"
     dtype = str(getattr(similarity, "dtype", "")).removeprefix("torch.")
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         return None  # the checks refuse it with a better reason
-    return _why_not("float64" if dtype == "float64" else "float32", kind, pass_name)
+    return _why_not("float64" if dtype == "float64" else "float32", kind, pass_name, by_position)
 
 
 def is_on_gpu(similarity: Any) -> bool:
@@ -43,7 +47,8 @@ def is_on_gpu(similarity: Any) -> bool:
 
 
 @torch.compiler.assume_constant_result
-def _why_not_on_gpu() -> str | None:
+def why_not_on_gpu() -> str | None:
+    """Why there are no kernels for GPUs; None if there are."""
     reason = triton_kernels.why_absent()
     if reason is None:
         importlib.import_module(TRITON_BINDING)  # here, so that the compiler does not trace the import
@@ -51,9 +56,9 @@ def _why_not_on_gpu() -> str | None:
 
 
 @torch.compiler.assume_constant_result
-def _why_not(dtype: str, kind: int, pass_name: str) -> str | None:
+def _why_not(dtype: str, kind: int, pass_name: str, by_position: bool) -> str | None:
     try:
-        getattr(cpp.kernel(dtype, kind), pass_name)
+        getattr(cpp.kernel(dtype, kind, by_position), pass_name)
     except cpp.Absent as reason:
         return str(reason)
     return None
@@ -75,30 +80,40 @@ def fused(
     A third derivative raises CannotDifferentiate(text()). Raises cpp.Absent if there are no native kernels.
     """
     batch = similarity.shape[:-2]
-    values = _values(parameters, similarity, batch)
-    if lengths is None:
-        sizes = torch.empty((0, 2), dtype=torch.int32, device=similarity.device)  # none: whole matrices
-    elif isinstance(lengths, Tensor) and lengths.device == similarity.device:
-        sizes = lengths
-    else:  # kernels for GPUs are compiled for each type: 32-bit lengths stay 32-bit, as in JAX
-        is_narrow = str(getattr(lengths, "dtype", "")).removeprefix("torch.") == "int32"
-        sizes = _tensor(lengths, torch.int32 if is_narrow else torch.int64, similarity.device)
+    values, gaps = _values(parameters, similarity, batch)
+    sizes = sizes_of(lengths, similarity.device)
     if not batch:
-        similarity, values, sizes = similarity[None], values[None], sizes if lengths is None else sizes[None]
-    kind, flags = cpp.call_of(function_name, options)
+        similarity, values, gaps = similarity[None], values[None], [gap[None] for gap in gaps]
+        sizes = sizes if lengths is None else sizes[None]
+    kind, flags = cpp.call_of(function_name, options, names_by_position(function_name, parameters))
     own: Any = sys.modules[TRITON_BINDING] if is_on_gpu(similarity) else cpp_binding
     if call is score and (in_transform() or under_forward_mode()):
-        results = scores_of(engine_of(own, kind, flags), text(), similarity, sizes, values)
+        results = scores_of(engine_of(own, kind, flags), text(), similarity, sizes, values, gaps)
     else:
-        results = call(own, similarity, sizes, values, kind, flags, text)
+        results = call(own, similarity, sizes, values, gaps, kind, flags, text)
     return results if batch else results[0]
 
 
-def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tensor:
-    """(*batch, P); by one tensor operation where all parameters are Python's numbers."""
+def sizes_of(lengths: Any, device: torch.device) -> Tensor:
+    """The lengths as the kernels take them."""
+    if lengths is None:
+        return torch.empty((0, 2), dtype=torch.int32, device=device)  # none: whole matrices
+    if isinstance(lengths, Tensor) and lengths.device == device:
+        return lengths
+    # kernels for GPUs are compiled for each type: 32-bit lengths stay 32-bit, as in JAX
+    is_narrow = str(getattr(lengths, "dtype", "")).removeprefix("torch.") == "int32"
+    return _tensor(lengths, torch.int32 if is_narrow else torch.int64, device)
+
+
+def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> tuple[Tensor, list[Tensor]]:
+    """(*batch, P), by one tensor operation where all parameters are Python's numbers; and the gaps by position."""
     if any(isinstance(value, (Tensor, np.ndarray)) for value in parameters.values()):
-        own = [_tensor(value, like.dtype, like.device).expand(batch) for value in parameters.values()]
-        return torch.stack(own, dim=-1)
+        own = {name: _tensor(value, like.dtype, like.device) for name, value in parameters.items()}
+        return columns_and_gaps(own, batch)
+    return _of_numbers(parameters, like, batch), []
+
+
+def _of_numbers(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> Tensor:
     numbers = tuple(float(value) for value in parameters.values())
     # not while a GPU captures a graph, which would read this memory after it has left the cache
     if like.device.type == "cuda" and nothing_at_work() and not torch.cuda.is_current_stream_capturing():

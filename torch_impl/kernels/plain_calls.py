@@ -12,6 +12,7 @@ import torch
 from torch._C import _dispatch_keys
 
 from shared import checks
+from shared.alignments import names_by_position
 from shared.kernels import cpp
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
@@ -58,26 +59,39 @@ def plain_call(
         lengths = _whole()
     elif not (is_plain(lengths) and lengths.dtype in _LENGTHS and lengths.shape == (*batch, 2)):
         return None
+    by_position, gaps = (), []
+    if not _are_numbers(parameters):
+        by_position = names_by_position(function_name, parameters)
+        gaps = [parameters[name] for name in by_position]
+        parameters = parameters | dict.fromkeys(by_position, 0)
+        if not (_are_numbers(parameters) and all(_is_alike(gap, similarity) for gap in gaps)):
+            return None
     numbers = tuple(parameters.items())
-    if any(type(value) is not float and type(value) is not int for _, value in numbers):
-        return None
     if not batch:
-        similarity, lengths = similarity[None], lengths.reshape(-1, 2)
+        similarity, lengths, gaps = similarity[None], lengths.reshape(-1, 2), [gap[None] for gap in gaps]
     pairs = len(similarity)
     try:
         values = (_cached_values if pairs <= _MOST_PAIRS else _values)(numbers, dtype, pairs)
     except ValueError:
         return None
-    kind, flags = cpp.call_of(function_name, options)
-    is_recorded = similarity.requires_grad and torch.is_grad_enabled()
+    kind, flags = cpp.call_of(function_name, options, by_position)
+    is_recorded = any(matrix.requires_grad for matrix in (similarity, *gaps)) and torch.is_grad_enabled()
     own = cpp_binding if is_recorded else cpp_binding.DIRECT  # a compiler may trace the backward
     try:  # the kernel checks all lengths faster than Python does
-        results = call(own, similarity, lengths, values, kind, flags | cpp.CHECK_LENGTHS, text)
+        results = call(own, similarity, lengths, values, gaps, kind, flags | cpp.CHECK_LENGTHS, text)
     except (cpp_binding.LengthsOutside, cpp.Absent):
         return None
     if batch:
         return results
     return tuple(result[0] for result in results) if isinstance(results, tuple) else results[0]
+
+
+def _are_numbers(parameters: dict[str, Any]) -> bool:
+    return all(type(value) is float or type(value) is int for value in parameters.values())
+
+
+def _is_alike(gap: Any, similarity: Tensor) -> bool:
+    return is_plain(gap) and gap.dtype is similarity.dtype and gap.shape == similarity.shape
 
 
 @functools.cache

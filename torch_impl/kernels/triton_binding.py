@@ -1,33 +1,37 @@
-"""The CUDA kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
+"""The CUDA kernels as operators of PyTorch: score, gradients, tangents and best alignments, without derivatives.
 
 They take and return the same tensors as those of `cpp_binding`. torch.compile sees the kernels that an operator
 launches. Triton's interpreter, where it is on, runs them on CPU tensors.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.library import register_vmap, triton_op, wrap_triton
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from shared.kernels.cpp import Call
 from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.programs import (
     EXPONENTIALS_IN_A_ROUND,
+    TYPES,
     Launch,
     Layout,
     Program,
+    best_program,
     exponentials_program,
+    gaps_of,
     gradients_program,
     layout_of,
     score_program,
     tangents_program,
 )
-from torch_impl.derivatives import mapped
+from torch_impl.derivatives import Derivatives, mapped
+from torch_impl.kernels import without_gradient
 
 Tensor = torch.Tensor
-Triple = tuple[Tensor, Tensor, Tensor]
 
 _DTYPES = {torch.float32: "float32", torch.float64: "float64"}
 # overrides the choice of the layout, for tests
@@ -35,7 +39,7 @@ forced_layout: Layout | None = None
 
 
 @triton_op("smooth_alignment::triton_score", mutates_args=())
-def score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int) -> Tensor:
+def score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
     inputs = _inputs(similarity, lengths, values)
     program = score_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
@@ -44,13 +48,19 @@ def score(similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, option
 
 @triton_op("smooth_alignment::triton_gradients", mutates_args=())
 def gradients(
-    similarity: Tensor, lengths: Tensor, values: Tensor, kind: int, options: int, with_values: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: list[Tensor],
+    kind: int,
+    options: int,
+    with_values: bool,
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
     inputs = _inputs(similarity, lengths, values)
     layout = _layout(similarity)
     program = gradients_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_values)
-    return _triple(_run(program, inputs))
+    return _derivatives(_run(program, inputs))
 
 
 @triton_op("smooth_alignment::triton_tangents", mutates_args=())
@@ -58,23 +68,44 @@ def tangents(
     similarity: Tensor,
     lengths: Tensor,
     values: Tensor,
+    gaps: list[Tensor],
     t_similarity: Tensor,
     t_values: Tensor,
+    t_gaps: list[Tensor],
     kind: int,
     options: int,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
     inputs = _inputs(similarity, lengths, values)
     inputs |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
     program = tangents_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
-    return _triple(_run(program, inputs))
+    return _derivatives(_run(program, inputs))
 
 
 def product(
-    similarity: Tensor, lengths: Tensor, values: Tensor, t_similarity: Tensor, kind: int, options: int
+    similarity: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: Sequence[Tensor],
+    t_similarity: Tensor,
+    kind: int,
+    options: int,
 ) -> Tensor:
     """The tangents of the gradients with respect to similarity, in a direction that leaves the values alone."""
-    return tangents(similarity, lengths, values, t_similarity, torch.zeros_like(values), kind, options)[1]
+    own, t_values = list(gaps), torch.zeros_like(values)
+    return tangents(similarity, lengths, values, own, t_similarity, t_values, [], kind, options)[1]
+
+
+@triton_op("smooth_alignment::triton_best", mutates_args=())
+def best(
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int
+) -> tuple[Tensor, Tensor]:
+    """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean."""
+    inputs = _inputs(similarity, lengths, values)
+    program = best_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    matrices = {name: gap.contiguous() for name, gap in zip(gaps_of(options), gaps, strict=True)}
+    results = _run(program, inputs | matrices)
+    return results["scores"], results["matches"].view(torch.bool)
 
 
 def forget_compiled() -> None:
@@ -117,7 +148,9 @@ def _layout(similarity: Tensor) -> Layout:
 def _run(program: Program, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """The results and intermediate buffers, by name."""
     like = inputs["similarity"]
-    buffers = inputs | {name: like.new_empty(shape) for name, shape in (program.results | program.scratch).items()}
+    types = {name: getattr(torch, own) for name, own in TYPES.items()}
+    own = (program.results | program.scratch).items()
+    buffers = inputs | {name: like.new_empty(shape, dtype=types.get(name)) for name, shape in own}
     if like.shape[0]:
         with _on(like):
             for launch in program.launches:
@@ -135,16 +168,23 @@ def _launch(kernel: Any, launch: Launch, buffers: dict[str, Tensor]) -> None:
     kernel[(launch.grid,)](*arguments, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
 
 
-def _triple(results: dict[str, Tensor]) -> Triple:
-    return results["scores"], results["d_similarity"], results["d_values"]
+def _derivatives(results: dict[str, Tensor]) -> Derivatives:
+    return results["scores"], results["d_similarity"], results["d_values"], []
 
 
 def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
-    """The vmap rule of an operator, whose tensors are its first arguments."""
-    count = sum(isinstance(argument, Tensor) for argument in arguments)
-    function = lambda *tensors: operator(*tensors, *arguments[count:])  # noqa: E731
-    return mapped(function, info, in_dims[:count], arguments[:count])
+    """The vmap rule of an operator."""
+    leaves, structure = tree_flatten(arguments)
+    at = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def function(*tensors: Tensor) -> Any:
+        own = dict(zip(at, tensors, strict=True))
+        return operator(*tree_unflatten([own.get(number, leaf) for number, leaf in enumerate(leaves)], structure))
+
+    dims = tree_leaves(in_dims)
+    return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
 
 
-for _operator in (score, gradients, tangents):
+for _operator in (score, gradients, tangents, best):
     register_vmap(_operator, lambda info, in_dims, *arguments, own=_operator: _mapped(own, info, in_dims, *arguments))
+without_gradient.register("smooth_alignment::triton_best")

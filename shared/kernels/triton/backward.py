@@ -15,9 +15,24 @@ from shared.kernels.triton.cells import (
     shares,
     to_neighbours,
 )
-from shared.kernels.triton.forward import INPUTS, NUMBERS
-from shared.kernels.triton.pairs import FORBIDDEN, LN_2, constants, ends_of, match_of, outside, size_of
-from shared.kernels.triton.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
+from shared.kernels.triton.forward import GAPS, INPUTS, NUMBERS
+from shared.kernels.triton.gaps import costs_in, gap_rows, to_gaps
+from shared.kernels.triton.pairs import FORBIDDEN, LN_2, clamped, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.tiles import (
+    chosen,
+    columns,
+    columns_of,
+    in_step,
+    is_inside,
+    numbers,
+    plane,
+    shifted,
+    tile_at,
+    tile_of,
+    tiles_at,
+)
+
+D_GAPS = ["d_gap_open", "d_gap_extend"]
 
 
 @triton.jit
@@ -138,7 +153,16 @@ def store_values(kind: tl.constexpr, d_values, pair, d_open, d_extend, d_tempera
 
 @triton.jit(
     do_not_specialize=NUMBERS,
-    do_not_specialize_on_alignment=[*INPUTS, "totals", "first_plane", "planes", "below", "d_values"],
+    do_not_specialize_on_alignment=[
+        *INPUTS,
+        "totals",
+        "first_plane",
+        "planes",
+        "below",
+        "d_values",
+        *GAPS,
+        *D_GAPS,
+    ],
 )
 def backward_kernel(
     similarity,
@@ -158,9 +182,17 @@ def backward_kernel(
     row_stride: tl.int64,
     t_pair_stride: tl.int64,
     t_row_stride: tl.int64,
+    gap_open,
+    gap_extend,
+    t_gap_open,
+    t_gap_extend,
+    d_gap_open,
+    d_gap_extend,
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
+    open_by_position: tl.constexpr,
+    extend_by_position: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     with_values: tl.constexpr,
@@ -176,8 +208,14 @@ def backward_kernel(
     states: tl.constexpr = 3 if kind == AFFINE else 1
     count: tl.constexpr = 3 * states if tangents else 2 * states
     flows: tl.constexpr = 2 * states if tangents else states
+    each: tl.constexpr = 2 if tangents else 1
+    # gap steps along the border cost what those of the pair do; by position they cost nothing
+    has_border: tl.constexpr = (kind == GLOBAL or kind == FREE_GAP) and not open_by_position
+    turns_by_position: tl.constexpr = open_by_position if penalize_turns else extend_by_position
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, gap, _valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
+    costs, match, gap, _valid, parameters = constants(
+        kind, penalize_turns, open_by_position, extend_by_position, values, t_values, pair, real
+    )
     # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
     # becomes part of an address
     length, width = rows, cols
@@ -202,6 +240,11 @@ def backward_kernel(
     plane_size = row_size * rows * pairs
     plane_base = row_size * rows * pair
     below_base = below + pair * flows * (row_size + 1)
+    d_gaps = ()
+    if open_by_position:
+        d_gaps = d_gaps + (d_gap_open,)
+    if extend_by_position:
+        d_gaps = d_gaps + (d_gap_extend,)
 
     ones = tl.full([lanes], 1, real)
     open_sum = tl.zeros([lanes], tl.float64)
@@ -220,9 +263,18 @@ def backward_kernel(
         first_end, end_widths = ends_of(kind, row, widths, own_rows)
         # the first lane passes gradients to the strip above, from the column outside on
         sent_widths = tl.where(lane == 0, own_cols + 1, 0)
-        s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
-        t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
+        given_rows = (s_base + (row.to(tl.int64) * row_stride - lane),)
+        if tangents:
+            given_rows = given_rows + (t_base + (row.to(tl.int64) * t_row_stride - lane),)
         address = plane_base + row_size * row - lane
+        given_rows = given_rows + gap_rows(
+            open_by_position,
+            extend_by_position,
+            tangents,
+            (gap_open, t_gap_open),
+            (gap_extend, t_gap_extend),
+            address,
+        )
         above = plane_base + row_size * (first_row - 1)
         none = tl.zeros([lanes], real)
         of_opened, of_extended, of_turns, of_entropy, of_border = none, none, none, none, none
@@ -237,19 +289,11 @@ def backward_kernel(
         # from two steps after the last cell, so that the first cells find their own states, to the column outside
         blocks = (own_cols + tl.minimum(own_rows - first_row, lanes) + 2 + steps - 1) // steps
         t0 = (blocks - 1) * steps - 1
-        next_tile = tile_at(s_rows, t0, t0 - lane, widths, ones, steps)
-        next_t_tile = next_tile
-        if tangents:
-            next_t_tile = tile_at(t_rows, t0, t0 - lane, widths, ones, steps)
+        next_tiles = tiles_at(given_rows, t0, t0 - lane, widths, ones, steps)
         for block in range(0, blocks):
             t0 = (blocks - 1 - block) * steps - 1
-            s_columns = columns(next_tile, lanes, steps)
-            t_columns = columns(next_t_tile, lanes, steps)
-            next_tile = tile_at(s_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
-            if tangents:
-                next_t_tile = tile_at(t_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
-            else:
-                next_t_tile = next_tile
+            given_columns = columns_of(next_tiles, lanes, steps)
+            next_tiles = tiles_at(given_rows, t0 - steps, t0 - lane - steps, widths, ones, steps)
             above_cols = t0 - 1 + tl.arange(0, steps)
             # the border's states where there is no cell: of rows to the left of the matrix, of columns above it
             left_border = outside(kind, tangents, (row + 1).to(real), gap)
@@ -274,7 +318,7 @@ def backward_kernel(
                 row_below = below_base + n * (row_size + 1) + (t0 - (lanes - 1) + 1)
                 from_below = tl.load(row_below + tl.arange(0, steps), mask=is_below, other=0.0)
                 belows = belows + (numbers(from_below, steps),)
-            made, messages = (), ()
+            made, gaps_made, messages = (), (), ()
             for k in tl.static_range(steps - 1, -1, -1):
                 col = t0 - lane + k
                 is_cell = is_inside(col, widths)
@@ -288,18 +332,22 @@ def backward_kernel(
                 for n in tl.static_range(1, flows):
                     under = under + (belows[n][k],)
                 diagonal = chosen(lane == 0, corner, shifted(further, lane_above))
-                of_match = match_of(s_columns[k], t_columns[k], match, tangents)
+                given = in_step(given_columns, k)
+                of_match = match_of(given[0], given[each - 1], match, tangents)
+                costs_here = costs_in(
+                    open_by_position, extend_by_position, penalize_turns, tangents, costs, given[each:], match
+                )
 
                 incoming = chosen(lane == lanes - 1, under, shifted(message, lane_below))
                 at_border = is_row & (col == -1)
                 v = ()
                 for n in tl.static_range(flows):
                     arrived = from_right[n] + incoming[n]
-                    if (kind == GLOBAL or kind == FREE_GAP) and n == flows - 1:
+                    if has_border and n == flows - 1:
                         of_border += tl.where(at_border, arrived * (row + 1).to(real), 0.0)
                     v = v + (tl.where(is_cell, arrived, 0.0),)
 
-                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, left, up, costs)
+                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, left, up, costs_here)
                 # the alignments that end here
                 ends = is_inside(t0 - lane - first_end + k, end_widths)
                 end_parts, t_end_parts, of_entropy = ends_in(
@@ -319,12 +367,20 @@ def backward_kernel(
                     t_diagonal, t_left, t_up, matched, to_costs = to_neighbours(kind, restrict_turns, t_parts)
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
                     # a forbidden match has no share, but may be infinite
-                    of_entropy += matched * tl.maximum(s_columns[k], FORBIDDEN)
+                    of_entropy += matched * tl.maximum(given[0], FORBIDDEN)
                 of_opened += to_costs[0]
                 if kind == AFFINE:
                     of_extended += to_costs[1]
                     of_turns += to_costs[2]
                 made = (matched + poison,) + made
+                if len(d_gaps) > 0:
+                    stepped = to_gaps(kind, open_by_position, extend_by_position, penalize_turns, to_costs)
+                    of_gaps = ()
+                    for n in tl.static_range(len(d_gaps)):
+                        of_gaps = of_gaps + (stepped[n] + poison,)
+                        if tangents:
+                            of_entropy += stepped[n] * clamped(given[each + each * n])
+                    gaps_made = (of_gaps,) + gaps_made
 
                 message = ()
                 for n in tl.static_range(flows):
@@ -348,9 +404,18 @@ def backward_kernel(
             is_written = is_inside((t0 - lane)[:, None] + tl.arange(0, steps)[None, :], widths[:, None])
             to = (first_plane + address)[:, None] + tl.arange(0, steps)[None, :]
             tl.store(to + t0, tile_of(made, lanes, steps), mask=is_written)
-        open_sum += of_opened.to(tl.float64)
-        extend_sum += of_extended.to(tl.float64)
-        turn_sum += of_turns.to(tl.float64)
+            for n in tl.static_range(len(d_gaps)):
+                of_gap = (gaps_made[0][n],)
+                for k in tl.static_range(1, steps):
+                    of_gap = of_gap + (gaps_made[k][n],)
+                to = (d_gaps[n] + address)[:, None] + tl.arange(0, steps)[None, :]
+                tl.store(to + t0, tile_of(of_gap, lanes, steps), mask=is_written)
+        if not open_by_position:
+            open_sum += of_opened.to(tl.float64)
+        if not extend_by_position:
+            extend_sum += of_extended.to(tl.float64)
+        if not turns_by_position:
+            turn_sum += of_turns.to(tl.float64)
         if tangents:
             of_entropy *= match[2]
         entropy_sum += of_entropy.to(tl.float64)
@@ -359,12 +424,14 @@ def backward_kernel(
         tl.debug_barrier()
 
     clear_outside(first_plane + plane_base, row_size, rows, cols, own_rows, own_cols, lanes, steps, real)
+    for n in tl.static_range(len(d_gaps)):
+        clear_outside(d_gaps[n] + plane_base, row_size, rows, cols, own_rows, own_cols, lanes, steps, real)
 
     d_open = tl.sum(open_sum + border_sum, 0)
     d_extend = tl.sum(extend_sum, 0)
     turns = tl.sum(turn_sum, 0)
     entropies = tl.sum(entropy_sum, 0)
-    if kind == GLOBAL or kind == FREE_GAP:
+    if has_border:
         # the gradient that reached the row outside: gaps along it
         along = tl.zeros([lanes], tl.float64)
         for c0 in range(0, own_cols, lanes):

@@ -17,18 +17,30 @@ from shared.kernels.triton.cells import (
     smooth_maximum,
     summed,
 )
+from shared.kernels.triton.gaps import costs_in, gap_rows
 from shared.kernels.triton.pairs import LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
-from shared.kernels.triton.tiles import chosen, columns, is_inside, numbers, plane, shifted, tile_at, tile_of
+from shared.kernels.triton.tiles import (
+    chosen,
+    columns_of,
+    in_step,
+    is_inside,
+    numbers,
+    plane,
+    shifted,
+    tile_of,
+    tiles_at,
+)
 
 # One machine code for all shapes and addresses, and the same in both frameworks: nothing is gained by knowing more of
 # them, because a lane's row begins anywhere.
 NUMBERS = ["pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride"]
 INPUTS = ["similarity", "t_similarity", "lengths", "values", "t_values"]
+GAPS = ["gap_open", "gap_extend", "t_gap_open", "t_gap_extend"]
 
 
 @triton.jit(
     do_not_specialize=NUMBERS,
-    do_not_specialize_on_alignment=[*INPUTS, "scores", "totals", "first_plane", "planes"],
+    do_not_specialize_on_alignment=[*INPUTS, "scores", "totals", "first_plane", "planes", *GAPS],
 )
 def forward_kernel(
     similarity,
@@ -47,9 +59,15 @@ def forward_kernel(
     row_stride: tl.int64,
     t_pair_stride: tl.int64,
     t_row_stride: tl.int64,
+    gap_open,
+    gap_extend,
+    t_gap_open,
+    t_gap_extend,
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
+    open_by_position: tl.constexpr,
+    extend_by_position: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     keep: tl.constexpr,
@@ -63,8 +81,12 @@ def forward_kernel(
     count: tl.constexpr = 3 * states if tangents else 2 * states
     # of the last lane's row alone, three states' tiles cost more than one number after the other
     by_tiles: tl.constexpr = keep or kind != AFFINE
+    # what is given in matrices: values, and their tangents
+    each: tl.constexpr = 2 if tangents else 1
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, gap, valid, parameters = constants(kind, penalize_turns, values, t_values, pair, real)
+    costs, match, gap, valid, parameters = constants(
+        kind, penalize_turns, open_by_position, extend_by_position, values, t_values, pair, real
+    )
     # loaded here: PyTorch's compiler assumes that a function writes to a pointer that it is passed if its result
     # becomes part of an address
     length, width = rows, cols
@@ -97,8 +119,17 @@ def forward_kernel(
         widths = tl.where(is_row, own_cols, 0)
         first_end, end_widths = ends_of(kind, row, widths, own_rows)
         last_widths = tl.where(lane == lanes - 1, widths, 0)
-        s_rows = s_base + (row.to(tl.int64) * row_stride - lane)
-        t_rows = t_base + (row.to(tl.int64) * t_row_stride - lane)
+        given_rows = (s_base + (row.to(tl.int64) * row_stride - lane),)
+        if tangents:
+            given_rows = given_rows + (t_base + (row.to(tl.int64) * t_row_stride - lane),)
+        given_rows = given_rows + gap_rows(
+            open_by_position,
+            extend_by_position,
+            tangents,
+            (gap_open, t_gap_open),
+            (gap_extend, t_gap_extend),
+            row_size * rows * pair + row_size * row - lane,
+        )
         # of one row the last lane's address, for all lanes: one number
         address = plane_base + row_size * row - lane if keep else plane_base - (lanes - 1) + 0 * lane
         above = plane_base + row_size * (first_row - 1) if keep else plane_base
@@ -106,18 +137,10 @@ def forward_kernel(
         last = before
         diagonal = outside(kind, tangents, row.to(real), gap)
         in_all = own_cols + tl.minimum(own_rows - first_row, lanes) - 1
-        next_tile = tile_at(s_rows, 0, -lane, widths, ones, steps)
-        next_t_tile = next_tile
-        if tangents:
-            next_t_tile = tile_at(t_rows, 0, -lane, widths, ones, steps)
+        next_tiles = tiles_at(given_rows, 0, -lane, widths, ones, steps)
         for t0 in range(0, in_all, steps):
-            s_columns = columns(next_tile, lanes, steps)
-            t_columns = columns(next_t_tile, lanes, steps)
-            next_tile = tile_at(s_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
-            if tangents:
-                next_t_tile = tile_at(t_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
-            else:
-                next_t_tile = next_tile
+            given_columns = columns_of(next_tiles, lanes, steps)
+            next_tiles = tiles_at(given_rows, t0 + steps, t0 - lane + steps, widths, ones, steps)
             above_cols = t0 + tl.arange(0, steps)
             border = outside(kind, tangents, (above_cols + 1).to(real), gap)
             is_above = (first_row > 0) & (above_cols < own_cols)
@@ -133,10 +156,16 @@ def forward_kernel(
                 for n in tl.static_range(1, count):
                     corner = corner + (rows_above[n][k],)
                 up = chosen(lane == 0, corner, shifted(last, lane_above))
+                given = in_step(given_columns, k)
                 # outside the cells it is 1
-                bad = bad | ~(s_columns[k] < float("inf"))
-                of_match = match_of(s_columns[k], t_columns[k], match, tangents)
-                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs)
+                bad = bad | ~(given[0] < float("inf"))
+                for n in tl.static_range(each, len(given), each):
+                    bad = bad | (given[n] != given[n])
+                of_match = match_of(given[0], given[each - 1], match, tangents)
+                costs_here = costs_in(
+                    open_by_position, extend_by_position, penalize_turns, tangents, costs, given[each:], match
+                )
+                m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs_here)
                 if kind == AFFINE:
                     # Without the start: what it outweighs beyond the range of a float may still be the whole score.
                     # With it the state is of two choices.

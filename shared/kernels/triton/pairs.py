@@ -22,14 +22,24 @@ NOTHING = tl.constexpr(-1e30)
 
 
 @triton.jit
-def parameters_of(kind: tl.constexpr, values, pair):
-    """open, extend and temperature in float64."""
+def parameters_of(
+    kind: tl.constexpr, open_by_position: tl.constexpr, extend_by_position: tl.constexpr, values, pair
+):
+    """open, extend and temperature in float64. A gap that the pair has not, being by position, is 0."""
     if kind == AFFINE:
         own = values + pair * 3
         a, b, c = tl.load(own), tl.load(own + 1), tl.load(own + 2)
-        return a.to(tl.float64), b.to(tl.float64), c.to(tl.float64)
+        opened, extended, temperature = a.to(tl.float64), b.to(tl.float64), c.to(tl.float64)
+        if open_by_position:
+            opened = temperature * 0
+        if extend_by_position:
+            extended = temperature * 0
+        return opened, extended, temperature
     elif kind == FREE_GAP:
         temperature = tl.load(values + pair).to(tl.float64)
+        return temperature * 0, temperature * 0, temperature
+    elif open_by_position:
+        temperature = tl.load(values + pair * 2 + 1).to(tl.float64)
         return temperature * 0, temperature * 0, temperature
     else:
         gap = tl.load(values + pair * 2).to(tl.float64)
@@ -48,10 +58,19 @@ def bits_of(amount, temperature):
 
 
 @triton.jit
-def constants(kind: tl.constexpr, penalize_turns: tl.constexpr, values, t_values, pair, real: tl.constexpr):
+def constants(
+    kind: tl.constexpr,
+    penalize_turns: tl.constexpr,
+    open_by_position: tl.constexpr,
+    extend_by_position: tl.constexpr,
+    values,
+    t_values,
+    pair,
+    real: tl.constexpr,
+):
     """The constants that follow from a pair's parameters, and the parameters themselves in float64."""
-    opened, extended, temperature = parameters_of(kind, values, pair)
-    t_opened, t_extended, t_temperature = parameters_of(kind, t_values, pair)
+    opened, extended, temperature = parameters_of(kind, open_by_position, extend_by_position, values, pair)
+    t_opened, t_extended, t_temperature = parameters_of(kind, open_by_position, extend_by_position, t_values, pair)
     opened, extended = clamped(opened), clamped(extended)
     valid = (temperature > 0) & (temperature < float("inf")) & (opened == opened) & (extended == extended)
     temperature = tl.where(valid, tl.minimum(tl.maximum(temperature, COLDEST), HOTTEST), 1.0)
@@ -123,15 +142,21 @@ def outside(kind: tl.constexpr, tangents: tl.constexpr, gaps, gap):
 
 
 @triton.jit
+def bits_beyond(whole, amount, high, low):
+    """The bits of an amount beyond a whole number near them. high, low: the bits of a unit, in two parts."""
+    # Larger ones have no fraction, and what they were rounded by may be more than a power of 2 can hold. In Triton
+    # -whole is 0 - whole: an instruction more.
+    magic: tl.constexpr = MAGIC_WIDE if amount.dtype == tl.float64 else MAGIC
+    return tl.where(tl.abs(whole) < magic, tl.fma(amount, low, tl.fma(amount, high, whole * -1.0)), 0.0)
+
+
+@triton.jit
 def match_of(s, t_s, match, tangents: tl.constexpr):
     """The odds of a match and their tangent. s and t_s must be finite where there is no cell."""
     high, low, inverse_t, slope, lowest = match
     allowed = s > lowest
     whole = whole_number(s * high)
-    # Larger ones have no fraction, and what they were rounded by may be more than a power of 2 can hold. In Triton
-    # -whole is 0 - whole: an instruction more.
-    magic: tl.constexpr = MAGIC_WIDE if s.dtype == tl.float64 else MAGIC
-    part = tl.where(tl.abs(whole) < magic, tl.fma(s, low, tl.fma(s, high, whole * -1.0)), 0.0)
+    part = bits_beyond(whole, s, high, low)
     e = tl.where(allowed, tl.minimum(whole, MOST), -MOST)
     x = e * 0
     if tangents:

@@ -6,7 +6,13 @@ Buffers have names, those of the kernels' arguments; a framework brings its own 
 from typing import Any, NamedTuple
 
 from shared.kernels.cpp import Call
-from shared.kernels.cpp.library import KINDS, PENALIZE_TURNS, RESTRICT_TURNS
+from shared.kernels.cpp.library import (
+    EXTEND_BY_POSITION,
+    KINDS,
+    OPEN_BY_POSITION,
+    PENALIZE_TURNS,
+    RESTRICT_TURNS,
+)
 
 AFFINE, FREE_GAP = KINDS["smith_waterman_affine", None], KINDS["free_gap", None]
 
@@ -14,11 +20,14 @@ Shape = tuple[Any, ...]
 
 
 class Kernel(NamedTuple):
-    """A kernel of `kernels` with its number type and constants: the unit of compilation."""
+    """A kernel of `kernels` with its number type and constants: the unit of compilation.
+
+    A constant None is a buffer that the kernel does without.
+    """
 
     name: str
     dtype: str
-    constants: tuple[tuple[str, int], ...]
+    constants: tuple[tuple[str, int | None], ...]
     warps: int
 
 
@@ -40,6 +49,10 @@ class Program(NamedTuple):
     launches: tuple[Launch, ...]
     results: dict[str, Shape]
     scratch: dict[str, Shape]
+
+
+# the types of the buffers that do not have the call's: of lengths the caller's
+TYPES = {"matches": "uint8", "ends": "int32"}
 
 
 class Layout(NamedTuple):
@@ -69,15 +82,22 @@ def values_of(kind: int) -> int:
     return {AFFINE: 3, FREE_GAP: 1}.get(kind, 2)
 
 
+def gaps_of(options: int) -> tuple[str, ...]:
+    """The buffers of the gaps by position: a linear gap opens one with each step."""
+    flags = {"gap_open": OPEN_BY_POSITION, "gap_extend": EXTEND_BY_POSITION}
+    return tuple(name for name, flag in flags.items() if options & flag)
+
+
 def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
     """Scores. shape: (pairs, rows, cols); strides: of the pairs and the rows, in elements.
 
-    Buffers given: similarity, lengths (pairs, 2), if there are any, and values (pairs, parameters).
+    Buffers given: similarity, lengths (pairs, 2), if there are any, values (pairs, parameters), and gaps_of the call:
+    (pairs, rows, cols), in one piece. The value of a gap by position is ignored.
     """
     pairs, _, cols = shape
     states = states_of(call.kind)
     scratch = {"first_plane": (pairs, cols), "planes": (2 * states - 1, pairs, cols), "totals": (1,)}
-    same_as = {"t_similarity": "similarity", "t_values": "values"}
+    same_as = _NO_TANGENTS
     launch = _forward(
         call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, tangents=False, keep=False
     )
@@ -87,8 +107,11 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
 def gradients_program(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout, with_values: bool
 ) -> Program:
-    """Scores and their gradients, d_similarity and d_values; 0 for the temperature unless with_values."""
-    same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
+    """Scores and their gradients: d_similarity, d_values, and d_gap_open and d_gap_extend, if those are by position.
+
+    d_values is 0 for the temperature unless with_values, and for a gap by position.
+    """
+    same_as = {**_NO_TANGENTS, "first_plane": "d_similarity"}
     four = (*strides, *strides)
     forward = _forward(call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, keep=True)
     backward = _backward(
@@ -102,12 +125,22 @@ def tangents_program(
 ) -> Program:
     """The tangents of all results of gradients_program, under the same names.
 
-    Given are also t_similarity and t_values. strides: of the pairs and rows of similarity, then of t_similarity.
+    Given are also t_similarity, t_values, and t_gap_open and t_gap_extend like the gaps. strides: of the pairs and rows of similarity, then of t_similarity.
     """
     same_as = {"first_plane": "d_similarity"}
     forward = _forward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, keep=True)
     backward = _backward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, with_values=True)
     return _both(call, shape, forward, backward, tangents=True)
+
+
+def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
+    """Scores and matches of the best alignments. Given are the buffers of score_program."""
+    pairs, _, cols = shape
+    constants = {**_constants(call, has_lengths), **_tiling(call, True, layout)}
+    buffers = ("similarity", "lengths", "values", "scores", "matches", "ends", "last_row")
+    launch = _launch("best_kernel", dtype, buffers, _GAPS[:2], {}, shape, strides, constants, layout.warps)
+    scratch = {"ends": (pairs, 2), "last_row": (states_of(call.kind), pairs, cols)}
+    return Program((launch,), {"scores": (pairs,), "matches": shape}, scratch)
 
 
 # numbers per program of the exponentials kernel, with 4 warps, and exponentials of each per round
@@ -126,11 +159,15 @@ def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents:
     states = states_of(call.kind)
     planes, flows = (3 * states, 2 * states) if tangents else (2 * states, states)
     results = {"scores": (pairs,), "d_similarity": shape, "d_values": (pairs, values_of(call.kind))}
+    results |= {f"d_{name}": shape for name in gaps_of(call.options)}
     scratch = {"totals": (pairs, 4), "planes": (planes - 1, pairs, rows, cols), "below": (pairs, flows, cols + 1)}
     return Program((forward, backward), results, scratch)
 
 
 _INPUTS = ("similarity", "t_similarity", "lengths", "values", "t_values")
+_GAPS = ("gap_open", "gap_extend", "t_gap_open", "t_gap_extend")
+_D_GAPS = ("d_gap_open", "d_gap_extend")
+_NO_TANGENTS = {"t_similarity": "similarity", "t_values": "values"} | dict.fromkeys(_GAPS[2:], "similarity")
 
 
 def _forward(
@@ -145,8 +182,13 @@ def _forward(
     keep: bool,
 ) -> Launch:
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
-    constants = {**_constants(call, has_lengths, tangents), "keep": keep, **_tiling(call, tangents or keep, layout)}
-    return _launch("forward_kernel", dtype, buffers, same_as, has_lengths, shape, strides, constants, layout.warps)
+    constants = {
+        **_constants(call, has_lengths),
+        "tangents": tangents,
+        "keep": keep,
+        **_tiling(call, tangents or keep, layout),
+    }
+    return _launch("forward_kernel", dtype, buffers, _GAPS, same_as, shape, strides, constants, layout.warps)
 
 
 def _backward(
@@ -161,8 +203,14 @@ def _backward(
     with_values: bool,
 ) -> Launch:
     buffers = (*_INPUTS, "totals", "first_plane", "planes", "below", "d_values")
-    constants = {**_constants(call, has_lengths, tangents), "with_values": with_values, **_tiling(call, True, layout)}
-    return _launch("backward_kernel", dtype, buffers, same_as, has_lengths, shape, strides, constants, layout.warps)
+    constants = {
+        **_constants(call, has_lengths),
+        "tangents": tangents,
+        "with_values": with_values,
+        **_tiling(call, True, layout),
+    }
+    gaps = (*_GAPS, *_D_GAPS)
+    return _launch("backward_kernel", dtype, buffers, gaps, same_as, shape, strides, constants, layout.warps)
 
 
 def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
@@ -170,14 +218,15 @@ def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
     return {"lanes": layout.lanes, "steps": 4 if call.kind == AFFINE and is_large else 8}
 
 
-def _constants(call: Call, has_lengths: bool, tangents: bool) -> dict[str, int]:
+def _constants(call: Call, has_lengths: bool) -> dict[str, int]:
     restrict, penalize = (bool(call.options & flag) for flag in (RESTRICT_TURNS, PENALIZE_TURNS))
     return {
         "kind": call.kind,
         "restrict_turns": restrict,
         "penalize_turns": penalize,
+        "open_by_position": bool(call.options & OPEN_BY_POSITION),
+        "extend_by_position": bool(call.options & EXTEND_BY_POSITION),
         "has_lengths": has_lengths,
-        "tangents": tangents,
     }
 
 
@@ -185,16 +234,22 @@ def _launch(
     name: str,
     dtype: str,
     buffers: tuple[str, ...],
+    gaps: tuple[str, ...],
     same_as: dict[str, str],
-    has_lengths: bool,
     shape: Shape,
     strides: Shape,
     constants: dict[str, int],
     warps: int,
 ) -> Launch:
+    """gaps: the buffers for gaps by position; without such gaps a kernel does without all of them."""
+    absent = [gap for gap in gaps if not constants[f"{gap.rpartition('_')[2]}_by_position"]]
+    gaps, without = ((), gaps) if len(absent) == len(gaps) else (gaps, ())
     # an unused pointer must still be valid
-    stand_in = same_as if has_lengths else same_as | {"lengths": "similarity"}
-    arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides)
-    kernel = Kernel(name, dtype, tuple((key, int(value)) for key, value in constants.items()), warps)
-    is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides))
-    return Launch(kernel, shape[0], arguments, is_wide)
+    stand_in = same_as | dict.fromkeys(absent, "similarity")
+    if not constants["has_lengths"]:
+        stand_in |= {"lengths": "similarity"}
+    pointers, last = ([stand_in.get(buffer, buffer) for buffer in own] for own in (buffers, gaps))
+    arguments = (*pointers, *shape, *strides, *last)
+    values = {key: int(value) for key, value in constants.items()} | dict.fromkeys(without)
+    is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides), *(False for _ in gaps))
+    return Launch(Kernel(name, dtype, tuple(values.items()), warps), shape[0], arguments, is_wide)

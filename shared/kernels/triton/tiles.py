@@ -77,6 +77,33 @@ def tile_at(lane_rows, t, col, widths, others, steps: tl.constexpr):
 
 
 @triton.jit
+def tiles_at(rows_of, t, col, widths, others, steps: tl.constexpr):
+    """The same columns of several matrices."""
+    tiles = ()
+    for n in tl.static_range(len(rows_of)):
+        tiles = tiles + (tile_at(rows_of[n], t, col, widths, others, steps),)
+    return tiles
+
+
+@triton.jit
+def columns_of(tiles, lanes: tl.constexpr, steps: tl.constexpr):
+    """The columns of several tiles."""
+    every = ()
+    for n in tl.static_range(len(tiles)):
+        every = every + (columns(tiles[n], lanes, steps),)
+    return every
+
+
+@triton.jit
+def in_step(of_columns, k: tl.constexpr):
+    """The k-th column of several tiles."""
+    own = ()
+    for n in tl.static_range(len(of_columns)):
+        own = own + (of_columns[n][k],)
+    return own
+
+
+@triton.jit
 def plane(first, others, k: tl.constexpr, size):
     """The k-th plane."""
     if k == 0:
