@@ -56,7 +56,7 @@ def align(
         function_name,
         variant,
         ABSENT,
-        lambda name: _why_not(name, similarity, by_position, platform),
+        lambda name: _why_not(name, similarity, platform),
         lambda reason: _warn(reason, platform),
     )
     if chosen == "fused":
@@ -78,11 +78,11 @@ def _warn(reason: str, platform: str) -> None:
         cpp.warn(reason)
 
 
-def _why_not(name: str, similarity: Any, by_position: tuple[str, ...], platform: str) -> str | None:
-    """Why a variant that is not absent cannot take this similarity, and these gaps by position; None if it can."""
+def _why_not(name: str, similarity: Any, platform: str) -> str | None:
+    """Why a variant that is not absent cannot take this similarity; None if it can."""
     if name != "fused":
         return None
-    reason = why_not(similarity, by_position, platform)
+    reason = why_not(similarity, platform)
     if reason and platform == "cpu" and not cpp_binding.loaded():  # not only for this one
         ABSENT[name] = reason
     return reason

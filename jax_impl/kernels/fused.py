@@ -17,15 +17,10 @@ from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 
 
-def why_not(similarity: Any, by_position: tuple[str, ...], platform: str) -> str | None:
-    """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be.
-
-    by_position: the names of the gaps by position.
-    """
+def why_not(similarity: Any, platform: str) -> str | None:
+    """Why these kernels cannot take this similarity, given where it is; None if they can. Compiles C++ if need be."""
     if platform not in ("cpu", "cuda"):
         return "it runs on CPUs and CUDA devices only"
-    if by_position and platform == "cuda":
-        return "the CUDA kernels do not take gaps by position yet"
     reason = triton_kernels.why_absent() if platform == "cuda" else None
     if reason:
         return reason

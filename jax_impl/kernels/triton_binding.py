@@ -81,8 +81,8 @@ def tangents(
 
 def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array) -> Array:
     """The tangents of the gradients for similarity, in a direction that leaves the parameters alone."""
-    t_parameters = tuple(map(jnp.zeros_like, parameters))
-    return tangents(call, similarity, lengths, parameters, t_similarity, t_parameters)[1]
+    (result,) = of_any_batch(functools.partial(_product, call), None)(similarity, lengths, t_similarity, *parameters)
+    return result
 
 
 def best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
@@ -99,34 +99,51 @@ def exponentials(values: Array, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND
 
 def _score(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     program = score_program(call, *_described(similarity), layout=_layout(similarity))
-    return (_run(program, _inputs(similarity, lengths, parameters))["scores"],)
+    return (_run(program, _inputs(call, similarity, lengths, parameters))["scores"],)
 
 
 def _gradients(call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     layout = _layout(similarity)
     program = gradients_program(call, *_described(similarity), layout=layout, with_values=with_parameters)
-    return _results(_run(program, _inputs(similarity, lengths, parameters)))
+    return _results(call, _run(program, _inputs(call, similarity, lengths, parameters)))
 
 
 def _tangents(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: Array, *both: Array) -> Arrays:
     count = values_of(call.kind)
-    inputs = _inputs(similarity, lengths, both[:count])
-    inputs |= {"t_similarity": t_similarity, "t_values": jnp.stack(both[count:], axis=-1)}
+    inputs = _inputs(call, similarity, lengths, both[:count])
+    inputs |= {"t_similarity": t_similarity} | _values_and_gaps(call, both[count:], "t_")
+    return _results(call, _run(_tangents_program(call, similarity, True), inputs))
+
+
+def _product(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: Array, *parameters: Array) -> Arrays:
+    inputs = _inputs(call, similarity, lengths, parameters)
+    inputs |= {"t_similarity": t_similarity, "t_values": jnp.zeros_like(inputs["values"])}
+    program = _tangents_program(call, similarity, not gaps_of(call.options, ""))
+    return (_run(program, inputs)["d_similarity"],)
+
+
+def _tangents_program(call: cpp.Call, similarity: Array, with_values: bool) -> Program:
     dtype, shape, strides, has_lengths = _described(similarity)
-    program = tangents_program(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity))
-    return _results(_run(program, inputs))
+    return tangents_program(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity), with_values)
 
 
 def _best(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
     program = best_program(call, *_described(similarity), layout=_layout(similarity))
-    columns = tuple(jnp.zeros(len(value), value.dtype) if value.ndim > 1 else value for value in parameters)
-    gaps = zip(gaps_of(call.options), (value for value in parameters if value.ndim > 1), strict=True)
-    found = _run(program, {**_inputs(similarity, lengths, columns), **dict(gaps)})
+    found = _run(program, _inputs(call, similarity, lengths, parameters))
     return found["scores"], found["matches"]
 
 
-def _inputs(similarity: Array, lengths: Array, parameters: Arrays) -> dict[str, Array]:
-    return {"similarity": similarity, "lengths": lengths, "values": jnp.stack(parameters, axis=-1)}
+def _inputs(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> dict[str, Array]:
+    return {"similarity": similarity, "lengths": lengths, **_values_and_gaps(call, parameters, "")}
+
+
+def _values_and_gaps(call: cpp.Call, parameters: Arrays, prefix: str) -> dict[str, Array]:
+    """The parameters of the pairs, or their tangents, and the matrices of gaps by position."""
+    numbers = [jnp.zeros_like(value, shape=len(value)) if value.ndim > 1 else value for value in parameters]
+    gaps = [value for value in parameters if value.ndim > 1]
+    return {f"{prefix}values": jnp.stack(numbers, axis=-1)} | dict(
+        zip(gaps_of(call.options, prefix), gaps, strict=True)
+    )
 
 
 def _described(similarity: Array) -> tuple[str, tuple[int, ...], tuple[int, ...], bool]:
@@ -139,9 +156,12 @@ def _layout(similarity: Array) -> Layout:
     return forced_layout or layout_of(*similarity.shape[:2])
 
 
-def _results(found: dict[str, Array]) -> Arrays:
-    d_values = found["d_values"]
-    return found["scores"], found["d_similarity"], *(d_values[:, k] for k in range(d_values.shape[1]))
+def _results(call: cpp.Call, found: dict[str, Array]) -> Arrays:
+    derivatives = list(jnp.moveaxis(found["d_values"], -1, 0))
+    for place, name in enumerate(("d_gap_open", "d_gap_extend")):
+        if name in gaps_of(call.options, "d_"):
+            derivatives[place] = found[name] if name in found else jnp.zeros_like(found["d_similarity"])
+    return found["scores"], found["d_similarity"], *derivatives
 
 
 # bytes of 0 and 1 are truth values

@@ -99,15 +99,17 @@ def _torch_run(operators: Any, call: cpp.Call, arrays: Given, towards: tuple | N
 def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]]) -> None:
     """Run a kernel on memory that is given by address and size in bytes: what the C++ of JAX calls in place of CUDA."""
     function = KERNELS[kernel.name]
-    own = []
-    for name, (is_buffer, value, size) in zip(function.arg_names, arguments, strict=False):
+    constants = dict(kernel.constants)
+    names = [name for name in function.arg_names if name not in constants]
+    own: dict[str, Any] = {}
+    for name, (is_buffer, value, size) in zip(names, arguments, strict=True):
         if is_buffer:
             dtype = np.dtype("int32" if name == "lengths" else TYPES.get(name, kernel.dtype))
             memory: Any = (ctypes.c_char * size).from_address(value) if size else b""
-            own.append(torch.from_numpy(np.frombuffer(memory, dtype)))
+            own[name] = torch.from_numpy(np.frombuffer(memory, dtype))
         else:
-            own.append(value)
-    function[(grid,)](*own, **dict(kernel.constants), num_warps=kernel.warps)
+            own[name] = value
+    function[(grid,)](**own, **constants, num_warps=kernel.warps)
 
 
 def _patch_once(function: Any, *, patch: Any = interpreter._patch_lang, done: set[str] = set()) -> Any:  # noqa: B006

@@ -32,7 +32,7 @@ def why_not(similarity: Any, kind: int, pass_name: str, by_position: bool) -> st
     by_position: with gaps by position.
     """
     if is_on_gpu(similarity):
-        return why_not_on_gpu() or ("the CUDA kernels do not take gaps by position yet" if by_position else None)
+        return why_not_on_gpu()
     if isinstance(similarity, Tensor) and similarity.device.type != "cpu":
         return "it runs on CPUs and CUDA devices only"
     dtype = str(getattr(similarity, "dtype", "")).removeprefix("torch.")

@@ -41,7 +41,7 @@ forced_layout: Layout | None = None
 @triton_op("smooth_alignment::triton_score", mutates_args=())
 def score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
-    inputs = _inputs(similarity, lengths, values)
+    inputs = _inputs(similarity, lengths, values, gaps, options)
     program = score_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
     return _run(program, inputs)["scores"]
 
@@ -56,8 +56,11 @@ def gradients(
     options: int,
     with_values: bool,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """Scores, and their gradients with respect to similarity and values; 0 for the temperature unless with_values."""
-    inputs = _inputs(similarity, lengths, values)
+    """Scores, and their gradients with respect to similarity, values and gaps.
+
+    Unless with_values, 0 for the temperature and none for the gaps.
+    """
+    inputs = _inputs(similarity, lengths, values, gaps, options)
     layout = _layout(similarity)
     program = gradients_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_values)
     return _derivatives(_run(program, inputs))
@@ -75,10 +78,15 @@ def tangents(
     kind: int,
     options: int,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """The tangents of all results of gradients, in the direction (t_similarity, t_values)."""
-    inputs = _inputs(similarity, lengths, values)
+    """The tangents of all results of gradients, in the direction (t_similarity, t_values, t_gaps).
+
+    Without t_gaps, which then count as 0, none of the gaps' gradients.
+    """
+    inputs = _inputs(similarity, lengths, values, gaps, options)
     inputs |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
-    program = tangents_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    inputs |= _matrices(t_gaps, options, "t_")
+    layout, with_gaps = _layout(similarity), len(t_gaps) == len(gaps)
+    program = tangents_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_gaps)
     return _derivatives(_run(program, inputs))
 
 
@@ -91,7 +99,7 @@ def product(
     kind: int,
     options: int,
 ) -> Tensor:
-    """The tangents of the gradients with respect to similarity, in a direction that leaves the values alone."""
+    """The tangents of the gradients with respect to similarity, in a direction that leaves values and gaps alone."""
     own, t_values = list(gaps), torch.zeros_like(values)
     return tangents(similarity, lengths, values, own, t_similarity, t_values, [], kind, options)[1]
 
@@ -101,10 +109,9 @@ def best(
     similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int
 ) -> tuple[Tensor, Tensor]:
     """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean."""
-    inputs = _inputs(similarity, lengths, values)
+    inputs = _inputs(similarity, lengths, values, gaps, options)
     program = best_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
-    matrices = {name: gap.contiguous() for name, gap in zip(gaps_of(options), gaps, strict=True)}
-    results = _run(program, inputs | matrices)
+    results = _run(program, inputs)
     return results["scores"], results["matches"].view(torch.bool)
 
 
@@ -124,8 +131,17 @@ def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUN
     return buffers["results"]
 
 
-def _inputs(similarity: Tensor, lengths: Tensor, values: Tensor) -> dict[str, Tensor]:
-    return {"similarity": _rows(similarity), "lengths": lengths.contiguous(), "values": values.contiguous()}
+def _inputs(
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], options: int
+) -> dict[str, Tensor]:
+    own = {"similarity": _rows(similarity), "lengths": lengths.contiguous(), "values": values.contiguous()}
+    return own | _matrices(gaps, options, "")
+
+
+def _matrices(gaps: Sequence[Tensor], options: int, prefix: str) -> dict[str, Tensor]:
+    """Those of gaps by position, or their directions, of which there are all or none."""
+    names = gaps_of(options, prefix) if gaps else ()
+    return {name: gap.contiguous() for name, gap in zip(names, gaps, strict=True)}
 
 
 def _rows(matrices: Tensor) -> Tensor:
@@ -164,12 +180,15 @@ def _on(like: Tensor) -> Any:
 
 
 def _launch(kernel: Any, launch: Launch, buffers: dict[str, Tensor]) -> None:
-    arguments = (buffers[argument] if isinstance(argument, str) else argument for argument in launch.arguments)
-    kernel[(launch.grid,)](*arguments, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
+    arguments = [buffers[argument] if isinstance(argument, str) else argument for argument in launch.arguments]
+    count = len(arguments) - len(launch.keywords)
+    own = dict(zip(launch.keywords, arguments[count:], strict=True))
+    kernel[(launch.grid,)](*arguments[:count], **own, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
 
 
 def _derivatives(results: dict[str, Tensor]) -> Derivatives:
-    return results["scores"], results["d_similarity"], results["d_values"], []
+    gaps = [results[name] for name in ("d_gap_open", "d_gap_extend") if name in results]
+    return results["scores"], results["d_similarity"], results["d_values"], gaps
 
 
 def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:

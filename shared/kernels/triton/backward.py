@@ -191,8 +191,6 @@ def backward_kernel(
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
-    open_by_position: tl.constexpr,
-    extend_by_position: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     with_values: tl.constexpr,
@@ -208,7 +206,12 @@ def backward_kernel(
     states: tl.constexpr = 3 if kind == AFFINE else 1
     count: tl.constexpr = 3 * states if tangents else 2 * states
     flows: tl.constexpr = 2 * states if tangents else states
-    each: tl.constexpr = 2 if tangents else 1
+    open_by_position: tl.constexpr = gap_open is not None
+    extend_by_position: tl.constexpr = gap_extend is not None
+    gap_tangents: tl.constexpr = t_gap_open is not None or t_gap_extend is not None
+    # among what is given in matrices, the first gap by position; and how many matrices each of them has
+    first_gap: tl.constexpr = 2 if tangents else 1
+    each: tl.constexpr = 2 if gap_tangents else 1
     # gap steps along the border cost what those of the pair do; by position they cost nothing
     has_border: tl.constexpr = (kind == GLOBAL or kind == FREE_GAP) and not open_by_position
     turns_by_position: tl.constexpr = open_by_position if penalize_turns else extend_by_position
@@ -241,9 +244,9 @@ def backward_kernel(
     plane_base = row_size * rows * pair
     below_base = below + pair * flows * (row_size + 1)
     d_gaps = ()
-    if open_by_position:
+    if d_gap_open is not None:
         d_gaps = d_gaps + (d_gap_open,)
-    if extend_by_position:
+    if d_gap_extend is not None:
         d_gaps = d_gaps + (d_gap_extend,)
 
     ones = tl.full([lanes], 1, real)
@@ -268,11 +271,10 @@ def backward_kernel(
             given_rows = given_rows + (t_base + (row.to(tl.int64) * t_row_stride - lane),)
         address = plane_base + row_size * row - lane
         given_rows = given_rows + gap_rows(
-            open_by_position,
-            extend_by_position,
-            tangents,
-            (gap_open, t_gap_open),
-            (gap_extend, t_gap_extend),
+            gap_open,
+            t_gap_open,
+            gap_extend,
+            t_gap_extend,
             address,
         )
         above = plane_base + row_size * (first_row - 1)
@@ -333,9 +335,16 @@ def backward_kernel(
                     under = under + (belows[n][k],)
                 diagonal = chosen(lane == 0, corner, shifted(further, lane_above))
                 given = in_step(given_columns, k)
-                of_match = match_of(given[0], given[each - 1], match, tangents)
+                of_match = match_of(given[0], given[first_gap - 1], match, tangents)
                 costs_here = costs_in(
-                    open_by_position, extend_by_position, penalize_turns, tangents, costs, given[each:], match
+                    open_by_position,
+                    extend_by_position,
+                    penalize_turns,
+                    tangents,
+                    gap_tangents,
+                    costs,
+                    given[first_gap:],
+                    match,
                 )
 
                 incoming = chosen(lane == lanes - 1, under, shifted(message, lane_below))
@@ -366,6 +375,7 @@ def backward_kernel(
                 if tangents:
                     t_diagonal, t_left, t_up, matched, to_costs = to_neighbours(kind, restrict_turns, t_parts)
                     to_diagonal, to_left, to_up = to_diagonal + t_diagonal, to_left + t_left, to_up + t_up
+                if tangents and with_values:
                     # a forbidden match has no share, but may be infinite
                     of_entropy += matched * tl.maximum(given[0], FORBIDDEN)
                 of_opened += to_costs[0]
@@ -379,7 +389,7 @@ def backward_kernel(
                     for n in tl.static_range(len(d_gaps)):
                         of_gaps = of_gaps + (stepped[n] + poison,)
                         if tangents:
-                            of_entropy += stepped[n] * clamped(given[each + each * n])
+                            of_entropy += stepped[n] * clamped(given[first_gap + each * n])
                     gaps_made = (of_gaps,) + gaps_made
 
                 message = ()
@@ -447,10 +457,10 @@ def backward_kernel(
     else:
         d_extend += turns
     opened, extended, temperature = parameters[:3]
-    if tangents:
-        d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
-    elif with_values:
-        d_temperature = entropies * LN_2
-    else:
+    if not with_values:
         d_temperature = 0.0 * entropies
+    elif tangents:
+        d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
+    else:
+        d_temperature = entropies * LN_2
     store_values(kind, d_values, pair, d_open, d_extend, d_temperature, poison.to(tl.float64), real)

@@ -17,8 +17,8 @@ from shared.kernels.triton.tiles import chosen, columns_of, in_step, is_inside, 
 NEVER = tl.constexpr(float("-inf"))
 # the bits of a cell of one state: it is a match; as one it is a start, or else it comes from the left
 MATCHES, STARTS_OR_LEFT = tl.constexpr(1), tl.constexpr(2)
-# and of one with the states A, R and D: nothing of the cell is worth continuing, the next match starts anew; its greatest
-# is A; else, it is R; D comes from A; else, from R; R comes from A; else, from R
+# and of one with the states A, R and D: nothing of it is worth continuing, the next match starts anew; its greatest is
+# A; else, it is R; D comes from A; else, from R; R comes from A; else, from R
 STARTS, GREATEST_IS_A, GREATEST_IS_R = tl.constexpr(1), tl.constexpr(2), tl.constexpr(4)
 D_FROM_A, D_FROM_R, R_FROM_A, R_FROM_R = tl.constexpr(8), tl.constexpr(16), tl.constexpr(32), tl.constexpr(64)
 # the state of an affine gap on the way back
@@ -175,8 +175,6 @@ def best_kernel(
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
-    open_by_position: tl.constexpr,
-    extend_by_position: tl.constexpr,
     has_lengths: tl.constexpr,
     lanes: tl.constexpr,
     steps: tl.constexpr,
@@ -184,6 +182,8 @@ def best_kernel(
     """Scores, and matches as bytes of 0 or 1. last_row (states, pairs, cols): what a strip passes to the next."""
     real: tl.constexpr = similarity.dtype.element_ty
     states: tl.constexpr = 3 if kind == AFFINE else 1
+    open_by_position: tl.constexpr = gap_open is not None
+    extend_by_position: tl.constexpr = gap_extend is not None
     pair = tl.program_id(0).to(tl.int64)
     opened, extended, _temperature = parameters_of(kind, open_by_position, extend_by_position, values, pair)
     opened, extended = clamped(opened).to(real), clamped(extended).to(real)
@@ -212,14 +212,7 @@ def best_kernel(
         first_end, end_widths = ends_of(kind, row, widths, own_rows)
         last_widths = tl.where(lane == lanes - 1, widths, 0)
         given_rows = (similarity + pair * pair_stride + (row.to(tl.int64) * row_stride - lane),)
-        given_rows = given_rows + gap_rows(
-            open_by_position,
-            extend_by_position,
-            False,
-            (gap_open, gap_open),
-            (gap_extend, gap_extend),
-            matrix + row_size * row - lane,
-        )
+        given_rows = given_rows + gap_rows(gap_open, None, gap_extend, None, matrix + row_size * row - lane)
         before = border(kind, (row + 1).to(real), opened)
         left = before
         diagonal = greatest(kind, border(kind, row.to(real), opened))

@@ -66,8 +66,6 @@ def forward_kernel(
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
-    open_by_position: tl.constexpr,
-    extend_by_position: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     keep: tl.constexpr,
@@ -81,8 +79,12 @@ def forward_kernel(
     count: tl.constexpr = 3 * states if tangents else 2 * states
     # of the last lane's row alone, three states' tiles cost more than one number after the other
     by_tiles: tl.constexpr = keep or kind != AFFINE
-    # what is given in matrices: values, and their tangents
-    each: tl.constexpr = 2 if tangents else 1
+    open_by_position: tl.constexpr = gap_open is not None
+    extend_by_position: tl.constexpr = gap_extend is not None
+    gap_tangents: tl.constexpr = t_gap_open is not None or t_gap_extend is not None
+    # among what is given in matrices, the first gap by position; and how many matrices each of them has
+    first_gap: tl.constexpr = 2 if tangents else 1
+    each: tl.constexpr = 2 if gap_tangents else 1
     pair = tl.program_id(0).to(tl.int64)
     costs, match, gap, valid, parameters = constants(
         kind, penalize_turns, open_by_position, extend_by_position, values, t_values, pair, real
@@ -123,11 +125,10 @@ def forward_kernel(
         if tangents:
             given_rows = given_rows + (t_base + (row.to(tl.int64) * t_row_stride - lane),)
         given_rows = given_rows + gap_rows(
-            open_by_position,
-            extend_by_position,
-            tangents,
-            (gap_open, t_gap_open),
-            (gap_extend, t_gap_extend),
+            gap_open,
+            t_gap_open,
+            gap_extend,
+            t_gap_extend,
             row_size * rows * pair + row_size * row - lane,
         )
         # of one row the last lane's address, for all lanes: one number
@@ -159,11 +160,18 @@ def forward_kernel(
                 given = in_step(given_columns, k)
                 # outside the cells it is 1
                 bad = bad | ~(given[0] < float("inf"))
-                for n in tl.static_range(each, len(given), each):
+                for n in tl.static_range(first_gap, len(given), each):
                     bad = bad | (given[n] != given[n])
-                of_match = match_of(given[0], given[each - 1], match, tangents)
+                of_match = match_of(given[0], given[first_gap - 1], match, tangents)
                 costs_here = costs_in(
-                    open_by_position, extend_by_position, penalize_turns, tangents, costs, given[each:], match
+                    open_by_position,
+                    extend_by_position,
+                    penalize_turns,
+                    tangents,
+                    gap_tangents,
+                    costs,
+                    given[first_gap:],
+                    match,
                 )
                 m, e, x = all_choices(kind, restrict_turns, tangents, states, of_match, diagonal, last, up, costs_here)
                 if kind == AFFINE:

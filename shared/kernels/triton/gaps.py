@@ -11,35 +11,32 @@ from shared.kernels.triton.pairs import MOST, bits_beyond, clamped, whole_number
 
 
 @triton.jit
-def gap_rows(
-    open_by_position: tl.constexpr, extend_by_position: tl.constexpr, tangents: tl.constexpr, opened, extended, address
-):
-    """Where the rows of the gaps by position are: of each its values, then with tangents theirs.
-
-    opened, extended: the matrices of values and of tangents, that are read if need be.
-    """
+def gap_rows(gap_open, t_gap_open, gap_extend, t_gap_extend, address):
+    """Where the rows of those matrices are that there are: of each gap by position its values, then their tangents."""
     rows = ()
-    if open_by_position:
-        rows = rows + (opened[0] + address,)
-        if tangents:
-            rows = rows + (opened[1] + address,)
-    if extend_by_position:
-        rows = rows + (extended[0] + address,)
-        if tangents:
-            rows = rows + (extended[1] + address,)
+    if gap_open is not None:
+        rows = rows + (gap_open + address,)
+    if t_gap_open is not None:
+        rows = rows + (t_gap_open + address,)
+    if gap_extend is not None:
+        rows = rows + (gap_extend + address,)
+    if t_gap_extend is not None:
+        rows = rows + (t_gap_extend + address,)
     return rows
 
 
 @triton.jit
-def gap_of(gap, t_gap, match, tangents: tl.constexpr):
-    """The odds of a gap step and their tangent."""
+def gap_of(gap, t_gap, match, tangents: tl.constexpr, gap_tangents: tl.constexpr):
+    """The odds of a gap step and their tangent. gap_tangents: whether there is t_gap, which else counts as 0."""
     high, low, inverse_t, slope, _lowest = match
     amount = clamped(gap)
     whole = whole_number(amount * high)
     e = tl.minimum(tl.maximum(whole, -MOST), MOST)
     x = e
     if tangents:
-        x = t_gap * inverse_t - amount * slope
+        x = amount * (slope * -1.0)
+        if gap_tangents:
+            x += t_gap * inverse_t
     return tl.exp2(bits_beyond(whole, amount, high, low)), e, x
 
 
@@ -49,21 +46,23 @@ def costs_in(
     extend_by_position: tl.constexpr,
     penalize_turns: tl.constexpr,
     tangents: tl.constexpr,
+    gap_tangents: tl.constexpr,
     costs,
     gaps,
     match,
 ):
     """The costs in some cells: the pair's, or of a gap by position the cells'.
 
-    gaps: of each gap by position its values in the cells, then with tangents theirs.
+    gaps: of each gap by position its values in the cells, then their tangents, if there are any.
     """
     if open_by_position or extend_by_position:
-        each: tl.constexpr = 2 if tangents else 1
+        last: tl.constexpr = 1 if gap_tangents else 0
         opened, extended = (costs[0][0], costs[1][0], costs[2][0]), (costs[0][1], costs[1][1], costs[2][1])
         if open_by_position:
-            opened = gap_of(gaps[0], gaps[each - 1], match, tangents)
+            opened = gap_of(gaps[0], gaps[last], match, tangents, gap_tangents)
         if extend_by_position:
-            extended = gap_of(gaps[len(gaps) - each], gaps[len(gaps) - 1], match, tangents)
+            first: tl.constexpr = len(gaps) - 1 - last
+            extended = gap_of(gaps[first], gaps[first + last], match, tangents, gap_tangents)
         turn = opened if penalize_turns else extended
         return (
             (opened[0], extended[0], turn[0]),

@@ -22,9 +22,7 @@ NOTHING = tl.constexpr(-1e30)
 
 
 @triton.jit
-def parameters_of(
-    kind: tl.constexpr, open_by_position: tl.constexpr, extend_by_position: tl.constexpr, values, pair
-):
+def parameters_of(kind: tl.constexpr, open_by_position: tl.constexpr, extend_by_position: tl.constexpr, values, pair):
     """open, extend and temperature in float64. A gap that the pair has not, being by position, is 0."""
     if kind == AFFINE:
         own = values + pair * 3

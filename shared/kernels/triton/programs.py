@@ -34,13 +34,15 @@ class Kernel(NamedTuple):
 class Launch(NamedTuple):
     """One launch: a program for each pair. arguments: in the kernel's order, names of buffers, or numbers.
 
-    is_wide: which of them are numbers of 64 bits.
+    is_wide: which of them are numbers of 64 bits. keywords: the kernel's names of the last ones, between which may come
+    some that it does without.
     """
 
     kernel: Kernel
     grid: Any
     arguments: tuple[Any, ...]
     is_wide: tuple[bool, ...]
+    keywords: tuple[str, ...] = ()
 
 
 class Program(NamedTuple):
@@ -82,22 +84,22 @@ def values_of(kind: int) -> int:
     return {AFFINE: 3, FREE_GAP: 1}.get(kind, 2)
 
 
-def gaps_of(options: int) -> tuple[str, ...]:
-    """The buffers of the gaps by position: a linear gap opens one with each step."""
+def gaps_of(options: int, *prefixes: str) -> tuple[str, ...]:
+    """The buffers of the gaps by position: a linear gap is opened in each step. prefixes: "t_", "d_", or "" """
     flags = {"gap_open": OPEN_BY_POSITION, "gap_extend": EXTEND_BY_POSITION}
-    return tuple(name for name, flag in flags.items() if options & flag)
+    return tuple(f"{prefix}{name}" for prefix in prefixes for name, flag in flags.items() if options & flag)
 
 
 def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
     """Scores. shape: (pairs, rows, cols); strides: of the pairs and the rows, in elements.
 
-    Buffers given: similarity, lengths (pairs, 2), if there are any, values (pairs, parameters), and gaps_of the call:
-    (pairs, rows, cols), in one piece. The value of a gap by position is ignored.
+    Buffers given: similarity, lengths (pairs, 2), if there are any, values (pairs, parameters), and gap_open and
+    gap_extend, (pairs, rows, cols) in one piece, if they are by position: their values are then ignored.
     """
     pairs, _, cols = shape
     states = states_of(call.kind)
     scratch = {"first_plane": (pairs, cols), "planes": (2 * states - 1, pairs, cols), "totals": (1,)}
-    same_as = _NO_TANGENTS
+    same_as = {"t_similarity": "similarity", "t_values": "values"}
     launch = _forward(
         call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, tangents=False, keep=False
     )
@@ -107,11 +109,11 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
 def gradients_program(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout, with_values: bool
 ) -> Program:
-    """Scores and their gradients: d_similarity, d_values, and d_gap_open and d_gap_extend, if those are by position.
+    """Scores and their gradients: d_similarity, d_values, and d_gap_open and d_gap_extend of gaps by position.
 
-    d_values is 0 for the temperature unless with_values, and for a gap by position.
+    d_values is 0 for gaps by position. Unless with_values, it is 0 for the temperature, and there are no others.
     """
-    same_as = {**_NO_TANGENTS, "first_plane": "d_similarity"}
+    same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     four = (*strides, *strides)
     forward = _forward(call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, keep=True)
     backward = _backward(
@@ -121,15 +123,23 @@ def gradients_program(
 
 
 def tangents_program(
-    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout
+    call: Call,
+    dtype: str,
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    layout: Layout,
+    with_values: bool = True,
 ) -> Program:
     """The tangents of all results of gradients_program, under the same names.
 
-    Given are also t_similarity, t_values, and t_gap_open and t_gap_extend like the gaps. strides: of the pairs and rows of similarity, then of t_similarity.
+    Given are also t_similarity, t_values, and with_values t_gap_open and t_gap_extend of gaps by position, which else
+    count as 0. strides: of the pairs and rows of similarity, then of t_similarity.
     """
     same_as = {"first_plane": "d_similarity"}
-    forward = _forward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, keep=True)
-    backward = _backward(call, dtype, shape, strides, has_lengths, layout, same_as, tangents=True, with_values=True)
+    own = call, dtype, shape, strides, has_lengths, layout, same_as
+    forward = _forward(*own, tangents=True, keep=True, with_values=with_values)
+    backward = _backward(*own, tangents=True, with_values=with_values)
     return _both(call, shape, forward, backward, tangents=True)
 
 
@@ -138,7 +148,9 @@ def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengt
     pairs, _, cols = shape
     constants = {**_constants(call, has_lengths), **_tiling(call, True, layout)}
     buffers = ("similarity", "lengths", "values", "scores", "matches", "ends", "last_row")
-    launch = _launch("best_kernel", dtype, buffers, _GAPS[:2], {}, shape, strides, constants, layout.warps)
+    launch = _launch(
+        "best_kernel", dtype, buffers, gaps_of(call.options, ""), _GAPS[:2], {}, shape, strides, constants, layout.warps
+    )
     scratch = {"ends": (pairs, 2), "last_row": (states_of(call.kind), pairs, cols)}
     return Program((launch,), {"scores": (pairs,), "matches": shape}, scratch)
 
@@ -159,7 +171,7 @@ def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents:
     states = states_of(call.kind)
     planes, flows = (3 * states, 2 * states) if tangents else (2 * states, states)
     results = {"scores": (pairs,), "d_similarity": shape, "d_values": (pairs, values_of(call.kind))}
-    results |= {f"d_{name}": shape for name in gaps_of(call.options)}
+    results |= {name: shape for name in backward.keywords if name.startswith("d_")}
     scratch = {"totals": (pairs, 4), "planes": (planes - 1, pairs, rows, cols), "below": (pairs, flows, cols + 1)}
     return Program((forward, backward), results, scratch)
 
@@ -167,7 +179,6 @@ def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents:
 _INPUTS = ("similarity", "t_similarity", "lengths", "values", "t_values")
 _GAPS = ("gap_open", "gap_extend", "t_gap_open", "t_gap_extend")
 _D_GAPS = ("d_gap_open", "d_gap_extend")
-_NO_TANGENTS = {"t_similarity": "similarity", "t_values": "values"} | dict.fromkeys(_GAPS[2:], "similarity")
 
 
 def _forward(
@@ -180,15 +191,17 @@ def _forward(
     same_as: dict[str, str],
     tangents: bool,
     keep: bool,
+    with_values: bool = True,
 ) -> Launch:
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
+    gaps = gaps_of(call.options, *(("", "t_") if tangents and with_values else ("",)))
     constants = {
         **_constants(call, has_lengths),
         "tangents": tangents,
         "keep": keep,
         **_tiling(call, tangents or keep, layout),
     }
-    return _launch("forward_kernel", dtype, buffers, _GAPS, same_as, shape, strides, constants, layout.warps)
+    return _launch("forward_kernel", dtype, buffers, gaps, _GAPS, same_as, shape, strides, constants, layout.warps)
 
 
 def _backward(
@@ -203,14 +216,16 @@ def _backward(
     with_values: bool,
 ) -> Launch:
     buffers = (*_INPUTS, "totals", "first_plane", "planes", "below", "d_values")
+    given = ("", "t_") if tangents and with_values else ("",)
+    gaps = gaps_of(call.options, *given, *(("d_",) if with_values else ()))
+    every = (*_GAPS, *_D_GAPS)
     constants = {
         **_constants(call, has_lengths),
         "tangents": tangents,
         "with_values": with_values,
         **_tiling(call, True, layout),
     }
-    gaps = (*_GAPS, *_D_GAPS)
-    return _launch("backward_kernel", dtype, buffers, gaps, same_as, shape, strides, constants, layout.warps)
+    return _launch("backward_kernel", dtype, buffers, gaps, every, same_as, shape, strides, constants, layout.warps)
 
 
 def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
@@ -224,8 +239,6 @@ def _constants(call: Call, has_lengths: bool) -> dict[str, int]:
         "kind": call.kind,
         "restrict_turns": restrict,
         "penalize_turns": penalize,
-        "open_by_position": bool(call.options & OPEN_BY_POSITION),
-        "extend_by_position": bool(call.options & EXTEND_BY_POSITION),
         "has_lengths": has_lengths,
     }
 
@@ -235,21 +248,17 @@ def _launch(
     dtype: str,
     buffers: tuple[str, ...],
     gaps: tuple[str, ...],
+    all_gaps: tuple[str, ...],
     same_as: dict[str, str],
     shape: Shape,
     strides: Shape,
     constants: dict[str, int],
     warps: int,
 ) -> Launch:
-    """gaps: the buffers for gaps by position; without such gaps a kernel does without all of them."""
-    absent = [gap for gap in gaps if not constants[f"{gap.rpartition('_')[2]}_by_position"]]
-    gaps, without = ((), gaps) if len(absent) == len(gaps) else (gaps, ())
-    # an unused pointer must still be valid
-    stand_in = same_as | dict.fromkeys(absent, "similarity")
-    if not constants["has_lengths"]:
-        stand_in |= {"lengths": "similarity"}
-    pointers, last = ([stand_in.get(buffer, buffer) for buffer in own] for own in (buffers, gaps))
-    arguments = (*pointers, *shape, *strides, *last)
-    values = {key: int(value) for key, value in constants.items()} | dict.fromkeys(without)
+    # an unused pointer must still be valid, unless the kernel does without
+    stand_in = same_as if constants["has_lengths"] else same_as | {"lengths": "similarity"}
+    arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides, *gaps)
+    absent = tuple((gap, None) for gap in all_gaps if gap not in gaps)
+    kernel = Kernel(name, dtype, (*((key, int(value)) for key, value in constants.items()), *absent), warps)
     is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides), *(False for _ in gaps))
-    return Launch(Kernel(name, dtype, tuple(values.items()), warps), shape[0], arguments, is_wide)
+    return Launch(kernel, shape[0], arguments, is_wide, gaps)
