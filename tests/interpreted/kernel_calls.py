@@ -105,7 +105,7 @@ def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]])
     for name, (is_buffer, value, size) in zip(names, arguments, strict=True):
         if is_buffer:
             dtype = np.dtype("int32" if name == "lengths" else TYPES.get(name, kernel.dtype))
-            memory: Any = (ctypes.c_char * size).from_address(value) if size else b""
+            memory: Any = (ctypes.c_char * size).from_address(value) if size else bytearray()
             own[name] = torch.from_numpy(np.frombuffer(memory, dtype))
         else:
             own[name] = value
