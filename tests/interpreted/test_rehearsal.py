@@ -1,5 +1,6 @@
 """Tests of the GPU's, as far as a CPU that is taken for one can go: public functions, passes, transforms, the gate."""
 
+import importlib
 from typing import Any
 
 import kernel_calls  # noqa: F401 - it puts the kernels behind both frameworks' calls
@@ -29,11 +30,11 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("a kernel for CPUs was called")
 
-    for module in (torch_fused, torch_impl.alignment):
+    for module in (torch_fused, torch_impl.alignment, importlib.import_module("torch_impl.best_alignment")):
         monkeypatch.setattr(module, "is_on_gpu", is_tensor)
     for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
         monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
-    for name in ("score", "gradients", "tangents"):
+    for name in ("score", "gradients", "tangents", "best"):
         monkeypatch.setattr(cpp_binding, name, never)
     monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
     monkeypatch.setattr(test_cuda, "DEVICE", "cpu")
@@ -90,5 +91,5 @@ def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(mo
     monkeypatch.setattr(programs, "DEVICE", "cpu")
     monkeypatch.setattr(programs, "SANITIZED", (("needleman_wunsch", "float32"),))
     programs.sanitized()
-    assert len(launched) == 2 * 5
+    assert len(launched) == 2 * 6
     assert {dict(constants)["lanes"] for _, constants in launched} == {2, 4}
