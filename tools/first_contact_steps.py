@@ -225,7 +225,7 @@ def worst_error(
     scores, (similarity, lengths, _) = wanted["score"], arrays
     # what a cell holds is hardly ever more than the score; all gaps, in a global alignment, are
     largest = np.maximum(np.abs(scores), lengths.sum(1) if problem == "needleman_wunsch" else 1.0)
-    matrices: dict[str, Any] = {name: wanted.get(name) for name in ("marginals", "hvp")}
+    matrices: dict[str, Any] = {name: wanted.get(name) for name in ("marginals", "hvp", "path")}
     expected = ReferenceResults(np.arange(len(scores)), lengths, False, largest, scores, **matrices)
     temperature = ALIGNMENTS[problem].parameters["temperature"]
     verdict = judge(pass_name, got, expected, dtype, temperature, similarity.shape)
