@@ -54,7 +54,7 @@ def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: 
     passes = {
         "score": ("score",), "marginals": ("marginals",), "hvp": ("marginals", "tangents"), PATH: ("best",)
     }  # fmt: skip
-    for each in passes.get(pass_name, cpp.PASSES):
+    for each in passes.get(pass_name, ("score", "marginals", "gradients", "tangents")):
         getattr(kernel, each)
 
 

@@ -2,6 +2,7 @@
    both layouts, sizes around the width of a vector, NaN in the padding, all pairs of lengths from nothing to full.
    Ends with 0 if layouts and thread counts gave the same bits; else says what differed and ends with 1. */
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +52,9 @@ Results run(AlignmentCall call, int count, int layout, int threads, const REAL *
   REAL *t_scores = r.add(call.pairs), *t_d_similarity = r.add(matrix);
   failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, t_values, t_scores, t_d_similarity,
                                r.add(values));
+  std::unique_ptr<uint8_t[]> matches(new uint8_t[matrix]);
+  failed |= alignment_best(&call, r.add(call.pairs), matches.get());
+  std::copy(matches.get(), matches.get() + matrix, r.add(matrix));
   if (failed) std::printf("a call failed\n"), std::exit(1);
   return r;
 }

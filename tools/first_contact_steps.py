@@ -110,7 +110,7 @@ class Steps:
         return {"worst_of_what_is_allowed": errors}
 
     def best(self, problem: str, dtype: str, shapes: list[list[int]]) -> dict[str, Any]:
-        """Whether the best alignments on the device are the CPU's, cell by cell: of whole numbers nothing is rounded."""
+        """Whether the best alignments on the device are the CPU's, cell by cell: whole numbers are not rounded."""
         for shape in shapes:
             similarity, lengths, _ = ragged(problem, *shape)
             whole = np.rint(similarity).astype(dtype)

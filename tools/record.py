@@ -19,6 +19,8 @@ RECORDS = {
     "cpu-affine": "speed --problem smith_waterman_affine --pass score,marginals,hvp --workers 3 --budget 600",
     "cpu-free-gap": "speed --problem free_gap --pass score,marginals,hvp --workers 3",
     "cpu-global": "speed --problem needleman_wunsch --pass score,marginals,hvp --workers 3",
+    "cpu-positions": "speed --gaps-by-position --pass score,marginals,hvp --workers 3",
+    "cpu-path": "speed --pass marginals,path --variant fused --workers 6 --budget 120",
     "cpu-ladder": "ladder",
     "cpu-growth": "growth --workers 3 --budget 900",
     "cpu-shapes": "shapes --budget 1800",

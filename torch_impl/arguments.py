@@ -67,6 +67,11 @@ def columns_and_gaps(parameters: dict[str, torch.Tensor], batch: torch.Size) -> 
     return torch.stack(columns, dim=-1), gaps
 
 
+def _limited(gap: torch.Tensor) -> torch.Tensor:
+    """Clamped; but clamp has the gradient 0 where this has NaN."""
+    return gap.minimum(gap.new_full((), LARGEST_GAP)).maximum(gap.new_full((), LOWEST))
+
+
 def from_numpy(array: np.ndarray) -> torch.Tensor:
     """A copy: NumPy's array may be read-only or run backwards. PyTorch does not know NumPy's bfloat16."""
     if str(array.dtype) == "bfloat16":
@@ -93,20 +98,20 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     sizes = full if lengths is None else _tensor(lengths, torch.int64, s.device).clamp(min=0).minimum(full)
     sizes = sizes.expand(*batch, 2)
 
-    own = {name: _tensor(value, s.dtype, s.device) for name, value in parameters.items()}
-    values = {name: value if value.ndim > 1 else value.expand(batch) for name, value in own.items()}
-    by_position = [name for name, value in own.items() if value.ndim > 1]
+    values = {name: _tensor(value, s.dtype, s.device) for name, value in parameters.items()}
+    gaps = {name: value for name, value in values.items() if value.ndim > 1}
     if mask:
         # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
-        mask_of_cells = inside(sizes, rows, cols)
-        s = torch.where(mask_of_cells, s, 0.0).maximum(s.new_full((), LOWEST))
-        values |= {name: torch.where(mask_of_cells, values[name], 0.0) for name in by_position}
+        exists = inside(sizes, rows, cols)
+        s = torch.where(exists, s, 0.0).maximum(s.new_full((), LOWEST))
+        gaps = {name: torch.where(exists, gap, 0.0) for name, gap in gaps.items()}
     if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
         padding = 0, max(0, 1 - cols), 0, max(0, 1 - rows)
         s = torch.nn.functional.pad(s, padding)
-        values |= {name: torch.nn.functional.pad(values[name], padding) for name in by_position}
+        gaps = {name: torch.nn.functional.pad(gap, padding) for name, gap in gaps.items()}
     # gaps and temperatures beyond the limits count as the limit
-    values = {n: v if n == "temperature" else v.clamp(LOWEST, LARGEST_GAP) for n, v in values.items()}
+    values = {n: _limited(gaps[n]) if n in gaps else v.expand(batch) for n, v in values.items()}
+    values = {n: v if n in gaps or n == "temperature" else v.clamp(LOWEST, LARGEST_GAP) for n, v in values.items()}
     temperature = values["temperature"]
     usable = (temperature > 0) & (temperature < torch.inf)
     valid = torch.where(usable, 1.0, torch.nan).to(s.dtype)

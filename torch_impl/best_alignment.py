@@ -2,7 +2,7 @@
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -80,9 +80,7 @@ def best_alignment(
     return scores.to(dtype), matches
 
 
-def _plain(
-    own: Any, s: Tensor, lengths: Tensor, values: Tensor, gaps: Sequence[Tensor], kind: int, options: int, _: Any
-) -> Pair:
+def _plain(own: Any, s: Tensor, lengths: Tensor, values: Tensor, gaps: Any, kind: int, options: int, _: Any) -> Pair:
     return own.best(s, lengths, values, gaps, kind, options)
 
 
@@ -102,12 +100,17 @@ class _Best(torch.autograd.Function):
     """An operator under autograd and torch.func."""
 
     @staticmethod
-    def forward(own: Any, kind: int, options: int, *tensors: Tensor) -> Pair:
-        s, lengths, values, *gaps = tensors
+    def forward(own: Any, kind: int, options: int, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
         return own.best(s, lengths, values, gaps, kind, options)
 
-    setup_context = staticmethod(without_gradient.setup_context)
-    backward = staticmethod(without_gradient.backward)
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
+        ctx.shapes = [tensor.shape for tensor in inputs[3:]]
+
+    @staticmethod
+    def backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Tensor | None, ...]:
+        nothing = without_gradient.gradient(of_scores).sum()
+        return None, None, None, *(nothing.expand(shape) for shape in ctx.shapes)
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> None:
@@ -116,17 +119,3 @@ class _Best(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], own: Any, kind: int, options: int, *tensors: Tensor) -> Any:
         return mapped(functools.partial(_Best.apply, own, kind, options), info, in_dims[3:], tensors)
-
-
-def _mapped_operator(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> Any:
-    s, lengths, values, gaps, kind, options = inputs
-
-    def best(*tensors: Tensor) -> Pair:
-        return cpp_binding.best(*tensors[:3], list(tensors[3:]), kind, options)
-
-    return mapped(best, info, (*in_dims[:3], *in_dims[3]), (s, lengths, values, *gaps))
-
-
-# for the compiler, which does not take all methods of the Function
-without_gradient.register("smooth_alignment::fused_best")
-torch.library.register_vmap("smooth_alignment::fused_best", _mapped_operator)

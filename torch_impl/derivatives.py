@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._C import _autograd, _functorch  # pyright: ignore[reportAttributeAccessIssue]
 from torch.autograd import forward_ad
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from shared.checks import EXPORT_TEXT, CannotDifferentiate
 from torch_impl.arguments import inside
@@ -190,7 +190,7 @@ def tangents_of(engine: Engine, text: str, with_values: bool, *tensors: Tensor) 
     tensors: s, lengths, values, t_s, t_values, the gaps and their tangents. Without values, the direction leaves values
     and gaps alone, their tangents are left out, and the result is that of s alone.
     """
-    if nothing_at_work() and not torch.is_grad_enabled():
+    if not torch.is_grad_enabled() and (torch.compiler.is_compiling() or nothing_at_work()):
         return _Tangents.forward(engine, text, with_values, *tensors)
     return (_TangentsForward if under_forward_mode() else _Tangents).apply(engine, text, with_values, *tensors)
 
@@ -340,3 +340,20 @@ def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tup
     sizes = moved[0].shape[:2]
     results = function(*(tensor.flatten(0, 1) for tensor in moved))
     return tree_map(lambda result: result.unflatten(0, sizes), results), tree_map(lambda _: 0, results)
+
+
+def register_map(operator: Any) -> None:
+    """Give an operator of batches its vmap rule; PyTorch's own cannot map lists of tensors."""
+
+    def rule(info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
+        leaves, structure = tree_flatten(arguments)
+        at = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+        def function(*tensors: Tensor) -> Any:
+            own = dict(zip(at, tensors, strict=True))
+            return operator(*tree_unflatten([own.get(number, leaf) for number, leaf in enumerate(leaves)], structure))
+
+        dims = tree_leaves(in_dims)
+        return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
+
+    torch.library.register_vmap(operator, rule)

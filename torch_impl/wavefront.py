@@ -24,7 +24,7 @@ import torch
 from shared.alignments import RECURRENCES, SIMILARITY, Choice, recurrence_of
 from shared.tolerances import LOWEST
 from torch_impl import odds
-from torch_impl.derivatives import Derivatives, Engine
+from torch_impl.derivatives import Derivatives, Engine, register_map
 from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, alone, fill
 from torch_impl.recurrences import Parameters, Tensor
 
@@ -366,6 +366,10 @@ def _new(s: Tensor, values: Tensor, gaps: Sequence[Tensor]) -> Derivatives:
     """Uninitialized scores and gradients."""
     d_gaps = [s.new_empty(s.shape) for _ in gaps]
     return s.new_empty(s.shape[:1]), s.new_empty(s.shape), values.new_empty(values.shape), d_gaps
+
+
+for _operator in (score, gradients, tangents):
+    register_map(_operator)
 
 
 def engine(problem: str, options: dict[str, Any], by_position: Sequence[str] = (), graph: bool = False) -> Engine:

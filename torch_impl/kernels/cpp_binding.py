@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from shared.kernels import cpp
-from torch_impl.derivatives import Derivatives
-from torch_impl.kernels import openmp
+from torch_impl.derivatives import Derivatives, register_map
+from torch_impl.kernels import openmp, without_gradient
 
 Tensor = torch.Tensor
 Gaps = Sequence[Tensor]
@@ -40,6 +40,9 @@ gradients = torch.ops.smooth_alignment.fused_gradients.default
 tangents = torch.ops.smooth_alignment.fused_tangents.default
 product = torch.ops.smooth_alignment.fused_product.default
 best = torch.ops.smooth_alignment.fused_best.default
+for _operator in (score, gradients, tangents, product, best):
+    register_map(_operator)
+without_gradient.register("smooth_alignment::fused_best")
 
 
 @torch.library.register_fake("smooth_alignment::fused_score")
@@ -145,9 +148,9 @@ def _best(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: Gaps, kind:
     The temperature is not looked at.
     """
     call, _alive = _packed(similarity, lengths, values, kind, options, gaps)
-    scores, matches = results = _fake_best(similarity, lengths, values, gaps, kind, options)
+    scores, matches = _fake_best(similarity, lengths, values, gaps, kind, options)
     _check(_kernel(similarity, kind, gaps).best(call, scores.data_ptr(), matches.data_ptr()))
-    return results
+    return scores, matches
 
 
 class Functions(NamedTuple):

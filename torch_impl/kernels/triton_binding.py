@@ -5,12 +5,11 @@ launches. Triton's interpreter, where it is on, runs them on CPU tensors.
 """
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.library import register_vmap, triton_op, wrap_triton
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+from torch.library import triton_op, wrap_triton
 
 from shared.kernels.cpp import Call
 from shared.kernels.triton.kernels import KERNELS
@@ -28,7 +27,7 @@ from shared.kernels.triton.programs import (
     score_program,
     tangents_program,
 )
-from torch_impl.derivatives import Derivatives, mapped
+from torch_impl.derivatives import Derivatives, register_map
 from torch_impl.kernels import without_gradient
 
 Tensor = torch.Tensor
@@ -191,19 +190,6 @@ def _derivatives(results: dict[str, Tensor]) -> Derivatives:
     return results["scores"], results["d_similarity"], results["d_values"], gaps
 
 
-def _mapped(operator: Callable[..., Any], info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
-    """The vmap rule of an operator."""
-    leaves, structure = tree_flatten(arguments)
-    at = [number for number, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-
-    def function(*tensors: Tensor) -> Any:
-        own = dict(zip(at, tensors, strict=True))
-        return operator(*tree_unflatten([own.get(number, leaf) for number, leaf in enumerate(leaves)], structure))
-
-    dims = tree_leaves(in_dims)
-    return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
-
-
 for _operator in (score, gradients, tangents, best):
-    register_vmap(_operator, lambda info, in_dims, *arguments, own=_operator: _mapped(own, info, in_dims, *arguments))
+    register_map(_operator)
 without_gradient.register("smooth_alignment::triton_best")

@@ -26,13 +26,13 @@ struct BestEnds {
   Mask row, col;
 };
 
-/* The lanes of a vector in a sweep, as sweep.h's Extent; rows before which no alignment may end have an `exists` of 0. */
+/* The lanes of a vector in a sweep. */
 struct LanesOfSweep {
   Mask first, last;  // cells: first <= step < last
-  Mask row, exists;
+  Mask row, may_end;  // the row's number, and whether it exists and an alignment may end in it
 };
 
-constexpr int ROW_VECTORS = 2;
+constexpr int ROW_VECTORS = 2;  // of a sweep with rows in the lanes, where there are as many rows
 
 /* What a sweep reads and writes. */
 template <class Cell, int W>
@@ -103,7 +103,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
   unrolled<W>([&](auto w) {
     for (int k = 0; k < states; ++k) left[w][k] = sweep.outside[w];
     // where there is nothing to end in, nothing is better than this
-    worth[w] = sweep.lanes[w].exists ? ends.worth : all(std::numeric_limits<Real>::infinity());
+    worth[w] = sweep.lanes[w].may_end ? ends.worth : all(std::numeric_limits<Real>::infinity());
     at[w] = Mask{};
   });
   unrolled<W>([&](auto w) {
@@ -120,7 +120,7 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
 
   unrolled<W>([&](auto w) {
     const LanesOfSweep &lanes = sweep.lanes[w];
-    const Mask is_better = lanes.exists & (worth[w] > ends.worth);
+    const Mask is_better = lanes.may_end & (worth[w] > ends.worth);
     ends.worth = is_better ? worth[w] : ends.worth;
     ends.row = is_better ? lanes.row : ends.row;
     ends.col = is_better ? at[w] - lanes.first : ends.col;
@@ -258,7 +258,7 @@ class BestTask {
         const bool exists = number[l] < lanes_.rows[l];
         extent.first[l] = L::rows_in_lanes ? l : 0;
         extent.last[l] = extent.first[l] + (exists ? lanes_.cols[l] : 0);
-        own.lanes[w].exists[l] = exists && (Kind::end != End::after_match || number[l] > 0) ? -1 : 0;
+        own.lanes[w].may_end[l] = exists && (Kind::end != End::after_match || number[l] > 0) ? -1 : 0;
         if (!L::rows_in_lanes && exists) own.all_last = std::min(own.all_last, lanes_.cols[l]);
       }
       extent.all_first = extent.first[LANES - 1], extent.all_last = extent.last[0];
@@ -266,8 +266,8 @@ class BestTask {
       const Int lag = L::rows_in_lanes ? w * LANES : 0;
       own.lanes[w].first = extent.first + all_int(lag), own.lanes[w].last = extent.last + all_int(lag);
       own.outside[w] = border(__builtin_convertvector(number, Vec) + Real(1));
-      const auto stage = [&](const Real *const (&matrix)[LANES], int number_of, auto clean) {
-        Vec *to = memory + (size_t(number_of) * ROW_VECTORS + w) * staged;
+      const auto stage = [&](const Real *const (&matrix)[LANES], int place, auto clean) {
+        Vec *to = memory + (size_t(place) * ROW_VECTORS + w) * staged;
         const Real *from[LANES];
         for (int l = 0; l < LANES; ++l) {
           from[l] = matrix[l] + int64_t(number[l]) * call_.cols - (L::rows_in_lanes ? l : 0);

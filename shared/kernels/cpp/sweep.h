@@ -152,6 +152,7 @@ struct Piece {
   }
 };
 
+/* Steps from the first one of a block on, between 0 and LANES. */
 INLINE Mask in_block(Mask step) {
   step = step > 0 ? step : Mask{};
   return step < LANES ? step : all_int(LANES);
