@@ -164,13 +164,20 @@ def run(
     return run_function(framework, score, inputs, dtype, how)
 
 
-def run_function(framework: str, score: Callable[..., Any], inputs: Inputs, dtype: str, how: str = "eager") -> Result:
+def run_function(
+    framework: str,
+    score: Callable[..., Any],
+    inputs: Inputs,
+    dtype: str,
+    how: str = "eager",
+    device: str = "cpu",
+) -> Result:
     """`run` for any function with the signature score(similarity, lengths, **parameters)."""
     backend = FRAMEWORKS[framework].backend
     pull = {"jax": _jax_pull, "torch": _torch_pull}[framework](score, how)
     with backend.precision(dtype):
         similarity, cotangent, *values = (
-            backend.to_device(array.astype(dtype), "cpu")
+            backend.to_device(array.astype(dtype), device)
             for array in (inputs.similarity, inputs.cotangent, *inputs.parameters.values())
         )
         scores, gradients = pull(

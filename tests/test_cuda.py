@@ -7,9 +7,19 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, DTYPES, FRAMEWORKS, PROBLEMS, ragged
+from frameworks import (
+    BY_HAND,
+    DTYPES,
+    FRAMEWORKS,
+    PROBLEMS,
+    assert_parity,
+    ragged,
+    reference_result,
+    run_function,
+)
 
 import torch_impl
+from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
 from shared.problems import PROBLEMS as BENCHMARK
@@ -124,6 +134,27 @@ def test_many_short_and_empty_pairs(framework: str, problem: str) -> None:
     inputs = batch(1000, 45, 70, problem, ragged=True)
     for pass_name in ("score", "marginals", "hvp"):
         assert_right(framework, problem, "fused", pass_name, "float32", inputs, cells=20_000)
+
+
+@BOTH
+@pytest.mark.parametrize("problem", [problem for problem, alignment in ALIGNMENTS.items() if alignment.gaps])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gaps_by_position_are_right(framework: str, problem: str, dtype: str) -> None:
+    package, backend = FRAMEWORKS[framework]
+    inputs = ragged(*SIZE, problem=problem, by_position=ALIGNMENTS[problem].gaps)
+    score = functools.partial(getattr(package, problem), variant="fused")
+    result = run_function(framework, score, inputs, dtype, device=DEVICE)
+    assert_parity(result, reference_result(inputs, problem), dtype, inputs.parameters["temperature"])
+    vector = np.random.default_rng(0).normal(size=inputs.similarity.shape)
+    wanted = reference.hessian_vector_product(problem, inputs.similarity, vector, inputs.lengths, **inputs.parameters)
+    with backend.precision(dtype):
+        s, v, *values = (
+            backend.to_device(array.astype(dtype), DEVICE)
+            for array in (inputs.similarity, vector, *inputs.parameters.values())
+        )
+        own = dict(zip(inputs.parameters, values, strict=True))
+        found = backend.to_numpy(package.hessian_vector_product(score, s, v, inputs.lengths, **own))
+    np.testing.assert_allclose(found, wanted["similarity"], rtol=0, atol=1e-7 if dtype == "float64" else 1e-4)
 
 
 @EVERY

@@ -52,17 +52,19 @@ KINDS = {problem: cpp.call_of(problem, options[0]) for problem, (_, options) in 
 SHAPE, STRIDES = (2, 9, 7), (63, 7)
 # registers of a thread: the machine has 255. Bytes of a thread's own memory, where there are not enough: they cost time
 LOCAL_BYTES = {"smith_waterman_affine": 256}
+LOCAL_BYTES_BY_POSITION = {"smith_waterman_affine": 448}
 FEW_LOCAL_BYTES = 48
 
 
-def programs(problem: str, dtype: str, layout: Layout) -> dict[str, Program]:
-    """The calls of a problem."""
-    given = KINDS[problem], dtype, SHAPE
+def programs(problem: str, dtype: str, layout: Layout, by_position: tuple[str, ...] = ()) -> dict[str, Program]:
+    """The calls of a problem. "product" is one of gaps by position, without which tangents are as fast."""
+    given = cpp.call_of(problem, PROBLEMS[problem].options[0], by_position), dtype, SHAPE
     return {
         "score": score_program(*given, STRIDES, True, layout),
         "gradients": gradients_program(*given, STRIDES, True, layout, False),
         "gradients with values": gradients_program(*given, STRIDES, True, layout, True),
         "tangents": tangents_program(*given, (*STRIDES, *STRIDES), True, layout),
+        "product": tangents_program(*given, (*STRIDES, *STRIDES), True, layout, with_values=False),
         "best": best_program(*given, STRIDES, True, layout),
     }
 
@@ -90,31 +92,37 @@ def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
 COMPILED = [
-    ("smith_waterman", 90, NARROW, ("score", "gradients", "tangents", "best")),
-    ("smith_waterman_affine", 90, NARROW, ("score", "gradients", "best")),
-    ("smith_waterman_affine", 80, NARROW, ("tangents",)),  # which need most
-    ("needleman_wunsch", 90, NARROW, ("tangents",)),
-    ("free_gap", 80, WIDE, ("score", "gradients with values", "best")),
+    ("smith_waterman", (), 90, NARROW, ("score", "gradients", "tangents", "best")),
+    ("smith_waterman_affine", (), 90, NARROW, ("score", "gradients", "best")),
+    ("smith_waterman_affine", (), 80, NARROW, ("tangents",)),  # which need most
+    ("needleman_wunsch", (), 90, NARROW, ("tangents",)),
+    ("free_gap", (), 80, WIDE, ("score", "gradients with values", "best")),
+    ("smith_waterman", ("gap",), 90, NARROW, ("score", "gradients", "gradients with values")),
+    ("needleman_wunsch", ("gap",), 90, WIDE, ("tangents", "product")),
+    ("smith_waterman_affine", ("gap_open", "gap_extend"), 80, NARROW, ("tangents", "best")),
 ]
 PASSES = {"score": "score", "marginals": "gradients", "hvp": "tangents"}
 
 
 @pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize(("problem", "capability", "layout", "calls"), COMPILED)
-def test_the_kernels_compile_and_fit(problem: str, capability: int, layout: Layout, calls: tuple[str, ...]):
+@pytest.mark.parametrize(("problem", "by_position", "capability", "layout", "calls"), COMPILED)
+def test_the_kernels_compile_and_fit(
+    problem: str, by_position: tuple[str, ...], capability: int, layout: Layout, calls: tuple[str, ...]
+):
     from shared.kernels.triton.machine_code import machine_code, requirements
 
-    every = programs(problem, "float32", layout)
+    every = programs(problem, "float32", layout, by_position)
+    limits = LOCAL_BYTES_BY_POSITION if by_position else LOCAL_BYTES
     for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
         found = resources(machine_code(kernel, capability))
         assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * layout.warps, (kernel, found)
-        assert found["STACK"] <= LOCAL_BYTES.get(problem, FEW_LOCAL_BYTES), (kernel, found)
+        assert found["STACK"] <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
         needed = requirements(machine_code(kernel, capability))
         assert (needed.threads, needed.scratch, needed.blocks) == (32 * layout.warps, 0, 1), (kernel, needed)
     for launch in (launch for call in calls for launch in every[call].launches):
         check_parameters(launch, machine_code(launch.kernel, capability))
-    # what is said to bound them
-    for pass_name in (name for name, call in PASSES.items() if call in calls):
+    # what is said to bound them, without gaps by position
+    for pass_name in (name for name, call in PASSES.items() if call in calls and not by_position):
         counts = [
             counts_of_loop(machine_code(launch.kernel, capability))[0] / dict(launch.kernel.constants)["steps"]
             for launch in every[PASSES[pass_name]].launches
@@ -159,12 +167,14 @@ def test_there_is_one_machine_code_for_all_shapes_and_addresses():
             )
 
 
-@pytest.mark.parametrize("problem", KINDS)
-def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str):
-    alignment = KINDS[problem]
-    parameters = tuple(jnp.full(3, 0.5 + k) for k in range(len(PROBLEMS[problem].parameters)))
+@pytest.mark.parametrize(
+    ("problem", "by_position"), [*((problem, ()) for problem in KINDS), ("smith_waterman_affine", ("gap_extend",))]
+)
+def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str, by_position: tuple[str, ...]):
+    names = PROBLEMS[problem].parameters
+    parameters = tuple(jnp.full((3, 9, 7) if name in by_position else 3, 0.5 + k) for k, name in enumerate(names))
     arrays = jnp.ones((3, 9, 7)), np.full((3, 2), 5, np.int32), parameters
-    kernels = _Kernels(alignment, "cuda")
+    kernels = _Kernels(cpp.call_of(problem, PROBLEMS[problem].options[0], by_position), "cuda")
 
     def score(s: Any) -> Any:
         return _scores(kernels, "", s, *arrays[1:]).sum()
@@ -201,9 +211,10 @@ def test_a_call_can_be_exported_for_machines_with_a_gpu():
 
 
 def test_a_kernel_survives_being_written_into_a_call():
-    for program in programs("smith_waterman_affine", "float64", WIDE).values():
-        for launch in program.launches:
-            assert jax_calls.kernel_of(json.dumps(launch.kernel).encode()) == launch.kernel
+    for by_position in ((), ("gap_open",)):
+        for program in programs("smith_waterman_affine", "float64", WIDE, by_position).values():
+            for launch in program.launches:
+                assert jax_calls.kernel_of(json.dumps(launch.kernel).encode()) == launch.kernel
 
 
 def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -290,15 +301,6 @@ def test_without_triton_there_are_no_best_alignments_on_a_gpu(framework: str, mo
         package.best_alignment(package.smith_waterman, np.ones((2, 3), np.float32))
 
 
-def test_there_are_no_best_alignments_on_other_devices(monkeypatch: pytest.MonkeyPatch):
-    text = "best_alignment runs on CPUs and CUDA devices only, not on "
-    with pytest.raises(NotImplementedError, match=text + "meta"):
-        torch_impl.best_alignment(torch_impl.smith_waterman, torch.ones(2, 3, device="meta"))
-    monkeypatch.setattr(BEST["jax"], "platform_of", lambda _: "rocm")
-    with pytest.raises(NotImplementedError, match=text + "rocm"):
-        jax_impl.best_alignment(jax_impl.smith_waterman, np.ones((2, 3), np.float32))
-
-
 @pytest.mark.usefixtures("best_on_a_gpu")
 def test_jax_lowers_best_alignments_in_one_launch():
     best = functools.partial(jax_impl.best_alignment, jax_impl.smith_waterman_affine)
@@ -358,25 +360,26 @@ def traced(function: Callable[..., Any], *arguments: Any) -> list[list[tuple[str
 
 
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
-@pytest.mark.parametrize("has_lengths", [True, False])
-def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_lengths: bool):
+@pytest.mark.parametrize(("has_lengths", "by_position"), [(True, ()), (False, ()), (True, ("gap",))])
+def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_lengths: bool, by_position: tuple[str, ...]):
     """A buffer that it takes for written is copied before, and back. A gradient launches everything in the forward."""
     import torch_impl.kernels.triton_binding
 
     calls: Any = torch_impl.kernels.triton_binding
-    call = KINDS["smith_waterman"]
+    call = cpp.call_of("smith_waterman", {"end": "any"}, by_position)
     engine = engine_of(calls, call.kind, call.options)
     lengths = torch.full((3 if has_lengths else 0, 2), 4, dtype=torch.int32)
 
-    def total(s: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        return torch_scores(engine, "no third", s, lengths, values).sum()
+    def total(s: torch.Tensor, values: torch.Tensor, *gaps: torch.Tensor) -> torch.Tensor:
+        return torch_scores(engine, "no third", s, lengths, values, gaps).sum()
 
-    leaves = torch.zeros(3, 9, 7).requires_grad_(), torch.ones(3, 2).requires_grad_()
+    gaps = (torch.zeros(3, 9, 7).requires_grad_() for _ in by_position)
+    leaves = torch.zeros(3, 9, 7).requires_grad_(), torch.ones(3, 2).requires_grad_(), *gaps
     forward, backward = traced(total, *leaves)
     written = [kwargs["tensors_to_clone"] for target, kwargs in forward if "triton_kernel_wrapper" in target]
     assert [set(names) for names in written] == [
         {"scores", "totals", "first_plane", "planes"},
-        {"first_plane", "below", "d_values"},
+        {"first_plane", "below", "d_values", *(["d_gap_open"] if by_position else [])},
     ]
     assert not any("triton" in target for target, _ in backward)
     assert not any("copy_" in target for graph in (forward, backward) for target, _ in graph)
@@ -397,13 +400,14 @@ def test_pytorchs_compiler_knows_that_best_alignments_are_written_and_have_no_gr
 
 
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
-def test_pytorch_finds_on_disk_what_jax_has_compiled(tmp_path: Path):
+@pytest.mark.parametrize(("problem", "by_position"), [("free_gap", ()), ("smith_waterman", ("gap",))])
+def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: tuple[str, ...], tmp_path: Path):
     """Triton's launcher, which PyTorch's calls go through, names what it compiles by more than its source."""
     from shared.kernels.triton.kernels import KERNELS
     from shared.kernels.triton.machine_code import machine_code
 
     machine_code.cache_clear()
-    (launch,) = programs("free_gap", "float32", NARROW)["score"].launches
+    (launch,) = programs(problem, "float32", NARROW, by_position)["score"].launches
     compiled = machine_code(launch.kernel, 90)
     buffers = {name: torch.empty(1) for name in launch.arguments if isinstance(name, str)}
     buffers["lengths"] = torch.empty(1, dtype=torch.int32)

@@ -74,6 +74,7 @@ def exponentials(calls):
 
 
 def fewer(steps):
+    steps.WITH_GAPS = ("smith_waterman",)
     steps.FUNCTIONS, steps.DTYPES, steps.SHAPES = ("smith_waterman", "free_gap"), ("float32",), ((3, 1, 7), (5, 32, 17))
     steps.BATCHES = ("10x15",)
 
@@ -161,6 +162,9 @@ def test_each_framework_is_asked_for_everything(run: Run):
         assert run.steps[f"{own} best alignments smith_waterman float32"]["status"] == "ok"
         errors = run.steps[f"{own} fused smith_waterman hvp float32"]["worst_of_what_is_allowed"]
         assert errors.keys() == {"3x1x7", "5x32x17"} and all(0 <= error < 0.5 for error in errors.values())
+        assert run.steps[f"{own} fused smith_waterman hvp by position"]["worst_of_what_is_allowed"].keys() == {
+            "5x32x17"
+        }
         for variant in ("wavefront", "vmap"):
             assert run.steps[f"{own} {variant} marginals"]["status"] == "ok"
             assert run.steps[f"{own} time {variant} score 10x15"]["gcups"] > 0
@@ -226,6 +230,9 @@ def test_the_kernels_compiled_up_front_are_those_that_the_steps_launch(monkeypat
         arrays = similarity, lengths, _ = steps.ragged(problem, *shape)
         own._computed("cpu", problem, "fused", pass_name, dtype, *arrays)
         own._best("cpu", problem, similarity.astype(dtype), lengths)
+    for problem, pass_name in itertools.product(steps.WITH_GAPS, steps.PASSES):
+        arrays = steps.ragged(problem, *steps.SHAPES[-1])
+        own._computed("cpu", problem, "fused", pass_name, "float32", *arrays, by_position=True)
     assert launched == {kernel for kernel in programs.kernels() if kernel.name != "exponentials_kernel"}
 
 

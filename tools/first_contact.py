@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # nothing is installed here
 from shared.bench.measure.machine import machine
 from tools.first_contact_runs import ROOT, Failed, Framework, Gpu, Lane, Log, Step, first_gpu, kill, pack, ran
-from tools.first_contact_steps import BATCHES, DTYPES, FUNCTIONS, PASSES, SHAPES
+from tools.first_contact_steps import BATCHES, DTYPES, FUNCTIONS, PASSES, SHAPES, WITH_GAPS
 
 # all steps together; what is not begun by then is left out
 BUDGET_SECONDS = 285.0
@@ -117,6 +117,11 @@ class Contact:
                 asked(f"fused {problem} {pass_name} {dtype}", 60, "right", problem=problem, variant="fused",
                       pass_name=pass_name, dtype=dtype, shapes=SHAPES)
                 for problem in FUNCTIONS for dtype in DTYPES for pass_name in PASSES
+            ),
+            *(
+                asked(f"fused {problem} {pass_name} by position", 60, "right", problem=problem, variant="fused",
+                      pass_name=pass_name, dtype="float32", shapes=small, by_position=True)
+                for problem in WITH_GAPS for pass_name in PASSES
             ),
             *(
                 asked(f"best alignments {problem} {dtype}", 60, "best", problem=problem, dtype=dtype, shapes=SHAPES)

@@ -28,7 +28,7 @@ from shared.kernels.triton.programs import (
     tangents_program,
 )
 from tools.first_contact_runs import first_gpu
-from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, ragged
+from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, WITH_GAPS, ragged
 
 
 def kernels(options_too: bool = False) -> list[Kernel]:
@@ -46,6 +46,14 @@ def kernels(options_too: bool = False) -> list[Kernel]:
                     tangents_program(*given, (63, 7, 63, 7), True, layout),
                     best_program(*given, (63, 7), True, layout),
                 ]
+    for name in WITH_GAPS:
+        given = cpp.call_of(name, ALIGNMENTS[name].options, ALIGNMENTS[name].gaps), DTYPES[0], (2, 9, 7)
+        layout = layout_of(*SHAPES[-1][:2])
+        programs += [
+            score_program(*given, (63, 7), True, layout),
+            gradients_program(*given, (63, 7), True, layout, False),
+            tangents_program(*given, (63, 7, 63, 7), True, layout, with_values=False),
+        ]
     return list(dict.fromkeys(launch.kernel for program in programs for launch in program.launches))
 
 
@@ -55,8 +63,9 @@ def compile_all(options_too: bool) -> int:
     assert gpu is not None, "there is no GPU to compile for"
     wanted, failed = kernels(options_too), 0
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        kinds = [cpp.call_of(name, ALIGNMENTS[name].options).kind for name in FUNCTIONS]
-        on_cpu = [pool.submit(_compile_for_cpu, *which) for which in itertools.product(kinds, cpp.PASSES)]
+        kinds = [(cpp.call_of(name, ALIGNMENTS[name].options).kind, False) for name in FUNCTIONS]
+        kinds += [(cpp.call_of(name, ALIGNMENTS[name].options).kind, True) for name in WITH_GAPS]
+        on_cpu = [pool.submit(_compile_for_cpu, *which, own) for which, own in itertools.product(kinds, cpp.PASSES)]
         for done in as_completed([*on_cpu, *(pool.submit(_compile, kernel, gpu.capability) for kernel in wanted)]):
             if problem := done.result():
                 failed += 1
@@ -76,10 +85,10 @@ def _compile(kernel: Kernel, capability: int) -> str | None:
     return None
 
 
-def _compile_for_cpu(kind: int, pass_name: str) -> str | None:
+def _compile_for_cpu(kind: int, by_position: bool, pass_name: str) -> str | None:
     """One of the native kernels that results are held against."""
     try:
-        assert getattr(cpp.kernel("float64", kind), pass_name)
+        assert getattr(cpp.kernel("float64", kind, by_position), pass_name)
     except cpp.Absent as error:
         return str(error)
     return None

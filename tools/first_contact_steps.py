@@ -28,6 +28,7 @@ from shared.problems.alignment_reference import ReferenceResults
 
 DEVICE = "cuda"
 FUNCTIONS = tuple(ALIGNMENTS)
+WITH_GAPS = tuple(name for name, alignment in ALIGNMENTS.items() if alignment.gaps)
 DTYPES = ("float32", "float64")
 PASSES = ("score", "marginals", "hvp")
 # pairs, rows, cols: one row; one strip; several strips of either layout, and empty pairs; the README's small batch
@@ -99,13 +100,24 @@ class Steps:
             result = calls.exponentials(self.backend.to_device(values, DEVICE), 1, each=1)
             return self.backend.to_numpy(self.backend.wait(result))
 
-    def right(self, problem: str, variant: str, pass_name: str, dtype: str, shapes: list[list[int]]) -> dict[str, Any]:
-        """Whether a pass on the device is what the CPU's float64 gives, by the tolerances of all tests."""
+    def right(
+        self,
+        problem: str,
+        variant: str,
+        pass_name: str,
+        dtype: str,
+        shapes: list[list[int]],
+        by_position: bool = False,
+    ) -> dict[str, Any]:
+        """Whether a pass on the device is what the CPU's float64 gives, by the tolerances of all tests.
+
+        by_position: with all gaps by position.
+        """
         errors = {}
         for shape in shapes:
             arrays = ragged(problem, *shape)
-            wanted = {name: self._wanted(problem, name, *shape) for name in {"score", pass_name}}
-            got = self._computed(DEVICE, problem, variant, pass_name, dtype, *arrays)
+            wanted = {name: self._wanted(problem, name, by_position, *shape) for name in {"score", pass_name}}
+            got = self._computed(DEVICE, problem, variant, pass_name, dtype, *arrays, by_position=by_position)
             errors["x".join(map(str, shape))] = worst_error(problem, pass_name, dtype, got, wanted, arrays)
         return {"worst_of_what_is_allowed": errors}
 
@@ -131,9 +143,10 @@ class Steps:
             return [self.backend.to_numpy(self.backend.wait(result)) for result in results]
 
     @functools.cache  # noqa: B019 - there is one of these objects in a process
-    def _wanted(self, problem: str, pass_name: str, *shape: int) -> np.ndarray:
+    def _wanted(self, problem: str, pass_name: str, by_position: bool, *shape: int) -> np.ndarray:
+        arrays = ragged(problem, *shape)
         with self._on_cpu():
-            return self._computed("cpu", problem, "fused", pass_name, "float64", *ragged(problem, *shape))
+            return self._computed("cpu", problem, "fused", pass_name, "float64", *arrays, by_position=by_position)
 
     def time(self, problem: str, variant: str, pass_name: str, batch: str) -> dict[str, Any]:
         """Seconds of a call, by the device's clock and by the wall's, with caches flushed; and cells per second.
@@ -172,15 +185,25 @@ class Steps:
         return self.backend.pass_function(pass_name, score, compiled=variant not in self.backend.uncompiled_variants)
 
     def _computed(
-        self, device: str, problem: str, variant: str, pass_name: str, dtype: str, *arrays: np.ndarray
+        self,
+        device: str,
+        problem: str,
+        variant: str,
+        pass_name: str,
+        dtype: str,
+        *arrays: np.ndarray,
+        by_position: bool = False,
     ) -> np.ndarray:
         similarity, lengths, vector = arrays
+        parameters: dict[str, Any] = dict(ALIGNMENTS[problem].parameters)
         with self.backend.precision(dtype):
             given = [self.backend.to_device(similarity.astype(dtype), device), lengths]
             if pass_name == "hvp":
                 given.append(self.backend.to_device(vector.astype(dtype), device))
+            for name, costs in (costs_of(problem, similarity) if by_position else {}).items():
+                parameters[name] = self.backend.to_device(costs.astype(dtype), device)
             function = self._function(problem, variant, pass_name)
-            return self.backend.to_numpy(self.backend.wait(function(*given, **dict(ALIGNMENTS[problem].parameters))))
+            return self.backend.to_numpy(self.backend.wait(function(*given, **parameters)))
 
     @contextlib.contextmanager
     def _on_cpu(self) -> Iterator[None]:
@@ -211,6 +234,14 @@ def ragged(problem: str, pairs: int, rows: int, cols: int) -> tuple[np.ndarray, 
     poison = np.array([np.nan, np.inf, -np.inf], np.float32)[(i + j) % 3]
     vector = random.normal(size=similarity.shape).astype(np.float32)
     return np.where(outside, poison, similarity), lengths, np.where(outside, poison, vector)
+
+
+def costs_of(problem: str, similarity: np.ndarray) -> dict[str, np.ndarray]:
+    """Gaps by position, around what they usually are, with NaN in the padding."""
+    random = np.random.default_rng(similarity.shape)
+    usual = {name: ALIGNMENTS[problem].parameters[name] for name in ALIGNMENTS[problem].gaps}
+    drawn = {name: (value + random.normal(size=similarity.shape)).astype(np.float32) for name, value in usual.items()}
+    return {name: np.where(np.isfinite(similarity), own, np.nan).astype(np.float32) for name, own in drawn.items()}
 
 
 def worst_error(

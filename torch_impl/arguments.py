@@ -67,8 +67,11 @@ def columns_and_gaps(parameters: dict[str, torch.Tensor], batch: torch.Size) -> 
     return torch.stack(columns, dim=-1), gaps
 
 
-def _limited(gap: torch.Tensor) -> torch.Tensor:
-    """Clamped; but clamp has the gradient 0 where this has NaN."""
+def _limited(gap: torch.Tensor, batch: torch.Size) -> torch.Tensor:
+    """A gap within the limits: (*batch), or by position."""
+    if gap.ndim <= 1:
+        return gap.expand(batch).clamp(LOWEST, LARGEST_GAP)
+    # which, unlike clamp, have the gradient NaN where this is NaN
     return gap.minimum(gap.new_full((), LARGEST_GAP)).maximum(gap.new_full((), LOWEST))
 
 
@@ -99,20 +102,19 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     sizes = sizes.expand(*batch, 2)
 
     values = {name: _tensor(value, s.dtype, s.device) for name, value in parameters.items()}
-    gaps = {name: value for name, value in values.items() if value.ndim > 1}
+    by_position = [name for name, value in values.items() if value.ndim > 1]
     if mask:
         # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
         exists = inside(sizes, rows, cols)
         s = torch.where(exists, s, 0.0).maximum(s.new_full((), LOWEST))
-        gaps = {name: torch.where(exists, gap, 0.0) for name, gap in gaps.items()}
+        values |= {name: torch.where(exists, values[name], 0.0) for name in by_position}
     if not (rows and cols):  # an empty matrix becomes one cell that lies outside lengths
         padding = 0, max(0, 1 - cols), 0, max(0, 1 - rows)
         s = torch.nn.functional.pad(s, padding)
-        gaps = {name: torch.nn.functional.pad(gap, padding) for name, gap in gaps.items()}
+        values |= {name: torch.nn.functional.pad(values[name], padding) for name in by_position}
     # gaps and temperatures beyond the limits count as the limit
-    values = {n: _limited(gaps[n]) if n in gaps else v.expand(batch) for n, v in values.items()}
-    values = {n: v if n in gaps or n == "temperature" else v.clamp(LOWEST, LARGEST_GAP) for n, v in values.items()}
-    temperature = values["temperature"]
+    temperature = values.pop("temperature").expand(batch)
+    values = {name: _limited(value, batch) for name, value in values.items()}
     usable = (temperature > 0) & (temperature < torch.inf)
     valid = torch.where(usable, 1.0, torch.nan).to(s.dtype)
     values["temperature"] = torch.where(usable, temperature.clamp(*TEMPERATURES), 1.0)

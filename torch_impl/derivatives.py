@@ -97,7 +97,10 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
         with_values = any(tensor.requires_grad for tensor in own[1:])
         return _ScoreOnce.apply(engine, with_values, s, lengths, values, *gaps)
     below = [_functorch._unwrap_for_grad(tensor, levels[-1]) for tensor in own]
-    scores, *gradients = _Gradients.apply(engine, text, True, below[0], lengths, *below[1:])
+    # where nothing is recorded, the compiler miscounts the arguments of a Function's forward that takes *gaps
+    again = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in below)
+    function = _Gradients.apply if again else _Gradients.forward
+    scores, *gradients = function(engine, text, True, below[0], lengths, *below[1:])
     # each difference is 0 but differentiable; at a forbidden match (-inf) it would be NaN
     direction = [tensor.nan_to_num() - base.nan_to_num() for tensor, base in zip(own, below, strict=True)]
     return scores + _directional(lengths, gradients, direction)
@@ -161,8 +164,9 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
-        tensors, (d_s, *d_others) = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        s, lengths, *others = tensors
+        saved = ctx.saved_tensors
+        s, lengths, *others = saved[: ctx.count]
+        d_s, *d_others = saved[ctx.count :]
         of_scores, *of_gradients = cotangents
         to_s, to_others = None, [None] * len(others)
         if of_scores is not None:
@@ -261,11 +265,12 @@ class _GradientsForward(_Gradients):
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> Tensors:
-        s, lengths, values, *gaps = ctx.saved_tensors[: ctx.count]
+        saved = ctx.saved_tensors
+        s, lengths, values, *gaps = saved[: ctx.count]
         direction = t_s, t_values, *t_gaps = _direction((directions[3], *directions[5:]), (s, values, *gaps))
         tangents = s, lengths, values, t_s, t_values, *gaps, *t_gaps
         of_gradients = _TangentsForward.apply(ctx.engine, ctx.text, True, *tangents)
-        return _directional(lengths, ctx.saved_tensors[ctx.count :], direction), *of_gradients
+        return _directional(lengths, saved[ctx.count :], direction), *of_gradients
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple, engine: Engine, text: str, with_values: bool, *tensors: Tensor) -> Any:

@@ -63,7 +63,7 @@ def cell_loop(recurrence: Recurrence, parameters: Parameters, s: Tensor, lengths
             diagonal, left, up = (
                 tuple(table[i + di, j + dj] for table in tables) for di, dj in ((0, 0), (1, 0), (0, 1))
             )
-            own = parameters | {name: gap[i, j] for name, gap in gaps.items()}
+            own = parameters | {name: gaps[name][i, j] for name in recurrence.by_position}
             states, end = recurrence_step(recurrence, own, s[i, j], diagonal, left, up)
             ends = put(ends, i, j, end)
         tables = tuple(put(table, i + 1, j + 1, state) for table, state in zip(tables, states, strict=True))

@@ -54,6 +54,11 @@ def test_public_functions_give_the_reference(framework: str, problem: str, pass_
     test_cuda.test_a_gpu_gives_the_reference(framework, problem, "fused", pass_name, "float32", 0)
 
 
+@pytest.mark.parametrize(("framework", "problem"), [("jax", "smith_waterman_affine"), ("torch", "needleman_wunsch")])
+def test_public_functions_take_gaps_by_position(framework: str, problem: str):
+    test_cuda.test_gaps_by_position_are_right(framework, problem, "float64")
+
+
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
     test_cuda.test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu("smith_waterman_affine")
 

@@ -40,13 +40,14 @@ def compiler() -> Iterator[Compiler]:
     assert (FAKE.fake_contexts(), FAKE.fake_capture_mode()) == (0, 0), "a call has to leave a thread as it was"
 
 
-def test_a_program_reaches_the_gpu_as_its_kernels_take_it():
+@pytest.mark.parametrize(("problem", "by_position"), [("free_gap", ()), ("smith_waterman_affine", ("gap_extend",))])
+def test_a_program_reaches_the_gpu_as_its_kernels_take_it(problem: str, by_position: tuple[str, ...]):
     """By Triton's machine code, from the program to the driver; matrices so large that strides need 64 bits."""
     fake_gpu.compile_with(jax_calls._find)
     pairs, rows, cols = shape = 3, 70_000, 70_000
-    call, strides = cpp.call_of("free_gap", {}), (rows * cols, cols)
-    program = gradients_program(call, "float32", shape, strides, True, NARROW_LAYOUT, with_values=False)
-    given = "similarity", "lengths", "values"
+    call, strides = cpp.call_of(problem, {}, by_position), (rows * cols, cols)
+    program = gradients_program(call, "float32", shape, strides, True, NARROW_LAYOUT, with_values=bool(by_position))
+    given = "similarity", "lengths", "values", *by_position
     buffers = {name: ADDRESS + 0x1000 * i for i, name in enumerate((*given, *program.results, *program.scratch))}
     compiled = [machine_code(each.kernel, GPU.capability) for each in program.launches]
     for each in compiled:
@@ -63,8 +64,9 @@ def test_a_program_reaches_the_gpu_as_its_kernels_take_it():
     instead = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
     meant |= {name: buffers[other] for name, other in instead.items()}
     assert [own.name for own in launches(every)] == ["forward_kernel", "backward_kernel"]
+    constants_of = {each.kernel.name: dict(each.kernel.constants) for each in program.launches}
     for own, code in zip(launches(every), compiled, strict=True):
-        names = [each.name for each in KERNELS[own.name].params if not each.is_constexpr]
+        names = [name for name in KERNELS[own.name].arg_names if name not in constants_of[own.name]]
         assert own.parameters == [meant[name] for name in names] + [0] * (len(parameters(code)) - len(names))
         assert (own.grid, own.block, own.stream) == ((pairs, 1, 1), (32, 1, 1), GPU.stream)
         assert own.shared == code.metadata.shared > 0

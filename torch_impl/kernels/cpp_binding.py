@@ -165,6 +165,8 @@ class Functions(NamedTuple):
 
 # without PyTorch's dispatcher, which takes 25 microseconds from cold caches: for ordinary tensors in an ordinary call
 DIRECT = Functions(_score, _gradients, _tangents, _product, _best)
+# the same where autograd records: a compiler may trace the backward
+RECORDED = Functions(_score, _gradients, tangents, product, best)
 for _name, _function in DIRECT._asdict().items():
     torch.library.impl(f"smooth_alignment::fused_{_name}", "CPU", _function)
 

@@ -75,8 +75,8 @@ def plain_call(
     except ValueError:
         return None
     kind, flags = cpp.call_of(function_name, options, by_position)
-    is_recorded = any(matrix.requires_grad for matrix in (similarity, *gaps)) and torch.is_grad_enabled()
-    own = cpp_binding if is_recorded else cpp_binding.DIRECT  # a compiler may trace the backward
+    is_recorded = torch.is_grad_enabled() and (similarity.requires_grad or any(gap.requires_grad for gap in gaps))
+    own = cpp_binding.RECORDED if is_recorded else cpp_binding.DIRECT
     try:  # the kernel checks all lengths faster than Python does
         results = call(own, similarity, lengths, values, gaps, kind, flags | cpp.CHECK_LENGTHS, text)
     except (cpp_binding.LengthsOutside, cpp.Absent):

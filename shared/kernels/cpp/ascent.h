@@ -12,14 +12,15 @@
 
 namespace alignment {
 
-/* LANES columns on the way up. Carried: X, the B of gaps down the column, and their tangents; of a single state B. */
+/* LANES columns on the way up. Carried: X, the B of gaps down the column, and their tangents; of a single state B. With
+   gaps by position in place of this B its products with the odds of the gaps in the cell, open and extend. */
 template <class Kind, Pass pass>
 struct Ascent : Origins<pass == Pass::tangents> {
-  static constexpr int count = pass == Pass::tangents ? 4 : 2, tangent = 2;
+  static constexpr int tangent = POSITIONS && !ONE_STATE<Kind> ? 3 : 2, count = pass == Pass::tangents ? 2 * tangent : tangent;
   Vec now[count], below[count];
   Vec level;                     // the B that the unit is made of, in the first row of the band
   Vec unit, step, end;
-  Scan scan;
+  std::conditional_t<POSITIONS, Nothing, Scan> scan;
   Vec one, end_share;            // 1 in the unit of the descent; the share of ends
   Power share;                   // of both units in the total
   Vec origin_down;               // of the descent
@@ -86,6 +87,7 @@ class UpTheStrip {
   Real *out;                   // of the strip's first column
   TileSums &sums;
   Vec least_step{}, peak{}, largest_share{};  // of the current band
+  Vec largest_loss{};  // bits, of gaps by position: of the share of a column's largest state, were B 1
 
   /* As DownTheStrip::run, from the last row to the first. */
   bool run(const Vec *kept, const Vec *units, const Band *bands, int band_count) {
@@ -95,14 +97,14 @@ class UpTheStrip {
     if (left && lowest.first + lowest.rows == total_rows) pass_on(total_rows, false);
     for (int b = band_count - 1; b >= 0; --b) {
       for (Int last = bands[b].first + bands[b].rows; last > bands[b].first;) {
-        begin_band(units + size_t(b) * strip.vectors * K::marks, last % ORIGIN_ROWS == 0 || last == total_rows);
+        begin_band(units + size_t(b) * strip.vectors * K::band_marks, last % ORIGIN_ROWS == 0 || last == total_rows);
         for (;;) {
           const Int rows = std::min<Int>(most, last - bands[b].first);
           if (right && !right->wait_for(total_rows - last + rows)) return false;
-          if (try_band(last - rows, rows, kept + size_t(last - rows - top) * strip.vectors * K::size)) {
+          if (try_some(last - rows, rows, kept + size_t(last - rows - top) * strip.vectors * K::size)) {
             last -= rows;
             if (left) left->hand_over(total_rows - last);
-            most = odds.next_rows(peak, int(rows), most);
+            most = odds.next_rows(peak, int(rows), most, 0);
             break;
           }
           if (rows == 1) return false;
@@ -117,25 +119,25 @@ class UpTheStrip {
   }
 
  private:
-  static constexpr int T = 2;  // the distance of a tangent
+  static constexpr int T = Columns::tangent;  // the distance of a tangent
 
   INLINE void pass_on(Int row, bool of_row) const {
     const Columns &c = columns[0];
     left->numbers[0][row] = c.now[0][0];
     left->unit[row] = c.unit[0];
-    if (!of_row) left->numbers[1][row] = 0;
+    for (int n = 1; n < T && !of_row; ++n) left->numbers[n][row] = 0;
     if constexpr (tangents) {
       left->numbers[T][row] = c.now[T][0];
       left->origin[row] = c.origin[0];
-      if (!of_row) left->numbers[T + 1][row] = 0;
+      for (int n = 1; n < T && !of_row; ++n) left->numbers[T + n][row] = 0;
     }
   }
 
   INLINE void begin_band(const Vec *units, bool move_origins) {
-    Vec least = all(1), unit_after = all(0), origin_after = all(0), largest = all(NOTHING);
+    Vec least = all(1), unit_after = all(0), origin_after = all(0), largest = all(NOTHING), loss = all(NOTHING);
     strip.each_back([&](int v, auto is_last) {
       Columns &c = columns[v];
-      const Vec unit_down = units[v * K::marks];
+      const Vec unit_down = units[v * K::band_marks];
       const Vec from = ONE_STATE<Kind> ? c.now[1] : c.level;
       Vec natural = exponent_of(greater(from, all(SMALLEST_NORMAL))) + c.unit;
       natural = from > all(0) ? natural : c.unit + LEVEL;
@@ -153,13 +155,18 @@ class UpTheStrip {
         least = smaller(least, c.step);
       }
       unit_after = unit;
-      c.scan = scan_of<false>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
+      if constexpr (!POSITIONS) c.scan = scan_of<false>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
       c.end = scaled(total.inverse_m, -unit);
       c.one = scaled(all(1), -unit_down);
       const Vec share = (unit_down - total.unit) + unit;
       c.share = Power::of(share);
       c.end_share = scaled(total.inverse_m, unit_down - total.unit);
       largest = greater(largest, is_last ? (exists ? share : largest) : share);
+      if constexpr (POSITIONS) {
+        const Vec peak_down = units[v * K::band_marks + K::marks];
+        const Vec own = share + exponent_of(greater(peak_down, all(SMALLEST_NORMAL)));
+        loss = greater(loss, exists ? own : loss);
+      }
       if constexpr (is_last) {
         c.end = exists ? c.end : all(0);
         c.end_share = exists ? c.end_share : all(0);
@@ -172,7 +179,7 @@ class UpTheStrip {
           c.template move<T>(c.now, 1, Kind::local ? c.end : all(0), natural);
           c.change = (is_last ? c.origin : origin_after) - c.origin;
           origin_after = c.origin;
-          c.origin_down = units[v * K::marks + 1];  // of all bands of these rows
+          c.origin_down = units[v * K::band_marks + 1];  // of all bands of these rows
           c.less = total.tangent_less(c.origin_down, c.origin);
           c.end_less = total.tangent_less(c.origin_down, all(0));
         }
@@ -181,12 +188,39 @@ class UpTheStrip {
       for (int k = 0; k < Columns::count; ++k) c.below[k] = c.now[k];
     });
     least_step = least, largest_share = largest;
+    if constexpr (POSITIONS) largest_loss = loss;
   }
 
-  __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
-    const PairOdds<Kind> o = odds;
-    Vec most = all(0), largest_q = all(0);
-    Real outside[4][MOST_ROWS + LANES] = {};  // of the rows first, first + 1, ..., in the last column's unit
+  INLINE bool try_some(Int first, Int rows, const Vec *kept) {
+    if constexpr (POSITIONS) return try_band_by_position(first, rows, kept);
+    if constexpr (!POSITIONS) return try_band(first, rows, kept);
+  }
+
+  /* The marginals of matches, or their tangents, from B; q: its share. */
+  INLINE Vec marginals(const Columns &c, const Vec *own, Vec b, Vec t_b, Vec q, Vec &largest_q) const {
+    constexpr bool ends_apart = Kind::end == End::after_match;
+    const Vec w = own[K::w], matched = own[K::matched];
+    largest_q = greater(largest_q, q);
+    Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
+    if constexpr (tangents) {
+      const Vec t_q = c.share.times(fused(-c.less, b, t_b));
+      largest_q = greater(largest_q, absolute(t_q));
+      if constexpr (ends_apart) {
+        p = fused(own[K::t_matched], q + c.end_share, matched * fused(-c.end_less, c.end_share, t_q));
+        p = fused(c.one, fused(w, fused(-c.origin_down, q, t_q), own[K::t_w] * q), p);
+      } else {
+        p = fused(own[K::t_matched], q, matched * t_q);
+      }
+    }
+    return p;
+  }
+
+  /* In by_position.h. */
+  __attribute__((noinline)) bool try_band_by_position(Int first, Int rows, const Vec *kept);
+
+  /* What comes from the right: of the rows first, first + 1, ..., in the last column's unit. */
+  template <int size>
+  INLINE void receive(Int first, Int rows, Real (&outside)[size][MOST_ROWS + LANES]) const {
     if (right) {
       const Vec unit = everywhere<LANES - 1>(columns[strip.vectors - 1].unit);
       for (Int k = 0; k <= rows; k += LANES) {
@@ -203,6 +237,13 @@ class UpTheStrip {
         }
       }
     }
+  }
+
+  __attribute__((noinline)) bool try_band(Int first, Int rows, const Vec *kept) {
+    const PairOdds<Kind> o = odds;
+    Vec most = all(0), largest_q = all(0);
+    Real outside[4][MOST_ROWS + LANES] = {};
+    receive(first, rows, outside);
     Vec of_left[3] = {}, of_up[3] = {}, similarity = all(0), matches = all(0);
     Places begins, ends;
     constexpr bool has_places = gradients && Kind::local;
@@ -282,9 +323,7 @@ class UpTheStrip {
         const Vec with_end = ends_apart ? b + c.end : b;
         c.now[0] = w * with_end;
         if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
-        const Vec q = c.share.times(b);
-        largest_q = greater(largest_q, q);
-        Vec p = ends_apart ? fused(matched, q + c.end_share, (w * c.one) * q) : matched * q;
+        const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
         if constexpr (gradients) {
           matches += p;
           similarity = fused(p, greater(strip.part<is_last>(row, v, 0), all(FORBIDDEN)), similarity);
@@ -293,16 +332,6 @@ class UpTheStrip {
           const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
           begins.add((w * c.one) * q, col);
           ends.add((ends_apart ? matched : own[K::across]) * c.end_share, col);
-        }
-        if constexpr (tangents) {
-          const Vec t_q = c.share.times(fused(-c.less, b, t_b));
-          largest_q = greater(largest_q, absolute(t_q));
-          if constexpr (ends_apart) {
-            p = fused(own[K::t_matched], q + c.end_share, matched * fused(-c.end_less, c.end_share, t_q));
-            p = fused(c.one, fused(w, fused(-c.origin_down, q, t_q), own[K::t_w] * q), p);
-          } else {
-            p = fused(own[K::t_matched], q, matched * t_q);
-          }
         }
         if constexpr (is_last) {
           store_some(to + v * LANES, strip.last, p);

@@ -11,14 +11,41 @@
 
 namespace alignment {
 
-/* LANES columns on the way down. Carried: V, and the state of gaps down the column that the next row will have. */
+/* LANES columns on the way down. Carried: V, and the state of gaps down the column that the next row will have. With
+   gaps by position this depends on that row: carried are the parts of V from which such a gap costs open, and extend. */
 template <class Kind, bool tangents>
 struct Descent : Origins<tangents> {
   static constexpr int tangent = ONE_STATE<Kind> ? 1 : 2, count = tangent * (tangents ? 2 : 1);
+  static constexpr bool two_parts = POSITIONS && tangent == 2;
+  // to the next strip: V, and what the gap along the row there receives; by position that for open, and for extend
+  static constexpr int t_passed = two_parts ? 3 : tangent, passed = t_passed * (tangents ? 2 : 1);
   Vec now[count], above[count];  // after the last row; above the band
   Vec unit, step, one;           // the exponent; the unit of the column before and 1, in this unit
-  Scan scan;
+  std::conditional_t<POSITIONS, Nothing, Scan> scan;
   Vec sum, t_sum;                // of the ends in the band
+  Vec peak[POSITIONS ? 1 : 0];   // the largest state in the band
+  INLINE Vec state() const { return two_parts ? now[0] + now[tangent - 1] : now[0]; }
+};
+
+/* Of a strip with gaps by position, for what can be told only of a whole pair; see by_position.h. */
+struct Seen {
+  Vec least_gap = all(1), most_gap = all(0);  // odds
+  Vec largest_match = all(0);                  // odds
+  Vec lowest = all(0);                         // similarity that does not forbid the match
+  // what may be missing: bits of 2^LOST times it, absolute and in units
+  double risk = -__builtin_inf(), risk_in_units = -__builtin_inf();
+  double spread = LARGEST_COST;  // of the odds of gaps, in bits, for which the rest is right
+
+  double spread_of_gaps() const {
+    return std::log2(double(largest_of(most_gap))) - std::log2(-double(largest_of(-least_gap)));
+  }
+
+  void add(const Seen &other) {
+    least_gap = smaller(least_gap, other.least_gap), most_gap = greater(most_gap, other.most_gap);
+    largest_match = greater(largest_match, other.largest_match), lowest = smaller(lowest, other.lowest);
+    risk = std::max(risk, other.risk), risk_in_units = std::max(risk_in_units, other.risk_in_units);
+    spread = std::min(spread, other.spread);
+  }
 };
 
 /* Odds of ends and their tangents, in each lane a sum with a unit and an origin of its own. */
@@ -41,7 +68,7 @@ struct Ends {
 
 /* The ends of a strip, and its largest unit. A long sum of floats loses digits: what a sum of bands has lost is added
    to the next one. */
-struct StripEnds : Ends {
+struct StripEnds : Ends, std::conditional_t<POSITIONS, Seen, Nothing> {
   Vec lost = all(0), largest = all(NOTHING);
 
   template <bool tangents>
@@ -68,8 +95,9 @@ class DownTheStrip {
   const Border *left;   // none: nothing is outside
   const Border *right;  // none: nobody needs it
   StripEnds &ends;
-  int most = odds.most_rows;  // rows that the next band may have
+  int most = POSITIONS ? 4 : odds.most_rows;  // rows that the next band may have
   Vec least_step{}, peak{};   // of the current band: between columns; the largest state
+  double sunk = 0;            // the bits by which gaps by position can make a column of it sink
 
   /* Rows first to last - 1; false where plain odds cannot hold them. When recording: what is kept of each cell, the
      bands, and the units of each. */
@@ -81,16 +109,16 @@ class DownTheStrip {
         // bands begin at multiples of their size: no block cuts one, and all passes add up the ends in the same order
         const Int aligned = i == 0 ? most : std::min<Int>(most, i & -i), rows = std::min(aligned, last - i);
         if (left && !left->wait_for(i + rows)) return false;
-        if (try_band(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
-          end_band(recording ? units + size_t(count) * strip.vectors * K::marks : nullptr);
+        if (try_some(i, rows, recording ? kept + size_t(i - first) * strip.vectors * K::size : nullptr)) {
+          end_band(recording ? units + size_t(count) * strip.vectors * K::band_marks : nullptr);
           if (recording) bands[count] = {i, rows};
           ++count, i += rows;
           if (right) right->hand_over(i);
-          most = odds.next_rows(peak, int(aligned), most);
+          most = odds.next_rows(peak, int(aligned), most, POSITIONS ? sunk : 0);
           break;
         }
         if (rows == 1) return false;
-        most = int(aligned >= 4 ? aligned / 4 : 1);
+        most = int(aligned >= 4 ? aligned / (POSITIONS && sunk > MOST_DECAY ? 2 : 4) : 1);
         again();
       }
     }
@@ -99,11 +127,16 @@ class DownTheStrip {
   }
 
  private:
+  INLINE bool try_some(Int first, Int rows, Vec *kept) {
+    if constexpr (POSITIONS) return try_band_by_position(first, rows, kept);
+    if constexpr (!POSITIONS) return try_band(first, rows, kept);
+  }
+
   INLINE void begin_band(bool move_origins) {
     Vec least = all(1), unit_before = all(0), origin_before = all(0);
     for (int v = 0; v < strip.vectors; ++v) {
       Columns &c = columns[v];
-      const Vec above = c.now[0];
+      const Vec above = c.state();
       Vec natural = exponent_of(greater(above, all(SMALLEST_NORMAL))) + c.unit;
       if constexpr (Kind::local) natural = greater(natural, all(0));
       const Vec unit = natural - LEVEL, change = c.unit - unit;
@@ -113,10 +146,10 @@ class DownTheStrip {
       c.step = scaled(all(1), moved_up<1>(unit, unit_before) - unit);
       unit_before = unit;
       c.one = scaled(all(1), -unit);
-      c.scan = scan_of<true>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
+      if constexpr (!POSITIONS) c.scan = scan_of<true>(c.step * odds.template odds<From::left, ACROSS<Kind>>());
       if constexpr (tangents) {
         if (move_origins) {
-          c.template move<Columns::tangent>(c.now, 0, Kind::local ? c.one : all(0), natural);
+          c.template move<Columns::tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : all(0), natural);
           c.change = (v == 0 ? c.origin : origin_before) - c.origin;
           origin_before = c.origin;
         }
@@ -124,6 +157,7 @@ class DownTheStrip {
       }
       for (int k = 0; k < Columns::count; ++k) c.above[k] = c.now[k];
       c.sum = c.t_sum = all(0);
+      if constexpr (POSITIONS && recording) c.peak[0] = all(0);
       const int count = v == strip.vectors - 1 ? strip.last : LANES;
       least = smaller(least, lane_numbers() < all_int(count) ? c.step : all(1));
     }
@@ -135,14 +169,13 @@ class DownTheStrip {
       Columns &c = columns[v];
       for (int k = 0; k < Columns::count; ++k) c.now[k] = c.above[k];
       c.sum = c.t_sum = all(0);
+      if constexpr (POSITIONS && recording) c.peak[0] = all(0);
     }
   }
 
-  __attribute__((noinline)) bool try_band(Int first, Int rows, Vec *kept) {
-    constexpr Real infinity = Real(__builtin_inff());
-    const PairOdds<Kind> o = odds;  // in registers: what is stored could be this
-    Vec most = all(0), least = least_step;
-    Real outside[4][MOST_ROWS + LANES] = {};  // of the rows first - 1, first, ..., in the first column's unit
+  /* What comes from the left: of the rows first - 1, first, ..., in the first column's unit. least: smallest step. */
+  template <int size>
+  INLINE void receive(Int first, Int rows, Real (&outside)[size][MOST_ROWS + LANES], Vec &least) const {
     const Vec unit = everywhere<0>(columns[0].unit), one = everywhere<0>(columns[0].one);
     if (left) {
       for (Int k = 0; k <= rows; k += LANES) {
@@ -150,9 +183,9 @@ class DownTheStrip {
         const Power change = Power::of(load_some(left->unit + first + k, count, 0) - unit);
         Vec moved = all(0);
         if constexpr (tangents) moved = load_some(left->origin + first + k, count, 0) - columns[0].origin;
-        for (int n = 0; n < Columns::count; ++n) {
+        for (int n = 0; n < Columns::passed; ++n) {
           Vec number = change.times(load_some(left->numbers[n] + first + k, count, 0));
-          if (n >= Columns::tangent) number = fused(moved, load(outside[n - Columns::tangent] + k), number);
+          if (n >= Columns::t_passed) number = fused(moved, load(outside[n - Columns::t_passed] + k), number);
           store(outside[n] + k, number);
           // the step to this column from one in which the number, or a start, is 2^LEVEL units
           const Vec worth = Kind::local ? greater(number, one) : number;
@@ -162,6 +195,17 @@ class DownTheStrip {
     } else {  // a local alignment's first column
       least = smaller(least, scaled(one, all(-LEVEL)));
     }
+  }
+
+  /* In by_position.h. */
+  __attribute__((noinline)) bool try_band_by_position(Int first, Int rows, Vec *kept);
+
+  __attribute__((noinline)) bool try_band(Int first, Int rows, Vec *kept) {
+    constexpr Real infinity = Real(__builtin_inff());
+    const PairOdds<Kind> o = odds;  // in registers: what is stored could be this
+    Vec most = all(0), least = least_step;
+    Real outside[4][MOST_ROWS + LANES] = {};
+    receive(first, rows, outside, least);
     for (Int k = 0; k < rows; ++k) {
       const Real *row = strip.s + (first + k) * strip.pitch;
       const Real *t_row = tangents ? strip.t_s + (first + k) * strip.pitch : nullptr;
@@ -286,14 +330,16 @@ class DownTheStrip {
       Vec origin = all(0);
       if constexpr (tangents) origin = c.origin;
       if constexpr (recording) {
-        units[v * K::marks] = c.unit;
-        if constexpr (tangents) units[v * K::marks + 1] = origin;
+        Vec *to = units + v * K::band_marks;
+        to[0] = c.unit;
+        if constexpr (tangents) to[1] = origin;
+        if constexpr (POSITIONS) to[K::marks] = c.peak[0];
       }
       if constexpr (Kind::end != End::last) {
         const int count = v == strip.vectors - 1 ? strip.last : LANES;
         const Vec t_sum = tangents ? first_lanes(c.t_sum, count) : all(0);
         band.template add<tangents>(first_lanes(c.sum, count), t_sum, c.unit, origin);
-        const Vec after = exponent_of(greater(c.now[0], all(SMALLEST_NORMAL))) + c.unit - LEVEL;
+        const Vec after = exponent_of(greater(c.state(), all(SMALLEST_NORMAL))) + c.unit - LEVEL;
         ends.largest = greater(ends.largest, first_lanes(greater(c.unit, after), count));
       }
     }

@@ -31,6 +31,7 @@ KINDS = {
     ("free_gap", None): 4,
 }
 RESTRICT_TURNS, PENALIZE_TURNS, CHECK_LENGTHS, OPEN_BY_POSITION, EXTEND_BY_POSITION = 1, 2, 4, 8, 16
+_FLAGS_BY_POSITION = {"gap": OPEN_BY_POSITION, "gap_open": OPEN_BY_POSITION, "gap_extend": EXTEND_BY_POSITION}
 GAPS_BY_POSITION = OPEN_BY_POSITION | EXTEND_BY_POSITION
 OUT_OF_MEMORY, BAD_LENGTHS = 1, 3
 
@@ -104,13 +105,12 @@ _warned = False
 
 def call_of(function_name: str, options: dict[str, Any], by_position: Collection[str] = ()) -> Call:
     """The kernel's numbers for a public function's name and options, and for the gaps that are given by position."""
-    flags = {
-        RESTRICT_TURNS: options.get("restrict_turns"),
-        PENALIZE_TURNS: options.get("penalize_turns"),
-        OPEN_BY_POSITION: "gap" in by_position or "gap_open" in by_position,
-        EXTEND_BY_POSITION: "gap_extend" in by_position,
-    }
-    return Call(KINDS[function_name, options.get("end")], sum(flag for flag, is_set in flags.items() if is_set))
+    flags = sum(_FLAGS_BY_POSITION[name] for name in by_position) if by_position else 0
+    if options.get("restrict_turns"):
+        flags |= RESTRICT_TURNS
+    if options.get("penalize_turns"):
+        flags |= PENALIZE_TURNS
+    return Call(KINDS[function_name, options.get("end")], flags)
 
 
 def why_absent() -> str | None:

@@ -30,7 +30,9 @@ constexpr Real LEAST_MATCH = -100;     // bits
 constexpr double MOST_DECAY = 36;      // bits
 constexpr double LARGEST_COST = 27;    // bits of a gap's odds, of either sign
 constexpr double LEAST_TOTAL = -40;    // log2 of the total, in the largest unit of all columns
+constexpr double LARGEST_LOSS = -52;    // bits of a probability, before a step of at most 2^28
 constexpr Real LARGEST_SHARE = 120;    // bits of both ways' units over the total; where alignments go, at most 40 + 2 D
+constexpr double LOST = 126;            // bits: what is smaller than 2^-LOST is rounded to 0
 constexpr Real SMALLEST_NORMAL = IS_FLOAT ? Real(__FLT_MIN__) : Real(__DBL_MIN__);
 
 constexpr int SCAN_STEPS = __builtin_ctz(LANES);
@@ -67,6 +69,11 @@ INLINE void store_some(Real *to, int count, Vec v) {
   if constexpr (IS_FLOAT) return _mm512_mask_storeu_ps(to, __mmask16((1u << count) - 1), (__m512)v);
 #endif
   __builtin_memcpy(to, &v, count * sizeof(Real));
+}
+
+INLINE Real largest_of(Vec v) {
+  unrolled<SCAN_STEPS>([&](auto k) { v = greater(v, moved_up<1 << k>(v, v)); });
+  return v[0];
 }
 
 INLINE Vec first_lanes(Vec v, int count) { return lane_numbers() < all_int(count) ? v : all(0); }
@@ -139,6 +146,19 @@ INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
   });
   const Vec x = fused(scan.from_outside, outside, own);
   outside = fused(all(scan.from_outside[last]), outside, everywhere<last>(own));
+  return x;
+}
+
+/* The same with the steps of one row, in registers. */
+template <bool upwards>
+INLINE Vec scanned_row(const Scan &scan, Vec own, Vec &outside) {
+  constexpr int last = upwards ? LANES - 1 : 0;
+  unrolled<SCAN_STEPS>([&](auto k) {
+    constexpr int n = 1 << k;
+    own = fused(scan.step[k], upwards ? moved_up<n>(own, all(0)) : moved_down<n>(own, all(0)), own);
+  });
+  const Vec x = fused(scan.from_outside, outside, own);
+  outside = fused(everywhere<last>(scan.from_outside), outside, everywhere<last>(own));
   return x;
 }
 

@@ -154,8 +154,11 @@ int32_t run(const Job &job) {
     std::vector<Known> known;
     // the tangents of the gradients with respect to the parameters have an exponent per cell
     bool tried = false;
-    if constexpr (IS_FLOAT && !POSITIONS) {
+    if constexpr (IS_FLOAT && !(POSITIONS && pass == Pass::gradients)) {
       tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
+      for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
+        if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
+      }
       if (tried) solve_in_plain_odds<Kind, pass>(job, left, known);
     }
     if (!tried) {

@@ -31,23 +31,26 @@ constexpr int DOWN = receiver<Kind>(From::up);
 template <class Kind>
 struct PairOdds {
   MatchOdds match;
-  Vec cost[COSTS], inverse_t;   // odds of the costs; 1 / T
-  double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows
+  Vec cost[COSTS], inverse_t;   // odds of the costs, but for gaps by position; 1 / T
+  double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, but for gaps by position
   int most_rows;                // of a band
 
-  /* Whether a band of so many rows lost nothing; its largest number of units, and smallest step between columns. */
-  INLINE bool within_range(Vec most, Vec least_step, Int rows) const {
-    return all_at_most(most, all(power_of_2(double(ROOM) - decay[rows]))) &&
-           all_at_most(all(power_of_2(decay[rows] - LARGEST_STEP - double(LEVEL))), least_step);
+  /* Whether a band of so many rows lost nothing; sunk: the bits by which gaps by position can make a column sink; its largest number of units, and smallest step between columns. */
+  INLINE bool within_range(Vec most, Vec least_step, Int rows, double sunk = 0) const {
+    return all_at_most(most, all(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
+           all_at_most(all(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
   }
   /* How many rows the next band may have, after one of `rows`, of up to `most`, with this largest number of units. */
-  INLINE int next_rows(Vec peak, int rows, int most) const {
-    if (rows < most || 2 * rows > most_rows) return most;
+  INLINE int next_rows(Vec peak, int rows, int most, double sunk) const {
+    if (rows < most || 2 * rows > most_rows || 2.25 * sunk > MOST_DECAY) return most;
     // twice as many rows grow by twice as many bits, and some more
-    const double growth = (double(ROOM) - double(LEVEL) - decay[2 * rows]) / 2.6;
+    const double growth = (double(ROOM) - double(LEVEL) - decay[2 * rows] - 2 * sunk) / 2.6;
     return all_at_most(peak, all(power_of_2(LEVEL + growth))) ? 2 * rows : rows;
   }
   static Real power_of_2(double bits) { return Real(std::exp2(bits)); }
+
+  /* Of gaps by position: which of them a turn costs, and back, if it is allowed. */
+  bool turn_is_open = false, back_is_allowed = false;
 
   template <From from, int state>
   INLINE Vec odds() const {
@@ -60,6 +63,7 @@ struct Strip {
   const Real *s, *t_s;
   int64_t pitch;
   int vectors, last;  // columns in the last vector
+  const Real *gaps[POSITIONS ? 2 : 0];  // those by position; of the others none
 
   template <class F>
   INLINE void each(F &&f) const {  // from left to right
@@ -80,7 +84,7 @@ struct Strip {
 /* What passes from strip to strip: for each row some numbers, in a unit of that row. On the way down, number i + 1 is
    of row i. Strips may be computed by different threads, each of which waits for the rows that it needs. */
 struct Border {
-  Real *numbers[4] = {}, *unit = nullptr, *origin = nullptr;  // the origin of tangents
+  Real *numbers[POSITIONS ? 6 : 4] = {}, *unit = nullptr, *origin = nullptr;  // the origin of tangents
   std::atomic<Int> *progress = nullptr;  // how many rows have been handed over
   const std::atomic<bool> *given_up = nullptr;
 
@@ -117,8 +121,13 @@ struct Kept {
   static constexpr int w = 0, matched = 1;         // odds of the match; times those of what it continues
   static constexpr int t_w = 2, t_matched = 3;
   static constexpr int across = 2, down = 3;       // the other states; of a single one the state
-  static constexpr int size = pass == Pass::tangents ? 4 : pass == Pass::gradients ? (ONE_STATE<Kind> ? 3 : 4) : 2;
+  static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // odds of gaps by position, with which there are no gradients
+  static constexpr int size = POSITIONS                 ? gap + GAPS<Kind>
+                              : pass == Pass::tangents  ? 4
+                              : pass == Pass::gradients ? (ONE_STATE<Kind> ? 3 : 4)
+                                                        : 2;
   static constexpr int marks = pass == Pass::tangents ? 2 : 1;  // of a column in a band: its unit, and the origin
+  static constexpr int band_marks = marks + (POSITIONS ? 1 : 0);  // and its largest state
 };
 
 /* A tangent is kept as t - origin * V, with an origin near t / V that LANES columns choose every ORIGIN_ROWS or more: what
@@ -131,10 +140,12 @@ struct Origins<true> {
   Vec origin, change;  // in each lane the same; to it from that of the columns from which these receive
   Vec apart;           // tangent of an alignment's start, or on the way up its end, which from 0 is 0
   /* Moves it, and the numbers' tangents with it, to where the tangent of one column is 0: of that whose sum of a number
-     and `new_odds`, which the next row continues, is worth most. bits: the logarithm of the sums. */
-  template <int count>
+     and `new_odds`, which the next row continues, is worth most. bits: the logarithm of the sums. both: the number is
+     the sum of this one and the next. */
+  template <int count, bool both = false>
   INLINE void move(Vec (&numbers)[2 * count], int which, Vec new_odds, Vec bits) {
-    const Vec sum = numbers[which] + new_odds, t = fused(-origin, new_odds, numbers[count + which]);
+    Vec sum = numbers[which] + new_odds, t = fused(-origin, new_odds, numbers[count + which]);
+    if constexpr (both) sum += numbers[which + 1], t += numbers[count + which + 1];
     const Vec ratio = sum > all(0) ? t / sum : all(0);
     // different in each lane
     Vec own = (bits - everywhere<0>(bits)) + __builtin_convertvector(lane_numbers(), Vec) * all(Real(1) / (2 * LANES));
@@ -153,6 +164,9 @@ struct Origins<true> {
 struct Band {
   Int first, rows;
 };
+
+/* Stands for what only one of the kernels for gaps by position and by number has. */
+struct Nothing {};
 
 /* Tangents may leave the range of a float where the odds do not. */
 template <class Columns>

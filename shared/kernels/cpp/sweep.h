@@ -489,9 +489,10 @@ __attribute__((noinline)) void backward_sweep(Int first_row, Int cols, const Ext
       });
     }
     Flow matched;
-    Sums here{};
-    backward<Kind, pass>(records + int64_t(t) * Record<Kind, pass>::size, v, diagonal, left, up, matched,
-                         POSITIONS ? here : sums);
+    const Vec *record = records + int64_t(t) * Record<Kind, pass>::size;
+    Sums here{};  // of these cells, where each has gaps of its own
+    if constexpr (POSITIONS) backward<Kind, pass>(record, v, diagonal, left, up, matched, here);
+    if constexpr (!POSITIONS) backward<Kind, pass>(record, v, diagonal, left, up, matched, sums);
     auto replace = [&](Int at, Flow flow) {
       if constexpr (tangents) {
         Vec value = staged[at] > FORBIDDEN ? staged[at] * lanes.inverse_t : all(0);

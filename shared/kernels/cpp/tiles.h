@@ -11,6 +11,9 @@
 
 #include "ascent.h"
 #include "descent.h"
+#ifdef BY_POSITION
+#include "by_position.h"
+#endif
 #include "solve.h"
 
 namespace alignment {
@@ -74,6 +77,10 @@ bool set_odds(PairOdds<Kind> &odds, const Job &job, const Parameters &p) {
   set(Cost::open, p.open);
   set(Cost::extend, p.extend);
   set(Cost::turn, turn_is_open ? p.open : p.extend);
+  if constexpr (POSITIONS) {
+    odds.turn_is_open = turn_is_open, odds.back_is_allowed = !(job.call.options & ALIGNMENT_RESTRICT_TURNS);
+    for (double &cost : bits) cost = 0;  // each band finds out
+  }
   odds.cost[int(Cost::back)] = job.call.options & ALIGNMENT_RESTRICT_TURNS ? all(0) : odds.cost[int(Cost::turn)];
   if (!held) return false;
   odds.inverse_t = all(Real(1 / p.temperature));
@@ -181,10 +188,18 @@ class Tiles {
     for (Cost cost : {Cost::open, Cost::extend, Cost::turn}) {
       cheapest = std::max(cheapest, std::log2(double(odds_.cost[int(cost)][0])));
     }
+    return has_no_match_within(strip, excess_of_starts(cheapest));
+  }
+
+  double excess_of_starts(double cheapest) const {
     // from each start by so many steps, each along either axis, to each end
     const double steps = double(size_.rows) + double(size_.cols), starts = double(size_.rows) * double(size_.cols);
     const double paths = std::max(0.0, steps * (cheapest + 1)) + std::log2(starts * steps);
-    const double excess = paths - (LEAST_TOTAL - double(LEVEL) - 24 - double(LEAST_MATCH));
+    return paths - (LEAST_TOTAL - double(LEVEL) - 24 - double(LEAST_MATCH));
+  }
+
+  /* Whether no match is by up to so many bits below 2^LEAST_MATCH. */
+  bool has_no_match_within(const Strip &strip, double excess) const {
     if (excess <= 0) return true;
     const double unit = p_.temperature / LOG2_E;
     const Vec high = all(Real(double(LEAST_MATCH) * unit)), low = all(Real((double(LEAST_MATCH) - excess) * unit));
@@ -197,6 +212,32 @@ class Tiles {
       for (int l = 0; l < LANES; ++l) {
         if (found[l]) return false;
       }
+    }
+    return true;
+  }
+
+  /* What can be told of gaps by position only when all have been seen; largest: bits of the largest unit. */
+  bool is_held_by_position(double largest) const {
+    Seen seen;
+    for (Int strip = 0; strip < strips_; ++strip) seen.add(strands_[strip].ends);
+    const double cheapest = std::log2(double(largest_of(seen.most_gap)));
+    double excess = excess_of_starts(cheapest);
+    if constexpr (!ONE_STATE<Kind>) {
+      if (seen.spread_of_gaps() > seen.spread) return false;
+      if (!odds_.back_is_allowed) {
+        // the odds of gaps after what is missing, from each cell; what follows them also counts without it
+        const double gaps = std::max(0.0, cheapest) * double(size_.rows + size_.cols) +
+                            std::log2(double(size_.rows) * double(size_.cols));
+        const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
+        const double room = LOST - 24 - gaps;
+        if (seen.risk > room || seen.risk_in_units + match > room + LEAST_TOTAL) return false;
+        excess = std::max(excess, std::max(largest + double(ROOM), double(ROOM) - LEAST_TOTAL + match) + 24 + gaps +
+                                      double(LEAST_MATCH));
+      }
+    }
+    if (-double(largest_of(-seen.lowest)) * (LOG2_E / p_.temperature) > double(LEAST_MATCH)) return true;
+    for (Int strip = 0; strip < strips_; ++strip) {
+      if (!has_no_match_within(strip_of(strip), excess)) return false;
     }
     return true;
   }
@@ -214,7 +255,7 @@ class Tiles {
     tiled_ = strips_ * blocks_ > 1;
     border_ = size_t(rows_) + 1 + 2 * LANES;  // read by whole vectors
     const bool outside = strips_ > 1 || !Kind::local;
-    const size_t down = outside ? down_borders() * border_ * (Down::count + K::marks) : 0;
+    const size_t down = outside ? down_borders() * border_ * (Down::passed + K::marks) : 0;
     const size_t up = recording && outside ? few_borders_ * border_ * (Up::count + K::marks) : 0;
     const size_t checkpoints = recording && tiled_ ? size_t(blocks_) * vectors_ * (Down::count + K::marks) : 0;
     using S = Scratch;
@@ -235,9 +276,9 @@ class Tiles {
   Own take(Scratch &own) const {
     const size_t cells = recording ? size_t(height_) * widest_ : 0;
     using S = Scratch;
-    own.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells * K::marks) +
+    own.begin(S::bytes_of<Down>(widest_) + S::bytes_of<Vec>(cells * K::size) + S::bytes_of<Vec>(cells * K::band_marks) +
               S::bytes_of<Band>(height_));
-    return {own.take<Down>(widest_), own.take<Vec>(cells * K::size), own.take<Vec>(cells * K::marks),
+    return {own.take<Down>(widest_), own.take<Vec>(cells * K::size), own.take<Vec>(cells * K::band_marks),
             own.take<Band>(height_)};
   }
 
@@ -255,9 +296,14 @@ class Tiles {
   Strip strip_of(Int number) const {
     const Int first = first_vector(number), after = first_vector(number + 1);
     const int64_t column = int64_t(first) * LANES;
-    return {job_.call.similarity + pair_ * job_.call.pair_stride + column,
-            tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr, job_.call.cols, after - first,
-            after == vectors_ ? int(size_.cols - int64_t(vectors_ - 1) * LANES) : LANES};
+    Strip strip{job_.call.similarity + pair_ * job_.call.pair_stride + column,
+                tangents ? job_.t_similarity + pair_ * job_.t_pair_stride + column : nullptr, job_.call.cols, after - first,
+                after == vectors_ ? int(size_.cols - int64_t(vectors_ - 1) * LANES) : LANES};
+    for (int g = 0; g < GAPS<Kind>; ++g) {
+      const AlignmentGap *gap = is_by_position(job_.call, g) ? job_.call.gaps + g : nullptr;
+      strip.gaps[g] = gap ? gap->costs + pair_ * gap->stride + column : nullptr;
+    }
+    return strip;
   }
 
   /* The border to the left of a strip. */
@@ -273,7 +319,7 @@ class Tiles {
     return border;
   }
   Border down_border(Int strip) const {
-    return border<Down::count>(down_borders_, strip % down_borders(), &strands_[strip].down);
+    return border<Down::passed>(down_borders_, strip % down_borders(), &strands_[strip].down);
   }
   Border up_border(Int strip) const {
     return border<Up::count>(up_borders_, strip % few_borders_, &strands_[strip].up);
@@ -319,7 +365,7 @@ class Tiles {
 
   bool descend(Int number, const Own &own) {
     const Strip strip = strip_of(number);
-    if (!starts_are_held(strip)) return false;
+    if (!POSITIONS && !starts_are_held(strip)) return false;
     Strand &strand = strands_[number];
     const bool has_left = number > 0 || !Kind::local, has_right = number + 1 < strips_;
     const Border left = has_left ? down_border(number) : Border{};
@@ -328,7 +374,7 @@ class Tiles {
     begin(own.down, number, strip.vectors);
     if (to) {  // the corner
       const Down &c = own.down[strip.vectors - 1];
-      for (int n = 0; n < Down::count; ++n) right.numbers[n][0] = c.now[n][LANES - 1];
+      for (int n = 0; n < Down::passed; ++n) right.numbers[n][0] = n < Down::count ? c.now[n][LANES - 1] : 0;
       right.unit[0] = c.unit[LANES - 1];
       if constexpr (tangents) right.origin[0] = c.origin[LANES - 1];
     }
@@ -377,6 +423,9 @@ class Tiles {
         }
       }
       if (!(std::log2(m) + unit >= largest + LEAST_TOTAL)) return false;
+      if constexpr (POSITIONS) {
+        if (!is_held_by_position(largest)) return false;
+      }
     }
     constexpr double finite = double(__FLT_MAX__);
     if (!(m > 0 && m <= finite && std::abs(t / m) <= finite)) return false;
@@ -422,6 +471,20 @@ class Tiles {
         GapOdds{gap_bits()}(greater(gaps, all(0)), m, c.unit);
         c.unit -= LEVEL;
       }
+    }
+    if (!Kind::local && is_by_position(job_.call, 0)) follow_last_row(columns, strip, vectors);
+  }
+
+  /* The units of a global alignment's last row, in which gaps by position lead to the end. */
+  void follow_last_row(Up *columns, Int strip, Int vectors) const {
+    const AlignmentGap &gap = job_.call.gaps[0];
+    const Real *costs = gap.costs + pair_ * gap.stride + (size_.rows - 1) * job_.call.cols;
+    const int64_t first = int64_t(first_vector(strip)) * LANES;
+    double bits = 0;
+    for (int64_t col = size_.cols - 1; col >= first; --col) {
+      const int64_t at = col - first;
+      if (at < int64_t(vectors) * LANES) columns[at / LANES].unit[at % LANES] = Real(std::nearbyint(bits)) - LEVEL;
+      bits += double(costs[col]) * (LOG2_E / p_.temperature);
     }
   }
 

@@ -146,7 +146,7 @@ def tangents_program(
 def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
     """Scores and matches of the best alignments. Given are the buffers of score_program."""
     pairs, _, cols = shape
-    constants = {**_constants(call, has_lengths), **_tiling(call, True, layout)}
+    constants = {**_constants(call, has_lengths), **_tiling(layout, call.kind == AFFINE)}
     buffers = ("similarity", "lengths", "values", "scores", "matches", "ends", "last_row")
     launch = _launch(
         "best_kernel", dtype, buffers, gaps_of(call.options, ""), _GAPS[:2], {}, shape, strides, constants, layout.warps
@@ -195,12 +195,8 @@ def _forward(
 ) -> Launch:
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
     gaps = gaps_of(call.options, *(("", "t_") if tangents and with_values else ("",)))
-    constants = {
-        **_constants(call, has_lengths),
-        "tangents": tangents,
-        "keep": keep,
-        **_tiling(call, tangents or keep, layout),
-    }
+    is_large = call.kind == AFFINE and (tangents or keep)
+    constants = {**_constants(call, has_lengths), "tangents": tangents, "keep": keep, **_tiling(layout, is_large)}
     return _launch("forward_kernel", dtype, buffers, gaps, _GAPS, same_as, shape, strides, constants, layout.warps)
 
 
@@ -219,18 +215,19 @@ def _backward(
     given = ("", "t_") if tangents and with_values else ("",)
     gaps = gaps_of(call.options, *given, *(("d_",) if with_values else ()))
     every = (*_GAPS, *_D_GAPS)
+    is_large = call.kind == AFFINE or (bool(gaps) and (tangents or with_values))
     constants = {
         **_constants(call, has_lengths),
         "tangents": tangents,
         "with_values": with_values,
-        **_tiling(call, True, layout),
+        **_tiling(layout, is_large),
     }
     return _launch("backward_kernel", dtype, buffers, gaps, every, same_as, shape, strides, constants, layout.warps)
 
 
-def _tiling(call: Call, is_large: bool, layout: Layout) -> dict[str, int]:
+def _tiling(layout: Layout, is_large: bool) -> dict[str, int]:
     """Lanes, and steps per tile: with fewer steps a kernel needs fewer registers, of which a thread has 255."""
-    return {"lanes": layout.lanes, "steps": 4 if call.kind == AFFINE and is_large else 8}
+    return {"lanes": layout.lanes, "steps": 4 if is_large else 8}
 
 
 def _constants(call: Call, has_lengths: bool) -> dict[str, int]:

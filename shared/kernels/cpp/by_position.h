@@ -1,0 +1,293 @@
+/* The bands of a strip with gaps by position.
+
+   The recurrences are those of descent.h and ascent.h, and so are the conditions, with two differences. Odds of gaps are
+   computed row by row, so a row has a scan of its own, and what a gap down the column costs is known only in the next
+   row. And how far a column can sink is known when a band is done. */
+
+#ifndef BY_POSITION_H
+#define BY_POSITION_H
+
+#include "ascent.h"
+#include "descent.h"
+
+namespace alignment {
+
+template <class Kind, Pass pass, bool recording>
+bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int rows, Vec *kept) {
+  constexpr Real infinity = Real(__builtin_inff());
+  constexpr int T = Columns::t_passed, gaps = GAPS<Kind>;
+  constexpr int size = recording ? K::size : gaps + (tangents ? 2 : 1);
+  constexpr int w_at = recording ? K::w : 0, t_w_at = recording ? K::t_w : 1, gap_at = recording ? K::gap : size - gaps;
+  const PairOdds<Kind> o = odds;  // in registers: what is stored could be this
+  const Mask turn_is_open = all_int(o.turn_is_open ? -1 : 0);
+  const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
+  const Vec back_is_open = all(back_opens ? 1 : 0);
+  Vec most = all(0), least = least_step;
+  Real outside[6][MOST_ROWS + LANES] = {};
+  receive(first, rows, outside, least);
+  // the odds of gaps down the column, of all gaps, of matches; of a column the states that may turn either way
+  Vec sink = all(1), least_gap = all(1), most_gap = all(0), most_match = all(0), least_free = all(LARGEST), lowest = all(0);
+  for (Int k = 0; k < rows; ++k) {
+    const int64_t at = (first + k) * strip.pitch;
+    const Real *row = strip.s + at, *t_row = tangents ? strip.t_s + at : nullptr;
+    Vec row_memory[recording ? 1 : STRIP_VECTORS * size];
+    Vec *to = recording ? kept + size_t(k) * strip.vectors * K::size : row_memory;
+    Vec least_down = all(1), least_open = all(1);
+    strip.each([&](int v, auto is_last) {
+      const Vec s = strip.part<is_last>(row, v, -infinity);
+      __builtin_prefetch(row + 2 * strip.pitch + v * LANES);
+      if constexpr (tangents) __builtin_prefetch(t_row + 2 * strip.pitch + v * LANES);
+      const Vec w = o.match(s);
+      to[v * size + w_at] = w;
+      if constexpr (tangents) to[v * size + t_w_at] = w * (strip.part<is_last>(t_row, v, 0) * o.inverse_t);
+      if constexpr (gaps > 1) most_match = greater(most_match, w);
+      if constexpr (Kind::local) lowest = smaller(lowest, s > FORBIDDEN ? s : lowest);
+      unrolled<gaps>([&](auto g) {
+        Vec gap = o.cost[int(GAP_COSTS[g])];
+        if (strip.gaps[g]) {
+          __builtin_prefetch(strip.gaps[g] + at + 2 * strip.pitch + v * LANES);
+          gap = o.match(strip.part<is_last>(strip.gaps[g] + at, v, 0));
+        }
+        to[v * size + gap_at + g] = gap;
+        most_gap = greater(most_gap, gap);
+        Vec &own = g < gaps - 1 ? least_open : least_down;
+        own = smaller(own, gap);
+      });
+    });
+    least_gap = smaller(least_gap, smaller(least_down, least_open));
+    sink *= k == 0 ? smaller(least_down, least_open) : least_down;
+    if (!all_at_most(all(PairOdds<Kind>::power_of_2(-MOST_DECAY)), sink)) {
+      sunk = 2 * MOST_DECAY;
+      return false;
+    }
+
+    Vec before = all(outside[0][k]), t_before = all(outside[T][k]);  // V of the cell before, a row above
+    // of this row: the cell before, and what it hands over, for open; the state of gaps down the column
+    Vec across = all(outside[ONE_STATE<Kind> ? 0 : 2][k + 1]), t_across = all(outside[ONE_STATE<Kind> ? T : T + 2][k + 1]);
+    Vec message = all(outside[1][k + 1]), t_message = all(outside[T + 1][k + 1]), down_before = all(0), t_down_before = all(0);
+    strip.each([&](int v, auto is_last) {
+      Columns &c = columns[v];
+      const Vec *own = to + v * size;
+      const Vec w = own[w_at], above = c.state(), diagonal = moved_up<1>(above, before);
+      if constexpr (tangents) {  // what comes from the columns before, from this origin
+        t_before = fused(c.change, before, t_before);
+        t_across = fused(c.change, across, t_across);
+        if (!ONE_STATE<Kind>) t_message = fused(c.change, message, t_message);
+        if (!ONE_STATE<Kind> && back_extends) t_down_before = fused(c.change, down_before, t_down_before);
+      }
+      before = above;
+      const Vec w_step = w * c.step, continued = fused(c.step, diagonal, c.one);
+      const Vec matched = Kind::end == End::anywhere ? w * continued : w_step * diagonal;
+      constexpr bool starts_apart = Kind::local && Kind::end != End::anywhere;
+      const Vec begun = starts_apart ? fused(w, c.one, matched) : matched;
+      Vec t_matched, t_begun;
+      if constexpr (tangents) {
+        const Vec t_w = own[t_w_at];
+        Vec t_above = c.now[Columns::tangent];
+        if constexpr (Columns::two_parts) t_above += c.now[Columns::tangent + 1];
+        const Vec t_diagonal = moved_up<1>(t_above, t_before);
+        t_before = t_above;
+        t_matched = Kind::end == End::anywhere ? fused(w, fused(c.step, t_diagonal, c.apart), t_w * continued)
+                                               : fused(w_step, t_diagonal, t_w * c.step * diagonal);
+        t_begun = starts_apart ? fused(w, c.apart, fused(t_w, c.one, t_matched)) : t_matched;
+      }
+      Vec sum, t_sum, handed[2], t_handed[2];  // handed: to the next cell, for open, and for extend
+      if constexpr (ONE_STATE<Kind>) {
+        const Vec gap = own[gap_at];
+        const Scan scan = scan_of<true>(c.step * gap);
+        sum = scanned_row<true>(scan, fused(gap, above, begun), across);
+        if constexpr (tangents) {
+          t_sum = scanned_row<true>(scan, fused(gap, c.now[1], t_begun), t_across);
+          c.now[1] = t_sum;
+        }
+        c.now[0] = sum;
+      } else {
+        const Vec open = own[gap_at], extend = own[gap_at + 1];
+        const Vec down = fused(open, c.now[0], extend * c.now[1]);
+        handed[0] = fused(back_is_open, down, begun);
+        const Vec step_open = c.step * open;
+        const Scan scan = scan_of<true>(c.step * extend);
+        Vec arrived = step_open * moved_up<1>(handed[0], message);
+        if (back_extends) arrived = fused(scan.step[0], moved_up<1>(down, down_before), arrived);
+        const Vec gap = scanned_row<true>(scan, arrived, across);  // the state of gaps along the row
+        const Vec free = begun + gap, rest = gap + down;
+        sum = free + down;
+        c.now[0] = turn_is_open ? free : begun;
+        c.now[1] = turn_is_open ? down : rest;
+        least_free = smaller(least_free, is_last ? (lane_numbers() < all_int(strip.last) ? free : least_free) : free);
+        message = handed[0], down_before = down;
+        handed[1] = back_extends ? rest : gap;
+        if constexpr (tangents) {
+          const Vec t_down = fused(open, c.now[2], extend * c.now[3]);
+          t_handed[0] = fused(back_is_open, t_down, t_begun);
+          Vec t_arrived = step_open * moved_up<1>(t_handed[0], t_message);
+          if (back_extends) t_arrived = fused(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
+          const Vec t_gap = scanned_row<true>(scan, t_arrived, t_across), t_free = t_begun + t_gap, t_rest = t_gap + t_down;
+          t_sum = t_free + t_down;
+          c.now[2] = turn_is_open ? t_free : t_begun;
+          c.now[3] = turn_is_open ? t_down : t_rest;
+          t_message = t_handed[0], t_down_before = t_down;
+          t_handed[1] = back_extends ? t_rest : t_gap;
+        }
+      }
+      most = greater(most, sum);
+      if constexpr (recording) {
+        c.peak[0] = greater(c.peak[0], sum);
+        to[v * size + K::matched] = matched;
+        if constexpr (tangents) to[v * size + K::t_matched] = t_matched;
+      }
+      if constexpr (Kind::end != End::last) {
+        c.sum += Kind::end == End::anywhere ? sum : matched;
+        if constexpr (tangents) c.t_sum += Kind::end == End::anywhere ? t_sum : t_matched;
+      }
+      if constexpr (is_last) {
+        if (right) {
+          auto pass_on = [&](int number, Vec value) { right->numbers[number][first + k + 1] = value[LANES - 1]; };
+          pass_on(0, sum);
+          if constexpr (!ONE_STATE<Kind>) pass_on(1, handed[0]), pass_on(2, handed[1]);
+          right->unit[first + k + 1] = c.unit[LANES - 1];
+          if constexpr (tangents) {
+            pass_on(T, t_sum);
+            if constexpr (!ONE_STATE<Kind>) pass_on(T + 1, t_handed[0]), pass_on(T + 2, t_handed[1]);
+            right->origin[first + k + 1] = c.origin[LANES - 1];
+          }
+        }
+      }
+    });
+  }
+  peak = most;
+  sunk = -std::log2(-double(largest_of(-sink)));
+  if (!all_at_most(most_gap, all(PairOdds<Kind>::power_of_2(LARGEST_COST))) ||
+      !all_at_most(all(PairOdds<Kind>::power_of_2(-LARGEST_COST)), least_gap) ||
+      !o.within_range(most, least, rows, sunk) || !tangents_are_finite(columns, strip.vectors)) {
+    return false;
+  }
+  Seen seen;
+  seen.least_gap = least_gap, seen.most_gap = most_gap, seen.largest_match = most_match, seen.lowest = lowest;
+  if (!ONE_STATE<Kind> && !o.back_is_allowed) {
+    const double bits = std::max(0.0, std::log2(double(largest_of(most))));
+    seen.add(ends);
+    // what is missing beside a state that may turn either way costs it at most so many bits more to replace
+    const double spread = std::log2(-double(largest_of(-least_free))) - bits + LOST - 24;
+    if (spread >= LARGEST_COST || spread >= seen.spread_of_gaps() + 4) {
+      seen.spread = std::min(seen.spread, spread);
+    } else {
+      Vec unit = all(NOTHING);
+      for (int v = 0; v < strip.vectors; ++v) {
+        const int count = v == strip.vectors - 1 ? strip.last : LANES;
+        unit = greater(unit, lane_numbers() < all_int(count) ? columns[v].unit : all(NOTHING));
+      }
+      const double risk = double(largest_of(unit)) + bits;
+      seen.risk = std::max(seen.risk, risk), seen.risk_in_units = std::max(seen.risk_in_units, bits);
+      if (risk > (rows > 1 ? LARGEST_STEP - LARGEST_STEP / 4 : LARGEST_STEP)) return false;
+    }
+  }
+  ends.Seen::add(seen);
+  return true;
+}
+
+template <class Kind, Pass pass>
+bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec *kept) {
+  const PairOdds<Kind> o = odds;
+  const Mask turn_is_open = all_int(o.turn_is_open ? -1 : 0);
+  const bool back_opens = o.back_is_allowed && o.turn_is_open, back_extends = o.back_is_allowed && !o.turn_is_open;
+  const Vec back_is_open = all(back_opens ? 1 : 0);
+  Vec most = all(0), largest_q = all(0);
+  Real outside[6][MOST_ROWS + LANES] = {};
+  receive(first, rows, outside);
+  for (Int k = rows - 1; k >= 0; --k) {
+    const Int i = first + k;
+    const Vec *from = kept + size_t(k) * strip.vectors * K::size;
+    Real *to = out + i * strip.pitch;
+    Vec after = all(outside[0][k + 1]), t_after = all(outside[T][k + 1]);  // X of the cell after, a row below
+    // of the cell after, B of the gap along the row, times the odds of its gap: extend, and open
+    constexpr int extends = T - 1;
+    Vec across = all(outside[extends][k]), t_across = all(outside[T + extends][k]), gap_after = all(1);
+    Vec open_after = all(outside[1][k]), t_open_after = all(outside[T + 1][k]);
+    strip.each_back([&](int v, auto is_last) {
+      Columns &c = columns[v];
+      const Vec *own = from + v * K::size;
+      __builtin_prefetch(to - 4 * strip.pitch + v * LANES, 1);
+      const Vec w = own[K::w], matched = own[K::matched];
+      const Vec x = c.now[0], arrived = c.step * moved_down<1>(x, after);
+      Vec t_arrived;
+      if constexpr (tangents) {  // what comes from the columns after, from this origin
+        t_arrived = c.step * moved_down<1>(c.now[T], fused(c.change, after, t_after));
+        t_across = fused(c.change, across, t_across);
+        if (!ONE_STATE<Kind>) t_open_after = fused(c.change, open_after, t_open_after);
+        t_after = c.now[T];
+      }
+      after = x;
+      const Vec extend = own[K::gap + GAPS<Kind> - 1];
+      const Scan scan = scan_of<false>(c.step * moved_down<1>(extend, gap_after));
+      gap_after = extend;
+      Vec b, t_b;  // of the match
+      if constexpr (ONE_STATE<Kind>) {
+        Vec begun = arrived + c.now[1];
+        if constexpr (Kind::end == End::anywhere) begun += c.end;
+        if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : all(0);
+        b = scanned_row<false>(scan, begun, across);
+        if constexpr (tangents) {
+          Vec t_begun = t_arrived + c.now[T + 1];
+          if constexpr (Kind::end == End::anywhere) t_begun += c.apart;
+          if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.apart : all(0);
+          t_b = scanned_row<false>(scan, t_begun, t_across);
+          c.now[T + 1] = extend * t_b;
+        }
+        c.now[1] = extend * b;
+      } else {
+        const Vec open = own[K::gap], opened = c.now[1], extended = c.now[2];
+        const Vec before = across;
+        const Vec gap = scanned_row<false>(scan, (turn_is_open ? opened : extended) + arrived, across);
+        const Vec to_open = open * gap, next = c.step * moved_down<1>(to_open, open_after);
+        open_after = to_open;
+        b = next + (opened + arrived);
+        c.level = b;
+        Vec down = fused(back_is_open, next, extended + arrived);
+        if (back_extends) down = fused(scan.step[0], moved_down<1>(gap, before), down);
+        c.now[1] = open * down, c.now[2] = extend * down;
+        if constexpr (tangents) {
+          const Vec t_opened = c.now[T + 1], t_extended = c.now[T + 2], t_before = t_across;
+          const Vec t_gap = scanned_row<false>(scan, (turn_is_open ? t_opened : t_extended) + t_arrived, t_across);
+          const Vec t_to_open = open * t_gap, t_next = c.step * moved_down<1>(t_to_open, t_open_after);
+          t_open_after = t_to_open;
+          t_b = t_next + (t_opened + t_arrived);
+          Vec t_down = fused(back_is_open, t_next, t_extended + t_arrived);
+          if (back_extends) t_down = fused(scan.step[0], moved_down<1>(t_gap, t_before), t_down);
+          c.now[T + 1] = open * t_down, c.now[T + 2] = extend * t_down;
+        }
+      }
+      most = greater(most, b);
+      constexpr bool ends_apart = Kind::end == End::after_match;
+      const Vec with_end = ends_apart ? b + c.end : b;
+      c.now[0] = w * with_end;
+      if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
+      const Vec p = marginals(c, own, b, t_b, c.share.times(b), largest_q);
+      if constexpr (is_last) {
+        store_some(to + v * LANES, strip.last, p);
+      } else {
+        store(to + v * LANES, p);
+      }
+    });
+    if (left) {
+      const Real gap = from[K::gap + GAPS<Kind> - 1][0];
+      pass_on(i, true);
+      left->numbers[extends][i] = gap * across[0];
+      if constexpr (!ONE_STATE<Kind>) left->numbers[1][i] = open_after[0];
+      if constexpr (tangents) {
+        left->numbers[T + extends][i] = gap * t_across[0];
+        if constexpr (!ONE_STATE<Kind>) left->numbers[T + 1][i] = t_open_after[0];
+      }
+    }
+  }
+  peak = most;
+  // what is rounded to 0, less than 2^-LOST times a state or 1, could have led on from any state of the way down
+  const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(most)))) - LOST;
+  return lost <= LARGEST_LOSS && all_at_most(most, all(PairOdds<Kind>::power_of_2(ROOM))) &&
+         all_at_most(all(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&
+         all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
+}
+
+}  // namespace alignment
+
+#endif
