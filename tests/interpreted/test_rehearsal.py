@@ -36,7 +36,8 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
     for name in ("score", "gradients", "tangents", "best"):
         monkeypatch.setattr(cpp_binding, name, never)
-    monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
+    for module in (jax_impl.alignment, importlib.import_module("jax_impl.best_alignment")):
+        monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
     monkeypatch.setattr(test_cuda, "DEVICE", "cpu")
     monkeypatch.setattr(test_cuda, "SIZE", (5, 4))
 
@@ -61,6 +62,11 @@ def test_public_functions_take_gaps_by_position(framework: str, problem: str):
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
     test_cuda.test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu("smith_waterman_affine")
+
+
+@BOTH
+def test_best_alignments_are_the_references(framework: str):
+    test_cuda.test_best_alignments_of_whole_numbers_are_the_references(framework, "needleman_wunsch", True)
 
 
 def test_both_frameworks_map_and_differentiate():

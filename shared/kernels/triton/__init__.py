@@ -5,6 +5,7 @@
     tiles           loads and stores of columns
     forward         the forward kernel
     backward        the backward kernel
+    best            the kernel of best alignments
     exponentials    a kernel that measures the rate of exponentials
     kernels         all of them, and their common scheme
     programs        a call as a list of launches with their buffers; imports no Triton
