@@ -11,8 +11,11 @@ from frameworks import PROBLEMS
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.kernels import cpp
 from shared.kernels.cpp import library
+from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
 PAIRS, ROWS = 1, 2  # layouts
+# what calls that may be in plain odds return, by its place in Given.results
+RESULTS = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
 Costs = Mapping[str, np.ndarray]
 
 
@@ -96,6 +99,46 @@ class Given:
 def assert_same_bits(some, others):
     for a, b in zip(some, others, strict=True):
         assert a.tobytes() == b.tobytes()
+
+
+def assert_as_in_float64(problem: str, options: Any, similarity: Any, lengths: Any, parameters: dict[str, Any]) -> int:
+    """Compare what a call in float32 that may be in plain odds gives with what it gives in float64, all derivatives.
+
+    Returns how many times a pair got an exponent per cell.
+    """
+    similarity = np.asarray(similarity, np.float32)
+    similarity = similarity if similarity.ndim == 3 else similarity[None]
+    by_position = names_by_position(problem, parameters)
+    own = {name: np.asarray(parameters[name], np.float32) for name in parameters}
+    before = cpp.exact_pairs()
+    found = Given(problem, similarity, lengths, own, options).results()
+    exact = cpp.exact_pairs() - before
+    wide = {name: value.astype(np.float64) for name, value in own.items()}
+    expected = Given(problem, similarity.astype(np.float64), lengths, wide, options).results()
+    temperature = float(own["temperature"])
+    largest_gap = max([0.0, *(float(own[name].max()) for name in by_position)])
+    if "gap" in own and not by_position:
+        largest_gap = abs(float(own["gap"]))
+    for pair, matrix in enumerate(similarity):
+        score, finite = float(expected[0][pair]), np.abs(matrix[np.isfinite(matrix)])
+        # max|h|, from above
+        largest = abs(score) + finite.max(initial=0) + largest_gap * sum(matrix.shape)
+        for place, name in RESULTS.items():
+            value, right = found[place][pair].astype(np.float64), expected[place][pair]
+            size = float(np.abs(right).max(initial=0))
+            if name == "score":
+                bound = score_bound("float32", score, largest, temperature)
+            elif name == "d_s":
+                bound = marginals_bound("float32", largest, temperature)
+            elif name == "d_values":
+                bound = TOLERANCES["float32"].gradient * max(1.0, size)
+            else:
+                bound = hvp_bound("float32", size, largest, temperature)
+            np.testing.assert_allclose(value, right, rtol=0, atol=bound, err_msg=f"{name} of pair {pair}")
+        # the gradients for gaps by position have an exponent per cell
+        assert found[0][pair] == found[7][pair]
+        assert by_position or found[0][pair] == found[1][pair]
+    return exact
 
 
 def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 53):

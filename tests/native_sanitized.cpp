@@ -1,5 +1,6 @@
 /* The native kernels on buffers of exactly the size that they say they need, for the sanitizers to watch: every kind,
-   both layouts, sizes around the width of a vector, NaN in the padding, all pairs of lengths from nothing to full.
+   both layouts, sizes around the width of a vector, NaN in the padding, all pairs of lengths from nothing to full; and
+   built with BY_POSITION, every choice of gaps by position.
    Ends with 0 if layouts and thread counts gave the same bits; else says what differed and ends with 1. */
 
 #include <algorithm>
@@ -43,12 +44,26 @@ Results run(AlignmentCall call, int count, int layout, int threads, const REAL *
   call.layout = layout, call.threads = threads;
   const size_t matrix = call.pairs * call.rows * call.cols, values = call.pairs * count;
   Results r;
+  AlignmentGap gaps[2] = {}, product_gaps[2] = {};
+  for (int g = 0; g < 2; ++g) {
+    if (!(call.options & (ALIGNMENT_OPEN_BY_POSITION << g))) continue;
+    product_gaps[g] = gaps[g] = call.gaps[g];
+    product_gaps[g].t_costs = nullptr;
+  }
+  auto new_results = [&] {
+    for (int g = 0; g < 2; ++g) gaps[g].d_costs = gaps[g].costs ? r.add(matrix) : nullptr;
+  };
+  call.gaps = gaps;
+  new_results();
   int32_t failed = alignment_score(&call, r.add(call.pairs));
   REAL *again = r.add(call.pairs), *marginals = r.add(matrix);
   failed |= alignment_marginals(&call, again, marginals);
   REAL *scores = r.add(call.pairs), *d_similarity = r.add(matrix);
   failed |= alignment_gradients(&call, scores, d_similarity, r.add(values));
+  call.gaps = product_gaps;
   failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, nullptr, nullptr, r.add(matrix), nullptr);
+  call.gaps = gaps;
+  new_results();
   REAL *t_scores = r.add(call.pairs), *t_d_similarity = r.add(matrix);
   failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, t_values, t_scores, t_d_similarity,
                                r.add(values));
@@ -79,8 +94,15 @@ int check(int kind, int options, int64_t pairs, int64_t rows, int64_t cols) {
     for (int v = 0; v < count; ++v) values[p * count + v] = uniform(), t_values[p * count + v] = uniform();
     values[p * count + count - 1] = p % 5 == 4 ? REAL(0) : std::pow(REAL(10), 3 * uniform());  // temperature
   }
+  Numbers costs[4];
+  for (Numbers &matrix : costs) {
+    matrix = numbers(pairs * rows * cols);
+    for (int64_t k = 0; k < pairs * rows * cols; ++k) matrix[k] = std::isnan(t_similarity[k]) ? NAN : 2 * uniform() - 1;
+  }
+  const AlignmentGap gaps[] = {{costs[0].get(), rows * cols, costs[1].get(), rows * cols, nullptr},
+                               {costs[2].get(), rows * cols, costs[3].get(), rows * cols, nullptr}};
   AlignmentCall call{kind,       options,     1, 0, pairs, rows, cols, similarity.get(), rows * cols, lengths.get(),
-                     values.get(), nullptr, nullptr};
+                     values.get(), nullptr, gaps};
   Results by_pairs = run(call, count, ALIGNMENT_PAIRS, 1, t_similarity.get(), t_values.get());
   Results by_rows = run(call, count, ALIGNMENT_ROWS, 1, t_similarity.get(), t_values.get());
   Results by_one = run(call, count, ALIGNMENT_CHOOSE, 1, t_similarity.get(), t_values.get());
@@ -95,17 +117,27 @@ int check(int kind, int options, int64_t pairs, int64_t rows, int64_t cols) {
 
 int main() {
   int failed = 0, done = 0;
+#ifdef BY_POSITION
+  const std::vector<int> by_position = {ALIGNMENT_OPEN_BY_POSITION, ALIGNMENT_EXTEND_BY_POSITION,
+                                        ALIGNMENT_OPEN_BY_POSITION | ALIGNMENT_EXTEND_BY_POSITION};
+#else
+  const std::vector<int> by_position = {0};
+#endif
   const int64_t sizes[][3] = {{1, 1, 1}, {3, 1, 9}, {3, 9, 1}, {20, 7, 5}, {5, 16, 16}, {19, 17, 33},
                               {2, 33, 40}, {3, 0, 4}, {2, 18, 290}};
   for (auto &size : sizes) {
     for (int kind = 0; kind <= ALIGNMENT_FREE_GAP; ++kind) {
-      for (int options = 0; options < (kind == ALIGNMENT_AFFINE ? 4 : 1); ++options, ++done) {
-        failed += check(kind, options, size[0], size[1], size[2]);
+      for (int gaps : by_position) {
+        if (kind == ALIGNMENT_FREE_GAP) gaps = 0;
+        if (kind != ALIGNMENT_AFFINE) gaps &= ~ALIGNMENT_EXTEND_BY_POSITION;
+        for (int options = 0; options < (kind == ALIGNMENT_AFFINE ? 4 : 1); ++options, ++done) {
+          failed += check(kind, options | gaps, size[0], size[1], size[2]);
+        }
       }
     }
   }
-  failed += check(ALIGNMENT_LOCAL_ANY, 0, 24, 60, 70);   // large enough for a second thread
-  failed += check(ALIGNMENT_LOCAL_ANY, 0, 1, 300, 400);  // and one that several threads share
+  failed += check(ALIGNMENT_LOCAL_ANY, by_position[0], 24, 60, 70);   // large enough for a second thread
+  failed += check(ALIGNMENT_LOCAL_ANY, by_position[0], 1, 300, 400);  // and one that several threads share
   std::printf("%d checks, %d failed\n", done + 2, failed);
   return failed != 0;
 }

@@ -124,7 +124,8 @@ def test_the_kernels_compile_and_fit(
     # what is said to bound them, without gaps by position
     for pass_name in (name for name, call in PASSES.items() if call in calls and not by_position):
         counts = [
-            counts_of_loop(machine_code(launch.kernel, capability))[0] / dict(launch.kernel.constants)["steps"]
+            counts_of_loop(machine_code(launch.kernel, capability))[0]
+            / dict[str, Any](launch.kernel.constants)["steps"]
             for launch in every[PASSES[pass_name]].launches
         ]
         assert SPECIAL_FUNCTIONS[problem][pass_name] == pytest.approx(sum(counts), abs=1), (pass_name, counts)

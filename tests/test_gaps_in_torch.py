@@ -13,9 +13,8 @@ from torch.autograd import forward_ad
 import torch_impl
 from shared import reference
 from shared.alignments import ALIGNMENTS, recurrence_of
-from shared.kernels.cpp import library
 from torch_impl import alignment, operator_calls
-from torch_impl.kernels import fused, plain_calls
+from torch_impl.kernels import plain_calls
 
 Tensor = torch.Tensor
 PROBLEM, NAMES, OPTIONS = "smith_waterman_affine", ("gap_extend",), {"restrict_turns": False, "penalize_turns": True}
@@ -215,17 +214,3 @@ def test_a_gap_by_position_is_recorded_by_the_short_way():
     (found,) = torch.autograd.grad((s * torch_impl.marginals(torch_impl.smith_waterman, s, gap=gap)).sum(), gap)
     wanted = reference.hessian_vector_product("smith_waterman", s, s, None, gap=gap.detach())["gap"]
     equal([found], [wanted], 1e-8)
-
-
-def test_the_cuda_kernels_are_not_asked(monkeypatch):
-    for module in (alignment, fused):
-        monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
-    monkeypatch.setattr(alignment, "_may_be_fused", lambda _: False)
-    monkeypatch.setattr(fused, "_why_not_on_gpu", lambda: None)
-    s, gap = torch.randn(2, 3, 4), -torch.rand(2, 3, 4)
-    with pytest.raises(ValueError, match="the CUDA kernels do not take gaps by position yet"):
-        torch_impl.smith_waterman(s, gap=gap, variant="fused")
-    monkeypatch.setattr(library, "_warned", False)
-    with pytest.warns(RuntimeWarning, match="the CUDA kernels do not take gaps by position yet"):
-        found = torch_impl.smith_waterman(s, gap=gap)
-    assert torch.equal(found, torch_impl.smith_waterman(s, gap=gap, variant="wavefront"))

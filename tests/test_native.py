@@ -214,13 +214,14 @@ def test_a_large_result_is_put_into_large_pages():
 
 
 @pytest.mark.timeout(900)
-def test_the_sanitizers_find_nothing():
+@pytest.mark.parametrize("by_position", [False, True])
+def test_the_sanitizers_find_nothing(by_position):
     """The driver with the kernels compiled in, watched by the address and undefined-behaviour sanitizers."""
-    wanted = cpp.target("float32", flags=(*SANITIZERS, f"-I{Path(cpp.__file__).parent}"))
+    flags = *SANITIZERS, f"-I{Path(cpp.__file__).parent}"
+    wanted = cpp.target("float32", flags=flags, by_position=by_position)
     sources = (Path(__file__).parent / "native_sanitized.cpp", *wanted.sources)
-    ran = subprocess.run(
-        [cpp.compiled(wanted._replace(name="sanitized", sources=sources, program=True))], capture_output=True, text=True
-    )
+    own = wanted._replace(name=f"sanitized-{by_position}", sources=sources, program=True)
+    ran = subprocess.run([cpp.compiled(own)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("0 failed\n")
 

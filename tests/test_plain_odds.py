@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import DTYPES, PROBLEMS
-from native_calls import ROWS, Given, assert_same_bits
+from native_calls import ROWS, Given, assert_as_in_float64, assert_same_bits
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
 from shared.kernels.cpp import library
 from shared.problems.alignment_inputs import GLOBINS
 from shared.sequences import pair_batch, read_fasta, substitution_matrix
-from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
@@ -27,8 +26,7 @@ CASES = pytest.mark.parametrize(
     ("problem", "options"), [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 )
 BLOSUM = substitution_matrix("BLOSUM62").scores[:20, :20].astype(np.float32)
-CALLS = 4  # in Given.results that try plain odds; what they return, by its place there
-TRIED = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
+CALLS = 4  # in Given.results that try plain odds
 
 
 def random(seed: int = 0) -> np.random.Generator:
@@ -50,31 +48,7 @@ def assert_right(
     problem: str, options: Any, similarity: Any, gap: float, temperature: float = 1.0, lengths: Any = None
 ) -> int:
     """Compare all derivatives with those in float64. Returns how many times a pair got an exponent per cell."""
-    similarity = np.asarray(similarity, np.float32)
-    similarity = similarity if similarity.ndim == 3 else similarity[None]
-    own = parameters_of(problem, gap, temperature)
-    before = cpp.exact_pairs()
-    found = Given(problem, similarity, lengths, own, options).results()
-    exact = cpp.exact_pairs() - before
-    expected = Given(problem, similarity.astype(np.float64), lengths, own, options).results()
-    for pair, matrix in enumerate(similarity):
-        score, finite = float(expected[0][pair]), np.abs(matrix[np.isfinite(matrix)])
-        # max|h|, from above
-        largest = abs(score) + finite.max(initial=0) + abs(own.get("gap", 0)) * sum(matrix.shape)
-        for place, name in TRIED.items():
-            value, right = found[place][pair].astype(np.float64), expected[place][pair]
-            size = float(np.abs(right).max(initial=0))
-            if name == "score":
-                bound = score_bound("float32", score, largest, temperature)
-            elif name == "d_s":
-                bound = marginals_bound("float32", largest, temperature)
-            elif name == "d_values":
-                bound = TOLERANCES["float32"].gradient * max(1.0, size)
-            else:
-                bound = hvp_bound("float32", size, largest, temperature)
-            np.testing.assert_allclose(value, right, rtol=0, atol=bound, err_msg=f"{name} of pair {pair}")
-        assert found[0][pair] == found[1][pair] == found[7][pair]
-    return exact
+    return assert_as_in_float64(problem, options, similarity, lengths, parameters_of(problem, gap, temperature))
 
 
 @pytest.fixture(scope="module")

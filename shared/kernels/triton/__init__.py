@@ -2,8 +2,10 @@
 
     cells           the recurrence in a cell
     pairs           the constants of a pair
+    gaps            gaps by position
     tiles           loads and stores of columns
     forward         the forward kernel
+    gradients       the backward kernel's steps in a cell
     backward        the backward kernel
     best            the kernel of best alignments
     exponentials    a kernel that measures the rate of exponentials

@@ -73,7 +73,8 @@ def forward_kernel(
     steps: tl.constexpr,
 ):
     """Scores, or, with tangents, theirs. keep: all states are kept in the planes, (pairs, rows, cols), and totals
-    (pairs, 4) is what the ends are shares of. Without, the planes have the states of one row: (pairs, cols)."""
+    (pairs, 4) is what the ends are shares of. Without, the planes have the states of one row: (pairs, cols). Of the
+    matrices of gaps by position those that are not needed are None."""
     real: tl.constexpr = similarity.dtype.element_ty
     states: tl.constexpr = 3 if kind == AFFINE else 1
     count: tl.constexpr = 3 * states if tangents else 2 * states
@@ -124,13 +125,8 @@ def forward_kernel(
         given_rows = (s_base + (row.to(tl.int64) * row_stride - lane),)
         if tangents:
             given_rows = given_rows + (t_base + (row.to(tl.int64) * t_row_stride - lane),)
-        given_rows = given_rows + gap_rows(
-            gap_open,
-            t_gap_open,
-            gap_extend,
-            t_gap_extend,
-            row_size * rows * pair + row_size * row - lane,
-        )
+        in_matrix = row_size * rows * pair + row_size * row - lane
+        given_rows = given_rows + gap_rows(gap_open, t_gap_open, gap_extend, t_gap_extend, in_matrix)
         # of one row the last lane's address, for all lanes: one number
         address = plane_base + row_size * row - lane if keep else plane_base - (lanes - 1) + 0 * lane
         above = plane_base + row_size * (first_row - 1) if keep else plane_base

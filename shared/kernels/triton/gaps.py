@@ -1,6 +1,6 @@
 """Gaps by position, in Triton: what a gap step into a cell costs, and the gradients with respect to that.
 
-They are matrices like the similarity, and read, and turned into odds, as it is. Outside the matrix they cost nothing.
+They are matrices like the similarity, and read and turned into odds as it is. Along the border gaps then cost nothing.
 """
 
 import triton

@@ -11,7 +11,8 @@ strip by strip; strips exchange a row in memory. Short pairs end early.
     best        both ways at once, with maxima in place of the smooth ones: the best alignments
 
 What lies outside lengths is never read as a number, and its derivatives are written as 0. A pair whose temperature is
-not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down forbids the match.
+not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down forbids the match. Gaps
+by position are matrices of their own, which have NaN, but no infinity: it counts as the nearest cost that is allowed.
 """
 
 from typing import Any

@@ -1,0 +1,122 @@
+"""The backward kernel's steps in a cell, in Triton, and what it writes once for a pair."""
+
+import triton
+import triton.language as tl
+
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, LOCAL_MATCH, dot, entropy, shares
+
+
+@triton.jit
+def ends_in(
+    kind: tl.constexpr,
+    tangents: tl.constexpr,
+    with_values: tl.constexpr,
+    ends,
+    m,
+    e,
+    x,
+    own_cell,
+    total,
+    of_entropy,
+):
+    """The probabilities of the ways in which an alignment ends in a cell, their tangents, and the entropy less theirs.
+
+    ends: where an alignment may end; m, e, x: the choices; total: the score's exponent, 1 / its fraction, its tangent.
+    """
+    best, inverse, t_best = total[0], total[1], total[2]
+    if kind == AFFINE:
+        end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
+    elif kind == LOCAL_MATCH:
+        end_m, end_e, end_x = m[0][:1], e[0][:1], x[0][:1]
+    else:
+        end_m, end_e, end_x = own_cell[:1], own_cell[1:2], own_cell[2:]
+    end_parts, t_end_parts = (), ()
+    for c in tl.static_range(len(end_m)):
+        # at most the whole score; its exponent need not be, where its fraction is not normalized
+        relative = tl.minimum(end_e[c] - best, 100.0)
+        part = tl.where(ends, end_m[c] * tl.exp2(relative) * inverse, 0.0)
+        end_parts = end_parts + (part,)
+        if tangents:
+            t_end_parts = t_end_parts + (part * (end_x[c] - t_best),)
+        if with_values and not tangents:
+            bits = relative + tl.log2(end_m[c] * inverse)
+            of_entropy -= tl.where(part > 0, part * bits, 0.0)
+    return end_parts, t_end_parts, of_entropy
+
+
+@triton.jit
+def parts_of_choices(
+    kind: tl.constexpr,
+    tangents: tl.constexpr,
+    with_values: tl.constexpr,
+    states: tl.constexpr,
+    m,
+    e,
+    x,
+    v,
+    end_parts,
+    t_end_parts,
+    of_entropy,
+):
+    """The gradients with respect to the choices of each state, their tangents, and the entropy with that of the shares.
+
+    v: the gradients with respect to the states, then their tangents.
+    """
+    parts, t_parts = (), ()
+    for n in tl.static_range(states):
+        weights = shares(m[n], e[n])
+        if with_values and not tangents:
+            of_entropy += v[n] * entropy(m[n], e[n], weights)
+        of_state, t_of_state = (), ()
+        if tangents:
+            # relative to the first choice: those of long alignments are large, and differ little
+            away = ()
+            for c in tl.static_range(len(weights)):
+                away = away + (x[n][c] - x[n][0],)
+            mean = dot(weights, away)
+        for c in tl.static_range(len(weights)):
+            part = v[n] * weights[c]
+            if tangents:
+                t_part = v[states + n] * weights[c] + part * (away[c] - mean)
+            if (kind == AFFINE or kind == LOCAL_MATCH) and n == 0 and c < len(end_parts):
+                part += end_parts[c]
+                if tangents:
+                    t_part += t_end_parts[c]
+            of_state = of_state + (part,)
+            if tangents:
+                t_of_state = t_of_state + (t_part,)
+        parts = parts + (of_state,)
+        if tangents:
+            t_parts = t_parts + (t_of_state,)
+    return parts, t_parts, of_entropy
+
+
+@triton.jit
+def clear_outside(
+    matrix, row_size, rows, cols, own_rows, own_cols, lanes: tl.constexpr, steps: tl.constexpr, real: tl.constexpr
+):
+    """Write zeros outside lengths."""
+    is_ragged = (own_rows < rows) | (own_cols < cols)
+    if is_ragged:
+        for first_row in range(0, rows, lanes):
+            row = first_row + tl.arange(0, lanes)
+            for c0 in range(0, cols, steps):
+                at = c0 + tl.arange(0, steps)[None, :]
+                is_outside = (row[:, None] >= own_rows) | (at >= own_cols)
+                is_there = (row[:, None] < rows) & (at < cols)
+                to = matrix + (row_size * row)[:, None] + at
+                tl.store(to, tl.zeros([lanes, steps], real), mask=is_outside & is_there)
+
+
+@triton.jit
+def store_values(kind: tl.constexpr, d_values, pair, d_open, d_extend, d_temperature, bad, real: tl.constexpr):
+    """Write the gradients with respect to a pair's parameters. bad: NaN for a pair without a result, else 0."""
+    if kind == AFFINE:
+        tl.store(d_values + pair * 3, (d_open + bad).to(real))
+        tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real))
+        tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real))
+    elif kind == FREE_GAP:
+        tl.store(d_values + pair, (d_temperature + bad).to(real))
+    else:
+        tl.store(d_values + pair * 2, (d_open + bad).to(real))
+        tl.store(d_values + pair * 2 + 1, (d_temperature + bad).to(real))
