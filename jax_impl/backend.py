@@ -39,7 +39,7 @@ from shared.backends import (
     union_length,
     with_gaps,
 )
-from shared.variants import NO_CUDA_PATH, PATH, Abilities, fastest_variant
+from shared.variants import PATH, Abilities, fastest_variant
 
 NAME = "jax"
 absent = ABSENT
@@ -124,10 +124,7 @@ def abilities(problem: str, device: str) -> Abilities:
     if problem not in ALIGNMENTS:
         return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
-    lacking = {} if device == "cpu" else {PATH: NO_CUDA_PATH}
-    return Abilities(
-        fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants, slow_compiler, lacking
-    )
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled_passes, uncompiled_variants, slow_compiler)
 
 
 def call_of(

@@ -11,12 +11,13 @@ from jax.custom_derivatives import SymbolicZero
 
 import jax_impl
 from jax_impl.arguments import see
-from jax_impl.kernels import cpp_binding
+from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
 from jax_impl.kernels.fused import converted, platform_of
 from shared import checks
 from shared.alignments import names_by_position
 from shared.kernels import cpp
+from shared.kernels import triton as triton_kernels
 
 
 def best_alignment(
@@ -43,11 +44,12 @@ def best_alignment(
     Raises:
         TypeError, ValueError: an argument is not as described.
         CannotDifferentiate: a derivative is asked for. Use jax.lax.stop_gradient where matches are a target.
-        NotImplementedError: similarity is on another device than a CPU.
+        NotImplementedError: similarity is neither on a CPU nor on a CUDA device.
         RuntimeError: there are no native kernels here; its text says why.
 
-    While it works it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6, or 7
-    without restrict_turns; on a CPU with vectors of fewer than 8 numbers more.
+    While it works on a CPU it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6,
+    or 7 without restrict_turns; on a CPU with vectors of fewer than 8 numbers more. On a CUDA device it holds a row of
+    states for each pair.
 
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
@@ -55,32 +57,49 @@ def best_alignment(
     name, gaps, options = checks.best_alignment_call(jax_impl, function, parameters)
     checks.check_alignment(see, similarity, lengths, gaps)
     platform = platform_of(similarity)
-    if platform != "cpu":
-        raise NotImplementedError(checks.no_best_text(platform))
     s = jnp.asarray(similarity)
     wide = s.astype(jnp.promote_types(s.dtype, jnp.float32))
-    cpp_binding.register(str(wide.dtype))  # before XLA compiles, where an error could not be raised as ours
+    kernels = _kernels(platform, str(wide.dtype))
     call = cpp.call_of(name, options, names_by_position(name, gaps))
     sizes = np.array(s.shape[-2:], np.int32) if lengths is None else lengths
-    scores, matches = _converted(call, wide, sizes, tuple(gaps.values()))
+    scores, matches = _converted(kernels, call, wide, sizes, tuple(gaps.values()))
     return scores.astype(s.dtype), matches
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _converted(call: cpp.Call, similarity: Array, lengths: Any, gaps: tuple[Any, ...]) -> tuple[Array, Array]:
+def _kernels(platform: str, dtype: str) -> Any:
+    """The module of a platform's kernels, which then can be called.
+
+    Before XLA compiles, where an error could not be raised as ours.
+    """
+    if platform == "cuda":
+        reason = triton_kernels.why_absent()
+        if reason:
+            raise RuntimeError(reason)
+        triton_binding.register()
+        return triton_binding
+    if platform != "cpu":
+        raise NotImplementedError(checks.no_best_text(platform))
+    cpp_binding.register(dtype)
+    return cpp_binding
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _converted(
+    kernels: Any, call: cpp.Call, similarity: Array, lengths: Any, gaps: tuple[Any, ...]
+) -> tuple[Array, Array]:
     temperature = np.ones(())  # which the kernels have a place for
-    return _best(call, similarity, *converted(similarity, lengths, (*gaps, temperature)))
+    return _best(kernels, call, similarity, *converted(similarity, lengths, (*gaps, temperature)))
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
-    return cpp_binding.best(call, similarity, lengths, parameters)
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _best(kernels: Any, call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
+    return kernels.best(call, similarity, lengths, parameters)
 
 
 @functools.partial(_best.defjvp, symbolic_zeros=True)
-def _best_tangent(call: cpp.Call, primals: Any, tangents: Any) -> Any:
+def _best_tangent(kernels: Any, call: cpp.Call, primals: Any, tangents: Any) -> Any:
     t_similarity, _, t_parameters = tangents
     if all(isinstance(tangent, SymbolicZero) for tangent in (t_similarity, *t_parameters)):
-        scores, matches = _best(call, *primals)
+        scores, matches = _best(kernels, call, *primals)
         return (scores, matches), (jnp.zeros_like(scores), np.zeros(matches.shape, jax.dtypes.float0))
     raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)

@@ -66,8 +66,8 @@ BEST_GRADIENT_TEXT = "best_alignment is not differentiable; use marginals of the
 
 
 def no_best_text(platform: str) -> str:
-    """The error of best_alignment on a platform such as "cuda"."""
-    return f"best_alignment has no {platform.upper()} kernel yet; call it on the CPU"
+    """The error of best_alignment on a platform such as "rocm"."""
+    return f"best_alignment runs on CPUs and CUDA devices only, not on {platform}"
 
 
 def best_alignment_call(

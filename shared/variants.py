@@ -12,7 +12,6 @@ from shared.alignments import ALIGNMENTS
 from shared.checks import absent_variant_text, check_choice
 
 PATH = "path"  # the pass of best alignments
-NO_CUDA_PATH = "best_alignment has no CUDA kernel yet"
 
 
 class Variant(NamedTuple):
@@ -31,7 +30,6 @@ class Abilities(NamedTuple):
     uncompiled_passes: Mapping[str, str] = MappingProxyType({})  # pass -> why it runs only without the compiler
     uncompiled_variants: Mapping[str, str] = MappingProxyType({})  # variant -> why compiling the call gains nothing
     slow_compiler: str | None = None  # why nothing is compiled where a minute has to do
-    absent_passes: Mapping[str, str] = MappingProxyType({})  # pass -> why no variant has it
 
     def as_json(self) -> dict[str, Any]:
         """As plain dictionaries."""
@@ -45,8 +43,6 @@ class Abilities(NamedTuple):
             return self.first_order[variant]
         if pass_name == PATH and variant not in SAME_CODE:
             return "best alignments have one implementation, the native kernels of fused"
-        if pass_name in self.absent_passes:
-            return self.absent_passes[pass_name]
         return self.uncompiled_passes.get(pass_name) if compiled else None
 
 

@@ -123,6 +123,23 @@ def batch(pairs: int, rows: int, cols: int, problem: str, ragged: bool = False) 
 
 @BOTH
 @EVERY
+@pytest.mark.parametrize("by_position", [False, True])
+def test_best_alignments_of_whole_numbers_are_the_references(framework: str, problem: str, by_position: bool) -> None:
+    names = ALIGNMENTS[problem].gaps
+    drawn = ragged(*SIZE, problem=problem, by_position=names if by_position else ())
+    whole, gaps = np.rint(drawn.similarity), {name: np.rint(drawn.parameters[name]) for name in names}
+    package, backend = FRAMEWORKS[framework]
+    given = {name: backend.to_device(value.astype(np.float32), DEVICE) for name, value in {"s": whole, **gaps}.items()}
+    similarity = given.pop("s")
+    for options in PROBLEMS[problem].options:
+        own = package.best_alignment(getattr(package, problem), similarity, drawn.lengths, **given, **options)
+        wanted = reference.best_alignment(problem, whole, drawn.lengths, **gaps, **options)
+        for found, exact in zip(own, wanted, strict=True):
+            np.testing.assert_array_equal(backend.to_numpy(found), exact)
+
+
+@BOTH
+@EVERY
 @pytest.mark.parametrize("shape", [(1, 2100, 30), (2, 30, 2100), (1, 1100, 100)])
 def test_no_length_is_too_long_for_fused(framework: str, problem: str, shape: tuple[int, int, int]) -> None:
     assert_right(framework, problem, "fused", "marginals", "float32", batch(*shape, problem), cells=130_000)

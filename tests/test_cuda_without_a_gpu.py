@@ -1,5 +1,7 @@
 """The GPU kernels on a machine without a GPU: their machine code, and how the frameworks lower and register them."""
 
+import functools
+import importlib
 import importlib.util
 import json
 from collections.abc import Callable
@@ -34,6 +36,7 @@ from shared.kernels.triton.programs import (
     Launch,
     Layout,
     Program,
+    best_program,
     exponentials_program,
     gradients_program,
     layout_of,
@@ -62,6 +65,7 @@ def programs(problem: str, dtype: str, layout: Layout, by_position: tuple[str, .
         "gradients with values": gradients_program(*given, STRIDES, True, layout, True),
         "tangents": tangents_program(*given, (*STRIDES, *STRIDES), True, layout),
         "product": tangents_program(*given, (*STRIDES, *STRIDES), True, layout, with_values=False),
+        "best": best_program(*given, STRIDES, True, layout),
     }
 
 
@@ -88,14 +92,14 @@ def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 # free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
 COMPILED = [
-    ("smith_waterman", (), 90, NARROW, ("score", "gradients", "tangents")),
-    ("smith_waterman_affine", (), 90, NARROW, ("score", "gradients")),
+    ("smith_waterman", (), 90, NARROW, ("score", "gradients", "tangents", "best")),
+    ("smith_waterman_affine", (), 90, NARROW, ("score", "gradients", "best")),
     ("smith_waterman_affine", (), 80, NARROW, ("tangents",)),  # which need most
     ("needleman_wunsch", (), 90, NARROW, ("tangents",)),
-    ("free_gap", (), 80, WIDE, ("score", "gradients with values")),
+    ("free_gap", (), 80, WIDE, ("score", "gradients with values", "best")),
     ("smith_waterman", ("gap",), 90, NARROW, ("score", "gradients", "gradients with values")),
     ("needleman_wunsch", ("gap",), 90, WIDE, ("tangents", "product")),
-    ("smith_waterman_affine", ("gap_open", "gap_extend"), 80, NARROW, ("tangents",)),
+    ("smith_waterman_affine", ("gap_open", "gap_extend"), 80, NARROW, ("tangents", "best")),
 ]
 PASSES = {"score": "score", "marginals": "gradients", "hvp": "tangents"}
 
@@ -250,6 +254,8 @@ def test_pytorch_knows_shapes_without_running_and_the_compiler_sees_the_kernels(
         *parts, of_gaps = calls.tangents(*tensors, [], torch.empty(3, 9, 7), torch.empty(3, 2), [], *call)
         assert [tuple(part.shape) for part in parts] == [(3,), (3, 9, 7), (3, 2)]
         assert of_gaps == []
+        parts = calls.best(*tensors, [], *call)
+        assert [(tuple(part.shape), part.dtype) for part in parts] == [((3,), torch.float32), ((3, 9, 7), torch.bool)]
     traced = make_fx(lambda *own: calls.gradients(*own, [], *call, True), tracing_mode="fake")(
         torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2)
     )
@@ -274,6 +280,34 @@ def test_without_triton_auto_warns_on_a_gpu(framework: str, monkeypatch: pytest.
         monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
     with pytest.warns(RuntimeWarning, match="variant 'auto' is 'wavefront' here, .*: pip install triton"):
         FRAMEWORKS[framework].package.smith_waterman(np.ones((2, 3), np.float32))
+
+
+BEST = {name: importlib.import_module(f"{name}_impl.best_alignment") for name in FRAMEWORKS}
+
+
+@pytest.fixture
+def best_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (BEST["torch"], torch_impl.kernels.fused):
+        monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
+    monkeypatch.setattr(BEST["torch"], "plain_call", lambda *_: None)
+    monkeypatch.setattr(BEST["jax"], "platform_of", lambda _: "cuda")
+
+
+@pytest.mark.usefixtures("best_on_a_gpu")
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_without_triton_there_are_no_best_alignments_on_a_gpu(framework: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(triton_kernels.importlib.util, "find_spec", lambda name: None)
+    package = FRAMEWORKS[framework].package
+    with pytest.raises(RuntimeError, match="pip install triton"):
+        package.best_alignment(package.smith_waterman, np.ones((2, 3), np.float32))
+
+
+@pytest.mark.usefixtures("best_on_a_gpu")
+def test_jax_lowers_best_alignments_in_one_launch():
+    best = functools.partial(jax_impl.best_alignment, jax_impl.smith_waterman_affine)
+    given = jnp.ones((3, 9, 7)), np.full((3, 2), 5, np.int32)
+    text = jax.jit(lambda s, n: best(s, n, gap_open=s)).trace(*given).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("best_kernel\\22") == 1 and jax_calls.TARGET in text
 
 
 def test_few_pairs_are_walked_in_wide_strips():
@@ -351,6 +385,19 @@ def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_length
     assert not any("triton" in target for target, _ in backward)
     assert not any("copy_" in target for graph in (forward, backward) for target, _ in graph)
     assert not leaves[0].detach().any()
+
+
+@pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu", "best_on_a_gpu")
+def test_pytorchs_compiler_knows_that_best_alignments_are_written_and_have_no_gradient():
+    def total(s: torch.Tensor, gap: torch.Tensor) -> torch.Tensor:
+        scores, matches = torch_impl.best_alignment(torch_impl.smith_waterman, s, gap=gap)
+        return scores.sum() + matches.sum()
+
+    leaf = torch.zeros(3, 9, 7).requires_grad_()
+    forward, backward = traced(total, leaf, torch.zeros(3, 9, 7))
+    (written,) = [kwargs["tensors_to_clone"] for target, kwargs in forward if "triton_kernel_wrapper" in target]
+    assert set(written) == {"scores", "matches", "ends", "last_row"}
+    assert any("no_gradient_of_best" in target for target, _ in backward)
 
 
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")

@@ -1,6 +1,7 @@
 """tools/first_contact.py without a GPU: with a fake driver that has one, and with frameworks that take the CPU for one.
 That the steps themselves are right on a GPU only a GPU can show."""
 
+import importlib
 import importlib.util
 import itertools
 import json
@@ -21,7 +22,7 @@ import torch
 from command_line import ROOT, environment, plant
 from frameworks import FRAMEWORKS
 
-from shared.kernels.triton.programs import Program
+from shared.kernels.triton.programs import TYPES, Program
 from tools import first_contact_programs as programs
 from tools import first_contact_steps as steps
 
@@ -158,6 +159,7 @@ def test_each_framework_is_asked_for_everything(run: Run):
     for own in FRAMEWORKS:
         assert run.steps[f"{own} start"]["status"] == "ok"
         assert run.steps[f"{own} ex2 of whole numbers"]["float32"]["largest_is_inf"]
+        assert run.steps[f"{own} best alignments smith_waterman float32"]["status"] == "ok"
         errors = run.steps[f"{own} fused smith_waterman hvp float32"]["worst_of_what_is_allowed"]
         assert errors.keys() == {"3x1x7", "5x32x17"} and all(0 <= error < 0.5 for error in errors.values())
         assert run.steps[f"{own} fused smith_waterman hvp by position"]["worst_of_what_is_allowed"].keys() == {
@@ -213,9 +215,11 @@ def test_the_kernels_compiled_up_front_are_those_that_the_steps_launch(monkeypat
 
     def note(program: Program, given: dict[str, Any]) -> dict[str, Any]:
         launched.update(launch.kernel for launch in program.launches)
-        return {name: torch.zeros(shape, dtype=given["values"].dtype) for name, shape in program.results.items()}
+        types = {name: getattr(torch, own) for name, own in TYPES.items()}
+        own = program.results.items()
+        return {name: torch.zeros(shape, dtype=types.get(name, given["values"].dtype)) for name, shape in own}
 
-    for module in (fused, torch_impl.alignment):
+    for module in (fused, torch_impl.alignment, importlib.import_module("torch_impl.best_alignment")):
         monkeypatch.setattr(module, "is_on_gpu", lambda own: isinstance(own, torch.Tensor))
     monkeypatch.setattr(plain_calls, "is_plain", lambda *_: False)
     monkeypatch.setattr(triton_binding, "_run", note)
@@ -223,7 +227,9 @@ def test_the_kernels_compiled_up_front_are_those_that_the_steps_launch(monkeypat
     for problem, dtype, pass_name, shape in itertools.product(
         steps.FUNCTIONS, steps.DTYPES, steps.PASSES, steps.SHAPES
     ):
-        own._computed("cpu", problem, "fused", pass_name, dtype, *steps.ragged(problem, *shape))
+        arrays = similarity, lengths, _ = steps.ragged(problem, *shape)
+        own._computed("cpu", problem, "fused", pass_name, dtype, *arrays)
+        own._best("cpu", problem, similarity.astype(dtype), lengths)
     for problem, pass_name in itertools.product(steps.WITH_GAPS, steps.PASSES):
         arrays = steps.ragged(problem, *steps.SHAPES[-1])
         own._computed("cpu", problem, "fused", pass_name, "float32", *arrays, by_position=True)

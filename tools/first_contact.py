@@ -3,9 +3,9 @@
     python tools/first_contact.py [--out FOLDER]
 
 In less than 5 minutes: all machine code compiled on all cores into one cache; then, in one process for each framework,
-the smallest kernel, `fused` in all passes of all functions against the CPU's float64, the other ways to use the GPU,
-and device times of the README's rows; then ncu and compute-sanitizer, where they exist. Needs PyTorch, Triton, JAX,
-NumPy, psutil and a C++ compiler.
+the smallest kernel, `fused` in all passes of all functions against the CPU's float64, best alignments against the
+CPU's, the other ways to use the GPU, and device times of the README's rows; then ncu and compute-sanitizer, where they
+exist. Needs PyTorch, Triton, JAX, NumPy, psutil and a C++ compiler.
 
 A step that fails does not stop the next. Each has a line of JSON in FOLDER/first-contact.jsonl as soon as it is done;
 at the end that and the output of all programs are in FOLDER/first-contact.tar.gz. Exit codes: 0 all is well, 1 a step
@@ -122,6 +122,10 @@ class Contact:
                 asked(f"fused {problem} {pass_name} by position", 60, "right", problem=problem, variant="fused",
                       pass_name=pass_name, dtype="float32", shapes=small, by_position=True)
                 for problem in WITH_GAPS for pass_name in PASSES
+            ),
+            *(
+                asked(f"best alignments {problem} {dtype}", 60, "best", problem=problem, dtype=dtype, shapes=SHAPES)
+                for problem in FUNCTIONS for dtype in DTYPES
             ),
             *(
                 asked(f"{variant} marginals", 90, "right", problem="smith_waterman", variant=variant,

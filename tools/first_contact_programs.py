@@ -20,6 +20,7 @@ from shared.kernels.triton.programs import (
     NARROW,
     WIDE,
     Kernel,
+    best_program,
     exponentials_program,
     gradients_program,
     layout_of,
@@ -43,6 +44,7 @@ def kernels(options_too: bool = False) -> list[Kernel]:
                     score_program(*given, (63, 7), True, layout),
                     gradients_program(*given, (63, 7), True, layout, False),
                     tangents_program(*given, (63, 7, 63, 7), True, layout),
+                    best_program(*given, (63, 7), True, layout),
                 ]
     for name in WITH_GAPS:
         given = cpp.call_of(name, ALIGNMENTS[name].options, ALIGNMENTS[name].gaps), DTYPES[0], (2, 9, 7)
@@ -114,6 +116,7 @@ def sanitized() -> None:
             function(s, lengths)
             torch_impl.marginals(function, s, lengths)
             torch_impl.hessian_vector_product(function, s, c, lengths)
+            torch_impl.best_alignment(getattr(torch_impl, problem), s, lengths)
     torch.cuda.synchronize()
 
 

@@ -121,6 +121,27 @@ class Steps:
             errors["x".join(map(str, shape))] = worst_error(problem, pass_name, dtype, got, wanted, arrays)
         return {"worst_of_what_is_allowed": errors}
 
+    def best(self, problem: str, dtype: str, shapes: list[list[int]]) -> dict[str, Any]:
+        """Whether the best alignments on the device are the CPU's, cell by cell: whole numbers are not rounded."""
+        for shape in shapes:
+            similarity, lengths, _ = ragged(problem, *shape)
+            whole = np.rint(similarity).astype(dtype)
+            found, wanted = (self._best(device, problem, whole, lengths) for device in (DEVICE, "cpu"))
+            for name, own, other in zip(("scores", "matches"), found, wanted, strict=True):
+                wrong = (own != other).reshape(len(whole), -1).any(axis=1)
+                if wrong.any():
+                    raise AssertionError(
+                        f"{name} of {int(wrong.sum())} pairs of {len(whole)} are not the CPU's, {shape}"
+                    )
+        return {}
+
+    def _best(self, device: str, problem: str, similarity: np.ndarray, lengths: np.ndarray) -> list[np.ndarray]:
+        package = importlib.import_module(f"{self.framework}_impl")
+        with self.backend.precision(str(similarity.dtype)):
+            given = self.backend.to_device(similarity, device)
+            results = package.best_alignment(getattr(package, problem), given, lengths)
+            return [self.backend.to_numpy(self.backend.wait(result)) for result in results]
+
     @functools.cache  # noqa: B019 - there is one of these objects in a process
     def _wanted(self, problem: str, pass_name: str, by_position: bool, *shape: int) -> np.ndarray:
         arrays = ragged(problem, *shape)
@@ -235,7 +256,7 @@ def worst_error(
     scores, (similarity, lengths, _) = wanted["score"], arrays
     # what a cell holds is hardly ever more than the score; all gaps, in a global alignment, are
     largest = np.maximum(np.abs(scores), lengths.sum(1) if problem == "needleman_wunsch" else 1.0)
-    matrices: dict[str, Any] = {name: wanted.get(name) for name in ("marginals", "hvp")}
+    matrices: dict[str, Any] = {name: wanted.get(name) for name in ("marginals", "hvp", "path")}
     expected = ReferenceResults(np.arange(len(scores)), lengths, False, largest, scores, **matrices)
     temperature = ALIGNMENTS[problem].parameters["temperature"]
     verdict = judge(pass_name, got, expected, dtype, temperature, similarity.shape)

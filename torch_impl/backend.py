@@ -29,7 +29,7 @@ from shared.backends import (
     with_gaps,
 )
 from shared.kernels.cpp.build import Absent, check_compiler
-from shared.variants import NO_CUDA_PATH, PATH, Abilities, fastest_variant
+from shared.variants import PATH, Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
 from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
@@ -120,11 +120,10 @@ def abilities(problem: str, device: str) -> Abilities:
     if problem not in ALIGNMENTS:
         return _module(problem).abilities(device)._replace(slow_compiler=slow_compiler)
     gone = absent_on(device)
-    lacking = {} if device == "cpu" else {PATH: NO_CUDA_PATH}
     uncompiled = dict(uncompiled_passes)
     if device == "cpu" and (reason := _why_no_compiler()):
         uncompiled |= dict.fromkeys(("score", "marginals"), f"torch.compile needs a C++ compiler: {reason}")
-    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, uncompiled_variants, slow_compiler, lacking)
+    return Abilities(fastest_variant(gone), gone, first_order, uncompiled, uncompiled_variants, slow_compiler)
 
 
 def _why_no_compiler() -> str | None:

@@ -1,6 +1,7 @@
 """The best alignment, by the recurrences with maxima in place of the smooth ones: the limit of temperature 0."""
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +11,10 @@ import torch_impl
 from shared import checks
 from shared.alignments import names_by_position
 from shared.kernels import cpp
-from torch_impl.arguments import _tensor, from_numpy, see
+from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see
 from torch_impl.derivatives import mapped
-from torch_impl.kernels import cpp_binding
+from torch_impl.kernels import cpp_binding, without_gradient
+from torch_impl.kernels.fused import TRITON_BINDING, is_on_gpu, sizes_of, why_not_on_gpu
 from torch_impl.kernels.plain_calls import plain_call
 
 Tensor = torch.Tensor
@@ -43,11 +45,12 @@ def best_alignment(
     Raises:
         TypeError, ValueError: an argument is not as described.
         CannotDifferentiate: a derivative is asked for, in the backward. Matches are a target without one.
-        NotImplementedError: similarity is on another device than a CPU.
+        NotImplementedError: similarity is neither on a CPU nor on a CUDA device.
         RuntimeError: there are no native kernels here; its text says why.
 
-    While it works it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6, or 7
-    without restrict_turns; on a CPU with vectors of fewer than 8 numbers more.
+    While it works on a CPU it holds 2 bits for each cell of the pairs that its threads are at, with an affine gap 6,
+    or 7 without restrict_turns; on a CPU with vectors of fewer than 8 numbers more. On a CUDA device it holds a row of
+    states for each pair.
 
     Source: Smith and Waterman 1981, doi:10.1016/0022-2836(81)90087-5; Gotoh 1982, doi:10.1016/0022-2836(82)90398-9;
     Needleman and Wunsch 1970, doi:10.1016/0022-2836(70)90057-4.
@@ -59,25 +62,19 @@ def best_alignment(
         return result
     checks.check_alignment(see, similarity, lengths, gaps)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
-    if s.device.type != "cpu":
-        raise NotImplementedError(checks.no_best_text(s.device.type))
+    own = _operators(s)
     dtype, wide, batch = s.dtype, s.to(torch.promote_types(s.dtype, torch.float32)), s.shape[:-2]
-    by_position = names_by_position(name, gaps)
-    own = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
-    matrices = [own[name] for name in by_position]
-    values = torch.stack(
-        [(wide.new_zeros(()) if name in by_position else value).expand(batch) for name, value in own.items()], dim=-1
-    )
-    whole = torch.empty((0, 2), dtype=torch.int32)
-    sizes = whole if lengths is None else _tensor(lengths, torch.int64, wide.device)
+    given = {name: _tensor(value, wide.dtype, wide.device) for name, value in (gaps | temperature).items()}
+    values, matrices = columns_and_gaps(given, batch)
+    sizes = sizes_of(lengths, wide.device)
     if not batch:
         wide, values, matrices = wide[None], values[None], [matrix[None] for matrix in matrices]
         sizes = sizes if lengths is None else sizes[None]
-    call = cpp.call_of(name, options, by_position)
+    call = cpp.call_of(name, options, names_by_position(name, gaps))
     if torch.compiler.is_compiling():
-        scores, matches = cpp_binding.best(wide, sizes, values, matrices, *call)
+        scores, matches = own.best(wide, sizes, values, matrices, *call)
     else:
-        scores, matches = _Best.apply(*call, wide, sizes, values, *matrices)
+        scores, matches = _Best.apply(own, *call, wide, sizes, values, *matrices)
     if not batch:
         scores, matches = scores[0], matches[0]
     return scores.to(dtype), matches
@@ -87,61 +84,38 @@ def _plain(own: Any, s: Tensor, lengths: Tensor, values: Tensor, gaps: Any, kind
     return own.best(s, lengths, values, gaps, kind, options)
 
 
-# the backward as an operator, so that the compiler can trace it, and it raises only where it is run
-torch.library.define("smooth_alignment::no_gradient_of_best", "(Tensor of_scores) -> Tensor")
-
-
-@torch.library.register_fake("smooth_alignment::no_gradient_of_best")
-def _fake_gradient(of_scores: Tensor) -> Tensor:
-    return torch.empty_like(of_scores)
-
-
-def _no_gradient(*_: Any) -> Any:
-    raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
-
-
-torch.library.impl("smooth_alignment::no_gradient_of_best", "CPU", _no_gradient)
-torch.library.register_vmap("smooth_alignment::no_gradient_of_best", _no_gradient)
+def _operators(similarity: Tensor) -> Any:
+    """The module of operators for it."""
+    if is_on_gpu(similarity):
+        reason = why_not_on_gpu()
+        if reason:
+            raise RuntimeError(reason)
+        return sys.modules[TRITON_BINDING]
+    if similarity.device.type != "cpu":
+        raise NotImplementedError(checks.no_best_text(similarity.device.type))
+    return cpp_binding
 
 
 class _Best(torch.autograd.Function):
-    """The operator under autograd and torch.func."""
+    """An operator under autograd and torch.func."""
 
     @staticmethod
-    def forward(kind: int, options: int, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
-        return cpp_binding.best(s, lengths, values, gaps, kind, options)
+    def forward(own: Any, kind: int, options: int, s: Tensor, lengths: Tensor, values: Tensor, *gaps: Tensor) -> Pair:
+        return own.best(s, lengths, values, gaps, kind, options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
-        ctx.shapes = [tensor.shape for tensor in inputs[2:]]
+        ctx.shapes = [tensor.shape for tensor in inputs[3:]]
 
     @staticmethod
     def backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Tensor | None, ...]:
-        nothing = torch.ops.smooth_alignment.no_gradient_of_best(of_scores).sum()
-        return None, None, *(nothing.expand(shape) for shape in ctx.shapes)
+        nothing = without_gradient.gradient(of_scores).sum()
+        return None, None, None, *(nothing.expand(shape) for shape in ctx.shapes)
 
     @staticmethod
     def jvp(ctx: Any, *directions: Any) -> None:
         raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], kind: int, options: int, *tensors: Tensor) -> Any:
-        return mapped(functools.partial(_Best.apply, kind, options), info, in_dims[2:], tensors)
-
-
-# the same for the compiler, which does not take all methods of the Function
-
-
-def _operator_context(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
-    s, _, values, gaps, *_ = inputs
-    ctx.shapes = s.shape, values.shape, [gap.shape for gap in gaps]
-
-
-def _operator_backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Any, ...]:
-    nothing = torch.ops.smooth_alignment.no_gradient_of_best(of_scores).sum()
-    of_s, of_values, of_gaps = ctx.shapes
-    gaps = [nothing.expand(shape) for shape in of_gaps]
-    return nothing.expand(of_s), None, nothing.expand(of_values), gaps, None, None
-
-
-torch.library.register_autograd("smooth_alignment::fused_best", _operator_backward, setup_context=_operator_context)
+    def vmap(info: Any, in_dims: tuple[Any, ...], own: Any, kind: int, options: int, *tensors: Tensor) -> Any:
+        return mapped(functools.partial(_Best.apply, own, kind, options), info, in_dims[3:], tensors)

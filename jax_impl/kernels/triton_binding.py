@@ -1,4 +1,4 @@
-"""The CUDA kernels as calls of XLA: score, gradients and tangents, without derivatives. vmap adds batch axes.
+"""The CUDA kernels as calls of XLA, without derivatives: score, gradients, tangents, best. vmap adds batch axes.
 
 It takes and returns the same arrays as `cpp_binding`. XLA hands its buffers and its stream to a few lines of C++, which
 launch the machine code that Triton has generated, the same that PyTorch runs. A call names its kernels; they are
@@ -22,9 +22,11 @@ from jax_impl.vmap_batching import of_any_batch
 from shared.kernels import cpp
 from shared.kernels.triton.programs import (
     EXPONENTIALS_IN_A_ROUND,
+    TYPES,
     Kernel,
     Layout,
     Program,
+    best_program,
     exponentials_program,
     gaps_of,
     gradients_program,
@@ -83,6 +85,12 @@ def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Array
     return result
 
 
+def best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
+    """The scores (*batch) of the best alignments, and their matches (*batch, rows, cols), boolean."""
+    scores, matches = of_any_batch(functools.partial(_best, call), None)(similarity, lengths, *parameters)
+    return scores, matches
+
+
 def exponentials(values: Array, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Array:
     """values after x -> 2^-x, `each` times per round. Their number must be a multiple of 1024."""
     program = exponentials_program(str(values.dtype), len(values), rounds, each)
@@ -119,6 +127,12 @@ def _tangents_program(call: cpp.Call, similarity: Array, with_values: bool) -> P
     return tangents_program(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity), with_values)
 
 
+def _best(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:
+    program = best_program(call, *_described(similarity), layout=_layout(similarity))
+    found = _run(program, _inputs(call, similarity, lengths, parameters))
+    return found["scores"], found["matches"]
+
+
 def _inputs(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> dict[str, Array]:
     return {"similarity": similarity, "lengths": lengths, **_values_and_gaps(call, parameters, "")}
 
@@ -150,12 +164,17 @@ def _results(call: cpp.Call, found: dict[str, Array]) -> Arrays:
     return found["scores"], found["d_similarity"], *derivatives
 
 
+# bytes of 0 and 1 are truth values
+_TYPES = TYPES | {"matches": "bool"}
+
+
 def _run(program: Program, inputs: dict[str, Array]) -> dict[str, Array]:
     """The results, by name."""
     register()
     dtype = next(iter(inputs.values())).dtype
     kernels, numbers = attributes(program, tuple(inputs))
-    shapes = [jax.ShapeDtypeStruct(shape, dtype) for shape in (program.results | program.scratch).values()]
+    own = (program.results | program.scratch).items()
+    shapes = [jax.ShapeDtypeStruct(shape, _TYPES.get(name, dtype)) for name, shape in own]
     results = jax.ffi.ffi_call(TARGET, shapes)(*inputs.values(), kernels=kernels, launches=np.array(numbers, np.int64))
     return dict(zip(program.results, results, strict=False))
 

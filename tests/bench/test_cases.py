@@ -81,9 +81,6 @@ def test_what_a_framework_cannot_run_is_reported_once_if_it_was_asked_for():
     assert {absence.reason for absence in absent} == {
         "best alignments have one implementation, the native kernels of fused"
     }
-    assert planned(lacks={"absent_passes": {"path": "no kernel"}}, variants=("fused",), passes=("path",))[1] == [
-        Absence("torch", "PyTorch fused path", "no kernel")
-    ]
     cases, absent = ladder(lacks, variants=("diagonal_loop",), passes=("hvp",))
     assert [(case.framework, case.compiled) for case in cases] == [("jax", False), ("jax", True), ("torch", False)]
     assert absent == [Absence("torch", "PyTorch diagonal_loop hvp, one pair", "no double backward")]

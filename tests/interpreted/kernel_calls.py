@@ -14,7 +14,7 @@ import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl.kernels.triton_binding as torch_calls
 from shared.kernels import cpp
 from shared.kernels.triton.kernels import KERNELS
-from shared.kernels.triton.programs import Kernel, Layout
+from shared.kernels.triton.programs import TYPES, Kernel, Layout
 from torch_impl.kernels import cpp_binding
 
 # few lanes: small matrices have several strips, which the interpreter runs slowly
@@ -104,8 +104,8 @@ def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]])
     own: dict[str, Any] = {}
     for name, (is_buffer, value, size) in zip(names, arguments, strict=True):
         if is_buffer:
-            dtype = np.dtype(np.int32 if name == "lengths" else kernel.dtype)
-            memory: Any = (ctypes.c_char * size).from_address(value) if size else b""
+            dtype = np.dtype("int32" if name == "lengths" else TYPES.get(name, kernel.dtype))
+            memory: Any = (ctypes.c_char * size).from_address(value) if size else bytearray()
             own[name] = torch.from_numpy(np.frombuffer(memory, dtype))
         else:
             own[name] = value

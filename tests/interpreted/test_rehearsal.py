@@ -1,5 +1,6 @@
 """Tests of the GPU's, as far as a CPU that is taken for one can go: public functions, passes, transforms, the gate."""
 
+import importlib
 from typing import Any
 
 import kernel_calls  # noqa: F401 - it puts the kernels behind both frameworks' calls
@@ -29,13 +30,14 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("a kernel for CPUs was called")
 
-    for module in (torch_fused, torch_impl.alignment):
+    for module in (torch_fused, torch_impl.alignment, importlib.import_module("torch_impl.best_alignment")):
         monkeypatch.setattr(module, "is_on_gpu", is_tensor)
     for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
         monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
-    for name in ("score", "gradients", "tangents"):
+    for name in ("score", "gradients", "tangents", "best"):
         monkeypatch.setattr(cpp_binding, name, never)
-    monkeypatch.setattr(jax_impl.alignment, "platform_of", lambda _: "cuda")
+    for module in (jax_impl.alignment, importlib.import_module("jax_impl.best_alignment")):
+        monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
     monkeypatch.setattr(test_cuda, "DEVICE", "cpu")
     monkeypatch.setattr(test_cuda, "SIZE", (5, 4))
 
@@ -60,6 +62,11 @@ def test_public_functions_take_gaps_by_position(framework: str, problem: str):
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
     test_cuda.test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix_on_the_gpu("smith_waterman_affine")
+
+
+@BOTH
+def test_best_alignments_are_the_references(framework: str):
+    test_cuda.test_best_alignments_of_whole_numbers_are_the_references(framework, "needleman_wunsch", True)
 
 
 def test_both_frameworks_map_and_differentiate():
@@ -95,5 +102,5 @@ def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(mo
     monkeypatch.setattr(programs, "DEVICE", "cpu")
     monkeypatch.setattr(programs, "SANITIZED", (("needleman_wunsch", "float32"),))
     programs.sanitized()
-    assert len(launched) == 2 * 5
+    assert len(launched) == 2 * 6
     assert {dict(constants)["lanes"] for _, constants in launched} == {2, 4}

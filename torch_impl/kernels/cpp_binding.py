@@ -14,7 +14,7 @@ import torch
 
 from shared.kernels import cpp
 from torch_impl.derivatives import Derivatives, register_map
-from torch_impl.kernels import openmp
+from torch_impl.kernels import openmp, without_gradient
 
 Tensor = torch.Tensor
 Gaps = Sequence[Tensor]
@@ -42,6 +42,7 @@ product = torch.ops.smooth_alignment.fused_product.default
 best = torch.ops.smooth_alignment.fused_best.default
 for _operator in (score, gradients, tangents, product, best):
     register_map(_operator)
+without_gradient.register("smooth_alignment::fused_best")
 
 
 @torch.library.register_fake("smooth_alignment::fused_score")

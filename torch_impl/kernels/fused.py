@@ -32,7 +32,7 @@ def why_not(similarity: Any, kind: int, pass_name: str, by_position: bool) -> st
     by_position: with gaps by position.
     """
     if is_on_gpu(similarity):
-        return _why_not_on_gpu()
+        return why_not_on_gpu()
     if isinstance(similarity, Tensor) and similarity.device.type != "cpu":
         return "it runs on CPUs and CUDA devices only"
     dtype = str(getattr(similarity, "dtype", "")).removeprefix("torch.")
@@ -47,7 +47,8 @@ def is_on_gpu(similarity: Any) -> bool:
 
 
 @torch.compiler.assume_constant_result
-def _why_not_on_gpu() -> str | None:
+def why_not_on_gpu() -> str | None:
+    """Why there are no kernels for GPUs; None if there are."""
     reason = triton_kernels.why_absent()
     if reason is None:
         importlib.import_module(TRITON_BINDING)  # here, so that the compiler does not trace the import
@@ -80,13 +81,7 @@ def fused(
     """
     batch = similarity.shape[:-2]
     values, gaps = _values(parameters, similarity, batch)
-    if lengths is None:
-        sizes = torch.empty((0, 2), dtype=torch.int32, device=similarity.device)  # none: whole matrices
-    elif isinstance(lengths, Tensor) and lengths.device == similarity.device:
-        sizes = lengths
-    else:  # kernels for GPUs are compiled for each type: 32-bit lengths stay 32-bit, as in JAX
-        is_narrow = str(getattr(lengths, "dtype", "")).removeprefix("torch.") == "int32"
-        sizes = _tensor(lengths, torch.int32 if is_narrow else torch.int64, similarity.device)
+    sizes = sizes_of(lengths, similarity.device)
     if not batch:
         similarity, values, gaps = similarity[None], values[None], [gap[None] for gap in gaps]
         sizes = sizes if lengths is None else sizes[None]
@@ -97,6 +92,17 @@ def fused(
     else:
         results = call(own, similarity, sizes, values, gaps, kind, flags, text)
     return results if batch else results[0]
+
+
+def sizes_of(lengths: Any, device: torch.device) -> Tensor:
+    """The lengths as the kernels take them."""
+    if lengths is None:
+        return torch.empty((0, 2), dtype=torch.int32, device=device)  # none: whole matrices
+    if isinstance(lengths, Tensor) and lengths.device == device:
+        return lengths
+    # kernels for GPUs are compiled for each type: 32-bit lengths stay 32-bit, as in JAX
+    is_narrow = str(getattr(lengths, "dtype", "")).removeprefix("torch.") == "int32"
+    return _tensor(lengths, torch.int32 if is_narrow else torch.int64, device)
 
 
 def _values(parameters: dict[str, Any], like: Tensor, batch: torch.Size) -> tuple[Tensor, list[Tensor]]:

@@ -1,4 +1,4 @@
-"""The CUDA kernels as operators of PyTorch: score, gradients and tangents, without derivatives.
+"""The CUDA kernels as operators of PyTorch: score, gradients, tangents and best alignments, without derivatives.
 
 They take and return the same tensors as those of `cpp_binding`. torch.compile sees the kernels that an operator
 launches. Triton's interpreter, where it is on, runs them on CPU tensors.
@@ -15,9 +15,11 @@ from shared.kernels.cpp import Call
 from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.programs import (
     EXPONENTIALS_IN_A_ROUND,
+    TYPES,
     Launch,
     Layout,
     Program,
+    best_program,
     exponentials_program,
     gaps_of,
     gradients_program,
@@ -26,6 +28,7 @@ from shared.kernels.triton.programs import (
     tangents_program,
 )
 from torch_impl.derivatives import Derivatives, register_map
+from torch_impl.kernels import without_gradient
 
 Tensor = torch.Tensor
 
@@ -100,6 +103,17 @@ def product(
     return tangents(similarity, lengths, values, own, t_similarity, t_values, [], kind, options)[1]
 
 
+@triton_op("smooth_alignment::triton_best", mutates_args=())
+def best(
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int
+) -> tuple[Tensor, Tensor]:
+    """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean."""
+    inputs = _inputs(similarity, lengths, values, gaps, options)
+    program = best_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    results = _run(program, inputs)
+    return results["scores"], results["matches"].view(torch.bool)
+
+
 def forget_compiled() -> None:
     """Forget what was compiled in this process; it is then recompiled, or loaded from disk."""
     for kernel in KERNELS.values():
@@ -149,7 +163,9 @@ def _layout(similarity: Tensor) -> Layout:
 def _run(program: Program, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """The results and intermediate buffers, by name."""
     like = inputs["similarity"]
-    buffers = inputs | {name: like.new_empty(shape) for name, shape in (program.results | program.scratch).items()}
+    types = {name: getattr(torch, own) for name, own in TYPES.items()}
+    own = (program.results | program.scratch).items()
+    buffers = inputs | {name: like.new_empty(shape, dtype=types.get(name)) for name, shape in own}
     if like.shape[0]:
         with _on(like):
             for launch in program.launches:
@@ -174,5 +190,6 @@ def _derivatives(results: dict[str, Tensor]) -> Derivatives:
     return results["scores"], results["d_similarity"], results["d_values"], gaps
 
 
-for _operator in (score, gradients, tangents):
+for _operator in (score, gradients, tangents, best):
     register_map(_operator)
+without_gradient.register("smooth_alignment::triton_best")

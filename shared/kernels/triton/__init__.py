@@ -7,6 +7,7 @@
     forward         the forward kernel
     gradients       the backward kernel's steps in a cell
     backward        the backward kernel
+    best            the kernel of best alignments
     exponentials    a kernel that measures the rate of exponentials
     kernels         all of them, and their common scheme
     programs        a call as a list of launches with their buffers; imports no Triton

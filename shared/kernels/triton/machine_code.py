@@ -11,10 +11,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from shared.kernels.triton.kernels import KERNELS
-from shared.kernels.triton.programs import Kernel
+from shared.kernels.triton.programs import TYPES, Kernel
 
 REALS = {"float32": "*fp32", "float64": "*fp64"}
-INTEGERS = {"int32": "*i32", "int64": "*i64"}
+INTEGERS = {"int32": "*i32", "int64": "*i64", "uint8": "*u8"}
 INT64_ARGUMENTS = ("pair_stride", "row_stride", "t_pair_stride", "t_row_stride")
 INT32_ARGUMENTS = ("pairs", "rows", "cols", "rounds")
 _VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
@@ -50,6 +50,8 @@ def _type_of(name: str, kernel: Kernel, constants: dict[str, int | None], length
         return "i64"
     if name in INT32_ARGUMENTS:
         return "i32"
+    if name in TYPES:
+        return INTEGERS[TYPES[name]]
     return INTEGERS[lengths] if name == "lengths" and constants["has_lengths"] else REALS[kernel.dtype]
 
 

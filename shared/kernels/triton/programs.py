@@ -53,6 +53,10 @@ class Program(NamedTuple):
     scratch: dict[str, Shape]
 
 
+# the types of the buffers that do not have the call's: of lengths the caller's
+TYPES = {"matches": "uint8", "ends": "int32"}
+
+
 class Layout(NamedTuple):
     """How many rows of a matrix a program processes at once, and with how many warps."""
 
@@ -139,6 +143,18 @@ def tangents_program(
     return _both(call, shape, forward, backward, tangents=True)
 
 
+def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
+    """Scores and matches of the best alignments. Given are the buffers of score_program."""
+    pairs, _, cols = shape
+    constants = {**_constants(call, has_lengths), **_tiling(layout, call.kind == AFFINE)}
+    buffers = ("similarity", "lengths", "values", "scores", "matches", "ends", "last_row")
+    launch = _launch(
+        "best_kernel", dtype, buffers, gaps_of(call.options, ""), _GAPS[:2], {}, shape, strides, constants, layout.warps
+    )
+    scratch = {"ends": (pairs, 2), "last_row": (states_of(call.kind), pairs, cols)}
+    return Program((launch,), {"scores": (pairs,), "matches": shape}, scratch)
+
+
 # numbers per program of the exponentials kernel, with 4 warps, and exponentials of each per round
 _NUMBERS, EXPONENTIALS_IN_A_ROUND = 1024, 16
 
@@ -180,7 +196,7 @@ def _forward(
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
     gaps = gaps_of(call.options, *(("", "t_") if tangents and with_values else ("",)))
     is_large = call.kind == AFFINE and (tangents or keep)
-    constants = {**_constants(call, has_lengths, tangents), "keep": keep, **_tiling(layout, is_large)}
+    constants = {**_constants(call, has_lengths), "tangents": tangents, "keep": keep, **_tiling(layout, is_large)}
     return _launch("forward_kernel", dtype, buffers, gaps, _GAPS, same_as, shape, strides, constants, layout.warps)
 
 
@@ -200,7 +216,12 @@ def _backward(
     gaps = gaps_of(call.options, *given, *(("d_",) if with_values else ()))
     every = (*_GAPS, *_D_GAPS)
     is_large = call.kind == AFFINE or (bool(gaps) and (tangents or with_values))
-    constants = {**_constants(call, has_lengths, tangents), "with_values": with_values, **_tiling(layout, is_large)}
+    constants = {
+        **_constants(call, has_lengths),
+        "tangents": tangents,
+        "with_values": with_values,
+        **_tiling(layout, is_large),
+    }
     return _launch("backward_kernel", dtype, buffers, gaps, every, same_as, shape, strides, constants, layout.warps)
 
 
@@ -209,14 +230,13 @@ def _tiling(layout: Layout, is_large: bool) -> dict[str, int]:
     return {"lanes": layout.lanes, "steps": 4 if is_large else 8}
 
 
-def _constants(call: Call, has_lengths: bool, tangents: bool) -> dict[str, int]:
+def _constants(call: Call, has_lengths: bool) -> dict[str, int]:
     restrict, penalize = (bool(call.options & flag) for flag in (RESTRICT_TURNS, PENALIZE_TURNS))
     return {
         "kind": call.kind,
         "restrict_turns": restrict,
         "penalize_turns": penalize,
         "has_lengths": has_lengths,
-        "tangents": tangents,
     }
 
 

@@ -1,0 +1,44 @@
+"""The backward of best alignments' operators, whose results have no gradient: it raises, but only where it is run."""
+
+from typing import Any
+
+import torch
+
+from shared import checks
+
+Tensor = torch.Tensor
+
+# an operator, so that the compiler can trace the backward
+torch.library.define("smooth_alignment::no_gradient_of_best", "(Tensor of_scores) -> Tensor")
+
+gradient = torch.ops.smooth_alignment.no_gradient_of_best.default
+
+
+@torch.library.register_fake("smooth_alignment::no_gradient_of_best")
+def _fake_gradient(of_scores: Tensor) -> Tensor:
+    return torch.empty_like(of_scores)
+
+
+def _no_gradient(*_: Any) -> Any:
+    raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
+
+
+torch.library.impl("smooth_alignment::no_gradient_of_best", ("CPU", "CUDA"), _no_gradient)
+torch.library.register_vmap("smooth_alignment::no_gradient_of_best", _no_gradient)
+
+
+def register(operator: str) -> None:
+    """Give an operator of similarity, lengths, values and gaps this backward."""
+    torch.library.register_autograd(operator, _backward, setup_context=_setup_context)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    s, _, values, gaps, *_ = inputs
+    ctx.shapes = s.shape, values.shape, [gap.shape for gap in gaps]
+
+
+def _backward(ctx: Any, of_scores: Tensor, of_matches: Any) -> tuple[Any, ...]:
+    nothing = gradient(of_scores).sum()
+    of_s, of_values, of_gaps = ctx.shapes
+    gaps = [nothing.expand(shape) for shape in of_gaps]
+    return nothing.expand(of_s), None, nothing.expand(of_values), gaps, None, None
