@@ -12,13 +12,14 @@ import torch_impl
 import torch_impl.sweeps
 from shared import reference
 from shared.kernels import cpp
-from shared.problems.alignments import PASSES
 from shared.variants import FOR_GPUS, fastest_variant, variant_names
 
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 LOOPS = ("scan", "while")
-OPERATORS = ("score", "gradients", "product")  # of the passes
+# pass -> the operator of PyTorch, and the native call of JAX
+OPERATORS = {"score": "score", "marginals": "gradients", "hvp": "product"}
+NATIVE_CALLS = {"score": "score", "marginals": "marginals", "hvp": "product", "path": "best"}
 PAIRS, ROWS, COLS = 5, 2, 3  # three different numbers: an axis is known by its length
 WEIGHTS = np.ones((PAIRS, ROWS, COLS), np.float32)
 
@@ -33,7 +34,7 @@ def arguments_of(pass_name: str) -> tuple[np.ndarray, ...]:
 
 
 @EVERY
-@pytest.mark.parametrize(("pass_name", "kernel"), list(zip(PASSES, ("score", "marginals", "product"), strict=True)))
+@pytest.mark.parametrize(("pass_name", "kernel"), NATIVE_CALLS.items())
 def test_jax_fused_is_one_native_call_in_every_pass(pass_name, kernel, problem):
     backend = FRAMEWORKS["jax"].backend
     function = backend.pass_function(pass_name, backend.function(problem, "fused"), compiled=False)
@@ -115,12 +116,12 @@ def test_torch_calls_one_operator_for_each_order(variant, problem):
     backend = FRAMEWORKS["torch"].backend
     score = backend.function(problem, variant)
     called = []
-    for pass_name in PASSES:
+    for pass_name in OPERATORS:
         function = backend.pass_function(pass_name, score, compiled=False)
         with Operators() as operators:
             function(*(torch.from_numpy(array) for array in arguments_of(pass_name)))
         called.append(operators.called)
-    first, second, third = ([f"{variant}_{name}"] for name in OPERATORS)
+    first, second, third = ([f"{variant}_{name}"] for name in OPERATORS.values())
     # where nothing more is differentiated, fused is asked for the product alone
     assert called == [first, second, third if variant == "fused" else [*second, f"{variant}_tangents"]]
 
