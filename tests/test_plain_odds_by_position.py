@@ -27,7 +27,7 @@ CASES = pytest.mark.parametrize(
     ],
 )
 AFFINE = "smith_waterman_affine"
-CALLS = 3  # in Given.results that try plain odds
+CALLS = 4  # in Given.results that try plain odds
 BIT = np.log(2)
 
 

@@ -31,6 +31,7 @@ struct Ascent : Origins<pass == Pass::tangents> {
 struct TileSums {
   double cost[COSTS] = {};              // expected number of steps of each cost
   double matches = 0, similarity = 0;   // expected number of matches, and sum of their similarities
+  double gaps = 0;                      // expected sum of gaps by position
   // of local alignments: how often they begin and end here, and the sums of row and column where they do
   double begins = 0, begins_at = 0, ends = 0, ends_at = 0;
 
@@ -86,6 +87,7 @@ class UpTheStrip {
   Int end_row;                 // of a global alignment, where this strip has its last cell
   Real *out;                   // of the strip's first column
   TileSums &sums;
+  Real *d_gaps[POSITIONS ? 2 : 0];  // of the strip's first column: derivatives for gaps by position, none: nobody needs them
   Vec least_step{}, peak{}, largest_share{};  // of the current band
   Vec largest_loss{};  // bits, of gaps by position: of the share of a column's largest state, were B 1
 
@@ -352,15 +354,19 @@ class UpTheStrip {
     if constexpr (gradients) {
       if (valid) {
         add_steps(of_left, of_up);
-        sums.matches += TileSums::sum_of(matches);
-        sums.similarity += TileSums::sum_of(similarity);
-        if constexpr (has_places) {
-          begins.add_to(sums.begins, sums.begins_at, double(first) + double(first_col));
-          ends.add_to(sums.ends, sums.ends_at, double(first) + double(first_col));
-        }
+        add_sums(similarity, matches, begins, ends, first);
       }
     }
     return valid;
+  }
+
+  INLINE void add_sums(Vec similarity, Vec matches, const Places &begins, const Places &ends, Int first) {
+    sums.matches += TileSums::sum_of(matches);
+    sums.similarity += TileSums::sum_of(similarity);
+    if constexpr (Kind::local) {
+      begins.add_to(sums.begins, sums.begins_at, double(first) + double(first_col));
+      ends.add_to(sums.ends, sums.ends_at, double(first) + double(first_col));
+    }
   }
 
   INLINE void add_steps(const Vec (&of_left)[3], const Vec (&of_up)[3]) {

@@ -92,6 +92,8 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
                                                : fused(w_step, t_diagonal, t_w * c.step * diagonal);
         t_begun = starts_apart ? fused(w, c.apart, fused(t_w, c.one, t_matched)) : t_matched;
       }
+      constexpr bool keeps_steps = recording && pass == Pass::gradients;
+      Vec *stepped = to + v * size + (keeps_steps ? K::stepped : 0);
       Vec sum, t_sum, handed[2], t_handed[2];  // handed: to the next cell, for open, and for extend
       if constexpr (ONE_STATE<Kind>) {
         const Vec gap = own[gap_at];
@@ -102,15 +104,19 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
           c.now[1] = t_sum;
         }
         c.now[0] = sum;
+        if constexpr (keeps_steps) stepped[0] = greater(sum - begun, all(0));
       } else {
         const Vec open = own[gap_at], extend = own[gap_at + 1];
         const Vec down = fused(open, c.now[0], extend * c.now[1]);
+        if constexpr (keeps_steps) stepped[1] = open * c.now[0], stepped[3] = extend * c.now[1];
         handed[0] = fused(back_is_open, down, begun);
         const Vec step_open = c.step * open;
         const Scan scan = scan_of<true>(c.step * extend);
         Vec arrived = step_open * moved_up<1>(handed[0], message);
+        if constexpr (keeps_steps) stepped[0] = arrived;
         if (back_extends) arrived = fused(scan.step[0], moved_up<1>(down, down_before), arrived);
         const Vec gap = scanned_row<true>(scan, arrived, across);  // the state of gaps along the row
+        if constexpr (keeps_steps) stepped[2] = greater(gap - stepped[0], all(0));
         const Vec free = begun + gap, rest = gap + down;
         sum = free + down;
         c.now[0] = turn_is_open ? free : begun;
@@ -196,6 +202,10 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
   Vec most = all(0), largest_q = all(0);
   Real outside[6][MOST_ROWS + LANES] = {};
   receive(first, rows, outside);
+  constexpr int gaps = GAPS<Kind>;
+  constexpr bool has_places = gradients && Kind::local;
+  Vec similarity = all(0), matches = all(0), steps[gaps] = {}, costs[gaps] = {};  // expected sums
+  Places begins, ends;
   for (Int k = rows - 1; k >= 0; --k) {
     const Int i = first + k;
     const Vec *from = kept + size_t(k) * strip.vectors * K::size;
@@ -223,6 +233,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
       const Scan scan = scan_of<false>(c.step * moved_down<1>(extend, gap_after));
       gap_after = extend;
       Vec b, t_b;  // of the match
+      Vec of_gap[2];  // B of gaps along the row, and down the column
       if constexpr (ONE_STATE<Kind>) {
         Vec begun = arrived + c.now[1];
         if constexpr (Kind::end == End::anywhere) begun += c.end;
@@ -247,6 +258,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
         Vec down = fused(back_is_open, next, extended + arrived);
         if (back_extends) down = fused(scan.step[0], moved_down<1>(gap, before), down);
         c.now[1] = open * down, c.now[2] = extend * down;
+        of_gap[0] = gap, of_gap[1] = down;
         if constexpr (tangents) {
           const Vec t_opened = c.now[T + 1], t_extended = c.now[T + 2], t_before = t_across;
           const Vec t_gap = scanned_row<false>(scan, (turn_is_open ? t_opened : t_extended) + t_arrived, t_across);
@@ -263,13 +275,39 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
       const Vec with_end = ends_apart ? b + c.end : b;
       c.now[0] = w * with_end;
       if constexpr (tangents) c.now[T] = fused(own[K::t_w], with_end, w * (ends_apart ? t_b + c.apart : t_b));
-      const Vec p = marginals(c, own, b, t_b, c.share.times(b), largest_q);
-      if constexpr (is_last) {
-        store_some(to + v * LANES, strip.last, p);
-      } else {
-        store(to + v * LANES, p);
+      auto write = [&](Real *row, Vec value) {
+        if constexpr (is_last) {
+          store_some(row + v * LANES, strip.last, value);
+        } else {
+          store(row + v * LANES, value);
+        }
+      };
+      const Vec q = c.share.times(b), p = marginals(c, own, b, t_b, q, largest_q);
+      write(to, p);
+      if constexpr (gradients) {
+        const int64_t at = i * strip.pitch;
+        matches += p;
+        similarity = fused(p, greater(strip.part<is_last>(strip.s + at, v, 0), all(FORBIDDEN)), similarity);
+        const Vec *stepped = own + K::stepped;
+        Vec along = q, down = q;
+        if constexpr (!ONE_STATE<Kind>) along = c.share.times(of_gap[0]), down = c.share.times(of_gap[1]);
+        largest_q = greater(largest_q, greater(along, down));
+        unrolled<gaps>([&](auto g) {
+          Vec step = stepped[2 * g] * along;
+          if constexpr (!ONE_STATE<Kind>) step = fused(stepped[2 * g + 1], down, step);
+          if constexpr (is_last) step = first_lanes(step, strip.last);
+          steps[g] += step;
+          if (strip.gaps[g]) costs[g] = fused(step, strip.part<is_last>(strip.gaps[g] + at, v, 0), costs[g]);
+          if (d_gaps[g]) write(d_gaps[g] + at, step);
+        });
+        if constexpr (has_places) {
+          const Vec col = __builtin_convertvector(lane_numbers(), Vec) + Real(v * LANES);
+          begins.add((w * c.one) * q, col);
+          ends.add((ends_apart ? matched : matched + stepped[0]) * c.end_share, col);
+        }
       }
     });
+    if (has_places && k > 0) begins.next_row(), ends.next_row();
     if (left) {
       const Real gap = from[K::gap + GAPS<Kind> - 1][0];
       pass_on(i, true);
@@ -284,9 +322,19 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
   peak = most;
   // what is rounded to 0, less than 2^-LOST times a state or 1, could have led on from any state of the way down
   const double lost = double(largest_of(largest_loss)) + std::max(0.0, std::log2(double(largest_of(most)))) - LOST;
-  return lost <= LARGEST_LOSS && all_at_most(most, all(PairOdds<Kind>::power_of_2(ROOM))) &&
-         all_at_most(all(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&
-         all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
+  const bool valid = lost <= LARGEST_LOSS && all_at_most(most, all(PairOdds<Kind>::power_of_2(ROOM))) &&
+                     all_at_most(all(SMALLEST_NORMAL), least_step) && tangents_are_finite(columns, strip.vectors) &&
+                     all_at_most(largest_share, all(LARGEST_SHARE)) && all_at_most(largest_q, all(LARGEST));
+  if constexpr (gradients) {
+    if (valid) {
+      for (int g = 0; g < gaps; ++g) {
+        sums.cost[int(GAP_COSTS[g])] += TileSums::sum_of(steps[g]);
+        sums.gaps += TileSums::sum_of(costs[g]);
+      }
+      add_sums(similarity, matches, begins, ends, first);
+    }
+  }
+  return valid;
 }
 
 }  // namespace alignment

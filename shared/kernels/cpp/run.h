@@ -154,8 +154,10 @@ int32_t run(const Job &job) {
     std::vector<Known> known;
     // the tangents of the gradients with respect to the parameters have an exponent per cell
     bool tried = false;
-    if constexpr (IS_FLOAT && !(POSITIONS && pass == Pass::gradients)) {
+    if constexpr (IS_FLOAT) {
       tried = call.layout == ALIGNMENT_CHOOSE && !(pass == Pass::tangents && (job.t_parameters || job.d_parameters));
+      // a library for gaps by position does not count those along the border
+      if (POSITIONS && pass == Pass::gradients && !Kind::local && !is_by_position(call, 0)) tried = false;
       for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
         if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
       }

@@ -121,8 +121,11 @@ struct Kept {
   static constexpr int w = 0, matched = 1;         // odds of the match; times those of what it continues
   static constexpr int t_w = 2, t_matched = 3;
   static constexpr int across = 2, down = 3;       // the other states; of a single one the state
-  static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // odds of gaps by position, with which there are no gradients
-  static constexpr int size = POSITIONS                 ? gap + GAPS<Kind>
+  static constexpr int gap = pass == Pass::tangents ? 4 : 2;  // odds of gaps by position
+  // with them, what has come into the cell by a gap: open along the row and down the column, and extend likewise; of a
+  // single state all in one
+  static constexpr int stepped = gap + GAPS<Kind>, steps = pass != Pass::gradients ? 0 : ONE_STATE<Kind> ? 1 : 4;
+  static constexpr int size = POSITIONS                 ? stepped + steps
                               : pass == Pass::tangents  ? 4
                               : pass == Pass::gradients ? (ONE_STATE<Kind> ? 3 : 4)
                                                         : 2;

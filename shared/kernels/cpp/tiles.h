@@ -509,6 +509,12 @@ class Tiles {
                                is_last ? rows_ - 1 : -1,
                                out + first_vector(number) * LANES,
                                strand.sums};
+    if constexpr (POSITIONS && pass == Pass::gradients) {
+      for (int g = 0; g < 2; ++g) {
+        Real *d_costs = is_by_position(job_.call, g) ? job_.call.gaps[g].d_costs : nullptr;
+        if (d_costs) way.d_gaps[g] = d_costs + pair_ * job_.call.rows * job_.call.cols + first_vector(number) * LANES;
+      }
+    }
     for (Int block = blocks_ - 1; block >= 0; --block) {
       int band_count = band_count_;
       if (tiled_) {
@@ -554,12 +560,12 @@ class Tiles {
       for (Int strip = 0; strip < strips_; ++strip) {
         const TileSums &own = strands_[strip].sums;
         for (int c = 0; c < COSTS; ++c) of.cost[c] += own.cost[c];
-        of.matches += own.matches, of.similarity += own.similarity;
+        of.matches += own.matches, of.similarity += own.similarity, of.gaps += own.gaps;
         of.begins += own.begins, of.begins_at += own.begins_at, of.ends += own.ends, of.ends_at += own.ends_at;
       }
       // What is expected of matches and gaps has an error in common, from rounding along the alignments, by which their
       // number shows: a match leads to the next row and column, a gap to one of them.
-      if constexpr (!Kind::local) sums.border = border_gaps();
+      if constexpr (!Kind::local && !POSITIONS) sums.border = border_gaps();  // else they cost nothing
       double gaps = sums.border;
       for (double cost : of.cost) gaps += cost;
       const double steps = Kind::local ? of.ends_at / of.ends - of.begins_at / of.begins + 2
@@ -571,7 +577,8 @@ class Tiles {
       sums.border *= correction;
       // The entropy of the alignments: the logarithm of all odds less the expected logarithm of an alignment's own.
       const auto [opened, extended] = gaps_of(job_.call, sums.cost, sums.border);
-      const double own = (correction * of.similarity + opened * p_.open + extended * p_.extend) / p_.temperature;
+      const double known = correction * (of.similarity + of.gaps);
+      const double own = (known + opened * p_.open + extended * p_.extend) / p_.temperature;
       const double entropy = worth_.log() - own;
       sums.entropy = entropy / LN_2;
       const double least = 1e4 * ERROR_OF_ODDS * std::abs(own);  // gradient that is larger than its error
