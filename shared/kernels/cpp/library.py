@@ -154,9 +154,8 @@ def exact_pairs() -> int:
     """How many pairs in float32 this process has computed with an exponent per cell, two to three times slower.
 
     These are pairs that plain odds with shared exponents cannot hold (docs/engineering-notes-native.md says when), and
-    those with few columns. What always is does not count: second derivatives with respect to gap and temperature, and
-    with gaps by position all gradients with respect to these and the temperature. Call it before and after to learn how
-    many of the pairs in between were such.
+    those with few columns; second derivatives with respect to gap and temperature, which always are, do not count.
+    Call it before and after to learn how many of the pairs in between were such.
     """
     return sum(library.alignment_exact_pairs() for name, library in tuple(_loaded.items()) if "float32" in name)
 

@@ -472,20 +472,6 @@ class Tiles {
         c.unit -= LEVEL;
       }
     }
-    if (!Kind::local && is_by_position(job_.call, 0)) follow_last_row(columns, strip, vectors);
-  }
-
-  /* The units of a global alignment's last row, in which gaps by position lead to the end. */
-  void follow_last_row(Up *columns, Int strip, Int vectors) const {
-    const AlignmentGap &gap = job_.call.gaps[0];
-    const Real *costs = gap.costs + pair_ * gap.stride + (size_.rows - 1) * job_.call.cols;
-    const int64_t first = int64_t(first_vector(strip)) * LANES;
-    double bits = 0;
-    for (int64_t col = size_.cols - 1; col >= first; --col) {
-      const int64_t at = col - first;
-      if (at < int64_t(vectors) * LANES) columns[at / LANES].unit[at % LANES] = Real(std::nearbyint(bits)) - LEVEL;
-      bits += double(costs[col]) * (LOG2_E / p_.temperature);
-    }
   }
 
   bool ascend(Int number, const Own &own) {
