@@ -100,6 +100,7 @@ def test_second_derivatives_are_compiled(variant, inputs, tensors):
 @VARIANT
 @pytest.mark.parametrize("names", [(), NAMES, ALIGNMENTS[PROBLEM].gaps], ids=str)
 def test_marginals_are_compiled_as_a_whole(variant, names):
+    torch._dynamo.reset()  # it is compiled once more for each case, of which there may be eight
     given = ragged(4, 5, problem=PROBLEM, by_position=names)
     similarity, lengths = torch.from_numpy(given.similarity), torch.from_numpy(given.lengths)
     own = {name: torch.from_numpy(value) for name, value in given.parameters.items()}
