@@ -26,7 +26,7 @@ ONLY_IN_TORCH = {
     "first_order_guard.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "kernels/openmp.py",  # the threads of its operators, which XLA keeps to itself and does not let wait in a loop
-    "kernels/without_gradient.py",  # an operator's backward that raises; JAX's functions have a rule for that by themselves
+    "kernels/without_gradient.py",  # an operator whose backward raises; in JAX that is a rule of the function
     "operator_calls.py",  # what saves PyTorch a graph; XLA leaves out of one what nothing needs
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
