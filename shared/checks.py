@@ -62,7 +62,10 @@ def check_function(value: Any) -> None:
         raise TypeError(f"function must be an alignment function or one with its signature, got {_type_name(value)}")
 
 
-BEST_GRADIENT_TEXT = "best_alignment is not differentiable; use marginals of the smooth function"
+BEST_GRADIENT_TEXT = (
+    "best_alignment is not differentiable; use marginals of the smooth function, or where matches are a target cut all "
+    "arguments off (jax.lax.stop_gradient, detach)"
+)
 
 
 def no_best_text(platform: str) -> str:
@@ -82,12 +85,16 @@ def best_alignment_call(
         own, given = own.func, {**own.keywords, **given}
     name = next((name for name in ALIGNMENTS if getattr(package, name) is own), None)
     if name is None:
+        qualified = getattr(own, "__qualname__", None)
+        what = f"{own.__module__}.{qualified}" if qualified else _type_name(function)
         raise TypeError(
             f"function must be one of {', '.join(ALIGNMENTS)} of this package, or functools.partial of one with "
-            f"keywords, got {_type_name(function)}"
+            f"keywords only, got {what}"
         )
     if "temperature" in given:
         raise TypeError("best_alignment takes no temperature")
+    if "lengths" in given:
+        raise TypeError("best_alignment takes lengths by itself, not in functools.partial")
     alignment = ALIGNMENTS[name]
     gaps, options = {gap: alignment.parameters[gap] for gap in alignment.gaps}, alignment.options
     for keyword, value in given.items():

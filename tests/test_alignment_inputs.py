@@ -165,6 +165,7 @@ def test_gaps_by_position_are_drawn_around_the_parameter_and_follow_the_arrays_o
     asked = Settings(input="random", size=(4, 5), batch=3, arguments={"gap_open": -3.5, GAPS_BY_POSITION: True})
     (given,) = PROBLEMS["smith_waterman_affine"].inputs(asked).values()
     assert list(given.gaps) == ["gap_open", "gap_extend"] and given.options[GAPS_BY_POSITION]
+    assert given.text.endswith("3 pairs of up to 4 x 5, gaps by position within ±0.5 of the number")
     for name, middle in (("gap_open", -3.5), ("gap_extend", -1.0)):
         gap = given.gaps[name]
         assert gap.shape == given.similarity.shape and gap.dtype == np.float32

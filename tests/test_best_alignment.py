@@ -224,17 +224,27 @@ def error_of(call: Callable[[], Any]) -> tuple[type, str]:
         ("smith_waterman_affine", {"restrict_turns": 1}, TypeError, "restrict_turns must be True or False, got int"),
         ("needleman_wunsch", {"gap": 1e30}, ValueError, "gap must be finite and at most 1e+18, got 1e+30"),
         ("marginals", {}, TypeError, "function must be one of smith_waterman, smith_waterman_affine, free_gap, "
-         "needleman_wunsch of this package, or functools.partial of one with keywords, got function"),
+         "needleman_wunsch of this package, or functools.partial of one with keywords only, got "
+         "{package}.expected_alignment.marginals"),
     ],
 )  # fmt: skip
 @BOTH
 def test_errors(framework, problem, parameters, kind, text):
     package = FRAMEWORKS[framework].package
     function, similarity = getattr(package, problem), np.zeros((2, 2), np.float32)
+    text = text.format(package=package.__name__)
     assert error_of(lambda: package.best_alignment(function, similarity, **parameters)) == (kind, text)
     if parameters:
         whole = functools.partial(function, **parameters)
         assert error_of(lambda: package.best_alignment(whole, similarity)) == (kind, text)
+
+
+@BOTH
+def test_a_function_may_not_have_lengths(framework):
+    package = FRAMEWORKS[framework].package
+    function = functools.partial(package.smith_waterman, lengths=np.array([2, 2]))
+    text = "best_alignment takes lengths by itself, not in functools.partial"
+    assert error_of(lambda: package.best_alignment(function, np.zeros((2, 2)))) == (TypeError, text)
 
 
 @BOTH

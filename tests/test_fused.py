@@ -104,3 +104,11 @@ def test_pairs_may_share_memory():
     none = torch.empty((0, 2), dtype=torch.int32)
     shared, alone = (cpp_binding.score(x, none, values, [], 0, 0) for x in (s.expand(4, -1, -1), s.repeat(4, 1, 1)))
     assert torch.equal(shared, alone)
+
+
+def test_jax_calls_them_without_jit():
+    with jax.disable_jit():
+        np.testing.assert_allclose(
+            jax_score(MATRICES), jax_impl.smith_waterman(MATRICES, LENGTHS, variant="wavefront"), rtol=1e-5
+        )
+        assert jax_impl.best_alignment(jax_impl.smith_waterman, MATRICES)[1].any()

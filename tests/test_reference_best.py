@@ -106,3 +106,19 @@ def test_where_every_match_is_forbidden_there_is_no_alignment():
 def test_it_takes_no_temperature():
     with pytest.raises(TypeError, match="best_alignment takes no temperature"):
         reference.best_alignment("smith_waterman", np.ones((2, 2)), temperature=1.0)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_nan_and_infinity_inside_lengths_give_nan_and_no_match(problem):
+    ones = np.ones((3, 4, 5))
+    similarity = ones.copy()
+    similarity[0, 1, 1], similarity[1, 2, 0], similarity[2, 0, 4] = np.nan, np.inf, np.nan
+    scores, matches = reference.best_alignment(problem, similarity, [(4, 5), (4, 5), (4, 4)])
+    assert np.isnan(scores[:2]).all() and scores[2] == 4.0 and matches.sum((1, 2)).tolist() == [0, 0, 4]
+    for name in PRICES[problem]:
+        gap = np.full(ones.shape, -1.0)
+        gap[0, 3, 4], gap[2, 3, 4] = np.nan, np.nan
+        scores, matches = reference.best_alignment(problem, ones, [(4, 5), (4, 5), (3, 4)], **{name: gap})
+        assert (
+            np.isnan(scores).tolist() == [True, False, False] and not matches[0].any() and matches[1:].any((1, 2)).all()
+        )

@@ -91,7 +91,7 @@ def converted(similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> t
         sizes = jnp.clip(sizes, 0, np.iinfo(np.int32).max)
     sizes = jnp.broadcast_to(sizes.astype(jnp.int32), (*batch, 2))
     values = tuple(
-        jnp.broadcast_to(jnp.asarray(value).astype(similarity.dtype), similarity.shape if value.ndim > 1 else batch)
+        jnp.broadcast_to(jnp.asarray(value).astype(similarity.dtype), similarity.shape if np.ndim(value) > 1 else batch)
         for value in parameters
     )
     return sizes, values

@@ -159,8 +159,9 @@ def _made(raw: _Raw, settings: Any, parameters: dict[str, float], options: dict[
     gaps = {
         name: (parameters[name] + random.uniform(-_SPREAD, _SPREAD, given.shape)).astype(given.dtype) for name in names
     }
+    drawn = f", gaps by position within ±{_SPREAD:g} of the number" if gaps else ""
     return AlignmentInputs(
-        raw.text,
+        raw.text + drawn,
         given,
         raw.lengths,
         gaps=gaps,

@@ -90,13 +90,21 @@ def best_alignment(
     Returns scores, shape () or (batch,), and matches, of similarity's shape and boolean. Where alignments are equally
     good, walking back from its end the one is taken that ends first, row by row, and in each cell starts if it can, or
     else comes from the diagonal, the left, or from above; with an affine gap from a match, or a gap along the row, or
-    one along the column. Without an alignment the score is 0, and nothing matches.
+    one along the column. Without an alignment the score is 0, and nothing matches. A pair with NaN or +inf inside its
+    lengths, or NaN as a gap, has the score NaN, and nothing matches.
     """
     if "temperature" in parameters:
         raise TypeError("best_alignment takes no temperature")
-    own = parameters | {"temperature": 0.0}
-    scores = _each_pair("score", function_name, similarity, lengths, **own)
-    return scores, gradients(function_name, similarity, lengths, **own)["similarity"] > 0.5
+    module, pairs, batched = _pairs(function_name, similarity, lengths, parameters | {"temperature": 0.0})
+    scores, matches = [], np.zeros(np.shape(similarity), bool)
+    for (pair, own), found in zip(pairs, matches if batched else matches[None], strict=True):
+        gaps = [own[name] for name in ALIGNMENTS[function_name].gaps]
+        if np.isposinf(pair).any() or any(np.isnan(values).any() for values in (pair, *gaps)):
+            scores.append(np.nan)
+            continue
+        scores.append(module.score(pair, **own))
+        found[: pair.shape[0], : pair.shape[1]] = module.gradients(pair, **own)["similarity"] > 0.5
+    return np.array(scores if batched else scores[0], dtype=np.float64), matches
 
 
 def hessian_vector_product(
