@@ -98,9 +98,9 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
       if constexpr (ONE_STATE<Kind>) {
         const Vec gap = own[gap_at];
         const Scan scan = scan_of<true>(c.step * gap);
-        sum = scanned_row<true>(scan, fused(gap, above, begun), across);
+        sum = scanned<true, true>(scan, fused(gap, above, begun), across);
         if constexpr (tangents) {
-          t_sum = scanned_row<true>(scan, fused(gap, c.now[1], t_begun), t_across);
+          t_sum = scanned<true, true>(scan, fused(gap, c.now[1], t_begun), t_across);
           c.now[1] = t_sum;
         }
         c.now[0] = sum;
@@ -115,7 +115,7 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
         Vec arrived = step_open * moved_up<1>(handed[0], message);
         if constexpr (keeps_steps) stepped[0] = arrived;
         if (back_extends) arrived = fused(scan.step[0], moved_up<1>(down, down_before), arrived);
-        const Vec gap = scanned_row<true>(scan, arrived, across);  // the state of gaps along the row
+        const Vec gap = scanned<true, true>(scan, arrived, across);  // the state of gaps along the row
         if constexpr (keeps_steps) stepped[2] = greater(gap - stepped[0], all(0));
         const Vec free = begun + gap, rest = gap + down;
         sum = free + down;
@@ -129,7 +129,7 @@ bool DownTheStrip<Kind, pass, recording>::try_band_by_position(Int first, Int ro
           t_handed[0] = fused(back_is_open, t_down, t_begun);
           Vec t_arrived = step_open * moved_up<1>(t_handed[0], t_message);
           if (back_extends) t_arrived = fused(scan.step[0], moved_up<1>(t_down, t_down_before), t_arrived);
-          const Vec t_gap = scanned_row<true>(scan, t_arrived, t_across), t_free = t_begun + t_gap, t_rest = t_gap + t_down;
+          const Vec t_gap = scanned<true, true>(scan, t_arrived, t_across), t_free = t_begun + t_gap, t_rest = t_gap + t_down;
           t_sum = t_free + t_down;
           c.now[2] = turn_is_open ? t_free : t_begun;
           c.now[3] = turn_is_open ? t_down : t_rest;
@@ -238,19 +238,19 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
         Vec begun = arrived + c.now[1];
         if constexpr (Kind::end == End::anywhere) begun += c.end;
         if constexpr (Kind::end == End::last && is_last) begun += i == end_row ? c.end : all(0);
-        b = scanned_row<false>(scan, begun, across);
+        b = scanned<false, true>(scan, begun, across);
         if constexpr (tangents) {
           Vec t_begun = t_arrived + c.now[T + 1];
           if constexpr (Kind::end == End::anywhere) t_begun += c.apart;
           if constexpr (Kind::end == End::last && is_last) t_begun += i == end_row ? c.apart : all(0);
-          t_b = scanned_row<false>(scan, t_begun, t_across);
+          t_b = scanned<false, true>(scan, t_begun, t_across);
           c.now[T + 1] = extend * t_b;
         }
         c.now[1] = extend * b;
       } else {
         const Vec open = own[K::gap], opened = c.now[1], extended = c.now[2];
         const Vec before = across;
-        const Vec gap = scanned_row<false>(scan, (turn_is_open ? opened : extended) + arrived, across);
+        const Vec gap = scanned<false, true>(scan, (turn_is_open ? opened : extended) + arrived, across);
         const Vec to_open = open * gap, next = c.step * moved_down<1>(to_open, open_after);
         open_after = to_open;
         b = next + (opened + arrived);
@@ -261,7 +261,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
         of_gap[0] = gap, of_gap[1] = down;
         if constexpr (tangents) {
           const Vec t_opened = c.now[T + 1], t_extended = c.now[T + 2], t_before = t_across;
-          const Vec t_gap = scanned_row<false>(scan, (turn_is_open ? t_opened : t_extended) + t_arrived, t_across);
+          const Vec t_gap = scanned<false, true>(scan, (turn_is_open ? t_opened : t_extended) + t_arrived, t_across);
           const Vec t_to_open = open * t_gap, t_next = c.step * moved_down<1>(t_to_open, t_open_after);
           t_open_after = t_to_open;
           t_b = t_next + (t_opened + t_arrived);

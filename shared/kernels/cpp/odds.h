@@ -137,8 +137,9 @@ INLINE Scan scan_of(Vec steps) {
 }
 
 /* x[l] = own[l] + steps[l] * x[l - 1] (or l + 1), where x is `outside` before the first lane; outside: for the next
-   vector. The chain from vector to vector is one multiplication and addition. */
-template <bool upwards>
+   vector. The chain from vector to vector is one multiplication and addition. of_row: the steps are those of one row, in
+   registers. */
+template <bool upwards, bool of_row = false>
 INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
   constexpr int last = upwards ? LANES - 1 : 0;
   unrolled<SCAN_STEPS>([&](auto k) {
@@ -146,20 +147,8 @@ INLINE Vec scanned(const Scan &scan, Vec own, Vec &outside) {
     own = fused(scan.step[k], upwards ? moved_up<n>(own, all(0)) : moved_down<n>(own, all(0)), own);
   });
   const Vec x = fused(scan.from_outside, outside, own);
-  outside = fused(all(scan.from_outside[last]), outside, everywhere<last>(own));
-  return x;
-}
-
-/* The same with the steps of one row, in registers. */
-template <bool upwards>
-INLINE Vec scanned_row(const Scan &scan, Vec own, Vec &outside) {
-  constexpr int last = upwards ? LANES - 1 : 0;
-  unrolled<SCAN_STEPS>([&](auto k) {
-    constexpr int n = 1 << k;
-    own = fused(scan.step[k], upwards ? moved_up<n>(own, all(0)) : moved_down<n>(own, all(0)), own);
-  });
-  const Vec x = fused(scan.from_outside, outside, own);
-  outside = fused(everywhere<last>(scan.from_outside), outside, everywhere<last>(own));
+  const Vec step = of_row ? everywhere<last>(scan.from_outside) : all(scan.from_outside[last]);
+  outside = fused(step, outside, everywhere<last>(own));
   return x;
 }
 

@@ -35,7 +35,8 @@ struct PairOdds {
   double decay[MOST_ROWS + 1];  // bits by which a column can sink within so many rows, but for gaps by position
   int most_rows;                // of a band
 
-  /* Whether a band of so many rows lost nothing; sunk: the bits by which gaps by position can make a column sink; its largest number of units, and smallest step between columns. */
+  /* Whether a band of so many rows lost nothing; its largest number of units, and smallest step between columns. sunk:
+     the bits by which gaps by position can make a column of it sink. */
   INLINE bool within_range(Vec most, Vec least_step, Int rows, double sunk = 0) const {
     return all_at_most(most, all(power_of_2(double(ROOM) - decay[rows] - sunk))) &&
            all_at_most(all(power_of_2(decay[rows] + sunk - LARGEST_STEP - double(LEVEL))), least_step);
