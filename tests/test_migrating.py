@@ -263,6 +263,13 @@ def test_a_band_of_soft_dtw_is_infinite_costs_outside(framework):
 
 
 @EVERYWHERE
+def test_soft_dtw_without_any_path_is_huge(framework):
+    costs = some(1, 5, 6, low=0.0, high=4.0)
+    costs[:, 2] = torch.inf
+    assert (torch_programs(framework)["soft_dtw"](costs, torch.tensor([[5, 6]]), TEMPERATURE) >= 1e20).all()
+
+
+@EVERYWHERE
 def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope(framework):
     d, gamma = ragged(0.0, 4.0).requires_grad_(), TEMPERATURE.clone().requires_grad_()
     expected = other_codes.soft_dtw(d[0], gamma)

@@ -286,6 +286,16 @@ def test_free_gap_is_a_global_alignment_with_gap_zero():
     assert_same_gradients(reference.gradients("free_gap", similarity, temperature=0.7), gradients, 0.0)
 
 
+def test_a_parameter_that_the_function_does_not_take_is_an_error():
+    with pytest.raises(TypeError, match="free_gap takes no gap"):
+        reference.best_alignment("free_gap", np.ones((2, 2)), gap=-1.0)
+
+
+def test_gaps_by_position_of_another_shape_are_an_error():
+    with pytest.raises(ValueError, match=r"gap must have shape .* \(3, 4\), got \(1, 4\)"):
+        reference.smith_waterman(np.ones((3, 4)), gap=np.ones((1, 4)))
+
+
 def test_an_unknown_end_is_an_error():
     with pytest.raises(ValueError, match="end must be 'any' or 'match', got 'both'"):
         reference.smith_waterman(np.ones((2, 2)), end="both")

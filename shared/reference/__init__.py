@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shared.alignments import ALIGNMENTS, names_by_position
+from shared.checks import check_parameter, see_host
 from shared.reference import global_linear, local_affine, local_linear
 from shared.tolerances import DIFFERENCE_STEP
 
@@ -151,6 +152,8 @@ def _pairs(
     """The module; each pair cut to its lengths, with all its arguments; and whether a batch was given."""
     module, fixed = _MODULES[function_name]
     alignment = ALIGNMENTS[function_name]
+    if unknown := given.keys() - alignment.parameters.keys() - alignment.options.keys():
+        raise TypeError(f"{function_name} takes no {', '.join(sorted(unknown))}")
     parameters = alignment.parameters | alignment.options | given | fixed
     matrices = np.asarray(similarity, dtype=np.float64)
     batched = matrices.ndim == 3
@@ -160,6 +163,8 @@ def _pairs(
     sizes = np.broadcast_to(full if lengths is None else np.asarray(lengths).reshape(-1, 2), (count, 2))
     arrays = {name: value for name, value in parameters.items() if not isinstance(value, (str, bool))}
     by_position = names_by_position(function_name, parameters)
+    for name in by_position:
+        check_parameter(name, see_host(np.asarray(parameters[name])), np.shape(similarity))
     columns = {
         name: np.broadcast_to(np.asarray(value, dtype=np.float64), matrices.shape if name in by_position else (count,))
         for name, value in arrays.items()

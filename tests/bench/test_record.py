@@ -126,7 +126,9 @@ def test_a_file_that_is_no_record_is_refused_with_its_name(tmp_path: Path, conte
 @pytest.mark.parametrize(
     ("generations", "cores"),
     [
-        ([Generation(0, 0.5, 0.25)], None),  # too short: the system counts in hundredths of a second
+        ([Generation(0, 0.5, 0.25)], 0.5),
+        # too short: the system counts in hundredths of a second
+        ([Generation(0, 0.3, 0.15), Generation(1, 0.1, 0.0)], None),
         ([Generation(0, 10.0, None)], None),
         ([Generation(0, 10.0, 1.0), Generation(1, 30.0, 9.0), Generation(2, 10.0, None)], 0.25),
     ],
