@@ -163,12 +163,12 @@ def _list(settings: Settings) -> int:
     for problem in problems:
         flags = " ".join(itertools.starmap(flag, problem.arguments.items()))
         takes = f"; takes {flags}" if flags else ""
-        passes = ", ".join(problem.passes)
-        print(f"{problem.name}: {problem.text}; size {problem.sizes.form}; passes: {passes}{takes}")
+        print(f"{problem.name}: {problem.text}; size {problem.sizes.form}{takes}")
     for ladder in dict.fromkeys(problem.variants for problem in problems):
-        print(f"variants of {', '.join(problem.name for problem in problems if problem.variants is ladder)}:")
-        for variant in ladder:
-            print(f"  {variant.name:<15} {variant.changes}")
+        own = [problem for problem in problems if problem.variants is ladder]
+        print(f"passes, then variants, of {', '.join(problem.name for problem in own)}:")
+        for name, text in (*own[0].passes.items(), *ladder):
+            print(f"  {name:<15} {text}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         run = Run(QUESTIONS[settings.question], Record("", settings), Lines(lambda _: None), lambda: None, Path(folder))
         try:

@@ -209,11 +209,8 @@ class Record:
 
     @property
     def cores_busy_with_others(self) -> float | None:
-        """Cores that other programs kept busy on average while rounds were timed; None where it is not known.
-
-        Each entry is known to about 0.02 s, because the system counts in hundredths of a second; so entries of less
-        than 0.2 s on average do not tell a tenth of a core.
-        """
+        """Cores that other programs kept busy on average while rounds were timed; None where it is not known to a
+        tenth, because the system counts in hundredths of a second, and the entries are short."""
         known = [(entry.seconds, entry.others) for entry in self.generations if entry.others is not None]
         seconds = sum(seconds for seconds, _ in known)
         return sum(others for _, others in known) / seconds if seconds > 0.2 * len(known) else None

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from shared.bench.analysis.estimates import Estimate
+from shared.bench.analysis.estimates import LEAST_PROCESSES, Estimate
 
 NOTHING = "–"
 
@@ -55,8 +55,9 @@ def time_interval(time: Estimate) -> str:
 
 
 def ratio_interval(estimate: Estimate) -> str:
-    """The interval of a ratio."""
-    return f"{ratio_text(estimate.low)} … {ratio_text(estimate.high)}"
+    """The interval of a ratio, or why there is none."""
+    known = f"{ratio_text(estimate.low)} … {ratio_text(estimate.high)}"
+    return f"< {LEAST_PROCESSES} processes" if math.isnan(estimate.low) else known
 
 
 def clock(seconds: float) -> str:

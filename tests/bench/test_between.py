@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hand_made import case, record, steady
+from hand_made import case, record, right, steady
 from in_process import assert_refused, run_here, use_numpy_workers
 
 from shared.bench.cases import BETWEEN
@@ -37,6 +37,12 @@ def test_the_answer_is_how_much_longer_a_call_takes_and_who_is_faster_then():
     longer = {statement.about: statement.text for statement in answer.statements}
     assert longer["PyTorch"] == "between matrix products a call takes, against a loop of calls: vmap score 4.00×."
     assert "JAX (vmap, 2.00 ms per call) was 2.00 times as fast" in longer["vmap score, between"]
+
+
+def test_one_process_gives_no_interval():
+    results = [right(case("jax", "vmap", label=label), 1e-3) for label in (LOOP, BETWEEN)]
+    (row,) = QUESTION.answer(record(*results)).tables[0].rows
+    assert "1.000×\n(< 3 processes)" in row
 
 
 def test_nothing_measured_is_no_answer():

@@ -42,6 +42,12 @@ def test_the_default_is_a_few_variants_and_each_frameworks_own_choice():
     assert names(planned(device="cuda", passes=("score",))[0]) == [("score", *rung) for rung in on_gpu]
 
 
+def test_best_alignments_are_those_of_the_native_kernels_unless_others_are_asked_for():
+    cases, absent = planned(passes=("path",), lacks={"absent": {"fused": "no compiler"}})
+    assert names(cases) == [("path", "fused", "jax")]
+    assert absent == [Absence("torch", "PyTorch fused path", "no compiler")]
+
+
 def test_auto_is_each_frameworks_own_choice_and_measured_once():
     expected = [("score", "diagonal_loop", "torch"), ("score", "vmap", "jax")]
     assert names(planned(variants=("auto",), passes=("score",))[0]) == expected

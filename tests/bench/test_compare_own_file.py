@@ -102,7 +102,7 @@ def test_an_edited_file_is_not_resumed(mine: Path, monkeypatch: pytest.MonkeyPat
 
 def test_the_list_and_help_name_a_file(monkeypatch: pytest.MonkeyPatch):
     start_at_once(monkeypatch)
-    line = "FILE.py: functions of your own; size as inputs(seed) makes it; passes: value, gradient"
+    line = "FILE.py: functions of your own; size as inputs(seed) makes it"
     assert line in run_here("--list").out.splitlines()
     assert "see --list, or FILE.py" in run_here("--help").out
 

@@ -228,14 +228,16 @@ def test_list_shows_questions_problems_variants_and_each_framework_s_choice(monk
     titles = [*QUESTIONS, *problems]
     assert [line.split(":")[0] for line in lines[: len(titles)]] == titles
     assert lines[len(QUESTIONS) + 1].endswith(
-        "passes: score, marginals, hvp, path; "
         "takes --gap-open --gap-extend --temperature --no-restrict-turns --no-penalize-turns --gaps-by-position"
     )
-    heads = [f"variants of {', '.join(ALIGNMENTS)}:", *(f"variants of {name}:" for name in problems[4:])]
-    assert [line for line in lines if line.startswith("variants of ")] == heads
+    heads = [
+        f"passes, then variants, of {', '.join(ALIGNMENTS)}:",
+        *(f"passes, then variants, of {name}:" for name in problems[4:]),
+    ]
+    assert [line for line in lines if line.startswith("passes, then variants, of ")] == heads
     listed = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
-    every = [problem_of(name).variant_names for name in ("smith_waterman", *problems[4:])]
-    assert listed == [name for names in every for name in names]
+    every = [problem_of(name) for name in ("smith_waterman", *problems[4:])]
+    assert listed == [name for problem in every for name in (*problem.passes, *problem.variant_names)]
     assert lines[-2:] == ["JAX 1.2.3: auto picks vmap", "PyTorch 1.2.3: auto picks vmap"]
 
 

@@ -154,7 +154,7 @@ def test_different_settings_are_warned_of():
 def test_a_different_input_is_warned_of_and_not_compared():
     other = record(ABOUT_250_MS, inputs={"batch": hand_made.facts("four pairs", (4, 6, 7))})
     found = compare_runs(record(ABOUT_250_MS), other).report
-    assert found.warnings == ["the input batch is not the same: its cases are not compared"]
+    assert found.warnings == ["the input batch differs in text, shape, pairs, work, sha256: its cases are not compared"]
     assert found.answer.tables == []
 
 

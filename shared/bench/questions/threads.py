@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate
+from shared.bench.analysis.estimates import SAME, Estimate
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.question import Question, WorkerStart
@@ -134,8 +134,7 @@ def _speed_ups(row: Row, threads: int) -> list[str]:
 def _cell(ratio: Estimate | None, threads: int) -> str:
     if ratio is None:
         return NOTHING
-    interval = f"< {LEAST_PROCESSES} processes" if ratio.low != ratio.low else ratio_interval(ratio)
-    return f"{ratio_text(ratio.value)}×, {ratio.value / threads:.0%}\n({interval})"
+    return f"{ratio_text(ratio.value)}×, {ratio.value / threads:.0%}\n({ratio_interval(ratio)})"
 
 
 def _drawing(rows: Sequence[Row]) -> str:

@@ -192,8 +192,9 @@ def _advice(found: _Found) -> str:
             able = [rung for rung in others if found.is_right(name, rung)]
             instead.setdefault(able[-1] if able else "", []).append(found.written(name))
     nobody = instead.pop("", [])
-    parts = [f"take {best}" if instead or not nobody else f"take {best} for all but what no rung does"]
+    parts = [f"take {best}" if instead or not nobody else f"take {best} for all but what none of these rungs does"]
     parts += rewritten
     parts += [f"for {', '.join(names)} take {rung}" for rung, names in instead.items()]
-    parts += [f"no rung does {', '.join(nobody)}"] if nobody else []
-    return f"{'; '.join(parts)}."
+    parts += [f"none of these rungs does {', '.join(nobody)}"] if nobody else []
+    only = "of what was tried: " if any(found.cell(name, best) == NOTHING for name in found.names) else ""
+    return f"{only}{'; '.join(parts)}."

@@ -88,8 +88,9 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
         if before != after:
             yield f"the settings differ: {name} was {before}, is {after}"
     for name in old.inputs.keys() & new.inputs.keys():
-        if old.inputs[name] != new.inputs[name]:
-            yield f"the input {name} is not the same: its cases are not compared"
+        facts = vars(new.inputs[name])
+        if differing := [what for what, value in vars(old.inputs[name]).items() if value != facts[what]]:
+            yield f"the input {name} differs in {', '.join(differing)}: its cases are not compared"
     if old.speed and new.speed:
         before, after = (float(np.median(all_seconds(record.speed))) for record in (old, new))
         if abs(after / before - 1) > 0.05:
