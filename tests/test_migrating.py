@@ -26,7 +26,6 @@ from shared import reference
 PAGE = Path(__file__).parents[1] / "docs" / "migrating.md"
 LENGTHS = torch.tensor([[6, 5], [2, 2], [4, 5], [5, 3]])  # SMURF's functions need two rows and columns
 EVERYWHERE = pytest.mark.parametrize("framework", ["reference", *FRAMEWORKS])
-HARD = EVERYWHERE
 BOTH = (True, False)
 GAP, TEMPERATURE = torch.tensor([-0.7, 0.8], dtype=torch.float64)
 
@@ -206,7 +205,15 @@ def test_dedal_is_ours_and_the_single_matches(framework, by_position):
     )
 
 
-@HARD
+@EVERYWHERE
+def test_dedal_of_a_single_row_or_column_is_its_single_matches(framework):
+    similarity, lengths = some(2, 4, 5), torch.tensor([[1, 5], [4, 1]])
+    score = torch_programs(framework)["dedal"](similarity, lengths, TEMPERATURE.abs(), TEMPERATURE.abs())
+    single = torch.stack([similarity[0, 0].logsumexp(0), similarity[1, :, 0].logsumexp(0)])
+    np.testing.assert_allclose(score, single, rtol=1e-12)
+
+
+@EVERYWHERE
 @pytest.mark.parametrize("by_position", BOTH)
 def test_hard_dedal_is_the_best_alignment_a_single_match_or_nothing(framework, by_position):
     """Each is the answer somewhere, and where it is the best alignment, so are their matches."""
@@ -225,7 +232,7 @@ def test_hard_dedal_is_the_best_alignment_a_single_match_or_nothing(framework, b
 @EVERYWHERE
 def test_deepblast_nw_is_needleman_wunsch_with_gaps_by_position(framework):
     assert_same(
-        lambda theta, a: alignment(framework, "needleman_wunsch")(theta, LENGTHS, gap=theta + a),
+        lambda theta, a: torch_programs(framework)["decoder"](theta, LENGTHS, A=a),
         of_each_pair(other_codes.deepblast_nw),
         (ragged(), ragged(-1.5, 0.0, seed=1)),
     )
@@ -279,7 +286,7 @@ def test_sharp_soft_dtw_is_the_value_less_gamma_times_its_slope(framework):
     np.testing.assert_allclose((value - gamma * slope).item(), (visits * d).sum().item(), rtol=1e-10)
 
 
-@HARD
+@EVERYWHERE
 def test_hard_dtw_is_the_best_alignment_behind_the_wall(framework):
     """Its path has the cells that the best alignment matches, and those that its gaps enter."""
     d = ragged(0.0, 4.0)

@@ -103,6 +103,11 @@ def test_where_every_match_is_forbidden_there_is_no_alignment():
         assert score == (-7.0 if problem == "needleman_wunsch" else 0.0)
 
 
+def test_it_takes_a_function_or_its_name():
+    scores = [reference.best_alignment(given, np.ones((2, 2)))[0] for given in (reference.free_gap, "free_gap")]
+    assert scores == [2.0, 2.0]
+
+
 def test_it_takes_no_temperature():
     with pytest.raises(TypeError, match="best_alignment takes no temperature"):
         reference.best_alignment("smith_waterman", np.ones((2, 2)), temperature=1.0)

@@ -2,13 +2,14 @@
 
     smith_waterman(similarity, lengths=None, *, gap=-1.0, temperature=1.0, end="any") -> scores
     gradients("smith_waterman", similarity, lengths, **parameters)                    -> exact derivatives
-    best_alignment("smith_waterman", similarity, lengths, gap=-1.0, end="any")        -> scores, matches
+    best_alignment(smith_waterman, similarity, lengths, gap=-1.0, end="any")          -> scores, matches
 
 and the same for smith_waterman_affine, free_gap and needleman_wunsch. Shapes are those of `jax_impl` and `torch_impl`:
 similarity (rows, cols) or (batch, rows, cols), lengths (2,) or (batch, 2) or None, parameters numbers or arrays of
 shape () or (batch,), gaps also of similarity's shape. Results are float64.
 """
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -84,9 +85,11 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
 
 
 def best_alignment(
-    function_name: str, similarity: Any, lengths: Any = None, **parameters: Any
+    function: Callable[..., np.ndarray] | str, similarity: Any, lengths: Any = None, **parameters: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """The best alignment of each pair, the limit of the smooth ones at temperature 0, and its score.
+
+    function: one of this module's, or its name.
 
     Returns scores, shape () or (batch,), and matches, of similarity's shape and boolean. Where alignments are equally
     good, walking back from its end the one is taken that ends first, row by row, and in each cell starts if it can, or
@@ -96,6 +99,7 @@ def best_alignment(
     """
     if "temperature" in parameters:
         raise TypeError("best_alignment takes no temperature")
+    function_name = function if isinstance(function, str) else function.__name__
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters | {"temperature": 0.0})
     scores, matches = [], np.zeros(np.shape(similarity), bool)
     for (pair, own), found in zip(pairs, matches if batched else matches[None], strict=True):
