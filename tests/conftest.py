@@ -28,7 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """First a long file that calls no native kernel: while one process runs it, the other compiles the kernels."""
-    items.sort(key=lambda item: item.path.name != "test_cuda_without_a_gpu.py")
+    items.sort(key=lambda item: item.path.name != "test_machine_code.py")
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -47,3 +47,16 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     return folder
+
+
+@pytest.fixture
+def triton_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+
+
+@pytest.fixture
+def triton_knows_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpu_programs import Driver
+    from triton.runtime import driver
+
+    monkeypatch.setattr(driver, "_active", Driver())

@@ -7,7 +7,7 @@ of `shared.tolerances`.
 
 import functools
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -119,6 +119,14 @@ def ragged(
     gaps = _parameters(random, problem, similarity.shape, by_position)
     gaps = {name: poison(gap, lengths) for name, gap in gaps.items()}
     return Inputs(poisoned, lengths, parameters | gaps, cotangent)
+
+
+def of_pairs(inputs: Inputs, chosen: Sequence[int]) -> Inputs:
+    """A batch of some pairs of a batch whose parameters are per pair."""
+    assert inputs.lengths is not None
+    pairs = list(chosen)
+    parameters = {name: value[pairs] for name, value in inputs.parameters.items()}
+    return Inputs(inputs.similarity[pairs], inputs.lengths[pairs], parameters, inputs.cotangent[pairs])
 
 
 def poison(similarity: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -21,8 +21,12 @@ from shared.kernels import cpp
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
 CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
-# undefined behaviour ends the program without a word, which takes less to compile than to say where
-SANITIZERS = ("-O0", "-g1", "-fsanitize=address,undefined", "-fsanitize-undefined-trap-on-error")
+# undefined behaviour ends the program without a word, which takes less to compile than to say where. What would be
+# copied to each of its calls is compiled, and watched, once.
+SANITIZERS = (
+    *("-O0", "-g1", "-Dalways_inline=noinline"),
+    *("-fsanitize=address,undefined", "-fsanitize-undefined-trap-on-error"),
+)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

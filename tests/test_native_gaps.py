@@ -1,10 +1,9 @@
 """Gaps by position in the native kernels, by themselves: what no framework shows."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from frameworks import poison
+from gaps_by_position import CASES
 from native_calls import PAIRS, ROWS, Given, assert_same_bits
 
 from shared import reference
@@ -12,14 +11,6 @@ from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
-
-CASES = [
-    (problem, options, names)
-    for problem, alignment in ALIGNMENTS.items()
-    for options in alignment.all_options()
-    for count in range(1, len(alignment.gaps) + 1)
-    for names in combinations(alignment.gaps, count)
-]
 
 
 def many(problem, names, dtype, pairs=20, rows=21, cols=37):
@@ -41,7 +32,7 @@ def many(problem, names, dtype, pairs=20, rows=21, cols=37):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("problem", "options", "names"), CASES)
+@CASES
 def test_layouts_and_threads_give_the_same_bits(problem, options, names, dtype):
     inputs = many(problem, names, dtype)
     by_pairs = Given(problem, *inputs, options, layout=PAIRS).results()
@@ -50,7 +41,7 @@ def test_layouts_and_threads_give_the_same_bits(problem, options, names, dtype):
     assert_same_bits(by_one, by_two)
 
 
-@pytest.mark.parametrize(("problem", "options", "names"), CASES)
+@CASES
 def test_derivatives_are_those_of_the_reference(problem, options, names):
     similarity, lengths, parameters = many(problem, names, "float64", pairs=5, rows=11, cols=13)
     given = Given(problem, similarity, lengths, parameters, options)

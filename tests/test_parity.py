@@ -15,7 +15,7 @@ Run with -s to see the worst errors, which stand beside the tolerances in shared
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -28,6 +28,7 @@ from frameworks import (
     Inputs,
     Result,
     assert_parity,
+    of_pairs,
     poison,
     ragged,
     reference_result,
@@ -109,14 +110,6 @@ def cases() -> Iterator[tuple[str, str, str, tuple[int, int], str, dict]]:
                 turn = number % len(options) if min(size) > 1 else 0
                 for chosen in options if variant == "fused" else [options[turn]]:
                     yield framework, problem, variant, size, dtype, chosen
-
-
-def of_pairs(inputs: Inputs, chosen: Sequence[int]) -> Inputs:
-    """A batch of some pairs of a batch whose parameters are per pair."""
-    assert inputs.lengths is not None
-    pairs = list(chosen)
-    parameters = {name: value[pairs] for name, value in inputs.parameters.items()}
-    return Inputs(inputs.similarity[pairs], inputs.lengths[pairs], parameters, inputs.cotangent[pairs])
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -7,6 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from gaps_by_position import CASES
 from native_calls import Given, assert_as_in_float64, assert_same_bits
 
 from shared.alignments import ALIGNMENTS
@@ -16,16 +17,6 @@ from shared.sequences import pair_batch, read_fasta, substitution_matrix
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
-CASES = pytest.mark.parametrize(
-    ("problem", "options", "names"),
-    [
-        (problem, options, names)
-        for problem, alignment in ALIGNMENTS.items()
-        for options in alignment.all_options()
-        for count in range(1, len(alignment.gaps) + 1)
-        for names in combinations(alignment.gaps, count)
-    ],
-)
 AFFINE = "smith_waterman_affine"
 CALLS = 4  # in Given.results that try plain odds
 BIT = np.log(2)

@@ -1,26 +1,18 @@
 """The best alignments of the NumPy reference are right: against every alignment of small matrices, one by one."""
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from enumeration import GLOBAL, PRICES, Alignment, alignments, worth_of
 from frameworks import PROBLEMS
+from gaps_by_position import EVERY as BY_POSITION
 
 from shared import reference
 
 SMALL = ((1, 1), (1, 4), (4, 1), (2, 2), (3, 2), (2, 4), (3, 4), (4, 4))
-EVERY = pytest.mark.parametrize(
-    ("problem", "options", "names"),
-    [
-        pytest.param(problem, options, names, id="-".join([problem, *map(str, options.values()), *names]))
-        for problem, described in PROBLEMS.items()
-        for options in described.options
-        for count in range(len(PRICES[problem]) + 1)
-        for names in itertools.combinations(PRICES[problem], count)
-    ],
-)
+NUMBERS = [(problem, options, ()) for problem, described in PROBLEMS.items() for options in described.options]
+EVERY = pytest.mark.parametrize(("problem", "options", "names"), [*NUMBERS, *BY_POSITION], ids=str)
 
 
 def whole_numbers(problem: str, names: tuple[str, ...], shape: tuple[int, ...], seed: int) -> tuple[Any, Any]:

@@ -1,29 +1,18 @@
 """The NumPy reference with gaps by position is right: against every alignment of small matrices, one by one."""
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pytest
-from enumeration import PRICES, by_enumeration, largest_state, worth_of
 from enumeration import alignments as every_alignment
+from enumeration import by_enumeration, largest_state, worth_of
 from enumeration import hessian_vector_product as hessian_vector_product_by_enumeration
 from frameworks import PROBLEMS
+from gaps_by_position import CASES
 
 from shared import reference
 
 SMALL = ((1, 1), (1, 4), (4, 1), (2, 2), (3, 2), (2, 4), (3, 4))
-# problem, options, the gaps by position
-EVERY = pytest.mark.parametrize(
-    ("problem", "options", "names"),
-    [
-        pytest.param(problem, options, names, id="-".join([problem, *map(str, options.values()), *names]))
-        for problem, described in PROBLEMS.items()
-        for options in described.options
-        for count in range(1, len(PRICES[problem]) + 1)
-        for names in itertools.combinations(PRICES[problem], count)
-    ],
-)
 
 
 def some(problem: str, names: tuple[str, ...], shape: tuple[int, ...], seed: int = 0) -> tuple[np.ndarray, dict]:
@@ -46,7 +35,7 @@ def assert_same(got: dict[str, Any], wanted: dict[str, Any], tolerance: float) -
         np.testing.assert_allclose(got[name], value, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-@EVERY
+@CASES
 @pytest.mark.parametrize("shape", SMALL)
 def test_score_and_gradients_are_those_of_all_alignments(problem, options, names, shape):
     similarity, parameters = some(problem, names, shape)
@@ -57,7 +46,7 @@ def test_score_and_gradients_are_those_of_all_alignments(problem, options, names
     np.testing.assert_allclose(largest, largest_state(problem, similarity, parameters, options), rtol=1e-11)
 
 
-@EVERY
+@CASES
 def test_hessian_vector_product_is_the_covariance_over_all_alignments(problem, options, names):
     similarity, parameters = some(problem, names, (3, 4))
     direction = np.random.default_rng(5).normal(size=(3, 4))
@@ -66,7 +55,7 @@ def test_hessian_vector_product_is_the_covariance_over_all_alignments(problem, o
     assert_same(got, expected, 1e-7)
 
 
-@EVERY
+@CASES
 def test_a_batch_is_its_pairs_one_by_one_whatever_the_padding(problem, options, names):
     similarity, parameters = some(problem, names, (5, 5, 6))
     lengths = np.array([(5, 6), (3, 6), (1, 2), (0, 3), (4, 0)])

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import quick_interpreter  # noqa: F401 - it is imported for what it does
 import torch
 from frameworks import PROBLEMS, Inputs
-from triton.runtime import interpreter
 
 import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl.kernels.triton_binding as torch_calls
@@ -112,14 +112,5 @@ def interpret(kernel: Kernel, grid: int, arguments: list[tuple[bool, int, int]])
     function[(grid,)](**own, **constants, num_warps=kernel.warps)
 
 
-def _patch_once(function: Any, *, patch: Any = interpreter._patch_lang, done: set[str] = set()) -> Any:  # noqa: B006
-    """Triton searches its whole language at each call of a function in a kernel: once for a module is enough."""
-    if function.__module__ not in done:
-        patch(function)
-        done.add(function.__module__)
-    return interpreter._LangPatchScope()  # nothing is put back
-
-
-interpreter._patch_lang = _patch_once
 jax_calls.interpreter = interpret
 jax.config.update("jax_enable_x64", True)

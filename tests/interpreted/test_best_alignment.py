@@ -1,7 +1,6 @@
 """Best alignments by the kernel for GPUs: scores and matches are the reference's, whatever may come."""
 
 import importlib
-import itertools
 from typing import Any
 
 import jax
@@ -9,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS, poison
+from frameworks import FRAMEWORKS, poison
+from gaps_by_position import GAPS
 from kernel_calls import EVERY
 from torch._C import _dispatch_keys
 
@@ -80,15 +80,7 @@ def test_it_is_the_reference(problem: str, options: Arrays):
     assert_best(best("torch", problem, similarity, lengths, **gaps, **options), wanted)
 
 
-BY_POSITION = [
-    (problem, names)
-    for problem in PROBLEMS
-    for count in (1, 2)
-    for names in itertools.combinations(ALIGNMENTS[problem].gaps, count)
-]
-
-
-@pytest.mark.parametrize(("problem", "names"), BY_POSITION)
+@pytest.mark.parametrize(("problem", "names"), GAPS)
 @BOTH
 def test_gaps_by_position(framework: str, problem: str, names: tuple[str, ...]):
     similarity, lengths, gaps = whole_numbers(problem, names, 5, 6)

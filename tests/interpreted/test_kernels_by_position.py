@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import Inputs, Result, assert_parity, ragged, reference_result
-from test_gaps_by_position import Options, Values, by_differences, directions_of, outside
+from gaps_by_position import Options, Values, by_differences, directions_of, outside
 
 import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl.kernels.triton_binding as torch_calls

@@ -1,0 +1,158 @@
+"""The machine code of the GPU kernels: that they compile and fit, what bounds them, where it is found."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cubins import counts_of_loop, parameters, resources
+from gpu_programs import programs
+
+import jax_impl.kernels.triton_binding as jax_calls
+from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
+from shared.kernels.triton.programs import NARROW, WIDE, Kernel, Launch, Layout, exponentials_program, layout_of
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+# registers of a thread: the machine has 255. Bytes of a thread's own memory, where there are not enough: they cost time
+LOCAL_BYTES = {"smith_waterman_affine": 256}
+LOCAL_BYTES_BY_POSITION = {"smith_waterman_affine": 448}
+FEW_LOCAL_BYTES = 48
+
+
+def check_parameters(launch: Launch, compiled: Any) -> None:
+    """That the machine code takes what launch.cc passes: the launch's arguments, then pointers of Triton's own."""
+    from shared.kernels.triton.machine_code import parameter_bytes
+
+    own = [4 if is_narrow else 8 for is_narrow in narrow_numbers(launch)]
+    sizes = parameters(compiled)
+    assert sizes[: len(own)] == own and set(sizes[len(own) :]) <= {8}, (launch.kernel, sizes)
+    assert bytes(sizes) == parameter_bytes(compiled), launch.kernel
+
+
+def narrow_numbers(launch: Launch) -> list[bool]:
+    """Which arguments are numbers of 32 bits."""
+    both = zip(launch.arguments, launch.is_wide, strict=True)
+    return [not isinstance(argument, str) and not is_wide for argument, is_wide in both]
+
+
+# free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
+COMPILED = [
+    ("smith_waterman", (), 90, NARROW, ("score", "gradients", "tangents", "best")),
+    ("smith_waterman_affine", (), 90, NARROW, ("score", "gradients", "best")),
+    ("smith_waterman_affine", (), 80, NARROW, ("tangents",)),  # which need most
+    ("needleman_wunsch", (), 90, NARROW, ("tangents",)),
+    ("free_gap", (), 80, WIDE, ("score", "gradients with values", "best")),
+    ("smith_waterman", ("gap",), 90, NARROW, ("score", "gradients", "gradients with values")),
+    ("needleman_wunsch", ("gap",), 90, WIDE, ("tangents", "product")),
+    ("smith_waterman_affine", ("gap_open", "gap_extend"), 80, NARROW, ("tangents", "best")),
+]
+PASSES = {"score": "score", "marginals": "gradients", "hvp": "tangents"}
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize(("problem", "by_position", "capability", "layout", "calls"), COMPILED)
+def test_the_kernels_compile_and_fit(
+    problem: str, by_position: tuple[str, ...], capability: int, layout: Layout, calls: tuple[str, ...]
+):
+    from shared.kernels.triton.machine_code import machine_code, requirements
+
+    every = programs(problem, "float32", layout, by_position)
+    limits = LOCAL_BYTES_BY_POSITION if by_position else LOCAL_BYTES
+    for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
+        found = resources(machine_code(kernel, capability))
+        assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * layout.warps, (kernel, found)
+        assert found["STACK"] <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
+        needed = requirements(machine_code(kernel, capability))
+        assert (needed.threads, needed.scratch, needed.blocks) == (32 * layout.warps, 0, 1), (kernel, needed)
+    for launch in (launch for call in calls for launch in every[call].launches):
+        check_parameters(launch, machine_code(launch.kernel, capability))
+    # what is said to bound them, without gaps by position
+    for pass_name in (name for name, call in PASSES.items() if call in calls and not by_position):
+        counts = [
+            counts_of_loop(machine_code(launch.kernel, capability))[0]
+            / dict[str, Any](launch.kernel.constants)["steps"]
+            for launch in every[PASSES[pass_name]].launches
+        ]
+        assert SPECIAL_FUNCTIONS[problem][pass_name] == pytest.approx(sum(counts), abs=1), (pass_name, counts)
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize("capability", [80, 90])
+def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
+    from shared.kernels.triton.machine_code import machine_code
+
+    (launch,) = exponentials_program("float32", 2**12, 8).launches
+    assert launch.grid == 4
+    check_parameters(launch, machine_code(launch.kernel, capability))
+    special, others = counts_of_loop(machine_code(launch.kernel, capability))
+    # 8 numbers for a thread, 16 exponentials of each; a multiprocessor issues 8 instructions in the time of one of them
+    assert special == 8 * 16
+    assert others <= 2 * special
+
+
+@pytest.mark.usefixtures("triton_cache")
+def test_they_compile_in_float64_and_with_lengths_of_64_bits():
+    from shared.kernels.triton.machine_code import machine_code
+
+    for launch in programs("smith_waterman", "float64", NARROW)["gradients with values"].launches:
+        check_parameters(launch, machine_code(launch.kernel, 90, "int64"))
+
+
+@pytest.mark.usefixtures("triton_cache")
+def test_there_is_one_machine_code_for_all_shapes_and_addresses():
+    """Else JAX, which describes a kernel without its arguments, would run another code than PyTorch."""
+    from shared.kernels.triton.kernels import KERNELS
+
+    for function in KERNELS.values():
+        numbers = {"pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride", "rounds"}
+        for parameter in function.params:
+            if parameter.is_constexpr:
+                continue
+            assert (
+                parameter.do_not_specialize if parameter.name in numbers else parameter.do_not_specialize_on_alignment
+            )
+
+
+def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    import ctypes
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(jax_calls, "_alive", [])  # the launcher, which may not be loaded, is the first in it
+    kernel = programs("free_gap", "float32", NARROW)["score"].launches[0].kernel
+    found = jax_calls._Found()
+    assert jax_calls._find(json.dumps(kernel).encode(), 90, ctypes.pointer(found)) == 0
+    assert ctypes.string_at(found.code, 4) == b"\x7fELF"
+    assert (found.name, found.threads, found.error) == (b"forward_kernel", 32, None)
+    assert (found.parameters, len(found.sizes), found.scratch, found.blocks) == (18, 18, 0, 1)
+    unknown = json.dumps(Kernel("sideways_kernel", "float32", (), 1)).encode()
+    assert jax_calls._find(unknown, 90, ctypes.pointer(found)) == 1
+    assert found.error.startswith(b"Triton could not compile a kernel: KeyError: 'sideways_kernel'")
+
+
+def test_few_pairs_are_walked_in_wide_strips():
+    assert layout_of(1, 100) == layout_of(64, 512) == WIDE
+    assert layout_of(4096, 512) == layout_of(1, 20) == NARROW
+
+
+@pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
+@pytest.mark.parametrize(("problem", "by_position"), [("free_gap", ()), ("smith_waterman", ("gap",))])
+def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: tuple[str, ...], tmp_path: Path):
+    """Triton's launcher, which PyTorch's calls go through, names what it compiles by more than its source."""
+    from shared.kernels.triton.kernels import KERNELS
+    from shared.kernels.triton.machine_code import machine_code
+
+    machine_code.cache_clear()
+    (launch,) = programs(problem, "float32", NARROW, by_position)["score"].launches
+    compiled = machine_code(launch.kernel, 90)
+    buffers = {name: torch.empty(1) for name in launch.arguments if isinstance(name, str)}
+    buffers["lengths"] = torch.empty(1, dtype=torch.int32)
+    arguments = [buffers.get(argument, argument) for argument in launch.arguments]
+    kernel = KERNELS[launch.kernel.name]
+    kernel.device_caches.clear()
+    found = kernel.warmup(*arguments, grid=(1,), **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
+    kernel.device_caches.clear()
+    assert found.hash == compiled.hash
+    assert len(list(tmp_path.rglob("*.cubin"))) == 1
