@@ -73,7 +73,8 @@ class Kernel:
     def __getattr__(self, name: str) -> Any:  # of what has not been read before
         if name not in PASSES:
             raise AttributeError(name)
-        function = _kernel_of(target(self._dtype, self._kind, (name,), by_position=self._by_position), name)
+        by_position = self._by_position or name == "best"  # which is as fast for numbers there
+        function = _kernel_of(target(self._dtype, self._kind, (name,), by_position=by_position), name)
         setattr(self, name, function)
         return function
 
