@@ -12,6 +12,7 @@ from shared.alignments import ALIGNMENTS
 from shared.checks import absent_variant_text, check_choice
 
 PATH = "path"  # the pass of best alignments
+WITH_PATH = ("fused",)  # the variants that have it
 
 
 class Variant(NamedTuple):
@@ -41,7 +42,7 @@ class Abilities(NamedTuple):
             return self.absent[variant]
         if pass_name == "hvp" and variant in self.first_order:
             return self.first_order[variant]
-        if pass_name == PATH and variant not in SAME_CODE:
+        if pass_name == PATH and variant not in WITH_PATH:
             return "best alignments have one implementation, the native kernels of fused"
         return self.uncompiled_passes.get(pass_name) if compiled else None
 

@@ -45,7 +45,7 @@ def outside(inputs: Inputs) -> np.ndarray:
 
 
 def by_differences(problem: str, inputs: Inputs, direction: Values, options: Options) -> Values:
-    """The same from the reference's exact gradients on either side."""
+    """Hessian times direction, from the reference's exact gradients on either side."""
     arguments = {"similarity": inputs.similarity, **inputs.parameters}
 
     def gradients(step: float) -> Values:

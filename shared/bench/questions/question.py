@@ -13,7 +13,7 @@ from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import Problem
-from shared.variants import PATH, SAME_CODE, Abilities
+from shared.variants import PATH, WITH_PATH, Abilities
 
 if TYPE_CHECKING:
     from shared.bench.run.context import Run
@@ -83,7 +83,7 @@ class Question(ABC):
         for name, pass_name, variant, framework in product(inputs, settings.passes, variants, abilities):
             able = abilities[framework]
             if settings.variants is None:
-                is_asked_for = variant in SAME_CODE if pass_name == PATH else self.is_default(settings, variant, able)
+                is_asked_for = variant in WITH_PATH if pass_name == PATH else self.is_default(settings, variant, able)
             else:
                 is_asked_for = variant in settings.variants or (variant == able.auto and "auto" in settings.variants)
             modes = self.modes(settings, variant, name, able) if is_asked_for else ()

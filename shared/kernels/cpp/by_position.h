@@ -215,7 +215,7 @@ bool UpTheStrip<Kind, pass>::try_band_by_position(Int first, Int rows, const Vec
     constexpr int extends = T - 1;
     Vec across = all(outside[extends][k]), t_across = all(outside[T + extends][k]), gap_after = all(1);
     Vec open_after = all(outside[1][k]), t_open_after = all(outside[T + 1][k]);
-    // inlined, or the sums would be in memory: gradients took 1.3 to 1.5 times as long
+    // inlined, or GCC would leave it a function, with the sums in memory
     strip.each_back([&](int v, auto is_last) __attribute__((always_inline)) {
       Columns &c = columns[v];
       const Vec *own = from + v * K::size;
