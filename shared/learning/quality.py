@@ -55,7 +55,7 @@ def count(predicted: NDArray[np.int32], batch: Batch) -> NDArray[np.int64]:
     """
     inside = np.arange(batch.partners.shape[1]) < batch.lengths[:, :1]
     made, true = inside & (predicted >= 0), batch.partners >= 0
-    return np.stack([(mask).sum(1) for mask in (made & (predicted == batch.partners), made, true)])
+    return np.stack([mask.sum(1) for mask in (made & (predicted == batch.partners), made, true)])
 
 
 def measure(trainer: Any, batches: Sequence[Packed], exact: bool = False) -> dict[str, Counts]:
@@ -68,7 +68,7 @@ def measure(trainer: Any, batches: Sequence[Packed], exact: bool = False) -> dic
 
 
 def rates(counts: Counts, weights: NDArray[Any] | None = None) -> Rates:
-    """Rates over the pairs of a family, or of each row of weights, shape (…, pairs); np.eye(pairs) gives each pair's."""
+    """Rates over all pairs, or by weights (…, pairs) an array (…) of them; np.eye(pairs) gives those of each pair."""
     weigh = np.ones(len(counts.true)) if weights is None else weights
     hits, predicted, true = (weigh @ numbers for numbers in counts[2:])
     return Rates(_ratio(hits, true), _ratio(hits, predicted), _ratio(2 * hits, true + predicted))
