@@ -9,7 +9,7 @@ meaning. Here a step is one compiled function of weights and optimizer, for each
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from jax_impl import best_alignment, marginals, smith_waterman_affine
 from jax_impl.learning.models import Matrix, weights_of, with_weights
 from shared.checks import check_choice
 from shared.learning.batches import Batch
-from shared.learning.checkpoints import atomic_file, check_header, header
+from shared.learning.checkpoints import atomic_file, header, state_of
 from shared.learning.job import DOUBT, Job
 from shared.learning.weights import Weights, initial_weights
 
@@ -118,7 +118,7 @@ class Trainer:
 
         def call() -> Any:
             with self._settings():
-                return _alignment(*arguments, self._variant)
+                return _alignment(arguments, self._variant)
 
         return call
 
@@ -139,9 +139,9 @@ class Trainer:
                 found = json.loads(file.readline())
             except ValueError:
                 found = None
-            check_header(path, found, header("jax", self.job.model, self.dtype, {}))
+            state = state_of(path, found, header("jax", self.job.model, self.dtype, {}))
             self._trained = eqx.tree_deserialise_leaves(file, self._trained)
-        return found["state"]
+        return state
 
     @contextlib.contextmanager
     def _settings(self) -> Iterator[None]:
@@ -152,12 +152,12 @@ class Trainer:
 
 def _expected(model: Any, batch: Batch, variant: str) -> Array:
     similarity = model.similarity(batch.first, batch.second, batch.lengths)
-    return _alignment_marginals(similarity, batch.lengths, *model.gaps(), variant)
+    return _alignment_marginals(similarity, batch.lengths, model.gaps(), variant)
 
 
-def _alignment_marginals(similarity: Array, lengths: Any, gap_open: Array, gap_extend: Array, variant: str) -> Array:
+def _alignment_marginals(similarity: Array, lengths: Any, gaps: Sequence[Array], variant: str) -> Array:
     function = functools.partial(smith_waterman_affine, variant=variant)
-    return marginals(function, similarity, lengths, gap_open=gap_open, gap_extend=gap_extend)
+    return marginals(function, similarity, lengths, gap_open=gaps[0], gap_extend=gaps[1])
 
 
 def _cross_entropy(expected: Array, batch: Batch) -> Array:
@@ -198,15 +198,17 @@ def _predicted(model: Any, batch: Batch, variant: str, exact: bool) -> Array:
 @eqx.filter_jit
 def _alignment_arguments(model: Any, batch: Batch, variant: str) -> tuple[Any, ...]:
     similarity = model.similarity(batch.first, batch.second, batch.lengths)
-    arguments = similarity, batch.lengths, *model.gaps()
-    cotangent = jax.grad(_cross_entropy)(_alignment_marginals(*arguments, variant), batch)
-    return cotangent, *arguments
+    gaps = model.gaps()
+    expected = _alignment_marginals(similarity, batch.lengths, gaps, variant)
+    return jax.grad(_cross_entropy)(expected, batch), similarity, batch.lengths, gaps
 
 
 @eqx.filter_jit
-def _alignment(cotangent: Array, similarity: Array, lengths: Array, gap_open: Array, gap_extend: Array, variant: str):
-    def expected(similarity: Array, gap_open: Array, gap_extend: Array) -> Array:
-        return _alignment_marginals(similarity, lengths, gap_open, gap_extend, variant)
+def _alignment(arguments: tuple[Any, ...], variant: str) -> Any:
+    cotangent, similarity, lengths, gaps = arguments
 
-    result, pull = jax.vjp(expected, similarity, gap_open, gap_extend)
+    def expected(similarity: Array, gaps: tuple[Array, Array]) -> Array:
+        return _alignment_marginals(similarity, lengths, gaps, variant)
+
+    result, pull = jax.vjp(expected, similarity, gaps)
     return result, pull(cotangent)

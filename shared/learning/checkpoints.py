@@ -30,12 +30,14 @@ def header(framework: str, model: str, dtype: str, state: dict[str, Any]) -> dic
     return {"framework": framework, "format": FORMAT, "model": model, "dtype": dtype, "state": state}
 
 
-def check_header(path: str | os.PathLike[str], found: Any, expected: dict[str, Any]) -> None:
-    """Raise ValueError unless a checkpoint is of this framework, format, model and dtype.
+def state_of(path: str | os.PathLike[str], found: Any, expected: dict[str, Any]) -> dict[str, Any]:
+    """The state of a checkpoint. Raises ValueError unless it is of this framework, format, model and dtype.
 
-    found: what was read of it; None where it is no checkpoint at all.
+    found: its header as it was read; None where the file is no checkpoint.
     """
+    found = found if isinstance(found, dict) else {}
     for name in ("framework", "format", "model", "dtype"):
-        own = found.get(name) if isinstance(found, dict) else "no checkpoint"
-        if own != expected[name]:
-            raise ValueError(f"{os.fspath(path)} must be a checkpoint of {name} {expected[name]}, got {own}")
+        if found.get(name) != expected[name]:
+            came = repr(found[name]) if name in found else "none"
+            raise ValueError(f"{os.fspath(path)} must be a checkpoint of {name} {expected[name]!r}, got {came}")
+    return found["state"]

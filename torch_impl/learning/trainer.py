@@ -9,7 +9,7 @@ meaning. Here a step runs operator by operator and changes weights and optimizer
 import functools
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from shared.checks import check_choice
 from shared.learning.batches import Batch
-from shared.learning.checkpoints import atomic_file, check_header, header
+from shared.learning.checkpoints import atomic_file, header, state_of
 from shared.learning.job import DOUBT, Job
 from shared.learning.weights import Weights, initial_weights
 from torch_impl import best_alignment, marginals, smith_waterman_affine
@@ -124,11 +124,11 @@ class Trainer:
         own, model = _on_device(batch, self._device), self._trained.model
         similarity = model.similarity(own.first, own.second, own.lengths)
         leaves = [value.detach().requires_grad_() for value in (similarity, *model.gaps())]
-        expected = _alignment_marginals(leaves[0], own.lengths, *leaves[1:], self._variant).detach().requires_grad_()
+        expected = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant).detach().requires_grad_()
         (cotangent,) = torch.autograd.grad(_cross_entropy(expected, own), expected)
 
         def call() -> Any:
-            result = _alignment_marginals(leaves[0], own.lengths, *leaves[1:], self._variant)
+            result = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant)
             return result, torch.autograd.grad(result, leaves, cotangent)
 
         return call
@@ -150,10 +150,10 @@ class Trainer:
             file.seek(0)
             found = torch.load(file, map_location=self._device, weights_only=True) if is_ours else {}
         own = json.loads(found.get("header", "null"))
-        check_header(path, own, header("torch", self.job.model, self.dtype, {}))
+        state = state_of(path, own, header("torch", self.job.model, self.dtype, {}))
         for part, name in zip(self._trained, ("model", "optimizer"), strict=True):
             part.load_state_dict(found[name])
-        return own["state"]
+        return state
 
 
 def _on_device(batch: Batch, device: torch.device) -> Any:
@@ -164,14 +164,12 @@ def _on_device(batch: Batch, device: torch.device) -> Any:
 
 def _expected(model: Any, batch: Any, variant: str) -> Tensor:
     similarity = model.similarity(batch.first, batch.second, batch.lengths)
-    return _alignment_marginals(similarity, batch.lengths, *model.gaps(), variant)
+    return _alignment_marginals(similarity, batch.lengths, model.gaps(), variant)
 
 
-def _alignment_marginals(
-    similarity: Tensor, lengths: Tensor, gap_open: Tensor, gap_extend: Tensor, variant: str
-) -> Tensor:
+def _alignment_marginals(similarity: Tensor, lengths: Any, gaps: Sequence[Tensor], variant: str) -> Tensor:
     function = functools.partial(smith_waterman_affine, variant=variant)
-    return marginals(function, similarity, lengths, gap_open=gap_open, gap_extend=gap_extend)
+    return marginals(function, similarity, lengths, gap_open=gaps[0], gap_extend=gaps[1])
 
 
 def _cross_entropy(expected: Tensor, batch: Any) -> Tensor:
