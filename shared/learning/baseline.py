@@ -2,8 +2,8 @@
 
     similarity = BLOSUM62 / temperature      gap = gap / temperature
 
-which is a temperature, as the models align at temperature 1. Best means the highest quality, of all choices of a grid;
-exact and soft alignments have one each. Exact ones know no temperature.
+for the models align at temperature 1. Best means the highest quality of all choices of a grid, which exact and soft
+alignments have one each of. Exact ones do not depend on a temperature.
 """
 
 import itertools
@@ -28,14 +28,11 @@ class Choice(NamedTuple):
     temperature: float
 
 
-# The best choices on the bundled families, all or all but some, lie inside.
+_OPEN = (-8.0, -10.0, -12.0, -14.0, -17.0)
+# On the bundled families, whichever is left out, the best choice lies inside.
 GRID = {
-    "exact": [
-        Choice(*gaps, 1.0) for gaps in itertools.product((-6, -8, -10, -12, -14, -17), (-0.2, -0.5, -1, -1.5, -2))
-    ],
-    "soft": [
-        Choice(*point) for point in itertools.product((-6, -8, -10, -12, -14), (-0.5, -1, -1.5), (1, 1.5, 2, 2.5, 3))
-    ],
+    "exact": [Choice(*gaps, 1.0) for gaps in itertools.product(_OPEN, (-0.2, -0.5, -1.0, -1.5, -2.0))],
+    "soft": [Choice(*each) for each in itertools.product(_OPEN, (-0.5, -1.0, -1.5, -2.0), (2.0, 2.5, 3.0, 3.5))],
 }
 
 
