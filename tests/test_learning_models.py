@@ -123,7 +123,7 @@ def test_padding_and_pairs_that_fill_change_nothing(framework: str, model: str):
             wide[number][pair, :length] = small[number][pair, :length]
     partners = np.pad(small.partners, [(0, 0), (0, 9)], constant_values=-1)
     padded = Batch(wide.first, wide.second, small.lengths, partners, small.weights)
-    alone = Batch(*(part[:-1] for part in small))
+    alone = Batch(small.first[:-1], small.second[:-1], small.lengths[:-1], small.partners[:-1], small.weights[:-1])
     losses, weights = [], []
     for batch in (small, padded, alone):
         trainer = TRAINERS[framework](Job(model), dtype="float64")
