@@ -9,7 +9,6 @@ Errors in a file or a name are reported as a SequenceError, one line for each fa
 matrices; it is imported on first use, so that users with their own matrices do not need it.
 """
 
-import importlib
 import io
 import os
 import re
@@ -21,30 +20,20 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.sequence_files import SequenceError, biopython, letters_at, quoted, quoted_path, raise_faults, read_text
+
 GLOBINS = Path(__file__).parent / "data" / "globins.fasta"
 
-# No set of proteins worth aligning pair by pair comes near it, and it stops a read of /dev/zero.
-LARGEST_FILE_BYTES = 2**28
-
-# Nothing of a text file: all control characters but tab, line feed and carriage return.
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _NOT_A_LETTER = re.compile(r"[^A-Za-z*]")  # all 26 stand for residues: B, J, X and Z for more than one; * for a stop
 
 # Selenocysteine and pyrrolysine, as HMMER scores them (BLAST: U as C, O as X).
-_SCORED_AS = {"U": "C", "O": "K"}
+SCORED_AS = {"U": "C", "O": "K"}
 _AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
-
-# An error names at most so many records, and of each so many letters with so many positions.
-_MOST_LINES, _MOST_LISTED = 10, 4
 
 # Biopython silently drops blanks between letters. They go past it as control characters, which cannot be
 # in the text any more, so that they are found and reported at their position.
 _HIDE_BLANKS = str.maketrans({" ": "\x00", "\t": "\x01"})
 _SHOW_BLANKS = str.maketrans({"\x00": " ", "\x01": "\t"})
-
-
-class SequenceError(ValueError):
-    """A file, record or matrix that cannot be used. A line for each: file, record, what was expected, what came."""
 
 
 class Record(NamedTuple):
@@ -83,17 +72,17 @@ def read_fasta(path: str | os.PathLike[str], matrix: Matrix | None = None) -> li
         SequenceError: the file cannot be read or is no FASTA text, has fewer than two records, or has records without
             a name, without letters, or with anything but the letters A-Z and *; positions count from 1.
     """
-    lines = [line for line in map(str.strip, _read_text(path).split("\n")) if line]
+    lines = [line for line in map(str.strip, read_text(path, "FASTA").split("\n")) if line]
     if not lines:
-        raise SequenceError(f"{_file(path)}: expected at least 2 records, got an empty file")
+        raise SequenceError(f"{quoted_path(path)}: expected at least 2 records, got an empty file")
     if not lines[0].startswith(">"):
-        raise SequenceError(f"{_file(path)}: expected '>' and a name first, got {_quoted(lines[0])}")
+        raise SequenceError(f"{quoted_path(path)}: expected '>' and a name first, got {quoted(lines[0])}")
     # Biopython refuses blank lines before the first record, but they are gone.
     fasta = "\n".join(line if line.startswith(">") else line.translate(_HIDE_BLANKS) for line in lines)
     records: list[Record] = []
     faults: list[str] = []
     lacking: list[str] = []
-    for index, entry in enumerate(_biopython("Bio.SeqIO").parse(io.StringIO(fasta), "fasta")):
+    for index, entry in enumerate(biopython("Bio.SeqIO").parse(io.StringIO(fasta), "fasta")):
         name, sequence = entry.id or "", bytes(entry.seq).decode()  # str(seq) would fail on anything outside ASCII
         letters = sequence.removesuffix("*")
         records.append(Record(name, letters.upper(), final_stop=letters != sequence))
@@ -101,14 +90,14 @@ def read_fasta(path: str | os.PathLike[str], matrix: Matrix | None = None) -> li
         if not letters:
             wrong.append("expected at least one letter, got none")
         if at := [found.start() for found in _NOT_A_LETTER.finditer(letters)]:
-            wrong.append(f"expected letters A-Z or *, {_got(letters.translate(_SHOW_BLANKS), at)}")
+            wrong.append(f"expected letters A-Z or *, {letters_at(letters.translate(_SHOW_BLANKS), at)}")
         if wrong:
             faults.append(f"{_record(index, name)}: {'; '.join(wrong)}")
         elif matrix and (text := _lacking(records[-1], matrix)):
             lacking.append(f"{_record(index, name)}: {text}")
     if len(records) < 2:
-        faults.append(f"expected at least 2 records, got only {_quoted(records[0].name)}")
-    _raise_faults(path, faults and faults + lacking)
+        faults.append(f"expected at least 2 records, got only {quoted(records[0].name)}")
+    raise_faults(path, faults and faults + lacking)
     return records
 
 
@@ -117,7 +106,7 @@ def matrix_names() -> tuple[str, ...]:
     """Names of Biopython's matrices over single letters, sorted; SCHNEIDER, which scores codons, is left out."""
     return tuple(
         name
-        for name in sorted(_biopython("Bio.Align.substitution_matrices").load())
+        for name in sorted(biopython("Bio.Align.substitution_matrices").load())
         if all(len(letter) == 1 for letter in _load(name).alphabet)
     )
 
@@ -131,7 +120,7 @@ def substitution_matrix(name: str) -> Matrix:
     known_name = name.upper()
     if known_name not in matrix_names():
         known = ", ".join(matrix_names())
-        raise SequenceError(f"expected a substitution matrix out of {known}, got {_quoted(name)}")
+        raise SequenceError(f"expected a substitution matrix out of {known}, got {quoted(name)}")
     table = _load(known_name)
     return Matrix(known_name, "".join(table.alphabet), np.array(table, dtype=np.float32))
 
@@ -171,7 +160,7 @@ def pair_batch(
         codes[index] = row_of_byte[np.frombuffer(letters.encode("ascii", "replace"), dtype=np.uint8)]
         if text := _lacking(record, matrix):
             faults.append(f"{_record(index, record.name)}: {text}")
-    _raise_faults(source, faults)
+    raise_faults(source, faults)
     lengths = np.array([[len(codes[i]) for i in pair] for pair in pairs], dtype=np.int32).reshape(-1, 2)  # (batch, 2)
     rows, cols = (int(longest) for longest in lengths.max(axis=0, initial=0))
     similarity = np.zeros((len(pairs), rows, cols), dtype=np.float32)
@@ -184,46 +173,14 @@ def pair_batch(
 
 
 def _load(name: str) -> Any:
-    return _biopython("Bio.Align.substitution_matrices").load(name)
-
-
-def _biopython(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        text = f"FASTA files and substitution matrices are read by Biopython: pip install biopython ({error})"
-        raise SequenceError(text) from None
-
-
-def _read_text(path: str | os.PathLike[str]) -> str:
-    """The text of a file, with line feeds for every kind of line end."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(LARGEST_FILE_BYTES + 1)
-    except IsADirectoryError:
-        raise SequenceError(f"{_file(path)}: expected a FASTA file, got a directory") from None
-    except OSError as error:
-        reason = (error.strerror or type(error).__name__).lower()
-        raise SequenceError(f"{_file(path)}: expected a readable FASTA file, got: {reason}") from None
-    except ValueError:  # a path with a NUL or an unpaired surrogate
-        raise SequenceError(f"{_file(path)}: expected a readable FASTA file, got an impossible path") from None
-    if len(content) > LARGEST_FILE_BYTES:
-        raise SequenceError(f"{_file(path)}: expected at most {LARGEST_FILE_BYTES} bytes, got more")
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise SequenceError(f"{_file(path)}: expected UTF-8 text, got the byte 0x{byte:02x} at {error.start}") from None
-    if control := _CONTROL.search(text):
-        raise SequenceError(f"{_file(path)}: expected text, got the control character {control.group()!r}")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return biopython("Bio.Align.substitution_matrices").load(name)
 
 
 def _substitutes(matrix: Matrix) -> dict[str, str]:
     """The letters that are scored as others. None in a matrix of nucleotides, where U and K stand for other things."""
     if not set(_AMINO_ACIDS) <= set(matrix.alphabet):
         return {}
-    return {letter: other for letter, other in _SCORED_AS.items() if letter not in matrix.alphabet}
+    return {letter: other for letter, other in SCORED_AS.items() if letter not in matrix.alphabet}
 
 
 def _lacking(record: Record, matrix: Matrix) -> str:
@@ -232,7 +189,7 @@ def _lacking(record: Record, matrix: Matrix) -> str:
     if known.issuperset(record.letters):
         return ""
     at = [position for position, letter in enumerate(record.letters) if letter not in known]
-    return f"expected letters of {matrix.name} ({matrix.alphabet}), {_got(record.letters, at)}"
+    return f"expected letters of {matrix.name} ({matrix.alphabet}), {letters_at(record.letters, at)}"
 
 
 def _notes(used: Sequence[Record], matrix: Matrix, substitutes: dict[str, str], source: str) -> tuple[str, ...]:
@@ -243,38 +200,5 @@ def _notes(used: Sequence[Record], matrix: Matrix, substitutes: dict[str, str], 
     return tuple(f"{source}: {text} in {n} of {len(used)} sequences" for text, n in counts.items() if n)
 
 
-def _raise_faults(path: str | os.PathLike[str], faults: Sequence[str]) -> None:
-    """Raise a SequenceError if there are any faults: a line for each of the first, and how many more there are."""
-    lines = [f"{_file(path)}: {fault}" for fault in faults[:_MOST_LINES]]
-    if len(faults) > _MOST_LINES:
-        lines.append(f"and {len(faults) - _MOST_LINES} more")
-    if lines:
-        raise SequenceError("\n".join(lines))
-
-
-def _got(letters: str, wrong: Sequence[int]) -> str:
-    """The letters at these indices, each with its positions."""
-    positions: dict[str, list[str]] = {}
-    for index in wrong:
-        positions.setdefault(letters[index], []).append(str(index + 1))
-    got = [f"{letter!r} at position{'s' * (len(at) > 1)} {_few(at, 'more')}" for letter, at in positions.items()]
-    return f"got {_few(got, 'other letters')}"
-
-
-def _few(items: Sequence[str], others: str) -> str:
-    """The first items, and how many others there are."""
-    left = len(items) - _MOST_LISTED
-    return ", ".join(items[:_MOST_LISTED]) + (f" and {left} {others}" if left > 0 else "")
-
-
-def _file(path: str | os.PathLike[str]) -> str:
-    return repr(os.fspath(path))  # repr keeps odd names on one line
-
-
 def _record(index: int, name: str) -> str:
-    return f"record {index + 1} {_quoted(name)}"
-
-
-def _quoted(text: str) -> str:
-    """The text between quotes, on one line, cut to what a line of an error can hold."""
-    return repr(text if len(text) <= 60 else text[:59] + "…")
+    return f"record {index + 1} {quoted(name)}"

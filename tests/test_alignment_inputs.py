@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shared import reference, sequences
+from shared import reference, sequence_files
 from shared.alignments import ALIGNMENTS
 from shared.backends import GAPS_BY_POSITION
 from shared.bench.cases import Settings
@@ -109,7 +109,7 @@ def test_the_size_in_the_text_is_that_of_the_longest_of_the_pairs_taken(tmp_path
 
 
 def test_more_pairs_than_memory_could_list_are_neither_listed_nor_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(sequences, "LARGEST_FILE_BYTES", 10_000_000)  # which reading sets aside
+    monkeypatch.setattr(sequence_files, "LARGEST_FILE_BYTES", 10_000_000)  # which reading sets aside
     path = tmp_path / "many.fasta"
     path.write_text("".join(f">{number}\n{'A' * 1000}\n" for number in range(3000)))
     tracemalloc.start()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared import sequences
+from shared import sequence_files
 from shared.sequences import GLOBINS, Record, SequenceError, read_fasta, substitution_matrix
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
@@ -183,7 +183,7 @@ def test_one_very_long_line_is_read(tmp_path: Path) -> None:
 
 
 def test_a_file_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sequences, "LARGEST_FILE_BYTES", 8)
+    monkeypatch.setattr(sequence_files, "LARGEST_FILE_BYTES", 8)
     path = tmp_path / "large.fasta"
     path.write_text(">a\nA\n>b\nC")
     assert message_of(lambda: read_fasta(path)) == f"'{path}': expected at most 8 bytes, got more"

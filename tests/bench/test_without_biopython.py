@@ -41,7 +41,7 @@ def test_random_matrices_are_measured_without_pytorch_too_and_shown_again(
 def test_sequences_are_refused_in_one_line(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "my.fasta").write_text(">one\nMKV\n>two\nMKL\n")
     monkeypatch.chdir(tmp_path)
-    reason = "FASTA files and substitution matrices are read by Biopython: pip install biopython ("
+    reason = "FASTA files, Stockholm files and substitution matrices are read by Biopython: pip install biopython ("
     assert_refused(run_here(*arguments), reason)
 
 

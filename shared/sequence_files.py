@@ -1,0 +1,97 @@
+"""The text of files of sequences, and what is wrong with it: a SequenceError, one line for each fault."""
+
+import importlib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+# No set of proteins worth aligning pair by pair comes near it, and it stops a read of /dev/zero.
+LARGEST_FILE_BYTES = 2**28
+
+# Nothing of a text file: all control characters but tab, line feed and carriage return.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+
+# An error names at most so many records, and of each so many letters with so many positions.
+_MOST_LINES, _MOST_LISTED = 10, 4
+
+
+class SequenceError(ValueError):
+    """A file, record or matrix that cannot be used. A line for each: file, record, what was expected, what came."""
+
+
+def biopython(module: str) -> Any:
+    """A module of Biopython, or a SequenceError that says how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        what = "FASTA files, Stockholm files and substitution matrices"
+        raise SequenceError(f"{what} are read by Biopython: pip install biopython ({error})") from None
+
+
+def read_text(path: str | os.PathLike[str], kind: str) -> str:
+    """The text of a file, with line feeds for every kind of line end.
+
+    Args:
+        path: of the file.
+        kind: of files, for errors: FASTA or Stockholm.
+
+    Raises:
+        SequenceError: the file cannot be read, is larger than LARGEST_FILE_BYTES, or is no UTF-8 text.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except IsADirectoryError:
+        raise SequenceError(f"{quoted_path(path)}: expected a {kind} file, got a directory") from None
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise SequenceError(f"{quoted_path(path)}: expected a readable {kind} file, got: {reason}") from None
+    except ValueError:  # a path with a NUL or an unpaired surrogate
+        raise SequenceError(f"{quoted_path(path)}: expected a readable {kind} file, got an impossible path") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise SequenceError(f"{quoted_path(path)}: expected at most {LARGEST_FILE_BYTES} bytes, got more")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise SequenceError(
+            f"{quoted_path(path)}: expected UTF-8 text, got the byte 0x{byte:02x} at {error.start}"
+        ) from None
+    if control := _CONTROL.search(text):
+        raise SequenceError(f"{quoted_path(path)}: expected text, got the control character {control.group()!r}")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def raise_faults(path: str | os.PathLike[str], faults: Sequence[str]) -> None:
+    """Raise a SequenceError if there are any faults: a line for each of the first, and how many more there are."""
+    lines = [f"{quoted_path(path)}: {fault}" for fault in faults[:_MOST_LINES]]
+    if len(faults) > _MOST_LINES:
+        lines.append(f"and {len(faults) - _MOST_LINES} more")
+    if lines:
+        raise SequenceError("\n".join(lines))
+
+
+def letters_at(letters: str, wrong: Sequence[int]) -> str:
+    """What came: the letters at these indices, each with its positions."""
+    positions: dict[str, list[str]] = {}
+    for index in wrong:
+        positions.setdefault(letters[index], []).append(str(index + 1))
+    got = [f"{letter!r} at position{'s' * (len(at) > 1)} {_few(at, 'more')}" for letter, at in positions.items()]
+    return f"got {_few(got, 'other letters')}"
+
+
+def _few(items: Sequence[str], others: str) -> str:
+    """The first items, and how many others there are."""
+    left = len(items) - _MOST_LISTED
+    return ", ".join(items[:_MOST_LISTED]) + (f" and {left} {others}" if left > 0 else "")
+
+
+def quoted_path(path: str | os.PathLike[str]) -> str:
+    return repr(os.fspath(path))  # repr keeps odd names on one line
+
+
+def quoted(text: str) -> str:
+    """The text between quotes, on one line, cut to what a line of an error can hold."""
+    return repr(text if len(text) <= 60 else text[:59] + "…")
