@@ -1,0 +1,214 @@
+"""Training a model with Adam on the robust cross-entropy of the true pairs.
+
+    loss of a pair of sequences = mean over its true pairs (i, j) of -log(0.99 P(i,j) + 0.01), P: the marginals
+
+as if one of a hundred true pairs were annotated wrongly. `torch_impl.learning.trainer` has the same names with the same
+meaning. Here a step is one compiled function of weights and optimizer, for each shape of a batch.
+"""
+
+import contextlib
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from jax_impl import best_alignment, marginals, smith_waterman_affine
+from jax_impl.learning.models import Matrix, weights_of, with_weights
+from shared.checks import check_choice
+from shared.learning.batches import Batch
+from shared.learning.checkpoints import atomic_file, header, state_of
+from shared.learning.job import DOUBT, Job
+from shared.learning.weights import Weights, initial_weights
+
+Array = jax.Array
+
+
+class Trained(NamedTuple):
+    """What a step changes."""
+
+    model: Any
+    optimizer: Any
+
+
+class Trainer:
+    """One model with its optimizer, on a device."""
+
+    def __init__(
+        self, job: Job, *, variant: str = "auto", device: str = "cpu", dtype: str = "float32", compiled: bool = True
+    ) -> None:
+        """A model with the job's initial weights.
+
+        Args:
+            variant: of smith_waterman_affine; one that has second derivatives.
+            device: "cpu" or "cuda".
+            dtype: "float32" or "float64", of weights and alignments.
+            compiled: whether a step is compiled as a whole.
+
+        Raises:
+            ValueError: dtype is not as described.
+        """
+        check_choice("dtype", dtype, ("float32", "float64"))
+        self.job, self.dtype = job, dtype
+        self._variant, self._device, self._compiled = variant, jax.devices(device)[0], compiled
+        self.set_weights(initial_weights(job.model, job.seed))
+
+    def step(self, batch: Batch) -> Array:
+        """One step of Adam; returns the loss () before it, without waiting for the device.
+
+        Raises what the variant raises where it has no second derivatives.
+        """
+        with self._settings():
+            take = _compiled_step if self._compiled else _step
+            self._trained, loss = take(self._trained, batch, self.job.rate, self._variant)
+        return loss
+
+    def predicted(self, batch: Batch, exact: bool = False) -> NDArray[np.int32]:
+        """The predicted partner of each residue of the first sequences, or -1: (pairs, length).
+
+        By a marginal above 1/2, of which a row and a column have one at most; or, if exact, of the best alignment.
+        """
+        with self._settings():
+            return np.asarray(_predicted(self._trained.model, batch, self._variant, exact))
+
+    def marginals(self, batch: Batch) -> NDArray[Any]:
+        """The probability of each pair of residues, (pairs, length, length)."""
+        with self._settings():
+            return np.asarray(_marginals(self._trained.model, batch, self._variant))
+
+    def weights(self) -> Weights:
+        """Copies of the weights."""
+        with self._settings():
+            return weights_of(self._trained.model)
+
+    def set_weights(self, weights: Weights) -> None:
+        """Continue with these weights and a new optimizer. Raises ValueError if they are another model's."""
+        with self._settings():
+            model = with_weights(self.job.model, weights, self.dtype)
+            self._trained = Trained(model, optax.adam(self.job.rate).init(model))
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """The similarity of each residue with each, (20, 20). Raises ValueError if the model is no matrix."""
+        model = self._trained.model
+        if not isinstance(model, Matrix):
+            raise ValueError(f"the model must be a matrix, got {self.job.model!r}")
+        with self._settings():
+            return np.asarray(model.symmetric(), np.float64)
+
+    @property
+    def gaps(self) -> tuple[float, float]:
+        """What opening and extending a gap adds."""
+        with self._settings():
+            gap_open, gap_extend = self._trained.model.gaps()
+        return float(gap_open), float(gap_extend)
+
+    def alignment_call(self, batch: Batch) -> Callable[[], Any]:
+        """A call of the alignment's part of a step alone, without waiting: the marginals, and the loss's gradient with
+        respect to similarity and gaps from that with respect to the marginals."""
+        with self._settings():
+            arguments = _alignment_arguments(self._trained.model, batch, self._variant)
+
+        def call() -> Any:
+            with self._settings():
+                return _alignment(arguments, self._variant)
+
+        return call
+
+    def save(self, path: str | Path, state: dict[str, Any]) -> None:
+        """Write a checkpoint: weights, optimizer, and a state of the caller's, which JSON can hold.
+
+        An error or interruption leaves the file at path as it was.
+        """
+        own = header("jax", self.job.model, self.dtype, state)
+        with self._settings(), atomic_file(path) as file:
+            file.write((json.dumps(own) + "\n").encode())
+            eqx.tree_serialise_leaves(file, self._trained)
+
+    def load(self, path: str | Path) -> dict[str, Any]:
+        """Continue from a checkpoint; returns its state. Raises ValueError if it is not of this kind of trainer."""
+        with self._settings(), open(path, "rb") as file:
+            try:
+                found = json.loads(file.readline())
+            except ValueError:
+                found = None
+            state = state_of(path, found, header("jax", self.job.model, self.dtype, {}))
+            self._trained = eqx.tree_deserialise_leaves(file, self._trained)
+        return state
+
+    @contextlib.contextmanager
+    def _settings(self) -> Iterator[None]:
+        """JAX has float64 only in its 64-bit mode, and puts NumPy's arrays on its default device."""
+        with jax.enable_x64(self.dtype == "float64"), jax.default_device(self._device):
+            yield
+
+
+def _expected(model: Any, batch: Batch, variant: str) -> Array:
+    similarity = model.similarity(batch.first, batch.second, batch.lengths)
+    return _alignment_marginals(similarity, batch.lengths, model.gaps(), variant)
+
+
+def _alignment_marginals(similarity: Array, lengths: Any, gaps: Sequence[Array], variant: str) -> Array:
+    function = functools.partial(smith_waterman_affine, variant=variant)
+    return marginals(function, similarity, lengths, gap_open=gaps[0], gap_extend=gaps[1])
+
+
+def _cross_entropy(expected: Array, batch: Batch) -> Array:
+    known = batch.partners >= 0
+    at = jnp.where(known, batch.partners, 0)[:, :, None]
+    true = jnp.take_along_axis(expected, at, axis=2)[:, :, 0]
+    each = jnp.where(known, -jnp.log((1 - DOUBT) * true + DOUBT), 0).sum(1) / jnp.maximum(known.sum(1), 1)
+    return (batch.weights * each).sum() / batch.weights.sum()
+
+
+def _loss(model: Any, batch: Batch, variant: str) -> Array:
+    return _cross_entropy(_expected(model, batch, variant), batch)
+
+
+def _step(trained: Trained, batch: Batch, rate: float, variant: str) -> tuple[Trained, Array]:
+    loss, gradients = eqx.filter_value_and_grad(_loss)(trained.model, batch, variant)
+    updates, optimizer = optax.adam(rate).update(gradients, trained.optimizer)
+    return Trained(eqx.apply_updates(trained.model, updates), optimizer), loss
+
+
+# The weights are not donated: they are small, and an interruption would leave a trainer without any.
+_compiled_step = eqx.filter_jit(_step)
+_marginals = eqx.filter_jit(_expected)
+
+
+@eqx.filter_jit
+def _predicted(model: Any, batch: Batch, variant: str, exact: bool) -> Array:
+    if exact:
+        similarity = model.similarity(batch.first, batch.second, batch.lengths)
+        gap_open, gap_extend = model.gaps()
+        parameters = {"gap_open": gap_open, "gap_extend": gap_extend}
+        _, matches = best_alignment(smith_waterman_affine, similarity, batch.lengths, **parameters)
+    else:
+        matches = _expected(model, batch, variant) > 0.5
+    return jnp.where(matches.any(2), matches.argmax(2), -1).astype(jnp.int32)
+
+
+@eqx.filter_jit
+def _alignment_arguments(model: Any, batch: Batch, variant: str) -> tuple[Any, ...]:
+    similarity = model.similarity(batch.first, batch.second, batch.lengths)
+    gaps = model.gaps()
+    expected = _alignment_marginals(similarity, batch.lengths, gaps, variant)
+    return jax.grad(_cross_entropy)(expected, batch), similarity, batch.lengths, gaps
+
+
+@eqx.filter_jit
+def _alignment(arguments: tuple[Any, ...], variant: str) -> Any:
+    cotangent, similarity, lengths, gaps = arguments
+
+    def expected(similarity: Array, gaps: tuple[Array, Array]) -> Array:
+        return _alignment_marginals(similarity, lengths, gaps, variant)
+
+    result, pull = jax.vjp(expected, similarity, gaps)
+    return result, pull(cotangent)

@@ -1,0 +1,32 @@
+"""What a training is determined by, beside its families."""
+
+from dataclasses import dataclass
+
+from shared.checks import check_choice
+from shared.learning.weights import MODELS
+
+DOUBT = 0.01  # the share of true pairs that the loss takes to be annotated wrongly
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training. `dataclasses.asdict` gives it as JSON, and `Job(**…)` takes it back.
+
+    Raises ValueError for an unknown model.
+    """
+
+    model: str = "matrix"
+    seed: int = 0  # of the first weights, and of the pairs that are drawn
+    learning_rate: float | None = None  # of Adam; None: the model's own
+    pairs_per_family: int = 100  # in an epoch
+    epochs: int = 20  # at most
+    patience: int = 4  # epochs without a better validation quality, after which training ends
+    target: float | None = None  # the quality at which the time is taken
+
+    def __post_init__(self) -> None:
+        check_choice("model", self.model, tuple(MODELS))
+
+    @property
+    def rate(self) -> float:
+        """The learning rate."""
+        return MODELS[self.model].learning_rate if self.learning_rate is None else self.learning_rate

@@ -1,0 +1,179 @@
+"""Training a model with Adam on the robust cross-entropy of the true pairs.
+
+    loss of a pair of sequences = mean over its true pairs (i, j) of -log(0.99 P(i,j) + 0.01), P: the marginals
+
+as if one of a hundred true pairs were annotated wrongly. `jax_impl.learning.trainer` has the same names with the same
+meaning. Here a step runs operator by operator and changes weights and optimizer in place.
+"""
+
+import functools
+import json
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from shared.checks import check_choice
+from shared.learning.batches import Batch
+from shared.learning.checkpoints import atomic_file, header, state_of
+from shared.learning.job import DOUBT, Job
+from shared.learning.weights import Weights, initial_weights
+from torch_impl import best_alignment, marginals, smith_waterman_affine
+from torch_impl.learning.models import Matrix, weights_of, with_weights
+
+Tensor = torch.Tensor
+
+
+class Trained(NamedTuple):
+    """What a step changes."""
+
+    model: Any
+    optimizer: torch.optim.Optimizer
+
+
+class Trainer:
+    """One model with its optimizer, on a device."""
+
+    def __init__(
+        self, job: Job, *, variant: str = "auto", device: str = "cpu", dtype: str = "float32", compiled: bool = False
+    ) -> None:
+        """A model with the job's initial weights.
+
+        Args:
+            variant: of smith_waterman_affine; one that has second derivatives.
+            device: "cpu" or "cuda".
+            dtype: "float32" or "float64", of weights and alignments.
+            compiled: must be False: torch.compile has no second derivatives.
+
+        Raises:
+            ValueError: dtype or compiled is not as described.
+        """
+        check_choice("dtype", dtype, ("float32", "float64"))
+        if compiled:
+            raise ValueError("compiled must be False here: torch.compile has no second derivatives")
+        self.job, self.dtype = job, dtype
+        self._variant, self._device = variant, torch.device(device)
+        self.set_weights(initial_weights(job.model, job.seed))
+
+    def step(self, batch: Batch) -> Tensor:
+        """One step of Adam; returns the loss () before it, without waiting for the device.
+
+        Raises what the variant raises where it has no second derivatives.
+        """
+        own = _on_device(batch, self._device)
+        loss = _cross_entropy(_expected(self._trained.model, own, self._variant), own)
+        self._trained.optimizer.zero_grad()
+        loss.backward()
+        self._trained.optimizer.step()
+        return loss.detach()
+
+    @torch.no_grad()
+    def predicted(self, batch: Batch, exact: bool = False) -> NDArray[np.int32]:
+        """The predicted partner of each residue of the first sequences, or -1: (pairs, length).
+
+        By a marginal above 1/2, of which a row and a column have one at most; or, if exact, of the best alignment.
+        """
+        own, model = _on_device(batch, self._device), self._trained.model
+        if exact:
+            similarity = model.similarity(own.first, own.second, own.lengths)
+            gap_open, gap_extend = model.gaps()
+            parameters = {"gap_open": gap_open, "gap_extend": gap_extend}
+            _, matches = best_alignment(smith_waterman_affine, similarity, own.lengths, **parameters)
+        else:
+            matches = _expected(model, own, self._variant) > 0.5
+        partners = torch.where(matches.any(2), matches.byte().argmax(2), -1)
+        return partners.int().cpu().numpy()
+
+    @torch.no_grad()
+    def marginals(self, batch: Batch) -> NDArray[Any]:
+        """The probability of each pair of residues, (pairs, length, length)."""
+        return _expected(self._trained.model, _on_device(batch, self._device), self._variant).cpu().numpy()
+
+    def weights(self) -> Weights:
+        """Copies of the weights."""
+        return weights_of(self._trained.model)
+
+    def set_weights(self, weights: Weights) -> None:
+        """Continue with these weights and a new optimizer. Raises ValueError if they are another model's."""
+        model = with_weights(self.job.model, weights, getattr(torch, self.dtype)).to(self._device)
+        self._trained = Trained(model, torch.optim.Adam(model.parameters(), self.job.rate))
+
+    @property
+    @torch.no_grad()
+    def matrix(self) -> NDArray[np.float64]:
+        """The similarity of each residue with each, (20, 20). Raises ValueError if the model is no matrix."""
+        model = self._trained.model
+        if not isinstance(model, Matrix):
+            raise ValueError(f"the model must be a matrix, got {self.job.model!r}")
+        return model.symmetric().double().cpu().numpy()
+
+    @property
+    @torch.no_grad()
+    def gaps(self) -> tuple[float, float]:
+        """What opening and extending a gap adds."""
+        gap_open, gap_extend = self._trained.model.gaps()
+        return float(gap_open), float(gap_extend)
+
+    def alignment_call(self, batch: Batch) -> Callable[[], Any]:
+        """A call of the alignment's part of a step alone, without waiting: the marginals, and the loss's gradient with
+        respect to similarity and gaps from that with respect to the marginals."""
+        own, model = _on_device(batch, self._device), self._trained.model
+        similarity = model.similarity(own.first, own.second, own.lengths)
+        leaves = [value.detach().requires_grad_() for value in (similarity, *model.gaps())]
+        expected = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant).detach().requires_grad_()
+        (cotangent,) = torch.autograd.grad(_cross_entropy(expected, own), expected)
+
+        def call() -> Any:
+            result = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant)
+            return result, torch.autograd.grad(result, leaves, cotangent)
+
+        return call
+
+    def save(self, path: str | Path, state: dict[str, Any]) -> None:
+        """Write a checkpoint: weights, optimizer, and a state of the caller's, which JSON can hold.
+
+        An error or interruption leaves the file at path as it was.
+        """
+        own = header("torch", self.job.model, self.dtype, state)
+        model, optimizer = (part.state_dict() for part in self._trained)
+        with atomic_file(path) as file:
+            torch.save({"header": json.dumps(own), "model": model, "optimizer": optimizer}, file)
+
+    def load(self, path: str | Path) -> dict[str, Any]:
+        """Continue from a checkpoint; returns its state. Raises ValueError if it is not of this kind of trainer."""
+        with open(path, "rb") as file:
+            is_ours = zipfile.is_zipfile(file)
+            file.seek(0)
+            found = torch.load(file, map_location=self._device, weights_only=True) if is_ours else {}
+        own = json.loads(found.get("header", "null"))
+        state = state_of(path, own, header("torch", self.job.model, self.dtype, {}))
+        for part, name in zip(self._trained, ("model", "optimizer"), strict=True):
+            part.load_state_dict(found[name])
+        return state
+
+
+def _on_device(batch: Batch, device: torch.device) -> Any:
+    """The batch as tensors; numbers that are used as indices as int64."""
+    first, second, lengths, partners, weights = (torch.from_numpy(array).to(device) for array in batch)
+    return Batch(first.long(), second.long(), lengths, partners.long(), weights)  # pyright: ignore
+
+
+def _expected(model: Any, batch: Any, variant: str) -> Tensor:
+    similarity = model.similarity(batch.first, batch.second, batch.lengths)
+    return _alignment_marginals(similarity, batch.lengths, model.gaps(), variant)
+
+
+def _alignment_marginals(similarity: Tensor, lengths: Any, gaps: Sequence[Tensor], variant: str) -> Tensor:
+    function = functools.partial(smith_waterman_affine, variant=variant)
+    return marginals(function, similarity, lengths, gap_open=gaps[0], gap_extend=gaps[1])
+
+
+def _cross_entropy(expected: Tensor, batch: Any) -> Tensor:
+    known = batch.partners >= 0
+    true = expected.gather(2, batch.partners.clamp(min=0)[:, :, None])[:, :, 0]
+    each = torch.where(known, -torch.log((1 - DOUBT) * true + DOUBT), 0.0).sum(1) / known.sum(1).clamp(min=1)
+    return (batch.weights * each).sum() / batch.weights.sum()
