@@ -18,7 +18,7 @@ from shared.bench.analysis.estimates import Block
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.measure.code_size import file_lines
 from shared.bench.questions import learning_worker as worker
-from shared.bench.questions.learning_folds import leave_families_out, target_of
+from shared.bench.questions.learning_folds import LEFT_OUT, checkpoint, leave_families_out, target_of
 from shared.bench.record import Compilation, Result
 from shared.learning.families import split
 from shared.learning.job import Job
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from shared.bench.run.context import Run
 
 COLD, WARM, CURVE = "cold", "warm", "to its early stop"
-# what a note begins with that says what the budget left out
-LEFT_OUT = "the budget of"
 _PACKAGES = Path(__file__).resolve().parents[3]
 
 
@@ -50,12 +48,8 @@ def measure_learning(run: "Run", cases: Sequence[Case], given: FamilyInputs) -> 
     parts = [[family.name for family in part] for part in split(given.families)]
     common = run.record.result(cases[0]).details  # what is measured once stands with the first case
     common["split"] = dict(zip(("train", "validation"), parts, strict=True))
-    if "target" not in common:
-        found = target_of(run, cases[0], common["split"])
-        if found is None:
-            return
-        common["target"] = found
-        run.keep()
+    if "target" not in common and not target_of(run, cases[0], common, given.families):
+        return
     _Trainings(run, cases, common, given.options).measure()
     leave_families_out(run, cases[0], common, given)
 
@@ -192,7 +186,7 @@ class _Trainings:
             paths = [worker.weights_file(self._run.folder, _name(r.case, number, COLD), last) for r in own]
             if not all(path.exists() for path in paths):  # measured before the run was resumed
                 continue
-            first, second = ({key: value for key, value in np.load(path).items()} for path in paths)
+            first, second = (dict(np.load(path).items()) for path in paths)
             apart = max(float(np.abs(first[key] - second[key]).max()) for key in first)
             steps = sum(epoch["steps"] for epoch in histories[0][:last])
             losses = [abs(one["loss"] - other["loss"]) for one, other in zip(*histories, strict=False)]
@@ -217,9 +211,3 @@ def _add(found: dict[str, Any], details: Mapping[str, Any]) -> None:
         own = details.get(name)
         found[name] = None if own is None or found[name] is None else found[name] + own
     found |= {name: details.get(name) for name in ("first_step", "shapes")}
-
-
-def checkpoint(run: "Run", name: str) -> Path:
-    """The file of a training: in the folder that the user names, or else in that of the run."""
-    folder = Path(run.settings.arguments.get("checkpoints", run.folder))
-    return folder / f"{name}.checkpoint"
