@@ -1,8 +1,13 @@
-"""Pairs of sequences of families, and batches of them: one shape for each bucket of lengths, so few are compiled."""
+"""Pairs of sequences of families, and batches of them, padded to few lengths, so that few shapes are compiled.
+
+Ragged lengths keep the padding from the alignments; it costs the memory of its cells. A shape costs JAX a second of
+compiling. Lengths that grow by 1.5 take 8 shapes for the bundled families, and 1.7 cells for each of a pair's own;
+by 1.25, 11 shapes and the same cells; by 2, 5 shapes and 3.1 cells.
+"""
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +15,10 @@ from numpy.typing import NDArray
 
 from shared.learning.families import Family
 
-CELLS = 1_500_000  # of a batch at most, its padding included, unless one pair has more
+CELLS = 4_000_000  # of a batch at most, its padding included, unless one pair has more
 MOST_PAIRS = 32  # of a batch
-_STEP = 1.25  # from one bucket of lengths to the next
+_SHORTEST, _STEP, _MULTIPLE = 32, 1.5, 8  # of the padded lengths
+_TRIED = 10  # so many times the pairs that are wanted of a family are looked at
 
 
 class Pair(NamedTuple):
@@ -26,7 +32,7 @@ class Pair(NamedTuple):
 class Batch(NamedTuple):
     """Pairs padded to one length. Those that only fill it have lengths 0 and weight 0."""
 
-    first: NDArray[np.int32]  # (pairs, length), numbers of letters
+    first: NDArray[np.int32]  # (pairs, length), residues as numbers into ALPHABET
     second: NDArray[np.int32]  # (pairs, length)
     lengths: NDArray[np.int32]  # (pairs, 2)
     partners: NDArray[np.int32]  # (pairs, length): of each residue of first its true partner in second, or -1
@@ -41,18 +47,18 @@ class Packed(NamedTuple):
 
 
 def draw_pairs(families: Sequence[Family], of_each: int, random: np.random.Generator) -> list[Pair]:
-    """So many pairs of each family without replacement, or all if it has fewer; only those with a true partner."""
-    found = []
-    for family in families:
-        every = list(itertools.combinations(range(len(family.codes)), 2))
-        pairs = (Pair(family, *every[place]) for place in random.permutation(len(every)))
-        aligned = (pair for pair in pairs if (family.partners(pair.first, pair.second) >= 0).any())
-        found += itertools.islice(aligned, of_each)
-    return found
+    """So many pairs of each family without replacement, or all if it has fewer; only those with a true pair of residues.
+
+    Of a large family, ten times as many are looked at: one that has few with a true pair may give fewer.
+    """
+    return [pair for family in families for pair in _drawn(family, of_each, random)]
 
 
 def pack(pairs: Sequence[Pair], random: np.random.Generator | None = None, cells: int = CELLS) -> list[Packed]:
-    """Batches of pairs of similar length. random: shuffles pairs within buckets, and the batches."""
+    """Batches of pairs of similar length; the shape of a batch depends on its padded length and on cells alone.
+
+    random: shuffles pairs within buckets, and the batches. Without it, they are in order of length, else as given.
+    """
     buckets: dict[int, list[Pair]] = {}
     for pair in pairs:
         longest = max(len(pair.family.codes[pair.first]), len(pair.family.codes[pair.second]))
@@ -67,11 +73,25 @@ def pack(pairs: Sequence[Pair], random: np.random.Generator | None = None, cells
 
 
 def bucket(length: int) -> int:
-    """The padded length: the next of 16, 24, 32, …, each some 1.25 times as long as the one before."""
-    size = 16
+    """The padded length: the next of 32, 48, 72, 112, …, each 1.5 times as long as the one before, a multiple of 8."""
+    size = _SHORTEST
     while size < length:
-        size = math.ceil(size * _STEP / 8) * 8
+        size = math.ceil(size * _STEP / _MULTIPLE) * _MULTIPLE
     return size
+
+
+def _drawn(family: Family, most: int, random: np.random.Generator) -> Iterator[Pair]:
+    every = math.comb(len(family.codes), 2)
+    numbers = random.choice(every, min(every, _TRIED * most), replace=False).tolist()
+    pairs = (Pair(family, *_numbered(number)) for number in numbers)
+    aligned = (pair for pair in pairs if (family.partners(pair.first, pair.second) >= 0).any())
+    return itertools.islice(aligned, most)
+
+
+def _numbered(number: int) -> tuple[int, int]:
+    """The pair of this number in (0, 1), (0, 2), (1, 2), (0, 3), …: those of a large family need not be listed."""
+    second = (1 + math.isqrt(1 + 8 * number)) // 2
+    return number - math.comb(second, 2), second
 
 
 def _packed(pairs: Sequence[Pair], length: int, count: int) -> Packed:

@@ -1,0 +1,171 @@
+"""Training with validation, early stopping and checkpoints, for the trainer of either framework.
+
+An epoch draws new pairs of every training family, takes a step on each batch of them, and validates. The pairs
+depend on the seed and the number of the epoch alone, those of validation on neither.
+
+A checkpoint holds the state at the end of an epoch (at first that of the start), in a file that is replaced as a
+whole. So whatever ends the process, Ctrl-C included, the file is there and costs at most the epoch under way: a
+training that goes on from it repeats that epoch, and ends with the very weights of one that was never interrupted.
+"""
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.learning.batches import Packed, draw_pairs, pack
+from shared.learning.families import Family
+from shared.learning.job import Job
+from shared.learning.quality import measure, quality
+
+VALIDATION_PAIRS = 40  # of each validation family
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch gave."""
+
+    number: int  # from 1
+    steps: int
+    loss: float  # the mean over its pairs
+    quality: float  # on the validation families, at its end
+    seconds: float  # in training and validation since the start; writing checkpoints does not count
+
+
+class Reached(NamedTuple):
+    """When a training reached its target."""
+
+    epoch: int
+    seconds: float
+
+
+class Training:
+    """A training under way: call epoch() until is_finished."""
+
+    def __init__(
+        self,
+        trainer: Any,
+        train: Sequence[Family],
+        validation: Sequence[Family],
+        job: Job,
+        checkpoint: Path | None = None,
+    ) -> None:
+        """trainer: a Trainer of jax_impl.learning or torch_impl.learning, at its start, made for the same job.
+
+        checkpoint: a file that is written at each epoch; if it is there already, the training goes on from it.
+
+        Raises: ValueError if that file is of another job or of other families.
+        """
+        self.trainer, self.job, self.checkpoint = trainer, job, checkpoint
+        self.history: list[Epoch] = []
+        self.best: dict[str, NDArray[np.float64]] = trainer.weights()  # those of the best validation quality so far
+        self._train = train
+        self._validation = validation_batches(validation)
+        self._made_for = {"job": asdict(job), "train": _digests(train), "validation": _digests(validation)}
+        self._interrupted = False
+        if checkpoint is not None:
+            self._restore(checkpoint) if checkpoint.exists() else self._save()
+
+    def epoch(self) -> Epoch:
+        """One epoch more. After one that was interrupted it first goes back to the checkpoint."""
+        if self._interrupted:
+            if self.checkpoint is None:
+                raise RuntimeError("an epoch was interrupted: only a training with a checkpoint can go on from there")
+            self._restore(self.checkpoint)
+        self._interrupted = True
+        start = perf_counter()
+        number = len(self.history) + 1
+        random = np.random.default_rng([self.job.seed, number])
+        batches = [packed.batch for packed in pack(draw_pairs(self._train, self.job.pairs_per_family, random), random)]
+        losses = [self.trainer.step(batch) for batch in batches]  # waits for none of them
+        loss = np.average([float(value) for value in losses], weights=[batch.weights.sum() for batch in batches])
+        reached = quality(measure(self.trainer, self._validation))
+        seconds = (self.history[-1].seconds if self.history else 0) + perf_counter() - start
+        if reached > max((epoch.quality for epoch in self.history), default=-1):
+            self.best = self.trainer.weights()
+        epoch = Epoch(number, len(batches), float(loss), reached, seconds)
+        self.history.append(epoch)
+        self._interrupted = False
+        self._save()
+        return epoch
+
+    @property
+    def best_epoch(self) -> Epoch:
+        """The first with the best validation quality."""
+        return max(self.history, key=lambda epoch: epoch.quality)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all epochs are done, or the last `patience` of them were no better than one before."""
+        done = len(self.history)
+        return done >= self.job.epochs or (done > 0 and done - self.best_epoch.number >= self.job.patience)
+
+    @property
+    def reached(self) -> Reached | None:
+        """The first epoch with the target's quality."""
+        target = self.job.target
+        if target is None:
+            return None
+        return next((Reached(epoch.number, epoch.seconds) for epoch in self.history if epoch.quality >= target), None)
+
+    def _save(self) -> None:
+        if self.checkpoint is not None:
+            best = {name: array.tolist() for name, array in self.best.items()}
+            history = [asdict(epoch) for epoch in self.history]
+            self.trainer.save(self.checkpoint, {"made_for": self._made_for, "history": history, "best": best})
+
+    def _restore(self, checkpoint: Path) -> None:
+        state = self.trainer.load(checkpoint)
+        for what, own in self._made_for.items():
+            other = state["made_for"][what]
+            for name in sorted({*own, *other}, key=str):
+                if own.get(name) != other.get(name):
+                    text = f"{name} = {own.get(name)!r}" if what == "job" else f"the family {name} to {what}"
+                    raise ValueError(f"expected a checkpoint of a training with {text}, got another one: {checkpoint}")
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
+        self.best = {name: np.array(array, np.float64) for name, array in state["best"].items()}
+        self._interrupted = False
+
+
+def fit(training: Training, on_epoch: Callable[[Training], Any] | None = None) -> list[Epoch]:
+    """Runs a training to its end and returns its history; on_epoch (such as print_progress) is called at each epoch."""
+    while not training.is_finished:
+        training.epoch()
+        if on_epoch is not None:
+            on_epoch(training)
+    return training.history
+
+
+def validation_batches(families: Sequence[Family]) -> list[Packed]:
+    """The pairs that every training is validated on, whatever its seed."""
+    return pack(draw_pairs(families, VALIDATION_PAIRS, np.random.default_rng(0)))
+
+
+def print_progress(training: Training) -> None:
+    """One line about the last epoch, on standard error."""
+    ends = [0.0, *(epoch.seconds for epoch in training.history)]
+    durations = np.diff(ends)
+    epoch = training.history[-1]
+    # The first epoch compiles. Early stopping may end the training long before.
+    left = max(durations[1:], default=durations[0]) * (training.job.epochs - epoch.number)
+    print(
+        f"epoch {epoch.number:3}   loss {epoch.loss:.3f}   quality {epoch.quality:.3f}   "
+        f"{epoch.steps / durations[-1]:.1f} steps/s   at most {left:.0f} s left",
+        file=sys.stderr,
+    )
+
+
+def _digests(families: Sequence[Family]) -> dict[str, str]:
+    """Of each family one of its sequences and their alignment."""
+    return {
+        family.name: hashlib.sha256(
+            b"".join(np.ascontiguousarray(row).tobytes() + b"," for row in (*family.codes, *family.columns))
+        ).hexdigest()
+        for family in families
+    }
