@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from shared.bench.cases import Case, Settings
 from shared.bench.questions.learning_answer import statements, tables
-from shared.bench.questions.learning_run import measure_learning
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot
@@ -43,6 +42,8 @@ class Learning(Question):
         return problem_of(settings.problem).inputs(settings)
 
     def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
+        from shared.bench.questions.learning_run import measure_learning  # here: a run has a question
+
         measure_learning(run, cases, inputs[DATA])
 
     def answer(self, record: Record) -> Answer:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from shared.bench.cases import Case
 from shared.bench.questions import learning_quality as quality
 from shared.bench.questions import learning_worker as worker
+from shared.bench.run.timed_calls import BUDGET_SPENT
 from shared.learning.families import Family, leave_one_out
 from shared.learning.job import Job
 from shared.problems.learn_alignment import FamilyInputs
@@ -19,8 +20,6 @@ from shared.problems.learn_alignment import FamilyInputs
 if TYPE_CHECKING:
     from shared.bench.run.context import Run
 
-# what a note begins with that says what the budget left out
-LEFT_OUT = "the budget of"
 _PROCESS = -1  # whose compilers' caches these trainings share
 
 
@@ -87,7 +86,7 @@ def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: Fa
         run.keep()
         run.progress.results(run.record)
     if left_out:
-        what = f"{LEFT_OUT} {run.settings.budget:g} s had no room for all families left out"
+        what = f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for all families left out"
         run.record.note(f"{what}: {', '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} missing")
 
 

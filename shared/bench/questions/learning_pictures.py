@@ -8,9 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.questions.learning_answer import by_variant, common
+from shared.bench.questions.learning_answer import COLD, WARM, by_variant, common
 from shared.bench.questions.learning_quality import LEVELS
-from shared.bench.questions.learning_run import COLD, WARM
 from shared.bench.record import Record, Result
 from shared.bench.report.plots import COLOURS, SECONDS, drawn
 from shared.bench.report.tables import Plot
@@ -32,9 +31,9 @@ def pictures(record: Record) -> Iterator[Plot]:
             yield Plot(
                 f"Validation quality over time ({variant})",
                 _curves(trained, known["target"]["quality"]),
-                "Higher and further left is better. A marker is the end of an epoch. Solid: cold, compiling on the way; "
-                "dashed: warm. Each seed has its lines; those of the first go on to the early stop. The horizontal "
-                "line is the quality to reach.",
+                "Higher and further left is better. A marker is the end of an epoch. Solid: cold, compiling on "
+                "the way; dashed: warm. Each seed has its lines; those of the first go on to the early stop. The "
+                "horizontal line is the quality to reach.",
             )
     learned = [r for own in by_variant(record).values() for r in own if r.details.get("curve", {}).get("matrix")]
     if learned:

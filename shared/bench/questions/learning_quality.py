@@ -7,7 +7,7 @@ import numpy as np
 
 from shared.bench.cases import Case
 from shared.bench.questions.learning_worker import families_of, new_trainer, settings, trained
-from shared.learning.baseline import GRID, Choice, weights_of
+from shared.learning.baseline import best_choice, grid_qualities, weights_of
 from shared.learning.batches import Pair, pack
 from shared.learning.families import ALPHABET
 from shared.learning.job import Job
@@ -28,12 +28,9 @@ def grid(runner: "CaseRunner", case: Case, family: str, process: int) -> dict[st
     found: dict[str, list[float]] = {}
     with settings(runner, case, process):
         trainer, batches = _blosum(runner, case), validation_batches(families_of(runner, [family]))
-        for way, choices in GRID.items():
-            found[way] = []
-            for choice in choices:
-                trainer.set_weights(weights_of(choice))
-                found[way].append(quality(measure(trainer, batches, exact=way == "exact")))
-                runner.send("step")
+        for way in WAYS:
+            found[way] = grid_qualities(trainer, batches, way)
+            runner.send("step")
     return found
 
 
@@ -42,17 +39,11 @@ def _blosum(runner: "CaseRunner", case: Case) -> Any:
     return new_trainer(runner, case, Job())
 
 
-def best_choice(grids: Mapping[str, Mapping[str, Sequence[float]]], way: str) -> Choice:
-    """That with the best quality on average over families."""
-    mean = np.mean([own[way] for own in grids.values()], axis=0)
-    return GRID[way][int(mean.argmax())]
-
-
 def target(
     runner: "CaseRunner", case: Case, split: Mapping[str, Sequence[str]], grids: Mapping[str, Any], process: int
 ) -> dict[str, Any]:
     """The quality of BLOSUM62's soft alignments of the validation families, by the best choice on the others."""
-    choice = best_choice(grids, "soft")
+    choice = best_choice([own["soft"] for own in grids.values()], "soft")
     with settings(runner, case, process):
         trainer = _blosum(runner, case)
         trainer.set_weights(weights_of(choice))
@@ -73,7 +64,7 @@ def tested(
         model, blosum = new_trainer(runner, case, training.job), _blosum(runner, case)
         model.set_weights(training.best)
         for way in WAYS:
-            blosum.set_weights(weights_of(best_choice(grids, way)))
+            blosum.set_weights(weights_of(best_choice([own[way] for own in grids.values()], way)))
             before, after = (measure(each, batches, exact=way == "exact")[family] for each in (blosum, model))
             for part, own in (("blosum", estimates(before)), ("learned", estimates(after))):
                 found[part][way] = {key: list(value) for key, value in own.items()}

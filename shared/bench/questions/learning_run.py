@@ -18,8 +18,10 @@ from shared.bench.analysis.estimates import Block
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.measure.code_size import file_lines
 from shared.bench.questions import learning_worker as worker
-from shared.bench.questions.learning_folds import LEFT_OUT, checkpoint, leave_families_out, target_of
+from shared.bench.questions.learning_answer import COLD, WARM
+from shared.bench.questions.learning_folds import checkpoint, leave_families_out, target_of
 from shared.bench.record import Compilation, Result
+from shared.bench.run.timed_calls import BUDGET_SPENT
 from shared.learning.families import split
 from shared.learning.job import Job
 from shared.problems.learn_alignment import FamilyInputs
@@ -28,7 +30,7 @@ from shared.problems.problem import DATA, UnusableInput
 if TYPE_CHECKING:
     from shared.bench.run.context import Run
 
-COLD, WARM, CURVE = "cold", "warm", "to its early stop"
+CURVE = "to its early stop"
 _PACKAGES = Path(__file__).resolve().parents[3]
 
 
@@ -43,7 +45,6 @@ def measure_learning(run: "Run", cases: Sequence[Case], given: FamilyInputs) -> 
         own = _PACKAGES / f"{case.framework}_impl/learning"
         lines = sum(file_lines(own / f"{name}.py") for name in ("models", "trainer"))
         run.record.code_lines[case.framework] = {**run.record.code_lines[case.framework], case.variant: lines}
-    run.record.notes = [note for note in run.record.notes if not note.startswith(LEFT_OUT)]
     run.progress.ends_within(run.seconds_left)
     parts = [[family.name for family in part] for part in split(given.families)]
     common = run.record.result(cases[0]).details  # what is measured once stands with the first case
@@ -94,7 +95,9 @@ class _Trainings:
                 self._run.keep()
             self._compare_weights(number)
         if left_out:
-            self._run.record.note(f"{LEFT_OUT} {self._run.settings.budget:g} s had no room for {', '.join(left_out)}")
+            self._run.record.note(
+                f"{BUDGET_SPENT} {self._run.settings.budget:g} s had no room for {', '.join(left_out)}"
+            )
 
     def _process(self, result: Result, number: int) -> bool:
         """Everything of one process; whether it was finished. An unfinished one leaves how far it came."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from shared.learning.batches import Batch, draw_pairs, pack
 from shared.learning.families import Family
 from shared.learning.job import Job
 from shared.learning.training import Training
-from shared.problems.learn_alignment import ALIGNMENT
+from shared.problems.learn_alignment import ALIGNMENT, FamilyInputs
 from shared.problems.problem import DATA
 from shared.variants import PATH
 
@@ -180,7 +180,7 @@ def new_trainer(runner: "CaseRunner", case: Case, job: Job) -> Any:
 
 def families_of(runner: "CaseRunner", names: Sequence[str]) -> list[Family]:
     """The families of these names."""
-    own = {family.name: family for family in runner.gate.inputs(DATA).families}
+    own = {family.name: family for family in cast(FamilyInputs, runner.gate.inputs(DATA)).families}
     return [own[name] for name in names]
 
 
