@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shared.learning.families import Family
 
-CELLS = 4_000_000  # of a batch at most, its padding included, unless one pair has more
+CELLS = 1_000_000  # of a batch at most, its padding included, unless one pair has more
 MOST_PAIRS = 32  # of a batch
 _SHORTEST, _STEP, _MULTIPLE = 32, 1.5, 8  # of the padded lengths
 _TRIED = 10  # so many times the pairs that are wanted of a family are looked at

@@ -6,15 +6,19 @@ where the sums go over the pairs of sequences of one family, and count pairs of 
 families is the mean of their f1.
 
 Pairs that share a sequence are not independent. The intervals therefore resample a family's sequences with
-replacement, not its pairs: a pair counts as often as its two sequences were drawn, one times the other. They say how
-far the result depends on the sequences of these families, and nothing about other families.
+replacement, not its pairs: a pair counts as often as its two sequences were drawn, one times the other. Student's
+interval of their standard deviation is taken, which for families of ten sequences covers better than the quantiles: on
+simulated families of 9 to 98 with effects of sequences 92 to 97 %, without such effects more. It says how far a result
+depends on the sequences of these families, and nothing about other families.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from shared.learning.batches import Batch, Packed
 
@@ -93,23 +97,29 @@ def differences(counts: Counts, other: Counts) -> dict[str, Estimate]:
 
 def resampled_weights(counts: Counts, seed: int = 0) -> NDArray[np.int64]:
     """How often each pair counts when sequences are drawn with replacement, shape (RESAMPLES, pairs)."""
-    drawn, places = np.unique([counts.first, counts.second], return_inverse=True)
-    first, second = places.reshape(2, -1)
-    times = np.random.default_rng(seed).multinomial(len(drawn), np.full(len(drawn), 1 / len(drawn)), RESAMPLES)
-    return times[:, first] * times[:, second]
+    number = _sequences(counts)
+    places = np.unique([counts.first, counts.second], return_inverse=True)[1].reshape(2, -1)
+    times = np.random.default_rng(seed).multinomial(number, np.full(number, 1 / number), RESAMPLES)
+    return times[:, places[0]] * times[:, places[1]]
+
+
+def _sequences(counts: Counts) -> int:
+    return len(np.union1d(counts.first, counts.second))
 
 
 def _estimates(counts: Counts, other: Counts | None) -> dict[str, Estimate]:
     weights = resampled_weights(counts)
     weights = weights[weights.any(1)]  # of a few sequences it may happen that no pair was drawn
+    models = [counts] if other is None else [counts, other]
+    values, samples = ([rates(model, weigh) for model in models] for weigh in (None, weights))
+    number, least = _sequences(counts), 1 - len(models)
     found = {}
-    for name in Rates._fields:
-        value, sample = (getattr(rates(counts, weigh), name) for weigh in (None, weights))
-        if other is not None:
-            less, other_sample = (getattr(rates(other, weigh), name) for weigh in (None, weights))
-            value, sample = value - less, sample - other_sample
-        low, high = np.quantile(sample, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
-        found[name] = Estimate(float(value), float(low), float(high))
+    for place, name in enumerate(Rates._fields):
+        value, sample = (own[0][place] - (own[1][place] if other else 0) for own in (values, samples))
+        # two sequences are one pair, whose resamples are all the same
+        spread = np.std(sample) * math.sqrt(number / (number - 1)) if number > 2 else math.inf
+        half = spread * stats.t.ppf((1 + COVERAGE) / 2, number - 1)
+        found[name] = Estimate(float(value), max(least, float(value - half)), min(1.0, float(value + half)))
     return found
 
 

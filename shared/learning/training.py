@@ -19,12 +19,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.learning.batches import Packed, draw_pairs, pack
+from shared.learning.batches import Packed, Pair, draw_pairs, pack
 from shared.learning.families import Family
 from shared.learning.job import Job
 from shared.learning.quality import measure, quality
 
-VALIDATION_PAIRS = 40  # of each validation family
+PAIRS = 40  # of each validation family
+CELLS = 4_000_000  # of a family, in an epoch or in validation: a family of long sequences gives fewer pairs
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Training:
         start = perf_counter()
         number = len(self.history) + 1
         random = np.random.default_rng([self.job.seed, number])
-        batches = [packed.batch for packed in pack(draw_pairs(self._train, self.job.pairs_per_family, random), random)]
+        batches = [packed.batch for packed in pack(_drawn(self._train, self.job.pairs_per_family, random), random)]
         losses = [self.trainer.step(batch) for batch in batches]  # waits for none of them
         loss = np.average([float(value) for value in losses], weights=[batch.weights.sum() for batch in batches])
         reached = quality(measure(self.trainer, self._validation))
@@ -142,9 +143,9 @@ def fit(training: Training, on_epoch: Callable[[Training], Any] | None = None) -
     return training.history
 
 
-def validation_batches(families: Sequence[Family]) -> list[Packed]:
-    """The pairs that every training is validated on, whatever its seed."""
-    return pack(draw_pairs(families, VALIDATION_PAIRS, np.random.default_rng(0)))
+def validation_batches(families: Sequence[Family], pairs: int = PAIRS, cells: int = CELLS) -> list[Packed]:
+    """So many pairs of each family, or as many as cells allows: the same ones for every seed and every model."""
+    return pack(_drawn(families, pairs, np.random.default_rng(0), cells))
 
 
 def print_progress(training: Training) -> None:
@@ -159,6 +160,15 @@ def print_progress(training: Training) -> None:
         f"{epoch.steps / durations[-1]:.1f} steps/s   at most {left:.0f} s left",
         file=sys.stderr,
     )
+
+
+def _drawn(families: Sequence[Family], most: int, random: np.random.Generator, cells: int = CELLS) -> list[Pair]:
+    """So many pairs of each family, or as many as cells allows."""
+    found = []
+    for family in families:
+        of_a_pair = np.mean([len(codes) for codes in family.codes]) ** 2
+        found += draw_pairs([family], max(1, min(most, int(cells / of_a_pair))), random)
+    return found
 
 
 def _digests(families: Sequence[Family]) -> dict[str, str]:

@@ -31,7 +31,7 @@ class Model(NamedTuple):
 
 MODELS = {
     "matrix": Model("a 20 × 20 substitution matrix and affine gaps", 0.05),
-    "encoder": Model("residual convolutions whose products are the similarity, and affine gaps", 0.005),
+    "encoder": Model("residual convolutions whose products are the similarity, and affine gaps", 0.001),
 }
 
 Weights = dict[str, NDArray[np.float64]]

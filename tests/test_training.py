@@ -1,0 +1,188 @@
+"""Training: early stopping, the target, checkpoints, and that a resumed training ends as an uninterrupted one."""
+
+import importlib
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_families import made_up_family
+
+from shared.learning import training as loop
+from shared.learning.batches import Batch
+from shared.learning.job import Job
+from shared.learning.training import Training, fit, print_progress, validation_batches
+
+JOB = Job(pairs_per_family=4, epochs=3)
+TRAIN = (made_up_family("one", 1), made_up_family("two", 2))
+VALIDATION = (made_up_family("three", 3),)
+
+
+class Fake:
+    """Two weights that depend on every batch and its order; the first `at` of each sequence's partners are right."""
+
+    def __init__(self, at: Iterable[int] = ()) -> None:
+        self.at, self.steps, self.weight, self.momentum = tuple(at), 0, 0.0, 0.0
+
+    def step(self, batch: Batch) -> float:
+        self.momentum = 0.9 * self.momentum + np.sin(self.weight + (batch.first * batch.weights[:, None]).sum())
+        self.weight += 0.1 * self.momentum
+        self.steps += 1
+        return self.weight
+
+    def predicted(self, batch: Batch, exact: bool = False) -> np.ndarray:
+        right = self.at[self.steps - 1] if self.at else int(10 * abs(self.weight))
+        return np.where(np.arange(batch.partners.shape[1]) < right, batch.partners, -1)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {"weight": np.array(self.weight), "steps": np.array(float(self.steps))}
+
+    def save(self, path: Path, state: dict[str, Any]) -> None:
+        path.write_text(json.dumps([self.weight, self.momentum, self.steps, state]))
+
+    def load(self, path: Path) -> dict[str, Any]:
+        self.weight, self.momentum, self.steps, state = json.loads(path.read_text())
+        return state
+
+
+def new_trainer(framework: str, job: Job = JOB) -> Any:
+    return Fake() if framework == "fake" else importlib.import_module(f"{framework}_impl.learning").Trainer(job)
+
+
+def scripted(at: Iterable[int], **job: Any) -> Training:
+    """A training whose n-th epoch is one step and predicts the first at[n] partners."""
+    return Training(Fake(at), TRAIN[:1], VALIDATION, replace(JOB, epochs=len(tuple(at)), **job))
+
+
+def interrupt(trainer: Any, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the midst of its step of this number."""
+    step, taken = trainer.step, iter(range(1, at + 1))
+
+    def until(batch: Batch) -> Any:
+        loss = step(batch)
+        if next(taken) == at:
+            raise KeyboardInterrupt
+        return loss
+
+    monkeypatch.setattr(trainer, "step", until)
+
+
+def without_seconds(training: Training) -> list[Any]:
+    return [replace(epoch, seconds=0) for epoch in training.history]
+
+
+def assert_same(training: Training, other: Training) -> None:
+    assert without_seconds(training) == without_seconds(other)
+    for own, others in ((training.trainer.weights(), other.trainer.weights()), (training.best, other.best)):
+        assert own.keys() == others.keys()
+        assert all(np.array_equal(own[name], others[name]) for name in own)
+
+
+@pytest.mark.parametrize("framework", ["fake", "jax", "torch"])
+def test_a_training_interrupted_and_resumed_ends_as_one_that_was_not(framework, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "pack", lambda pairs, random=None: PACK(pairs, random, cells=4 * 32**2))  # several steps
+    whole = Training(new_trainer(framework), TRAIN, VALIDATION, JOB)
+    fit(whole)
+    steps = whole.history[0].steps
+    assert steps > 1
+    for at in (1, steps + 2):  # in the first epoch, and in the second
+        path = tmp_path / f"{at}"
+        trainer = new_trainer(framework)
+        interrupt(trainer, at, monkeypatch)
+        first = Training(trainer, TRAIN, VALIDATION, JOB, path)
+        with pytest.raises(KeyboardInterrupt):
+            fit(first)
+        resumed = Training(new_trainer(framework), TRAIN, VALIDATION, JOB, path)
+        assert without_seconds(resumed) == without_seconds(first) == without_seconds(whole)[: (at - 1) // steps]
+        fit(resumed)
+        assert_same(resumed, whole)
+
+
+PACK = loop.pack
+
+
+def test_the_same_training_goes_on_after_an_interruption_or_says_that_it_cannot(tmp_path, monkeypatch):
+    whole = Training(Fake(), TRAIN, VALIDATION, JOB)
+    fit(whole)
+    for path in (tmp_path / "checkpoint", None):
+        training = Training(Fake(), TRAIN, VALIDATION, JOB, path)
+        with monkeypatch.context() as patch:
+            interrupt(training.trainer, 2, patch)
+            with pytest.raises(KeyboardInterrupt):
+                fit(training)
+        if path is not None:
+            fit(training)
+            assert_same(training, whole)
+        else:
+            with pytest.raises(RuntimeError, match="only a training with a checkpoint can go on"):
+                training.epoch()
+
+
+def test_a_training_ends_after_patience_and_keeps_the_best_weights():
+    training = scripted([2, 5, 4, 5, 1, 9], patience=3)
+    assert len(fit(training)) == 5  # the fifth is the third that is no better than the second
+    assert (training.best_epoch.number, training.best["steps"]) == (2, 2)
+
+
+def test_a_training_ends_after_its_epochs():
+    assert len(fit(scripted([1, 2, 3], patience=3))) == 3
+
+
+def test_the_target_is_reached_at_the_first_epoch_that_has_it():
+    qualities = [epoch.quality for epoch in fit(scripted([2, 5, 8, 6]))]
+    training = scripted([2, 5, 8, 6], target=qualities[1])
+    fit(training)
+    assert training.reached == (2, training.history[1].seconds)
+    assert 0 < training.history[0].seconds < training.history[1].seconds
+    missed = scripted([2, 5, 8, 6], target=qualities[2] + 1e-9)
+    fit(missed)
+    assert missed.reached is None and scripted([1]).reached is None
+
+
+@pytest.mark.parametrize(
+    ("job", "train", "text"),
+    [
+        (replace(JOB, learning_rate=0.1), TRAIN, "training with learning_rate = 0.1, got another"),
+        (JOB, (TRAIN[0], made_up_family("two", 4)), "training with the family two to train, got another"),
+        (JOB, TRAIN[:1], "training with the family two to train, got another"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(job, train, text, tmp_path):
+    path = tmp_path / "checkpoint"
+    Training(Fake(), TRAIN, VALIDATION, JOB, path)
+    Training(Fake(), TRAIN, VALIDATION, JOB, path)  # its own is not
+    with pytest.raises(ValueError, match=text) as caught:
+        Training(Fake(), train, VALIDATION, job, path)
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_each_seed_and_epoch_draws_other_pairs_and_validation_none():
+    seen = {}
+    for seed in (0, 1):
+        training = Training(Fake(), TRAIN, VALIDATION, replace(JOB, seed=seed, epochs=2))
+        drawn = []
+        training.trainer.step = lambda batch, drawn=drawn: drawn.append(batch.first.sum()) or 0.0
+        fit(training)
+        seen[seed] = drawn
+    assert len({*seen[0], *seen[1]}) == len(seen[0]) + len(seen[1])
+    (first,), (again,) = validation_batches(VALIDATION), validation_batches(VALIDATION)
+    assert first.pairs == again.pairs
+
+
+def test_long_sequences_give_fewer_pairs():
+    numbers = [
+        len(validation_batches(VALIDATION, pairs, cells)[0].pairs)
+        for pairs, cells in [(40, 10**6), (4, 10**6), (40, 1500)]
+    ]
+    assert numbers == [15, 4, 3]  # all there are, so many, and those of about 22 × 22 cells
+
+
+def test_progress_is_one_line_on_standard_error(capsys):
+    fit(Training(Fake(), TRAIN, VALIDATION, JOB), print_progress)
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and len(lines) == 3
+    assert lines[0].startswith("epoch   1   loss ") and lines[-1].endswith("at most 0 s left")
