@@ -202,7 +202,7 @@ def learned(framework: str, cold: float, warm: float, seeds: int = 3, matrix: bo
 
 def left_out(gain: float) -> dict[str, Any]:
     """What came of a family: the learned model's rates are so much higher, with an interval of +-0.01."""
-    rates = {name: [0.7, 0.6, 0.8] for name in ("recovered", "precise", "f1")}
+    rates = {"recovered": [0.7, 0.6, 0.8], "precise": [0.6, 0.5, 0.7], "f1": [0.65, 0.55, 0.75]}
     ways = {"exact": rates, "soft": rates}
     gains = {way: {key: [gain, gain - 0.01, gain + 0.01] for key in rates} for way in ways}
     return {"blosum": ways, "learned": ways, "gain": gains, "pairs": 40, "epochs": 5}
