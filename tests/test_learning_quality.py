@@ -8,10 +8,18 @@ import pytest
 from made_up_families import made_up_family
 
 from shared.learning import baseline, quality
-from shared.learning.baseline import GRID, Choice, against_blosum, best_choice, blosum, grid_qualities, weights_of
+from shared.learning.baseline import (
+    GRID,
+    Choice,
+    against_blosum,
+    at_edge,
+    best_choice,
+    blosum,
+    grid_qualities,
+    weights_of,
+)
 from shared.learning.batches import Batch, draw_pairs, pack
 from shared.learning.quality import Counts, count, differences, estimates, measure, rates
-from shared.learning.training import validation_batches
 
 
 def by_hand() -> tuple[Batch, np.ndarray]:
@@ -108,13 +116,15 @@ def test_one_pair_gives_no_interval():
     assert differences(one, one)["recovered"] == (0, -1, 1)
 
 
-@pytest.mark.parametrize("planted", [0, 7, len(GRID["soft"]) - 1])
-def test_the_grid_finds_a_planted_best_choice(planted):
+@pytest.mark.parametrize(("planted", "edge"), [(0, True), (21, False), (63, True)])
+def test_the_grid_finds_a_planted_best_choice_and_tells_if_it_lies_at_its_edge(planted, edge):
     choice = GRID["soft"][planted]
     families = [made_up_family("one", 1), made_up_family("two", 2)]
-    grids = [grid_qualities(Trainer(choice), validation_batches([family]), "soft") for family in families]
+    grids = [grid_qualities(Trainer(choice), family, "soft") for family in families]
     assert best_choice(grids, "soft") == choice
     assert max(grids[0]) == 1
+    assert at_edge(choice, "soft") == edge
+    assert not at_edge(Choice(-12.0, -1.0, 1.0), "exact")  # which has one temperature
 
 
 def test_a_matrix_model_given_blosum62_aligns_by_it():

@@ -2,8 +2,8 @@
 
     similarity = BLOSUM62 / temperature      gap = gap / temperature
 
-which is a temperature, as the models align at temperature 1. Best means the highest quality, of all choices of a grid;
-exact and soft alignments have one each. Exact ones know no temperature.
+for the models align at temperature 1. Best means the highest quality of all choices of a grid, which exact and soft
+alignments have one each of. Exact ones do not depend on a temperature.
 """
 
 import itertools
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.learning.batches import Packed
-from shared.learning.families import ALPHABET
+from shared.learning.families import ALPHABET, Family
 from shared.learning.quality import measure, quality
+from shared.learning.training import validation_batches
 from shared.learning.weights import Weights, raw_gap
 from shared.sequences import substitution_matrix
 
@@ -28,15 +28,18 @@ class Choice(NamedTuple):
     temperature: float
 
 
-# The best choices on the bundled families, all or all but some, lie inside.
+# On the bundled families, whichever is left out, the best choice lies inside.
 GRID = {
     "exact": [
-        Choice(*gaps, 1.0) for gaps in itertools.product((-6, -8, -10, -12, -14, -17), (-0.2, -0.5, -1, -1.5, -2))
+        Choice(*gaps, 1.0)
+        for gaps in itertools.product((-8.0, -10.0, -12.0, -14.0, -17.0), (-0.2, -0.5, -1.0, -1.5, -2.0))
     ],
     "soft": [
-        Choice(*point) for point in itertools.product((-6, -8, -10, -12, -14), (-0.5, -1, -1.5), (1, 1.5, 2, 2.5, 3))
+        Choice(*each)
+        for each in itertools.product((-10.0, -12.0, -14.0, -17.0), (-0.5, -1.0, -1.5, -2.0), (2.0, 2.5, 3.0, 3.5))
     ],
 }
+CELLS = 10_000_000  # of a family: with fewer than ten pairs of long sequences the best choice is a matter of luck
 
 
 class Likeness(NamedTuple):
@@ -63,9 +66,9 @@ def weights_of(choice: Choice) -> Weights:
     }
 
 
-def grid_qualities(trainer: Any, batches: Sequence[Packed], way: str) -> list[float]:
-    """The quality with each choice of GRID[way]. trainer: of a "matrix" model; its weights are lost."""
-    found = []
+def grid_qualities(trainer: Any, family: Family, way: str) -> list[float]:
+    """The quality on a family with each choice of GRID[way]. trainer: of a "matrix" model; its weights are lost."""
+    batches, found = validation_batches([family], cells=CELLS), []
     for choice in GRID[way]:
         trainer.set_weights(weights_of(choice))
         found.append(quality(measure(trainer, batches, exact=way == "exact")))
@@ -75,6 +78,12 @@ def grid_qualities(trainer: Any, batches: Sequence[Packed], way: str) -> list[fl
 def best_choice(grids: Sequence[Sequence[float]], way: str) -> Choice:
     """That with the best quality on average; grids: what grid_qualities gave of each family."""
     return GRID[way][int(np.mean(grids, axis=0).argmax())]
+
+
+def at_edge(choice: Choice, way: str) -> bool:
+    """Whether a better choice may lie outside the grid."""
+    ranges = [sorted({*values}) for values in zip(*GRID[way], strict=True)]
+    return any(value in (own[0], own[-1]) for value, own in zip(choice, ranges, strict=True) if len(own) > 1)
 
 
 def against_blosum(matrix: NDArray[np.float64]) -> Likeness:

@@ -18,9 +18,9 @@ class Job:
     model: str = "matrix"
     seed: int = 0  # of the first weights, and of the pairs that are drawn
     learning_rate: float | None = None  # of Adam; None: the model's own
-    pairs_per_family: int = 100  # in an epoch
-    epochs: int = 20  # at most
-    patience: int = 4  # epochs without a better validation quality, after which training ends
+    pairs_per_family: int = 20  # in an epoch; fewer of long sequences
+    epochs: int = 60  # at most
+    patience: int = 8  # epochs without a better validation quality, after which training ends
     target: float | None = None  # the quality at which the time is taken
 
     def __post_init__(self) -> None:

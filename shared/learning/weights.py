@@ -30,7 +30,7 @@ class Model(NamedTuple):
 
 
 MODELS = {
-    "matrix": Model("a 20 × 20 substitution matrix and affine gaps", 0.05),
+    "matrix": Model("a 20 × 20 substitution matrix and affine gaps", 0.02),
     "encoder": Model("residual convolutions whose products are the similarity, and affine gaps", 0.001),
 }
 
