@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shared.learning.batches import draw_pairs
 from shared.learning.families import Family, bundled_families, read_families
 from shared.learning.job import Job
+from shared.learning.training import epoch_batches
 from shared.learning.weights import MODELS
 from shared.problems.argument_types import file, one_of, whole
 from shared.problems.problem import DATA, Argument, Inputs, NotMeasurable, Problem, Rate, Sizes
@@ -53,7 +53,7 @@ class FamilyInputs(Inputs):
     @property
     def work(self) -> int:
         """Pairs of an epoch, if all families are trained on."""
-        return len(draw_pairs(self.families, Job().pairs_per_family, np.random.default_rng(self.seed)))
+        return sum(len(packed.pairs) for packed in epoch_batches(self.families, Job(seed=self.seed), 1))
 
     def resized(self, step: int) -> "FamilyInputs":
         raise NotMeasurable("families have the lengths that they have")

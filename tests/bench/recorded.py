@@ -145,7 +145,7 @@ def learning() -> Record:
     options = {"model": "matrix", "seeds": 3, "epochs": 20}
     results[0].details |= {
         "split": {"train": ["Kinase", "Globin"], "validation": [HOSTILE]},
-        "target": {"quality": 0.6, "gap_open": -11.0, "gap_extend": -1.0, "temperature": 2.9},
+        "target": {"quality": 0.6, "gap_open": -11.0, "gap_extend": -1.0, "temperature": 2.9, "at_edge": True},
         "apart": {
             "fused": {
                 str(n): {"epochs": 2, "steps": 80, "weights": 1e-5, "largest": 3.0, "losses": 2e-6} for n in range(3)
@@ -205,7 +205,14 @@ def left_out(gain: float) -> dict[str, Any]:
     rates = {"recovered": [0.7, 0.6, 0.8], "precise": [0.6, 0.5, 0.7], "f1": [0.65, 0.55, 0.75]}
     ways = {"exact": rates, "soft": rates}
     gains = {way: {key: [gain, gain - 0.01, gain + 0.01] for key in rates} for way in ways}
-    return {"blosum": ways, "learned": ways, "gain": gains, "pairs": 40, "epochs": 5}
+    return {
+        "blosum": ways,
+        "learned": ways,
+        "gain": gains,
+        "choice": dict.fromkeys(ways, {"at_edge": False}),
+        "pairs": 40,
+        "epochs": 5,
+    }
 
 
 def begun() -> Record:

@@ -9,26 +9,36 @@ from shared.bench.record import Result
 from shared.bench.report.tables import Statement, Table, left_then_right
 from shared.learning.baseline import against_blosum
 
-_WAYS = {"exact": "best alignments", "soft": "P > ½"}
+WAYS = {"exact": "best alignments", "soft": "P > ½"}
 
 
 def fold_table(known: Mapping[str, Any]) -> Table:
     """A row for each family that was left out."""
     rows = []
     for family, fold in known["folds"].items():
-        cells = [_rates(fold[model][way]) for model in ("blosum", "learned") for way in _WAYS]
-        gains = [_gain(fold["gain"][way]["f1"]) for way in _WAYS]
+        cells = [_rates(fold[model][way]) for model in ("blosum", "learned") for way in WAYS]
+        gains = [_gain(fold["gain"][way]["f1"]) for way in WAYS]
         rows.append((family, *cells, *gains))
-    rates = [f"{model},\n{way}" for model in ("BLOSUM62", "learned") for way in _WAYS]
-    gains = [f"learned − BLOSUM62,\nF1, {way}" for way in _WAYS]
+    rates = [f"{model},\n{way}" for model in ("BLOSUM62", "learned") for way in WAYS]
+    gains = [f"learned − BLOSUM62,\nF1, {way}" for way in WAYS]
     headers = ("left out", *rates, *gains)
     below = (
         "Recovered / precise: the part of the true pairs of residues that is predicted, and of the predicted ones that "
-        f"is true, in %. Exact: {_WAYS['exact']}; soft: pairs whose probability is above ½.",
+        f"is true, in %. Exact: {WAYS['exact']}; soft: pairs whose probability is above ½.",
         "BLOSUM62 with the affine gaps, and for the soft alignment the temperature, that are best on the families that "
         "were trained on. The 95% interval resamples the sequences of the family; it says nothing of other families.",
+        *_at_edge(known),
     )
     return Table("Families that were left out", headers, rows, left_then_right(1, len(headers) - 1), below)
+
+
+def _at_edge(known: Mapping[str, Any]) -> Iterator[str]:
+    choices = {
+        f"{family} left out, {way}": fold["choice"][way] for family, fold in known["folds"].items() for way in WAYS
+    }
+    choices = {"the quality to reach": known["target"], **choices}
+    if names := [name for name, choice in choices.items() if choice["at_edge"]]:
+        yield f"Of the gaps and temperatures that were tried the best lies at the edge: {'; '.join(names)}."
 
 
 def _rates(found: Mapping[str, Sequence[float]]) -> str:
@@ -60,7 +70,7 @@ def matrix_table(results: Sequence[Result]) -> Table:
 
 def gains(known: Mapping[str, Any]) -> Iterator[Statement]:
     """Where learning beats BLOSUM62, and where not."""
-    for way, about in _WAYS.items():
+    for way, about in WAYS.items():
         gains = {family: fold["gain"][way]["f1"] for family, fold in known["folds"].items()}
         better = [family for family, (_, low, _) in gains.items() if low > 0]
         worse = [family for family, (_, _, high) in gains.items() if high < 0]

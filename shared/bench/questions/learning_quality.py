@@ -7,7 +7,7 @@ import numpy as np
 
 from shared.bench.cases import Case
 from shared.bench.questions.learning_worker import families_of, new_trainer, settings, trained
-from shared.learning.baseline import best_choice, grid_qualities, weights_of
+from shared.learning.baseline import CELLS, at_edge, best_choice, grid_qualities, weights_of
 from shared.learning.batches import Pair, pack
 from shared.learning.families import ALPHABET
 from shared.learning.job import Job
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from shared.bench.worker.case_runner import CaseRunner
 
 WAYS = ("exact", "soft")
+_PAIRS = 100  # of a family that is left out; fewer of long sequences
 # of a pair that is drawn: most residues of a sequence, and the least part of the shorter one that has a true partner
 _MOST_RESIDUES, _LEAST_ALIGNED = 100, 0.5
 LEVELS = "0123456789abcdef"  # probabilities in 16 steps, a character each
@@ -27,9 +28,9 @@ def grid(runner: "CaseRunner", case: Case, family: str, process: int) -> dict[st
     """The quality that BLOSUM62 has on a family with each choice of the grid, by exact and by soft alignments."""
     found: dict[str, list[float]] = {}
     with settings(runner, case, process):
-        trainer, batches = _blosum(runner, case), validation_batches(families_of(runner, [family]))
+        trainer, (own,) = _blosum(runner, case), families_of(runner, [family])
         for way in WAYS:
-            found[way] = grid_qualities(trainer, batches, way)
+            found[way] = grid_qualities(trainer, own, way)
             runner.send("step")
     return found
 
@@ -48,7 +49,7 @@ def target(
         trainer = _blosum(runner, case)
         trainer.set_weights(weights_of(choice))
         own = quality(measure(trainer, validation_batches(families_of(runner, split["validation"]))))
-    return {"quality": own, **choice._asdict()}
+    return {"quality": own, **choice._asdict(), "at_edge": at_edge(choice, "soft")}
 
 
 def tested(
@@ -58,13 +59,15 @@ def tested(
 
     grids: those of the families that were trained on.
     """
-    training, found = trained(name), {"blosum": {}, "learned": {}, "gain": {}}
-    batches = validation_batches(families_of(runner, [family]))
+    training, found = trained(name), {"blosum": {}, "learned": {}, "gain": {}, "choice": {}}
+    batches = validation_batches(families_of(runner, [family]), _PAIRS, CELLS)
     with settings(runner, case, process):
         model, blosum = new_trainer(runner, case, training.job), _blosum(runner, case)
         model.set_weights(training.best)
         for way in WAYS:
-            blosum.set_weights(weights_of(best_choice([own[way] for own in grids.values()], way)))
+            choice = best_choice([own[way] for own in grids.values()], way)
+            found["choice"][way] = {**choice._asdict(), "at_edge": at_edge(choice, way)}
+            blosum.set_weights(weights_of(choice))
             before, after = (measure(each, batches, exact=way == "exact")[family] for each in (blosum, model))
             for part, own in (("blosum", estimates(before)), ("learned", estimates(after))):
                 found[part][way] = {key: list(value) for key, value in own.items()}

@@ -5,6 +5,7 @@ import importlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,10 +14,10 @@ import numpy as np
 from shared.bench.cases import Case
 from shared.bench.measure.clock import timed
 from shared.bench.measure.memory import resident_peak
-from shared.learning.batches import Batch, draw_pairs, pack
+from shared.learning.batches import Batch
 from shared.learning.families import Family
 from shared.learning.job import Job
-from shared.learning.training import Training
+from shared.learning.training import Training, epoch_batches
 from shared.problems.learn_alignment import ALIGNMENT, FamilyInputs
 from shared.problems.problem import DATA
 from shared.variants import PATH
@@ -131,14 +132,13 @@ def learned(runner: "CaseRunner", case: Case, name: str, process: int) -> dict[s
 def step_times(
     runner: "CaseRunner", case: Case, job: Mapping[str, Any], train: Sequence[str], process: int
 ) -> dict[str, Any]:
-    """Seconds of a step, and of its alignment alone, on batches of the first epoch: the means of each round.
+    """Seconds of a step, and of its alignment alone, on batches of the first epochs: the means of each round.
 
     Steps follow each other without waiting, as in training; what they need is compiled already.
     """
-    own, backend = Job(**job), runner.backend
-    random = np.random.default_rng([own.seed, 1])
-    packed = pack(draw_pairs(families_of(runner, train), own.pairs_per_family, random), random)
-    batches = [each.batch for each in packed[:STEPS]]
+    own, backend, families = Job(**job), runner.backend, families_of(runner, train)
+    epochs = (epoch_batches(families, own, number) for number in range(1, STEPS + 1))
+    batches = [packed.batch for packed in islice(chain.from_iterable(epochs), STEPS)]
     rounds = []
     with settings(runner, case, process):
         trainer = new_trainer(runner, case, own)
