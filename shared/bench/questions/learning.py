@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shared.bench.cases import Case, Settings
-from shared.bench.questions.learning_answer import statements, tables
+from shared.bench.questions.learning_answer import details, statements, tables
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot
@@ -47,7 +47,7 @@ class Learning(Question):
         measure_learning(run, cases, inputs[DATA])
 
     def answer(self, record: Record) -> Answer:
-        return Answer(list(tables(record)), list(statements(record)))
+        return Answer(list(tables(record)), list(statements(record)), list(details(record)))
 
     def plots(self, record: Record) -> Iterator[Plot]:
         from shared.bench.questions.learning_pictures import pictures  # here: matplotlib takes a second to import

@@ -8,11 +8,12 @@ import numpy as np
 from shared.bench.analysis.estimates import Block, Estimate, of_processes, time_ratio
 from shared.bench.analysis.verdict import cell
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.questions.learning_gain import fold_table, gains, matrix_table
+from shared.bench.questions.learning_gain import fold_details, fold_table, gains, matrix_table
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration, figures, ratio_interval, ratio_text, size, time_interval
 from shared.problems import problem_of
+from shared.variants import SAME_CODE
 
 COLD, WARM = "cold", "warm"
 # weights that are further apart than this share of the largest after a training to the target are of different steps
@@ -209,4 +210,24 @@ def _equal_steps(record: Record, known: Mapping[str, Any], variant: str) -> str:
         f"after {worst['steps']} steps of {record.settings.dtype} their weights were at most {worst['weights']:.1e} "
         f"apart, of at most {worst['largest']:.1f}; the losses of an epoch {worst['losses']:.1e}"
     )
-    return f"{start}: {apart}." if is_equal else f"NOT SHOWN: {apart}. That is more than rounding explains."
+    own = " Both call the same native kernel." if variant in SAME_CODE else ""
+    return f"{start}: {apart}.{own}" if is_equal else f"NOT SHOWN: {apart}. That is more than rounding explains."
+
+
+def details(record: Record) -> Iterator[Table]:
+    """Every training, for the page."""
+    rows = []
+    for own in by_variant(record).values():
+        for result in own:
+            for number, process in result.details["trainings"].items():
+                cells = [
+                    f"{len(process[name]['history'])} epochs, {duration(process[name]['history'][-1]['seconds'])}"
+                    for name in (COLD, WARM)
+                ]
+                best = max(epoch["quality"] for epoch in process[COLD]["history"])
+                rows.append((result.case.name, str(int(number) + 1), *cells, f"{best:.3f}"))
+    if rows:
+        headers = ("", "seed", "cold", "warm", "quality")
+        yield Table("Every training to the quality", headers, rows, left_then_right(1, 4))
+    if common(record).get("folds"):
+        yield from fold_details(common(record))

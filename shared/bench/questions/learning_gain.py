@@ -50,6 +50,34 @@ def _gain(estimate: Sequence[float]) -> str:
     return f"{value:+.3f}\n({low:+.3f} … {high:+.3f})"
 
 
+def fold_details(known: Mapping[str, Any]) -> Iterator[Table]:
+    """Every rate with its interval, and what was chosen for BLOSUM62."""
+    rows = [
+        (family, way, model, *(_interval(fold[part][way][name]) for name in ("recovered", "precise", "f1")))
+        for family, fold in known["folds"].items()
+        for way in WAYS
+        for part, model in (("blosum", "BLOSUM62"), ("learned", "learned"), ("gain", "learned − BLOSUM62"))
+    ]
+    headers = ("left out", "alignment", "model", "recovered", "precise", "F1")
+    yield Table("Families that were left out, every rate", headers, rows, left_then_right(3, 3))
+    rows = []
+    for family, fold in known["folds"].items():
+        choices = [_choice(way, choice) for way, choice in fold["choice"].items()]
+        rows.append((family, str(fold["pairs"]), str(fold["epochs"]), *choices))
+    headers = ("left out", "pairs", "epochs", *(f"best gaps, {way}" for way in WAYS))
+    yield Table("What families that were left out were tested on", headers, rows, left_then_right(1, 4))
+
+
+def _choice(way: str, choice: Mapping[str, Any]) -> str:
+    gaps = f"{choice['gap_open']:g} / {choice['gap_extend']:g}"
+    return f"{gaps}, T = {choice['temperature']:g}" if way == "soft" else gaps
+
+
+def _interval(estimate: Sequence[float]) -> str:
+    value, low, high = estimate
+    return f"{value:.3f} ({low:.3f} … {high:.3f})"
+
+
 def matrix_table(results: Sequence[Result]) -> Table:
     """What each framework learned with the first seed, trained to its early stop."""
     rows = []

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared.bench.cases import Case
+from shared.bench.questions.learning_gain import WAYS
 from shared.bench.questions.learning_worker import families_of, new_trainer, settings, trained
 from shared.learning.baseline import CELLS, at_edge, best_choice, grid_qualities, weights_of
 from shared.learning.batches import Pair, pack
@@ -17,7 +18,6 @@ from shared.learning.training import validation_batches
 if TYPE_CHECKING:
     from shared.bench.worker.case_runner import CaseRunner
 
-WAYS = ("exact", "soft")
 _PAIRS = 100  # of a family that is left out; fewer of long sequences
 # of a pair that is drawn: most residues of a sequence, and the least part of the shorter one that has a true partner
 _MOST_RESIDUES, _LEAST_ALIGNED = 100, 0.5

@@ -52,7 +52,8 @@ def measure_learning(run: "Run", cases: Sequence[Case], given: FamilyInputs) -> 
     if "target" not in common and not target_of(run, cases[0], common, given.families):
         return
     _Trainings(run, cases, common, given.options).measure()
-    leave_families_out(run, cases[0], common, given)
+    if able := [case for case in cases if run.record.result(case).status == "ok"]:
+        leave_families_out(run, able[0], common, given)
 
 
 def _usable(run: "Run", cases: Sequence[Case]) -> list[Case]:
@@ -139,7 +140,7 @@ class _Trainings:
         """A finished process into the result: its times as every question has them, the rest as details."""
         result.details["trainings"][str(number)] = process
         cold = process[COLD]
-        result.cold.append(Compilation(cold["first_step"], cold["tracing"], cold["compiling"]))
+        result.cold.append(Compilation(cold["first_step"]))
         rounds = process["rounds"]
         result.blocks += [Block(number, place, (own["step"],)) for place, own in enumerate(rounds)]
         peaks = [own[COLD]["peak_bytes"] for own in result.details["trainings"].values()]
@@ -175,6 +176,7 @@ class _Trainings:
             reply = run.ask("call", case, function=worker.epoch, **own, keeps_weights=keeps_weights)
             _add(found, reply.details)
             run.keep()
+            run.progress.results(run.record)
         result.status, result.reason = reply.status, reply.reason
         return None
 
