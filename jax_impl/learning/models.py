@@ -95,8 +95,9 @@ class Encoder(Gaps):
         return jax.vmap(self.projection)(x)
 
     def similarity(self, first: Array, second: Array, lengths: Array) -> Array:
-        """(pairs, rows, cols) for residues (pairs, rows) and (pairs, cols), and lengths (pairs, 2)."""
-        one, other = jax.vmap(self.encode)(first, lengths[:, 0]), jax.vmap(self.encode)(second, lengths[:, 1])
+        """(pairs, length, length) for residues (pairs, length) of each, and lengths (pairs, 2)."""
+        both = jax.vmap(self.encode)(jnp.concatenate([first, second]), jnp.ravel(lengths, order="F"))
+        one, other = jnp.split(both, 2)
         return one @ other.mT / math.sqrt(CHANNELS) + self.offset
 
 

@@ -82,8 +82,8 @@ class Encoder(Gaps):
         return self.projection(x)
 
     def similarity(self, first: Tensor, second: Tensor, lengths: Tensor) -> Tensor:
-        """(pairs, rows, cols) for residues (pairs, rows) and (pairs, cols), and lengths (pairs, 2)."""
-        one, other = self.encode(first, lengths[:, 0]), self.encode(second, lengths[:, 1])
+        """(pairs, length, length) for residues (pairs, length) of each, and lengths (pairs, 2)."""
+        one, other = self.encode(torch.cat([first, second]), lengths.mT.flatten()).chunk(2)
         return one @ other.mT / math.sqrt(CHANNELS) + self.offset
 
 
