@@ -95,7 +95,7 @@ def test_it_says_plainly_where_learning_does_not_beat_blosum62():
 def test_nothing_is_answered_before_there_is_a_quality_to_reach():
     made = recorded.learning()
     del made.results[0].details["target"]
-    assert answer(made) == Answer()
+    assert not answer(made).tables and not answer(made).statements
 
 
 def test_the_pictures_are_images_that_are_always_the_same():
