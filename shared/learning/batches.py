@@ -1,8 +1,8 @@
 """Pairs of sequences of families, and batches of them, padded to few lengths, so that few shapes are compiled.
 
-Ragged lengths keep the padding from the alignments; it costs the memory of its cells. A shape costs JAX a second of
-compiling. Lengths that grow by 1.5 take 8 shapes for the bundled families, and 1.7 cells for each of a pair's own;
-by 1.25, 11 shapes and the same cells; by 2, 5 shapes and 3.1 cells.
+Ragged lengths keep the padding out of the alignments: it costs memory traffic alone, where a shape costs JAX a second
+of compiling. Lengths that grow by 1.5 take 8 shapes for the bundled families, and 1.7 cells for each that the pairs
+have; by 1.25, 11 shapes and as many cells; by 2, 5 shapes and 3.1 cells.
 """
 
 import itertools
@@ -47,7 +47,7 @@ class Packed(NamedTuple):
 
 
 def draw_pairs(families: Sequence[Family], of_each: int, random: np.random.Generator) -> list[Pair]:
-    """So many pairs of each family without replacement, or all if it has fewer; only those with a true pair of residues.
+    """So many pairs of each family without replacement, or all if it has fewer; each has a true pair of residues.
 
     Of a large family, ten times as many are looked at: one that has few with a true pair may give fewer.
     """

@@ -98,9 +98,10 @@ def split(families: Sequence[Family]) -> tuple[tuple[Family, ...], tuple[Family,
 
 
 def leave_one_out(families: Sequence[Family]) -> list[Fold]:
-    """A fold for each family, by name, with it as the test: the next one validates (the first, of the last), others train.
+    """A fold for each family, in order of names, with it as the test.
 
-    There is none for two families, as nothing would be left to train on.
+    The family after it (the first after the last) validates, the rest train. There is no fold for two families, as
+    nothing would be left to train on.
     """
     ordered = sorted(families, key=_order)
     if len(ordered) < 3:
@@ -162,7 +163,7 @@ def _family(path: Path, name: str, lines: Sequence[tuple[int, str]]) -> Family:
 
 
 def _rows(path: Path, lines: Iterable[tuple[int, str]]) -> dict[str, str]:
-    """The rows of an alignment by the names of their sequences, all as long as the first."""
+    """The rows of an alignment by the names of their sequences, all of one length."""
     lines = [(number, line) for number, line in lines if not line.startswith("#")]
     texts = [line for _, line in lines]
     if _END in texts and (after := [line for line in texts[texts.index(_END) :] if line != _END]):
@@ -190,7 +191,7 @@ def _uneven(pieces: Sequence[tuple[str, str]]) -> list[str]:
     times = Counter(name for name, _ in pieces)
     if len(times) < 2:
         return [f"expected at least 2 sequences, got {f'only {quoted(pieces[0][0])}' if pieces else 'none'}"]
-    usual = mode(times.values())  # the number of blocks of a wrapped alignment
+    usual = mode(sorted(times.values()))  # the number of blocks of a wrapped alignment; of two as common the smaller
     if twice := [(name, count) for name, count in times.items() if count > usual]:
         return [f"sequence {quoted(name)}: expected a name of its own, got it {count} times" for name, count in twice]
     lengths = Counter[str]()
@@ -208,8 +209,3 @@ def _residues(row: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     at = np.flatnonzero(codes >= 0).astype(np.int32)
     is_upper = letters[at] < ord("a")
     return codes[at], np.where(is_upper, at, -1).astype(np.int32)
-
-
-def names_of(families: Sequence[Family]) -> str:
-    """In words."""
-    return ", ".join(family.name for family in families)

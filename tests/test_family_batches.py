@@ -1,0 +1,122 @@
+"""Pairs are drawn without replacement, and batches hold them all, padded with what changes nothing."""
+
+import itertools
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from shared.learning.batches import CELLS, MOST_PAIRS, Pair, bucket, draw_pairs, pack
+from shared.learning.families import Family, bundled_families
+
+FAMILIES = bundled_families()
+
+
+def made_up(name: str, columns: list[list[int]]) -> Family:
+    """A family with these columns of the residues of its sequences, which are all alanine."""
+    codes = tuple(np.zeros(len(own), np.int32) for own in columns)
+    names = tuple(f"{name}{number}" for number in range(len(columns)))
+    return Family(name, "", names, codes, tuple(np.array(own, np.int32) for own in columns))
+
+
+def drawn(of_each: int, seed: int = 0) -> list[Pair]:
+    return draw_pairs(FAMILIES, of_each, np.random.default_rng(seed))
+
+
+def test_pairs_are_drawn_without_replacement_and_all_of_a_small_family() -> None:
+    pairs = drawn(100)
+    assert len(set(pairs)) == len(pairs)
+    for family in FAMILIES:
+        own = {(pair.first, pair.second) for pair in pairs if pair.family is family}
+        every = set(itertools.combinations(range(len(family.codes)), 2))
+        assert own <= every and len(own) == min(100, len(every))
+
+
+def test_every_pair_of_a_family_is_as_likely() -> None:
+    family = made_up("of six", [[0]] * 6)
+    times = dict.fromkeys(itertools.combinations(range(6), 2), 0)
+    random = np.random.default_rng(0)
+    for _ in range(3000):
+        for _, first, second in draw_pairs([family], 3, random):
+            times[first, second] += 1
+    # each 600 times on average, with a standard deviation of 22
+    assert all(abs(count - 600) < 100 for count in times.values()), times
+
+
+def test_the_generator_decides_the_draw_and_the_order() -> None:
+    def shuffled(seed: int) -> list[tuple[Pair, ...]]:
+        random = np.random.default_rng(seed)
+        return [packed.pairs for packed in pack(draw_pairs(FAMILIES, 20, random), random)]
+
+    assert shuffled(0) == shuffled(0) != shuffled(1)
+
+
+def test_pairs_of_several_families_are_mixed_in_a_bucket() -> None:
+    pairs = draw_pairs([made_up("one", [[0]] * 9), made_up("other", [[0]] * 9)], 32, np.random.default_rng(0))
+    ordered, shuffled = pack(pairs), pack(pairs, np.random.default_rng(0))
+    assert [len({pair.family for pair in packed.pairs}) for packed in ordered] == [1, 1]
+    assert [len({pair.family for pair in packed.pairs}) for packed in shuffled] == [2, 2]
+
+
+def test_pairs_without_a_true_pair_are_not_drawn() -> None:
+    family = made_up("fragments", [[0, 1], [1, 2], [2, 3], [-1, 4]])
+    pairs = draw_pairs([family], 10, np.random.default_rng(0))
+    assert sorted((pair.first, pair.second) for pair in pairs) == [(0, 1), (1, 2)]
+    thirds = made_up("thirds", [[number % 3] for number in range(60)])  # 1,770 pairs, 570 with a true pair
+    assert len(draw_pairs([thirds], 50, np.random.default_rng(0))) == 50
+
+
+def test_pairs_of_a_large_family_are_not_listed() -> None:
+    family = made_up("large", [[0]] * 5000)
+    tracemalloc.start()
+    try:
+        pairs = draw_pairs([family], 100, np.random.default_rng(0))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(set(pairs)) == 100 and all(0 <= pair.first < pair.second < 5000 for pair in pairs)
+    assert max(pair.second for pair in pairs) > 4000
+    assert peak < 1_000_000  # bytes; 12.5 million pairs would take a hundred times as many
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_batches_hold_each_pair_once_with_its_residues_and_true_partners(seed: int | None) -> None:
+    pairs = drawn(20)
+    batches = pack(pairs, None if seed is None else np.random.default_rng(seed))
+    held = [pair for packed in batches for pair in packed.pairs]
+    assert len(held) == len(pairs) and set(held) == set(pairs)
+    for batch, own in batches:
+        assert batch.weights.tolist() == [1] * len(own) + [0] * (len(batch.weights) - len(own))
+        for row, (family, first, second) in enumerate(own):
+            one, other = batch.lengths[row]
+            assert np.array_equal(batch.first[row, :one], family.codes[first])
+            assert np.array_equal(batch.second[row, :other], family.codes[second])
+            at = np.flatnonzero(batch.partners[row] >= 0)
+            assert len(at) and at.max() < one
+            columns, partner_columns = family.columns[first][at], family.columns[second][batch.partners[row, at]]
+            assert np.array_equal(columns, partner_columns) and columns.min() >= 0
+            common = np.intersect1d(family.columns[first], family.columns[second])
+            assert len(at) == np.count_nonzero(common >= 0)
+
+
+def test_padding_has_no_length_weight_or_partner() -> None:
+    for batch, own in pack(drawn(20)):
+        for row in range(len(batch.weights)):
+            one, other = batch.lengths[row]
+            assert not batch.first[row, one:].any() and not batch.second[row, other:].any()
+            assert (batch.partners[row, one:] == -1).all()
+            assert row < len(own) or (one == other == batch.weights[row] == 0)
+
+
+def test_few_shapes_come_again_in_every_draw() -> None:
+    shapes = [{packed.batch.first.shape for packed in pack(drawn(100, seed))} for seed in range(5)]
+    assert len(set.union(*shapes)) <= 9
+    for count, length in set.union(*shapes):
+        assert count <= MOST_PAIRS and (count == 1 or count * length**2 <= CELLS)
+
+
+def test_buckets_grow_by_a_half_and_hold_what_is_asked_of_them() -> None:
+    sizes = sorted({bucket(length) for length in range(1, 3000)})
+    assert sizes[:6] == [32, 48, 72, 112, 168, 256]
+    assert all(size % 8 == 0 and bucket(size) == size and bucket(size + 1) > size for size in sizes[:-1])
+    assert all(after / before < 1.6 for before, after in itertools.pairwise(sizes))
