@@ -36,7 +36,7 @@ GRID = {
     ],
     "soft": [
         Choice(*each)
-        for each in itertools.product((-10.0, -12.0, -14.0, -17.0), (-0.5, -1.0, -1.5, -2.0), (2.0, 2.5, 3.0, 3.5))
+        for each in itertools.product((-10.0, -12.0, -14.0, -17.0), (-0.5, -1.0, -1.5, -2.0), (1.5, 2.0, 2.5, 3.0, 3.5))
     ],
 }
 CELLS = 10_000_000  # of a family: with fewer than ten pairs of long sequences the best choice is a matter of luck

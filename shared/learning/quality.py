@@ -2,8 +2,9 @@
 
     recovered = Σ hits / Σ true      precise = Σ hits / Σ predicted      f1 = 2 Σ hits / Σ (true + predicted)
 
-where the sums go over the pairs of sequences of one family, and count pairs of residues. The quality of several
-families is the mean of their f1.
+where the sums go over the pairs of sequences of one family, and count pairs of residues. Of two residues that are both
+not aligned in the file (lower-case) it does not say whether they belong together: predicting them counts neither way.
+The quality of several families is the mean of their f1.
 
 Pairs that share a sequence are not independent. The intervals therefore resample a family's sequences with
 replacement, not its pairs: a pair counts as often as its two sequences were drawn, one times the other. Student's
@@ -19,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.learning.batches import Batch, Packed
+from shared.learning.batches import Packed
 
 RESAMPLES = 2000
 COVERAGE = 0.95
@@ -51,21 +52,26 @@ class Estimate(NamedTuple):
     high: float
 
 
-def count(predicted: NDArray[np.int32], batch: Batch) -> NDArray[np.int64]:
+def count(predicted: NDArray[np.int32], packed: Packed) -> NDArray[np.int64]:
     """Hits, predicted and true pairs of residues of each pair of a batch, shape (3, pairs).
 
-    predicted: shape (pairs, length), of each residue of first its partner in second, or -1.
+    predicted: shape (at least pairs, length), of each residue of first its partner in second, or -1.
     """
-    inside = np.arange(batch.partners.shape[1]) < batch.lengths[:, :1]
-    made, true = inside & (predicted >= 0), batch.partners >= 0
-    return np.stack([mask.sum(1) for mask in (made & (predicted == batch.partners), made, true)])
+    found = []
+    for row, (family, first, second) in enumerate(packed.pairs):
+        columns, others = family.columns[first], family.columns[second]
+        own, true = predicted[row, : len(columns)], packed.batch.partners[row, : len(columns)]
+        judged = (own >= 0) & ((columns >= 0) | (others[own] >= 0))
+        found.append([(judged & (own == true)).sum(), judged.sum(), (true >= 0).sum()])
+    return np.array(found).T
 
 
 def measure(trainer: Any, batches: Sequence[Packed], exact: bool = False) -> dict[str, Counts]:
     """Counts of a trainer's predictions, by name of family. Pairs stand in order of their sequences, however packed."""
     rows: dict[str, list[tuple[int, ...]]] = {}
-    for batch, pairs in batches:
-        for pair, numbers in zip(pairs, count(trainer.predicted(batch, exact), batch).T, strict=False):
+    for packed in batches:
+        numbers_of_each = count(trainer.predicted(packed.batch, exact), packed).T
+        for pair, numbers in zip(packed.pairs, numbers_of_each, strict=True):
             rows.setdefault(pair.family.name, []).append((pair.first, pair.second, *numbers))
     return {name: Counts(*np.array(sorted(own)).T) for name, own in rows.items()}
 
