@@ -154,7 +154,7 @@ def _missing(own: Sequence[Result], seeds: int) -> Iterator[str]:
 
 def _under_way(result: Result) -> str:
     found = result.details.get("under way")
-    if not found or not found["history"]:
+    if not found or not found["history"] or found["name"] not in (COLD, WARM):
         return ""
     last, best = found["history"][-1], max(epoch["quality"] for epoch in found["history"])
     return f" One was ended at epoch {last['number']}, after {duration(last['seconds'])}, with a quality of {best:.3f}."

@@ -22,6 +22,7 @@ from shared.bench.questions.learning_answer import COLD, WARM
 from shared.bench.questions.learning_folds import checkpoint, leave_families_out, target_of
 from shared.bench.record import Compilation, Result
 from shared.bench.run.timed_calls import BUDGET_SPENT
+from shared.bench.run.worker_handle import Reply
 from shared.learning.families import split
 from shared.learning.job import Job
 from shared.problems.learn_alignment import FamilyInputs
@@ -77,7 +78,7 @@ class _Trainings:
         self._took: dict[Case, float] = {}  # seconds of a case's last process
 
     def measure(self) -> None:
-        """A process of each case for each seed."""
+        """A process of each case for each seed, and of each case a training to its early stop."""
         seeds, left_out = self._options["seeds"], []
         for number in range(seeds):
             for case in self._cases[::-1] if number % 2 else self._cases:
@@ -89,52 +90,55 @@ class _Trainings:
                     continue
                 began = time.monotonic()
                 self._run.stop(case)  # and another variant of its framework, which has the same worker
-                if not self._process(result, number) and self._run.seconds_left <= 0:
+                self._process(result, number)
+                if str(number) in result.details["trainings"]:
+                    if not number:
+                        self._curve(result)
+                elif self._run.seconds_left <= 0:
                     left_out.append(f"all of seed {number + 1} of {seeds} of {case.name}")
                 self._run.stop(case)
                 self._took[case] = time.monotonic() - began
                 self._run.keep()
             self._compare_weights(number)
+        for result in map(self._run.record.result, self._cases):
+            if result.status == "ok" and result.details["trainings"] and "curve" not in result.details:
+                self._curve(result)  # a run was interrupted before it
+                if "curve" not in result.details:
+                    left_out.append(f"{result.case.name} {CURVE}")
         if left_out:
-            self._run.record.note(
-                f"{BUDGET_SPENT} {self._run.settings.budget:g} s had no room for {', '.join(left_out)}"
-            )
+            budget = f"{BUDGET_SPENT} {self._run.settings.budget:g} s"
+            self._run.record.note(f"{budget} had no room for {', '.join(left_out)}")
 
-    def _process(self, result: Result, number: int) -> bool:
-        """Everything of one process; whether it was finished. An unfinished one leaves how far it came."""
-        run, case, before = self._run, result.case, len(result.details["trainings"])
+    def _process(self, result: Result, number: int) -> None:
+        """Everything of one process whose time is taken. An unfinished one leaves how far it came."""
+        run, case = self._run, result.case
         process: dict[str, Any] = {}
         for name in (COLD, WARM):
             found = self._train(result, number, name, keeps_weights=name == COLD)
             if found is None:
-                return self._excused(result, before, number)
+                return
             process[name] = found
         run.progress.begin(f"{case.name}, seed {number + 1}", 1)
         run.progress.step("single steps")
         job, train = asdict(self.job(number)), self._common["split"]["train"]
         reply = run.ask("call", case, function=worker.step_times, job=job, train=train, process=number)
-        if reply.status != "ok":
-            result.status, result.reason = reply.status, reply.reason
-            return self._excused(result, before, number)
-        process["steps"] = reply.details["steps"]
-        process["rounds"] = reply.details["rounds"]
-        self._enter(result, number, process)
-        if not number:  # what is learned, and how quality goes on
-            curve = self._train(result, number, CURVE)
-            if curve:
-                own = {"name": _name(case, number, CURVE), "process": number}
-                reply = run.ask("call", case, function=worker.learned, **own)
-                result.details["curve"] = curve | dict(reply.details)
-            elif result.status != "ok":
-                run.record.excuse(result, number + 1)
-        result.details.pop("under way", None)
-        run.progress.results(run.record)
-        return True
+        if reply.status == "ok":
+            self._enter(result, number, process | dict(reply.details))
+        else:
+            self._fail(result, number, reply)
 
-    def _excused(self, result: Result, before: int, number: int) -> bool:
-        if before and result.status in ("failed", "limit"):
+    def _curve(self, result: Result) -> None:
+        """The first seed's training to its early stop, and what it has learned."""
+        if self._train(result, 0, CURVE) is not None:
+            name = _name(result.case, 0, CURVE)
+            reply = self._run.ask("call", result.case, function=worker.learned, name=name, process=0)
+            result.details["curve"] = {**result.details.pop("under way"), **reply.details}
+
+    def _fail(self, result: Result, number: int, reply: Reply) -> None:
+        """A process that failed after others did not costs only itself."""
+        result.status, result.reason = reply.status, reply.reason
+        if result.details["trainings"]:
             self._run.record.excuse(result, number + 1)
-        return False
 
     def _enter(self, result: Result, number: int, process: dict[str, Any]) -> None:
         """A finished process into the result: its times as every question has them, the rest as details."""
@@ -145,6 +149,7 @@ class _Trainings:
         result.blocks += [Block(number, place, (own["step"],)) for place, own in enumerate(rounds)]
         peaks = [own[COLD]["peak_bytes"] for own in result.details["trainings"].values()]
         result.peak_bytes = None if None in peaks else max(peaks)
+        result.details.pop("under way", None)
         self._run.keep()
 
     def job(self, number: int) -> Job:
@@ -166,10 +171,10 @@ class _Trainings:
         found: dict[str, Any] = {"peak_bytes": 0, "tracing": 0.0, "compiling": 0.0}
         while reply.status == "ok":
             state = reply.details
+            result.details["under way"] = {"seed": number, "name": name, "history": state["history"]}
             is_reached = state["reached"] is not None and name != CURVE
             if state["is_finished"] or is_reached:
-                return found | {key: state.get(key) for key in ("history", "reached", "is_finished")}
-            result.details["under way"] = {"seed": number, "name": name, "history": state["history"]}
+                return found | {key: state[key] for key in ("history", "reached", "is_finished")}
             if run.seconds_left <= 0 and state["history"]:
                 return None
             run.progress.step(f"{name}: quality {state['best_quality'] or 0:.3f} of {goal:.3f}")
@@ -177,7 +182,7 @@ class _Trainings:
             _add(found, reply.details)
             run.keep()
             run.progress.results(run.record)
-        result.status, result.reason = reply.status, reply.reason
+        self._fail(result, number, reply)
         return None
 
     def _compare_weights(self, number: int) -> None:
