@@ -1,0 +1,257 @@
+"""The trainers of both frameworks: equal to NumPy, to each other, and to themselves after a checkpoint."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from command_line import environment, without
+
+import jax_impl.learning
+import torch_impl.learning
+from shared import reference
+from shared.learning.batches import Batch
+from shared.learning.job import DOUBT, Job
+from shared.learning.weights import MODELS, initial_weights, raw_gap
+
+TRAINERS: dict[str, Any] = {"jax": jax_impl.learning.Trainer, "torch": torch_impl.learning.Trainer}
+FEW_PAIRS = 4
+
+
+def ragged(length: int, seed: int = 0, pairs: int = FEW_PAIRS) -> Batch:
+    """Random pairs, the first of full length; the last only fills the batch."""
+    random = np.random.default_rng([seed, length])
+    first, second = random.integers(0, 20, (2, pairs, length)).astype(np.int32)
+    lengths = random.integers(3, length + 1, (pairs, 2)).astype(np.int32)
+    lengths[0], lengths[-1] = length, 0
+    partners = np.full((pairs, length), -1, np.int32)
+    for row, (rows, cols) in zip(partners, lengths, strict=True):
+        count = min(rows, cols) // 2
+        places = (np.sort(random.permutation(size)[:count]) for size in (rows, cols))
+        row[next(places)] = next(places)
+    return Batch(first, second, lengths, partners, (lengths[:, 0] > 0).astype(np.float32))
+
+
+def trajectory(trainer: Any, batches: list[Batch], steps: int) -> np.ndarray:
+    """The losses of so many steps."""
+    return np.array([float(trainer.step(batches[number % len(batches)])) for number in range(steps)])
+
+
+def gradients_of_first_step(framework: str, trainer: Any) -> dict[str, np.ndarray]:
+    """After one step: a tenth of the gradients is Adam's first moment."""
+    optimizer = trainer._trained.optimizer
+    if framework == "jax":
+        moments = optimizer[0].mu
+        return {name: np.asarray(getattr(moments, name)) / 0.1 for name in ("matrix", "gap_open", "gap_extend")}
+    model = trainer._trained.model
+    return {name: optimizer.state[value]["exp_avg"].numpy() / 0.1 for name, value in model.named_parameters()}
+
+
+def loss_and_gradients(weights: dict[str, np.ndarray], batch: Batch) -> tuple[float, dict[str, np.ndarray]]:
+    """The same in NumPy, second derivatives by the reference's differences."""
+    matrix = (weights["matrix"] + weights["matrix"].T) / 2
+    similarity = matrix[batch.first[:, :, None], batch.second[:, None, :]]
+    gaps = {name: -np.log1p(np.exp(weights[name])) for name in ("gap_open", "gap_extend")}
+    name = "smith_waterman_affine"
+    expected = reference.gradients(name, similarity, batch.lengths, **gaps)["similarity"]
+    loss, cotangent, total = 0.0, np.zeros_like(expected), float(batch.weights.sum())
+    for pair in np.flatnonzero(batch.weights):
+        rows = np.flatnonzero(batch.partners[pair] >= 0)
+        at = pair, rows, batch.partners[pair, rows]
+        mixed = (1 - DOUBT) * expected[at] + DOUBT
+        loss -= np.log(mixed).mean() / total
+        cotangent[at] = -(1 - DOUBT) / mixed / len(rows) / total
+    size = np.abs(cotangent).max()  # the differences want a direction of size 1
+    second = reference.hessian_vector_product(name, similarity, cotangent / size, batch.lengths, **gaps)
+    d_matrix = np.zeros((20, 20))
+    np.add.at(d_matrix, (batch.first[:, :, None], batch.second[:, None, :]), size * second["similarity"])
+    d_gaps = {gap: size * second[gap].sum() * -1 / (1 + np.exp(-weights[gap])) for gap in gaps}
+    return loss, {"matrix": (d_matrix + d_matrix.T) / 2, **d_gaps}
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_loss_and_gradients_are_those_of_numpy(framework: str):
+    batch, weights = ragged(16), initial_weights("matrix", 3)
+    trainer = TRAINERS[framework](Job(seed=3), dtype="float64")
+    loss, expected = loss_and_gradients(weights, batch)
+    assert float(trainer.step(batch)) == pytest.approx(loss, rel=1e-13)
+    found = gradients_of_first_step(framework, trainer)
+    assert found.keys() == expected.keys()
+    for name, gradient in expected.items():
+        # the worst seen is 2e-10: of the reference's differences
+        assert np.abs(found[name] - gradient).max() < 1e-8 * np.abs(gradient).max(), name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_both_frameworks_take_the_same_50_steps_in_float64(model: str):
+    batches = [ragged(length) for length in (16, 25)]
+    trainers = [make(Job(model), dtype="float64") for make in TRAINERS.values()]
+    losses = [trajectory(trainer, batches, 50) for trainer in trainers]
+    weights = [trainer.weights() for trainer in trainers]
+    # the worst seen is 3e-15
+    np.testing.assert_allclose(*losses, rtol=0, atol=1e-12)
+    for name, start in initial_weights(model, 0).items():
+        np.testing.assert_allclose(weights[0][name], weights[1][name], rtol=0, atol=1e-12)
+        assert np.abs(weights[0][name] - start).max() > 1e-3, f"{name} has not been trained"
+
+
+def test_both_frameworks_stay_together_for_50_steps_in_float32():
+    batches = [ragged(length) for length in (16, 25)]
+    trainers = [make(Job()) for make in TRAINERS.values()]
+    losses = [trajectory(trainer, batches, 50) for trainer in trainers]
+    # It grows with the steps, to 1e-5: Adam's bias corrections are computed in float32 by optax, else by PyTorch.
+    np.testing.assert_allclose(*losses, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_fused_and_wavefront_take_the_same_steps(framework: str):
+    trainers = [TRAINERS[framework](Job(), variant=variant, dtype="float64") for variant in ("fused", "wavefront")]
+    losses = [trajectory(trainer, [ragged(16)], 10) for trainer in trainers]
+    np.testing.assert_allclose(*losses, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_padding_and_pairs_that_fill_change_nothing(framework: str, model: str):
+    small = ragged(16)
+    wide = ragged(25)
+    for number, lengths in enumerate(small.lengths.T):  # around them other residues than in the small batch
+        for pair, length in enumerate(lengths):
+            wide[number][pair, :length] = small[number][pair, :length]
+    partners = np.pad(small.partners, [(0, 0), (0, 9)], constant_values=-1)
+    padded = Batch(wide.first, wide.second, small.lengths, partners, small.weights)
+    alone = Batch(small.first[:-1], small.second[:-1], small.lengths[:-1], small.partners[:-1], small.weights[:-1])
+    losses, weights = [], []
+    for batch in (small, padded, alone):
+        trainer = TRAINERS[framework](Job(model), dtype="float64")
+        losses.append([float(trainer.step(batch)) for _ in range(2)])
+        weights.append(trainer.weights())
+        exact = trainer.predicted(batch, exact=True)
+        assert (exact >= 0).any()
+        assert (exact < batch.lengths[:, 1, None]).all()
+        inside = np.arange(exact.shape[1]) < batch.lengths[:, 0, None]
+        assert (exact[~inside] == -1).all()
+    np.testing.assert_allclose(losses[1:], [losses[0]] * 2, rtol=1e-13)
+    for name, value in weights[0].items():
+        assert np.abs([other[name] - value for other in weights[1:]]).max() < 1e-12, name
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_predictions_are_the_marginals_above_one_half_and_the_best_alignment(framework: str):
+    trainer, batch = TRAINERS[framework](Job(), dtype="float64"), ragged(16)
+    weights = trainer.weights()
+    trainer.set_weights(weights | {"matrix": 3 * weights["matrix"]})  # of random sequences, so few pairs are certain
+    similarity = trainer.matrix[batch.first[:, :, None], batch.second[:, None, :]]
+    gaps = dict(zip(("gap_open", "gap_extend"), trainer.gaps, strict=True))
+    marginals = reference.gradients("smith_waterman_affine", similarity, batch.lengths, **gaps)["similarity"]
+    _, best = reference.best_alignment("smith_waterman_affine", similarity, batch.lengths, **gaps)
+    np.testing.assert_allclose(trainer.marginals(batch), marginals, rtol=0, atol=1e-12)
+    for exact, matches in ((False, marginals > 0.5), (True, best)):
+        found = trainer.predicted(batch, exact)
+        assert found.dtype == np.int32
+        assert {(*at, found[*at]) for at in np.argwhere(found >= 0)} == {tuple(at) for at in np.argwhere(matches)}
+        assert matches.any()
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_the_alignment_alone_gives_the_marginals(framework: str):
+    trainer, batch = TRAINERS[framework](Job(), dtype="float64"), ragged(16)
+    marginals, gradients = trainer.alignment_call(batch)()
+    np.testing.assert_allclose(np.asarray(marginals.tolist()), trainer.marginals(batch), rtol=0, atol=1e-14)
+    assert np.abs(np.asarray(gradients[0].tolist())).max() > 0
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_weights_go_in_and_come_out_as_they_are(framework: str, model: str):
+    trainer, weights = TRAINERS[framework](Job(model), dtype="float64"), initial_weights(model, 5)
+    trainer.set_weights(weights)
+    found = trainer.weights()
+    assert found.keys() == weights.keys()
+    assert all(np.array_equal(found[name], weights[name]) and found[name].dtype == np.float64 for name in weights)
+    other = next(name for name in MODELS if name != model)
+    with pytest.raises(ValueError, match="weights must have the names and shapes"):
+        trainer.set_weights(initial_weights(other, 0))
+
+
+def test_gaps_are_what_their_weights_were_made_for():
+    for make in TRAINERS.values():
+        trainer = make(Job(), dtype="float64")
+        assert trainer.gaps == pytest.approx((-3, -0.5), rel=1e-14)
+        trainer.set_weights(trainer.weights() | {"gap_open": raw_gap(-40.0), "gap_extend": raw_gap(-1e-3)})
+        assert trainer.gaps == pytest.approx((-40, -1e-3), rel=1e-12)
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_a_loaded_checkpoint_goes_on_exactly(framework: str, tmp_path: Path):
+    batches, path = [ragged(16), ragged(16, seed=1)], tmp_path / "checkpoint"
+    going, resumed = (TRAINERS[framework](Job(seed=seed)) for seed in (0, 1))
+    trajectory(going, batches, 4)
+    state = {"epoch": 4, "best": [0.1, None], "name": "fn3"}
+    going.save(path, state)
+    assert resumed.load(path) == state
+    assert np.array_equal(trajectory(going, batches, 4), trajectory(resumed, batches, 4))
+    assert all(np.array_equal(value, resumed.weights()[name]) for name, value in going.weights().items())
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_a_checkpoint_of_something_else_is_refused_in_one_line(framework: str, tmp_path: Path):
+    other_framework = next(name for name in TRAINERS if name != framework)
+    path = tmp_path / "checkpoint"
+
+    def refusal() -> str:
+        with pytest.raises(ValueError, match="must be a checkpoint of") as caught:
+            TRAINERS[framework](Job()).load(path)
+        return str(caught.value).removeprefix(f"{path} must be a checkpoint of ")
+
+    TRAINERS[framework](Job("encoder")).save(path, {})
+    assert refusal() == "model 'matrix', got 'encoder'"
+    TRAINERS[framework](Job(), dtype="float64").save(path, {})
+    assert refusal() == "dtype 'float32', got 'float64'"
+    TRAINERS[other_framework](Job()).save(path, {})
+    assert refusal() == f"framework '{framework}', got none"
+    path.write_bytes(b"")
+    assert refusal() == f"framework '{framework}', got none"
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    trainer, path = TRAINERS[framework](Job()), tmp_path / "checkpoint"
+    trainer.save(path, {"epoch": 1})
+
+    def full(_: int) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        trainer.save(path, {"epoch": 2})
+    assert trainer.load(path) == {"epoch": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_without_equinox_or_optax_one_line_says_what_to_install(tmp_path: Path):
+    for absent in ("equinox", "optax"):
+        folder = tmp_path / absent
+        folder.mkdir()
+        program = "import jax_impl\ntry: import jax_impl.learning\nexcept ImportError as error: print(error)"
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=Path(jax_impl.__file__).parent.parent,
+            env=environment(without(folder, absent)),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        expected = "jax_impl.learning needs equinox and optax: pip install equinox optax ("
+        assert done.stdout.startswith(expected) and absent in done.stdout.removeprefix(expected)
+        assert done.stdout.count("\n") == 1
+
+
+def test_pytorch_refuses_to_compile_a_step():
+    with pytest.raises(ValueError, match="compiled must be False here"):
+        TRAINERS["torch"](Job(), compiled=True)
