@@ -18,7 +18,8 @@ from shared.learning.families import ALPHABET
 
 # residues in the order of the heat maps: alike ones side by side
 _ORDER = "CSTPAGNDEQHRKMILVFYW"
-_PROBABLE = LinearSegmentedColormap.from_list("probable", ["white", COLOURS["jax"]])
+_PROBABLE = LinearSegmentedColormap.from_list("probable", [f"{COLOURS['jax']}00", COLOURS["jax"]])
+_TRUE = {"color": COLOURS["torch"], "alpha": 0.35, "linewidth": 4, "solid_capstyle": "round"}
 _INK = "#14181f"
 
 
@@ -49,8 +50,8 @@ def pictures(record: Record) -> Iterator[Plot]:
         yield Plot(
             f"A hard pair of {picture['family']}, which was left out",
             _alignments(picture),
-            "The darker a cell, the more probable that its two residues are matched. Rings: the true pairs. Of pairs "
-            "of at most 100 residues this is the one that BLOSUM62 aligns worst "
+            "The darker a cell, the more probable that its two residues are matched. The broad line: the true pairs. "
+            "Of pairs of at most 100 residues this is the one that BLOSUM62 aligns worst "
             f"(F1 {picture['f1']:.2f}): {first} downwards, {second} to the right.",
         )
 
@@ -89,19 +90,20 @@ def _matrices(learned: np.ndarray) -> str:
             axes.grid(visible=False)
             axes.tick_params(length=0, labelsize=8)
 
-    return drawn(draw, 8.4, 4.3, columns=2)
+    return drawn(draw, 8.4, 4.6, columns=2)
 
 
 def _alignments(picture: Mapping[str, Any]) -> str:
     truth = np.reshape(picture["truth"], (-1, 2))
-    ring = {"color": _INK, "markerfacecolor": "none", "markersize": 3.2, "markeredgewidth": 0.6, "linestyle": ""}
+    stretches = np.split(truth, np.flatnonzero((np.diff(truth, axis=0) != 1).any(1)) + 1)
     titles = {"start": "before learning", "BLOSUM62": "BLOSUM62", "learned": "after learning"}
 
     def draw(*every: Axes) -> None:
         for axes, (name, title) in zip(every, titles.items(), strict=True):
             probable = [[LEVELS.index(level) for level in row] for row in picture["soft"][name]]
-            axes.imshow(probable, cmap=_PROBABLE, vmin=0, vmax=len(LEVELS) - 1, interpolation="none")
-            axes.plot(truth[:, 1], truth[:, 0], "o", **ring)
+            for stretch in stretches:
+                axes.plot(stretch[:, 1], stretch[:, 0], **_TRUE)
+            axes.imshow(probable, cmap=_PROBABLE, vmin=0, vmax=len(LEVELS) - 1, interpolation="none", zorder=3)
             axes.set_title(title)
             axes.grid(visible=False)
         every[0].set_ylabel("residue")
