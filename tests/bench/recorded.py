@@ -152,7 +152,7 @@ def learning() -> Record:
             }
         },
         "folds": {HOSTILE: left_out(0.03), "Kinase": left_out(0.0), "Globin": left_out(-0.03)},
-        "folds by": results[0].case.title,
+        "folds by": results[0].case.name,
     }
     soft = {name: ["f00", "0e1"] for name in ("start", "BLOSUM62", "learned")}
     picture = {"f1": 0.1, "family": HOSTILE, "soft": soft, "truth": [[0, 0], [1, 1]], "sequences": [HOSTILE, "b/1-3"]}

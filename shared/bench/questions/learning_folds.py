@@ -28,9 +28,9 @@ def checkpoint(run: "Run", name: str) -> Path:
     return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{name}.checkpoint"
 
 
-def target_of(run: "Run", case: Case, common: dict[str, Any], families: Sequence[Family]) -> bool:
+def target_of(run: "Run", case: Case, common: dict[str, Any], families: Sequence[Family]) -> str | None:
     """Fill in what BLOSUM62 reaches: on each family with each choice of gaps, and on the validation families with the
-    best choice on the others, which is the target. False if that failed."""
+    best choice on the others, which is the target. Returns why that failed, if it did."""
     grids = common.setdefault("grids", {})
     run.progress.begin("BLOSUM62", len(families) + 1)
     for family in families:
@@ -38,7 +38,7 @@ def target_of(run: "Run", case: Case, common: dict[str, Any], families: Sequence
         if family.name not in grids:
             reply = run.ask("call", case, function=quality.grid, family=family.name, process=_PROCESS)
             if reply.status != "ok":
-                return _failed(run, case, f"BLOSUM62 could not be tried on {family.name}: {reply.reason}")
+                return f"BLOSUM62 could not be tried on {family.name}: {reply.reason}"
             grids[family.name] = dict(reply.details)
             run.keep()
     run.progress.step("the quality to reach")
@@ -47,16 +47,10 @@ def target_of(run: "Run", case: Case, common: dict[str, Any], families: Sequence
         "call", case, function=quality.target, split=split, grids=_of(grids, split["train"]), process=_PROCESS
     )
     if reply.status != "ok":
-        return _failed(run, case, f"there is no quality to reach: {reply.reason}")
+        return f"there is no quality to reach: {reply.reason}"
     common["target"] = dict(reply.details)
     run.keep()
-    return True
-
-
-def _failed(run: "Run", case: Case, reason: str) -> bool:
-    result = run.record.result(case)
-    result.status, result.reason = "failed", reason
-    return False
+    return None
 
 
 def _of(grids: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -68,7 +62,7 @@ def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: Fa
     folds, done = leave_one_out(given.families), common.setdefault("folds", {})
     if not folds:
         run.record.note("no family was left out: of two none would be left to train on")
-    common["folds by"] = case.title
+    common["folds by"] = case.name
     longest, left_out = 0.0, []
     run.stop(case)
     for fold in folds:

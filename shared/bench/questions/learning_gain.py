@@ -27,6 +27,7 @@ def fold_table(known: Mapping[str, Any]) -> Table:
         f"is true, in %. Exact: {WAYS['exact']}; soft: pairs whose probability is above ½.",
         "BLOSUM62 with the affine gaps, and for the soft alignment the temperature, that are best on the families that "
         "were trained on. The 95% interval resamples the sequences of the family; it says nothing of other families.",
+        f"Trained and tested in {known['folds by']}.",
         *_at_edge(known),
     )
     return Table("Families that were left out", headers, rows, left_then_right(1, len(headers) - 1), below)

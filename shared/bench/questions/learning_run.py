@@ -8,7 +8,7 @@ had been compiled for it is gone, so its time would mean nothing.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,11 @@ import numpy as np
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.measure.code_size import file_lines
+from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.questions import learning_worker as worker
 from shared.bench.questions.learning_answer import COLD, WARM
 from shared.bench.questions.learning_folds import checkpoint, leave_families_out, target_of
-from shared.bench.record import Compilation, Result
+from shared.bench.record import Compilation, Generation, Result
 from shared.bench.run.timed_calls import BUDGET_SPENT
 from shared.bench.run.worker_handle import Reply
 from shared.learning.families import split
@@ -50,10 +51,15 @@ def measure_learning(run: "Run", cases: Sequence[Case], given: FamilyInputs) -> 
     parts = [[family.name for family in part] for part in split(given.families)]
     common = run.record.result(cases[0]).details  # what is measured once stands with the first case
     common["split"] = dict(zip(("train", "validation"), parts, strict=True))
-    if "target" not in common and not target_of(run, cases[0], common, given.families):
+    # whose variant does not matter is done by the fastest one
+    fastest = [replace(case, variant=run.record.auto[case.framework]) for case in cases]
+    if "target" not in common and (reason := target_of(run, fastest[0], common, given.families)):
+        result = run.record.result(cases[0])
+        result.status, result.reason = "failed", reason
         return
     _Trainings(run, cases, common, given.options).measure()
-    if able := [case for case in cases if run.record.result(case).status == "ok"]:
+    able = [fast for fast, case in zip(fastest, cases, strict=True) if run.record.result(case).status == "ok"]
+    if able:
         leave_families_out(run, able[0], common, given)
 
 
@@ -88,9 +94,11 @@ class _Trainings:
                 if self._run.seconds_left < self._took.get(case, 0.0):
                     left_out.append(f"seed {number + 1} of {seeds} of {case.name}")
                     continue
-                began = time.monotonic()
+                began, cores = time.monotonic(), usable_cores()[: self._run.settings.threads]
                 self._run.stop(case)  # and another variant of its framework, which has the same worker
+                before = seconds_of_others(cores)
                 self._process(result, number)
+                self._note_others(number, time.monotonic() - began, before, seconds_of_others(cores))
                 if str(number) in result.details["trainings"]:
                     if not number:
                         self._curve(result)
@@ -108,6 +116,11 @@ class _Trainings:
         if left_out:
             budget = f"{BUDGET_SPENT} {self._run.settings.budget:g} s"
             self._run.record.note(f"{budget} had no room for {', '.join(left_out)}")
+
+    def _note_others(self, number: int, seconds: float, before: float | None, after: float | None) -> None:
+        """Of a process: what other programs took of the cores meanwhile, of which the report warns."""
+        others = None if before is None or after is None else max(0.0, after - before)
+        self._run.record.generations.append(Generation(number, seconds, others))
 
     def _process(self, result: Result, number: int) -> None:
         """Everything of one process whose time is taken. An unfinished one leaves how far it came."""
