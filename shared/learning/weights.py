@@ -14,7 +14,7 @@ from shared.learning.families import ALPHABET
 
 RESIDUES = len(ALPHABET)
 CHANNELS = 32  # of the encoder
-BLOCKS = 3
+BLOCKS = 2
 WIDTH = 5  # positions under a convolution's kernel
 
 _EQUAL, _OTHER = 1.5, -0.5  # the similarity of two residues: the sum where they are equal, else the second alone
