@@ -3,6 +3,7 @@
 One framework is enough: equal weights and batches make equal steps, as the trainings before have shown.
 """
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -25,7 +26,8 @@ _PROCESS = -1  # whose compilers' caches these trainings share
 
 def checkpoint(run: "Run", name: str) -> Path:
     """The file of a training: in the folder that the user names, or else in that of the run."""
-    return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{name}.checkpoint"
+    own = re.sub(r"[^\w.-]", "_", name)  # a family may have any name
+    return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{own}.checkpoint"
 
 
 def target_of(run: "Run", case: Case, common: dict[str, Any], families: Sequence[Family]) -> str | None:

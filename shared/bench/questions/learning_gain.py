@@ -100,18 +100,12 @@ def matrix_table(results: Sequence[Result]) -> Table:
 def gains(known: Mapping[str, Any]) -> Iterator[Statement]:
     """Where learning beats BLOSUM62, and where not."""
     for way, about in WAYS.items():
-        gains = {family: fold["gain"][way]["f1"] for family, fold in known["folds"].items()}
-        better = [family for family, (_, low, _) in gains.items() if low > 0]
-        worse = [family for family, (_, _, high) in gains.items() if high < 0]
-        rest = [family for family in gains if family not in (*better, *worse)]
-        parts = [
-            f"{words} {', '.join(names)}"
-            for words, names in (
-                ("beats BLOSUM62 on", better), ("does not beat it, it is worse, on", worse),
-                ("is not told from it on", rest),
-            )
-            if names
-        ]  # fmt: skip
-        mean = np.mean([value for value, _, _ in gains.values()])
-        text = f"the learned model {'; '.join(parts)}. On average its F1 is {mean:+.3f}."
-        yield Statement(f"Families left out, {way} ({about})", text)
+        found = {family: fold["gain"][way]["f1"] for family, fold in known["folds"].items()}
+        better = [family for family, (_, low, _) in found.items() if low > 0]
+        worse = [family for family, (_, _, high) in found.items() if high < 0]
+        rest = [family for family in found if family not in (*better, *worse)]
+        text = f"the learned model beats BLOSUM62 on {', '.join(better) or 'no family'}"
+        text += f", does not on {', '.join(rest)}" if rest else ""
+        text += f", and is worse on {', '.join(worse)}" if worse else ""
+        mean = np.mean([value for value, _, _ in found.values()])
+        yield Statement(f"Families left out, {way} ({about})", f"{text}. On average its F1 is {mean:+.3f}.")

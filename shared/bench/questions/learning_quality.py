@@ -26,13 +26,9 @@ LEVELS = "0123456789abcdef"  # probabilities in 16 steps, a character each
 
 def grid(runner: "CaseRunner", case: Case, family: str, process: int) -> dict[str, Any]:
     """The quality that BLOSUM62 has on a family with each choice of the grid, by exact and by soft alignments."""
-    found: dict[str, list[float]] = {}
     with settings(runner, case, process):
         trainer, (own,) = _blosum(runner, case), families_of(runner, [family])
-        for way in WAYS:
-            found[way] = grid_qualities(trainer, own, way)
-            runner.send("step")
-    return found
+        return {way: grid_qualities(trainer, own, way) for way in WAYS}
 
 
 def _blosum(runner: "CaseRunner", case: Case) -> Any:

@@ -50,10 +50,18 @@ class _Watched:
         seconds, loss = timed(lambda: self._first(batch) if self.first_step is None else self._trainer.step(batch))
         self.first_step = self.first_step or seconds
         self.shapes.add(batch.first.shape)
+        self._give_sign()
+        return loss
+
+    def predicted(self, batch: Batch, exact: bool = False) -> Any:
+        found = self._trainer.predicted(batch, exact)
+        self._give_sign()
+        return found
+
+    def _give_sign(self) -> None:
         if time.monotonic() - self._told > _SIGN_SECONDS:
             self._runner.send("step")
             self._told = time.monotonic()
-        return loss
 
     def _first(self, batch: Batch) -> Any:
         return self._runner.backend.wait(self._trainer.step(batch))
@@ -80,7 +88,7 @@ def begin(
     if checkpoint and is_anew:
         Path(checkpoint).unlink(missing_ok=True)
     with settings(runner, case, process):
-        trainer = _Watched(new_trainer(runner, case, Job(**job)), runner)
+        trainer = new_trainer(runner, case, Job(**job))
         train, validation = (families_of(runner, split[part]) for part in ("train", "validation"))
         _trainings[name] = Training(trainer, train, validation, Job(**job), Path(checkpoint) if checkpoint else None)
     return _state(_trainings[name])
@@ -175,7 +183,7 @@ def new_trainer(runner: "CaseRunner", case: Case, job: Job) -> Any:
         runner.build(replace(case, problem=ALIGNMENT, pass_name=pass_name), {})
     trainer = importlib.import_module(f"{case.framework}_impl.learning").Trainer
     how = {"variant": case.variant, "device": case.device, "dtype": case.dtype, "compiled": case.compiled}
-    return trainer(job, **how)
+    return _Watched(trainer(job, **how), runner)
 
 
 def families_of(runner: "CaseRunner", names: Sequence[str]) -> list[Family]:
