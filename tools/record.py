@@ -43,7 +43,7 @@ RECORDS = {
     "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 16x4,64x2,64x3,64x4 --variant cell_loop "
     "--pass gradient --workers 3 --compile-limit 600",
     "cpu-learning": "learning",
-    "cpu-learning-encoder": "learning --model encoder --budget 1800",
+    "cpu-learning-encoder": "learning --model encoder",
     "cpu-learning-wavefront": "learning --variant wavefront --budget 1800",
 }
 
