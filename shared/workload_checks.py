@@ -1,10 +1,8 @@
 """Argument checks of the workloads beside the alignments, and their error texts, once for both frameworks."""
 
-from collections.abc import Callable
 from typing import Any
 
-from shared.checks import Seen, check_lengths, is_finite
-from shared.reference.learning import MATRIX_LETTERS
+from shared.checks import Seen, is_finite
 
 _FLOATS = ("float32", "float64")
 
@@ -40,28 +38,6 @@ def check_learning_rate(seen: Seen) -> None:
     for value in seen.values() if seen.values else ():
         if not (is_finite(value) and value > 0):
             raise ValueError(f"learning_rate must be positive and finite, got {value}")
-
-
-def check_pairs(see: Callable[[Any], Seen], first: Any, second: Any, truth: Any, lengths: Any) -> None:
-    """Raise unless these are pairs of sequences with their true alignments, as `learn` takes them."""
-    seen = see(truth)
-    _check_floats("truth", seen)
-    shape = seen.shape or ()
-    if len(shape) != 3 or 0 in shape:
-        raise ValueError(f"truth must have shape (pairs, rows, cols), none of them 0, got {seen.shape}")
-    for name, letters, count in (("first", first, shape[1]), ("second", second, shape[2])):
-        own = see(letters)
-        if own.shape is None:
-            raise TypeError(f"{name} must be an integer array of this framework or NumPy, got {own.type_name}")
-        if not own.dtype.startswith(("int", "uint")):
-            raise TypeError(f"{name} must be integers, got {own.dtype}")
-        if own.shape != (shape[0], count):
-            raise ValueError(f"{name} must have shape {(shape[0], count)} for truth of shape {shape}, got {own.shape}")
-        values = own.values() if own.values else ()
-        if values and not (min(values) >= 0 and max(values) < MATRIX_LETTERS):
-            worst = min(values) if min(values) < 0 else max(values)
-            raise ValueError(f"{name} must be letters from 0 to {MATRIX_LETTERS - 1}, got {worst}")
-    check_lengths(see(lengths), shape)
 
 
 def check_weights(seen: Seen) -> None:

@@ -278,7 +278,6 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s() -> None:
 SMALL: dict[str, dict[str, Any]] = {
     "linear_regression": {"size": (50,), "arguments": {"epochs": 230}},
     "stencil": {"size": (9, 5)},
-    "learn_alignment": {"arguments": {"steps": 3}},
 }
 
 
@@ -293,8 +292,6 @@ SMALL: dict[str, dict[str, Any]] = {
     ],
 )
 def test_the_other_problems_are_right_on_a_gpu(framework: str, problem: str, variant: str) -> None:
-    if problem == "learn_alignment":
-        pytest.importorskip("Bio", reason="its families are drawn by BLOSUM62, which Biopython reads")
     backend, asked = FRAMEWORKS[framework].backend, BENCHMARK[problem]
     (inputs,) = asked.inputs(Settings(problem=problem, device=DEVICE, input="random", **SMALL[problem])).values()
     for pass_name in asked.default_passes:

@@ -338,7 +338,7 @@ def test_a_compiler_that_cannot_work_is_found_out_at_once_but_not_at_import(pack
         from pathlib import Path
         import {package} as package, {package}.backend as backend
         assert not Path({str(tried)!r}).exists()
-        for problem in ("smith_waterman", "learn_alignment"):
+        for problem in ("smith_waterman", "smith_waterman_affine"):
             able = backend.abilities(problem, "cpu")
             assert able.auto == "wavefront"
             assert "compiler cannot compile C++17: exit status 1; name another compiler in CXX" in able.absent["fused"]

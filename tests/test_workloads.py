@@ -9,12 +9,12 @@ import pytest
 from frameworks import DTYPES, FRAMEWORKS
 
 from shared.bench.cases import Settings
-from shared.problems import PROBLEMS, learn_alignment, linear_regression
+from shared.problems import PROBLEMS, linear_regression
 from shared.problems.problem import UnusableInput
 from shared.variants import keyword_defaults
 
-SIZES = {"linear_regression": (50,), "stencil": (5, 4), "learn_alignment": (4, 9)}
-FUNCTIONS = {"linear_regression": "fit", "stencil": "stencil", "learn_alignment": "learn"}
+SIZES = {"linear_regression": (50,), "stencil": (5, 4)}
+FUNCTIONS = {"linear_regression": "fit", "stencil": "stencil"}
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 
 
@@ -32,7 +32,7 @@ def right(pass_name: str, expected: Any) -> np.ndarray:
     """A right result, from what the gate knows."""
     if isinstance(expected, linear_regression.Fitted):
         return expected.descent
-    return learn_alignment.packed(*expected) if pass_name == "train" else getattr(expected, pass_name)
+    return getattr(expected, pass_name)
 
 
 # problem, pass, where a value is changed
@@ -40,15 +40,13 @@ GATED = [
     ("linear_regression", "train", 1),
     ("stencil", "value", (2, 1)),
     ("stencil", "gradient", (2, 1)),
-    *(("learn_alignment", "train", at) for at in (1, -1, 100)),  # a loss, the gap, a score of the matrix
 ]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("problem", "pass_name", "at"), GATED)
 def test_the_gate_rejects_an_error_just_above_the_tolerance(problem: str, pass_name: str, at: Any, dtype: str):
-    steps: dict[str, Any] = {"steps": 3} if problem == "learn_alignment" else {}
-    given = inputs(problem, dtype, **steps)
+    given = inputs(problem, dtype)
     expected = PROBLEMS[problem].reference_results(given, [pass_name])
     judge = functools.partial(PROBLEMS[problem].judge, pass_name, expected=expected, inputs=given, dtype=dtype)
     wanted = right(pass_name, expected)
@@ -66,10 +64,6 @@ REFUSED = [
     ("linear_regression", "float64", (50,), {"learning_rate": 3.0, "epochs": 20}, "runs away with .* rate of 3: take"),
     ("linear_regression", "float64", (50,), {"learning_rate": 3.0}, "runs away with a learning rate of 3: take"),
     ("stencil", "float64", (2, 4), {}, "a height of at least 3, got 2"),
-    ("learn_alignment", "float64", (4, 9), {"learning_rate": 1e300, "steps": 5}, "take a smaller one"),
-    ("learn_alignment", "float64", (100_000, 1000), {}, "100000 pairs of 1000 letters do not fit into memory"),
-    # a descent that rounding decides
-    ("learn_alignment", "float32", (8, 20), {"temperature": 0.01, "steps": 30}, "float32 cannot tell a right result"),
 ]
 
 
@@ -91,10 +85,6 @@ def test_a_new_shape_has_a_point_or_a_column_less():
     assert np.array_equal(after.w, given.w[:, :-1]) and after.w.flags.c_contiguous
     assert (given.work, after.work) == (20, 15)
     assert inputs("stencil", size=(5, 1)).resized(1).shape == (5, 2)
-    given = inputs("learn_alignment")
-    after = given.resized(1)
-    assert after.shape == (*given.shape[:2], given.shape[2] - 1) and after.second.shape == (4, after.shape[2])
-    assert (after.lengths[:, 1] <= after.shape[2]).all() and given.work == after.work == 100
 
 
 @BOTH
@@ -105,7 +95,6 @@ def test_defaults_are_those_of_the_public_function(problem: str, framework: str)
     assert {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()} == defaults
 
 
-SOME = inputs("learn_alignment", size=(2, 8))
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("linear_regression", {"y": np.ones(4)}, ValueError, "x and y must be alike, got float64 of shape (50,)"),
     ("linear_regression", {"x": np.ones(0), "y": np.ones(0)}, ValueError, "x must have at least 1 point, got 0"),
@@ -118,14 +107,6 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("stencil", {"w": np.ones((5, 4), int)}, TypeError, "w must be float32 or float64, got int64"),
     ("stencil", {"w": [[1.0]]}, TypeError, "w must be a floating-point array of this framework or NumPy, got list"),
     ("stencil", {"variant": "vmap"}, ValueError, "variant must be one of 'cell_loop', 'column_convolve', "),
-    ("learn_alignment", {"first": SOME.first + 20}, ValueError, "first must be letters from 0 to 19, got "),
-    ("learn_alignment", {"first": SOME.first * 1.0}, TypeError, "first must be integers, got float64"),
-    ("learn_alignment", {"second": SOME.second[:1]}, ValueError, "second must have shape (2, "),
-    ("learn_alignment", {"truth": SOME.truth.astype(int)}, TypeError, "truth must be float32 or float64, got int64"),
-    ("learn_alignment", {"lengths": SOME.lengths + 99}, ValueError, "lengths must be between 0 and (rows, cols)"),
-    ("learn_alignment", {"temperature": 0.0}, ValueError, "temperature must be between 1e-15 and 1e+15, got 0.0"),
-    ("learn_alignment", {"learning_rate": np.nan}, ValueError, "learning_rate must be positive and finite, got nan"),
-    ("learn_alignment", {"steps": 0}, ValueError, "steps must be at least 1, got 0"),
 ]
 
 
@@ -134,7 +115,7 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
 def test_bad_arguments_get_the_same_error_from_both(
     problem: str, changed: dict[str, Any], error: type[Exception], text: str, framework: str
 ):
-    given = SOME if problem == "learn_alignment" else inputs(problem)
+    given = inputs(problem)
     with FRAMEWORKS[framework].backend.precision("float64"), pytest.raises(error) as raised:
         public(framework, problem)(**{**given.arrays, **changed})
     assert text in str(raised.value)

@@ -1,4 +1,4 @@
-"""Writes the figures of README.md and docs/, and the picture of what was learned, from the records: make docs
+"""Writes the figures of README.md and docs/ from the records: make docs
 
 A page has blocks of the form
 
@@ -135,11 +135,7 @@ def outdated() -> Iterator[Path]:
 
 
 def main() -> int:
-    """Write every page that is out of date, and the picture."""
-    from shared.bench.report.plots import picture_svg  # here: matplotlib takes a second to import
-
-    learned = Record.read(ROOT / "results/cpu-learn.json")
-    (ROOT / "results/learn_alignment.svg").write_text(picture_svg(next(iter(learned.pictures.values()))))
+    """Write every page that is out of date."""
     for path in outdated():
         path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")

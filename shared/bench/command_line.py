@@ -84,19 +84,17 @@ def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
     request = Request(**_fields_of(Request, given))
     mode = next((name for name in _MODES if name in given), None)
     asked = dict.fromkeys(given.get("questions", [Settings.question]))
-    problem = problem_of(given.get("problem", Settings.problem))
     try:
         if mode is not None:
             _check_mode(given, option_of, mode)
             kept = filter(None, [request.json or request.resume])
             return replace(request, record_files=[*kept]), [Settings(**_fields_of(Settings, given))]
         if ALL in asked:
-            settings, left_out = _of_all(given, option_of, problem)
+            settings, left_out = _of_all(given, option_of)
             request = replace(request, report=request.report or _ALL_REPORT, all=True, left_out=left_out)
         else:
-            for name in asked:
-                _check_owners(given, option_of, QUESTIONS[name], problem)
-            settings = [_settings(given, QUESTIONS[name], problem) for name in asked]
+            problems = {name: _problem(given, option_of, QUESTIONS[name]) for name in asked}
+            settings = [_settings(given, QUESTIONS[name], problem) for name, problem in problems.items()]
         if request.json:
             is_folder = len(settings) > 1 or ALL in asked
             files = [request.json / f"{own.question}.json" if is_folder else request.json for own in settings]
@@ -214,8 +212,11 @@ def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: st
         raise ArgumentTypeError(f"--predict goes with growth and --from one record, got {got}")
 
 
-def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], question: Question, problem: Problem) -> None:
-    """An option that only some questions or problems take goes with those that are asked for."""
+def _problem(given: Mapping[str, Any], option_of: Mapping[str, str], question: Question) -> Problem:
+    """The problem of a question. An option that only some questions or problems take goes with those asked for."""
+    problem = problem_of(given.get("problem", question.default_problem))
+    if problem.question not in (None, question.name):
+        raise ArgumentTypeError(f"{problem.name} goes with the question {problem.question}, not with {question.name}")
     of_questions = {each.name: each.takes for each in QUESTIONS.values()}
     of_problems = {each.name: (*each.arguments, *each.takes) for each in PROBLEMS.values()}
     for what, name, takes in (("the question", question.name, of_questions), ("--problem", problem.name, of_problems)):
@@ -223,11 +224,10 @@ def _check_owners(given: Mapping[str, Any], option_of: Mapping[str, str], questi
             owners = [owner for owner, options in takes.items() if option in options]
             if owners and name not in owners:
                 raise ArgumentTypeError(f"{option_of[option]} goes with {what} {' or '.join(owners)}, not with {name}")
+    return problem
 
 
-def _of_all(
-    given: Mapping[str, Any], option_of: Mapping[str, str], problem: Problem
-) -> tuple[list[Settings], list[str]]:
+def _of_all(given: Mapping[str, Any], option_of: Mapping[str, str]) -> tuple[list[Settings], list[str]]:
     """The settings of every question that can be asked with these options, each with its default budget; and those
     that cannot, with the reason."""
     found: list[Settings] = []
@@ -236,8 +236,7 @@ def _of_all(
         others = {option for each in QUESTIONS.values() for option in each.takes} - {*question.takes}
         own = {name: value for name, value in given.items() if name not in (*others, "budget")}
         try:
-            _check_owners(own, option_of, question, problem)
-            settings = _settings(own, question, problem)
+            settings = _settings(own, question, _problem(own, option_of, question))
             question.starts(settings)  # refuses interpreters that it cannot use, or lacks
             found.append(settings)
         except (ArgumentTypeError, UnusableInput) as error:
@@ -251,6 +250,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     """Settings from the given options, and defaults by question, other options and machine."""
     cores = len(usable_cores())
     defaults = {
+        "problem": question.default_problem,
         "passes": question.default_passes(problem),
         "more_problems": _more_problems(given, question, problem),
         "input": _default_input(given, question, problem),

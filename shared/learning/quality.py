@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from shared.learning.batches import Packed
 
@@ -114,6 +113,8 @@ def _sequences(counts: Counts) -> int:
 
 
 def _estimates(counts: Counts, other: Counts | None) -> dict[str, Estimate]:
+    from scipy.stats import t  # here: it takes half a second to import
+
     weights = resampled_weights(counts)
     weights = weights[weights.any(1)]  # of a few sequences it may happen that no pair was drawn
     models = [counts] if other is None else [counts, other]
@@ -124,7 +125,7 @@ def _estimates(counts: Counts, other: Counts | None) -> dict[str, Estimate]:
         value, sample = (own[0][place] - (own[1][place] if other else 0) for own in (values, samples))
         # two sequences are one pair, whose resamples are all the same
         spread = np.std(sample) * math.sqrt(number / (number - 1)) if number > 2 else math.inf
-        half = spread * stats.t.ppf((1 + COVERAGE) / 2, number - 1)
+        half = spread * t.ppf((1 + COVERAGE) / 2, number - 1)
         found[name] = Estimate(float(value), max(least, float(value - half)), min(1.0, float(value + half)))
     return found
 

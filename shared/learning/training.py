@@ -82,8 +82,7 @@ class Training:
         self._interrupted = True
         start = perf_counter()
         number = len(self.history) + 1
-        random = np.random.default_rng([self.job.seed, number])
-        batches = [packed.batch for packed in pack(_drawn(self._train, self.job.pairs_per_family, random), random)]
+        batches = [packed.batch for packed in epoch_batches(self._train, self.job, number)]
         losses = [self.trainer.step(batch) for batch in batches]  # waits for none of them
         loss = np.average([float(value) for value in losses], weights=[batch.weights.sum() for batch in batches])
         reached = quality(measure(self.trainer, self._validation))
@@ -141,6 +140,12 @@ def fit(training: Training, on_epoch: Callable[[Training], Any] | None = None) -
         if on_epoch is not None:
             on_epoch(training)
     return training.history
+
+
+def epoch_batches(families: Sequence[Family], job: Job, number: int) -> list[Packed]:
+    """What an epoch, counted from 1, takes its steps on."""
+    random = np.random.default_rng([job.seed, number])
+    return pack(_drawn(families, job.pairs_per_family, random), random)
 
 
 def validation_batches(families: Sequence[Family], pairs: int = PAIRS, cells: int = CELLS) -> list[Packed]:

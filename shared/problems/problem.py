@@ -156,6 +156,7 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     rate: Rate
     sizes: Sizes
     loop_text = "The cells of a size are the product of its numbers"  # what `loop` counts
+    question: str | None = None  # the only one that it is for, which measures it by its own means
     has_auto = False  # whether a framework picks a variant by itself
     # of the options of the command line that only some problems take, beside its arguments
     takes: tuple[str, ...] = ("size", "sizes")
@@ -263,13 +264,6 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     @abstractmethod
     def reference(self, pass_name: str, inputs: GivenInputs) -> None:
         """Compute a pass in NumPy, to time it."""
-
-    def picture(self, result: np.ndarray, inputs: GivenInputs) -> dict[str, Any] | None:
-        """A result as a picture, in JSON: the matrices "before" and "after", and the cells "truth".
-
-        None where there is nothing to see.
-        """
-        return None
 
 
 def other_length(array: np.ndarray, axis: int, step: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy_trainer
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
@@ -171,4 +172,5 @@ if __name__ == "__main__":
     _plant(options.pop("faults", []), Path(sys.argv[-2]))
     commands._DEVICE_STREAM_BYTES, commands._EXPONENTIALS_OF = 2**16, 2**10
     sys.modules[f"{sys.argv[1]}_impl.backend"] = Backend(sys.argv[1], **options)  # pyright: ignore[reportArgumentType]
+    sys.modules[f"{sys.argv[1]}_impl.learning"] = numpy_trainer
     main.main()

@@ -74,11 +74,10 @@ def cells(made: Record) -> dict[str, str]:
         ("stencil", "scan", (64, 32), Loop(32, 64 * 32)),
         ("stencil", "cell_loop", (64, 32), Loop(64 * 32, 0)),
         ("linear_regression", "jit_step", (50,), Loop(200, 200 * 50, repeats=200)),
-        ("learn_alignment", "fused", (8, 20), Loop(0, 7 * 8 * 400, repeats=7)),
     ],
 )
 def test_a_problem_tells_the_steps_of_the_loop_and_the_cells(problem, variant, size, loop):
-    settings = Settings(problem=problem, arguments={"epochs": 200, "steps": 7})
+    settings = Settings(problem=problem, arguments={"epochs": 200})
     assert PROBLEMS[problem].loop(settings, variant, size) == loop
 
 

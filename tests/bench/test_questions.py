@@ -284,7 +284,7 @@ def test_a_recorded_run_can_be_read_and_shown(path: Path):
     printed = console_report(made)
     assert all(table.title in printed for table in answer(made).tables)
     assert markdown_report([made]).count("\n|") > len(made.results)
-    if path.stem in ("cpu-ladder", "cpu-learn", "cpu-regression-growth"):  # a page takes seconds to draw
+    if path.stem in ("cpu-ladder", "cpu-regression-growth"):  # a page takes seconds to draw
         assert "<img" in html_report([made])
 
 

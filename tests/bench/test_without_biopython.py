@@ -37,7 +37,7 @@ def test_random_matrices_are_measured_without_pytorch_too_and_shown_again(
     assert again.code == 0 and done.out.endswith(again.out)
 
 
-@pytest.mark.parametrize("arguments", [(), ("--input", "my.fasta"), ("--problem", "learn_alignment")])
+@pytest.mark.parametrize("arguments", [(), ("--input", "my.fasta"), ("learning",)])
 def test_sequences_are_refused_in_one_line(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "my.fasta").write_text(">one\nMKV\n>two\nMKL\n")
     monkeypatch.chdir(tmp_path)

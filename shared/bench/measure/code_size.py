@@ -37,6 +37,12 @@ def kernel_lines() -> int:
     return sum(bool(line.strip()) for text in code for line in text.splitlines())
 
 
+def file_lines(path: Path) -> int:
+    """Lines of code of a file."""
+    source = path.read_text(encoding="utf-8")
+    return len({line for node in ast.parse(source).body for line in _code(node, source.splitlines())})
+
+
 def _lines(definitions: "dict[str, _Definition]", start: str) -> int:
     """Lines of all definitions that one of them reaches, itself included."""
     pending, reached = [start], set[str]()

@@ -63,7 +63,7 @@ def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) 
             raise NotMeasurable("its peak memory is not known here")
         gate = None
         for part in backend.extremes(results[0], inputs.repeats) if is_judged else ():
-            gate = runner.gate.check(case, part)[1]
+            gate = runner.gate.check(case, part)
     results.clear()
     backend.forget_compiled()
     gc.collect()

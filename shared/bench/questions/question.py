@@ -35,6 +35,7 @@ class Question(ABC):
 
     # which cases
 
+    default_problem = Settings.problem
     takes: tuple[str, ...] = ("size",)  # of the options of the command line that only some questions take
     takes_every_alignment = False  # not only the default one, unless the user names a problem
     default_input = "globins"  # of problems that take sequences, on a CPU

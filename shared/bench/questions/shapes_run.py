@@ -180,7 +180,7 @@ def timed_stream(runner: "CaseRunner", case: Case, padded: list[tuple[int, int]]
             if sum(again) < _AGAIN_SECONDS:
                 again.append(timed(functools.partial(call, number))[0])
         gates = [
-            runner.gate.check(replace(case, input=_name(number)), backend.to_device(result, case.device))[1]
+            runner.gate.check(replace(case, input=_name(number)), backend.to_device(result, case.device))
             for number, result in enumerate(results)
         ]
     worst = max(gates, key=lambda gate: gate.error_of_allowed or 0.0)

@@ -8,7 +8,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
-from shared.bench.report.plots import pictures
 from shared.bench.report.report import report_of
 from shared.bench.report.side_by_side import notes, side_by_side
 
@@ -17,8 +16,5 @@ def html_report(records: Sequence[Record]) -> str:
     """The page, complete. Text from records is shown as text."""
     jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
     jinja.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
-    parts = [
-        (report_of(record), [*QUESTIONS[record.settings.question].plots(record), *pictures(record)])
-        for record in records
-    ]
+    parts = [(report_of(record), [*QUESTIONS[record.settings.question].plots(record)]) for record in records]
     return jinja.get_template("page.html.j2").render(parts=parts, notes=notes(records), machines=side_by_side(records))

@@ -1,11 +1,10 @@
-"""Plots as SVG documents, drawn by matplotlib: the time of every case as bars, and pictures of what was learned."""
+"""Plots as SVG documents, drawn by matplotlib: the time of every case as bars."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import matplotlib.style
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
@@ -27,7 +26,6 @@ _STYLE: dict[str, Any] = {
     "grid.color": "#dce1e7",
     "legend.frameon": False,
 }
-_LEAST_PROBABLE = 0.02  # lower probabilities are not drawn
 
 
 def drawn(draw: Callable[..., None], width: float, height: float, columns: int = 1) -> str:
@@ -75,34 +73,3 @@ def _bars(results: Sequence[Result]) -> str:
         axes.grid(visible=False, axis="y")
 
     return drawn(draw, 7.2, 0.7 + 0.28 * len(results))
-
-
-def pictures(record: Record) -> Iterator[Plot]:
-    """The soft alignment of each input before and after learning, where the problem has one."""
-    for input_name, picture in record.pictures.items():
-        where = f", {input_name}" if len(record.inputs) > 1 else ""
-        yield Plot(
-            f"one alignment before and after learning{where}",
-            picture_svg(picture),
-            "Filled squares: the probability that two letters are matched, the darker the higher. Rings: letters that "
-            f"descend from the same one. By {picture['by']}.",
-        )
-
-
-def picture_svg(picture: dict[str, Any]) -> str:
-    """Squares for probabilities, rings for the truth; the first sequence downwards."""
-    rows, cols = np.shape(picture["after"])
-    truth = np.reshape(np.array(picture["truth"], dtype=int), (-1, 2))
-    ring = {"color": _INK, "markerfacecolor": "none", "markersize": 4, "markeredgewidth": 0.9}
-
-    def draw(*both: Axes) -> None:
-        for axes, when in zip(both, ("before", "after"), strict=True):
-            probable = np.array(picture[when], dtype=float)
-            for i, j in np.argwhere(probable >= _LEAST_PROBABLE):
-                x, y = [j - 0.5, j + 0.5, j + 0.5, j - 0.5], [i - 0.5, i - 0.5, i + 0.5, i + 0.5]
-                axes.fill(x, y, color=COLOURS["jax"], alpha=min(1.0, float(probable[i, j])), linewidth=0)
-            axes.plot(truth[:, 1], truth[:, 0], "o", **ring)
-            axes.set(xlim=(-0.5, cols - 0.5), ylim=(rows - 0.5, -0.5), aspect="equal", title=f"{when} learning")
-            axes.set(xlabel="letter of the second sequence", ylabel="letter of the first")
-
-    return drawn(draw, 9, 0.7 + 4.2 * rows / cols, columns=2)

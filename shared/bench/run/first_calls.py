@@ -105,9 +105,6 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
         return
     run.cached.add(case)
     found = dict(reply.details)
-    picture = found.pop("picture")
-    if picture is not None:
-        run.record.pictures.setdefault(case.input, picture | {"by": case.title})
     result.cold, result.new_shapes = [found.pop("cold")], []
     for name, value in found.items():  # the rest are fields of the result
         setattr(result, name, value)

@@ -14,7 +14,7 @@ from shared.bench.measure.clock import timed, warm_up
 from shared.bench.measure.memory import peak_bytes
 from shared.bench.record import Compilation, Gate
 from shared.bench.worker.parity_gate import ParityGate
-from shared.problems import Inputs, problem_of
+from shared.problems import Inputs
 
 # Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
@@ -103,13 +103,11 @@ class CaseRunner:
             built = self.build(case, inputs.options)
             function = self._function(case, inputs)
             call = _Call(backend, function, case, inputs)
-            first, gate, on_host = self._first_call(case, call)
+            first, gate = self._first_call(case, call)
             self._cold = function, call, process
             if process:
                 call.release()
                 return {"cold": first}
-            picture = problem_of(case.problem).picture(on_host, inputs)
-            del on_host  # it may share the result's memory
             second, result = timed(call)
             output_bytes = result.nbytes
             del result
@@ -121,7 +119,6 @@ class CaseRunner:
         return {
             "cold": first,
             "gate": gate,
-            "picture": picture,
             "build_seconds": built,
             "early_seconds": float(np.median(early)),
             "input_bytes": call.input_bytes,
@@ -150,7 +147,7 @@ class CaseRunner:
         with self._context(case):
             self.build(case, inputs.options)
             call = _Call(backend, self._function(case, inputs), case, inputs)
-            first, gate = self._first_call(case, call)[:2]  # without the result: it may share memory
+            first, gate = self._first_call(case, call)
             calls, call_seconds = warm_up(call)
         call.release()
         self._prepared[case] = call
@@ -230,10 +227,9 @@ class CaseRunner:
         """The function of the case, not yet compiled."""
         return self.backend.call_of(case.problem, case.variant, case.pass_name, inputs.options, compiled=case.compiled)
 
-    def _first_call(self, case: Case, call: _Call) -> tuple[Compilation, Gate, np.ndarray]:
-        """Time the call, report it to the parent at once, and check the result: times, gate, result. Raises Wrong."""
+    def _first_call(self, case: Case, call: _Call) -> tuple[Compilation, Gate]:
+        """Time the call, report it to the parent at once, and check the result: times and gate. Raises Wrong."""
         with self.backend.compile_times() as split:
             seconds, result = timed(call)
         self.send("first_call", seconds=seconds)
-        on_host, gate = self.gate.check(case, result)
-        return Compilation(seconds, split.tracing, split.compiling), gate, on_host
+        return Compilation(seconds, split.tracing, split.compiling), self.gate.check(case, result)

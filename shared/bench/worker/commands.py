@@ -54,9 +54,10 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
     backend.set_threads(threads)
     # plain strings: the parent would have to import the framework to read another type
     versions = {name: str(value) for name, value in backend.environment(device).items()}
+    names = [*(problem.name for problem in PROBLEMS.values() if problem.question is None), ANY_FILE]
     send(
         "hello",
-        abilities={name: backend.abilities(name, device).as_json() for name in (*PROBLEMS, ANY_FILE)},
+        abilities={name: backend.abilities(name, device).as_json() for name in names},
         environment=versions | {"threads": threads, "cores": usable_cores()},
     )
     commands = _Commands(backend, folder, send)

@@ -37,8 +37,8 @@ class ParityGate:
     def _stored(self, name: str) -> Any:
         return pickle.loads((self.folder / name).read_bytes())
 
-    def check(self, case: Case, result: Any) -> tuple[np.ndarray, Gate]:
-        """A right result on the host, and what the record keeps of the check. Raises Wrong.
+    def check(self, case: Case, result: Any) -> Gate:
+        """What the record keeps of the check of a right result. Raises Wrong.
 
         Of a repeated input the smallest and the largest of the repeated numbers are judged, each as one repeat.
         """
@@ -46,16 +46,15 @@ class ParityGate:
         parts = (result,) if inputs.repeats == 1 else backend.extremes(result, inputs.repeats)
         expected, source = self._expected(case)
         problem = problem_of(case.problem)
-
-        on_host = [backend.to_numpy(part) for part in parts]
-        verdicts = [problem.judge(case.pass_name, part, expected, inputs, case.dtype) for part in on_host]
+        judge = functools.partial(problem.judge, expected=expected, inputs=inputs, dtype=case.dtype)
+        verdicts = [judge(case.pass_name, backend.to_numpy(part)) for part in parts]
         verdict = max(verdicts, key=lambda one: (not one.passed, one.error is None, one.error))
         covered = problem.covered(expected)
         pairs = None if covered is None else covered * inputs.repeats
         gate = Gate(verdict.text, verdict.error, source, pairs, verdict.summary)
         if not verdict.passed:
             raise Wrong(gate)
-        return on_host[0], gate
+        return gate
 
     def _expected(self, case: Case) -> tuple[Any, str]:
         """The expected result, and its source in words."""

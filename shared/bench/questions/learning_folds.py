@@ -1,0 +1,118 @@
+"""The quality side of `learning`: what BLOSUM62 reaches, and each family in turn left out of a training.
+
+One framework is enough: equal weights and batches make equal steps, as the trainings before have shown.
+"""
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shared.bench.cases import Case
+from shared.bench.questions import learning_quality as quality
+from shared.bench.questions import learning_worker as worker
+from shared.bench.run.timed_calls import BUDGET_SPENT
+from shared.learning.families import Family, leave_one_out
+from shared.learning.job import Job
+from shared.problems.learn_alignment import FamilyInputs
+
+if TYPE_CHECKING:
+    from shared.bench.run.context import Run
+
+_PROCESS = -1  # whose compilers' caches these trainings share
+
+
+def checkpoint(run: "Run", name: str) -> Path:
+    """The file of a training: in the folder that the user names, or else in that of the run."""
+    own = re.sub(r"[^\w.-]", "_", name)  # a family may have any name
+    return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{own}.checkpoint"
+
+
+def target_of(run: "Run", case: Case, common: dict[str, Any], families: Sequence[Family]) -> str | None:
+    """Fill in what BLOSUM62 reaches: on each family with each choice of gaps, and on the validation families with the
+    best choice on the others, which is the target. Returns why that failed, if it did."""
+    grids = common.setdefault("grids", {})
+    run.progress.begin("BLOSUM62", len(families) + 1)
+    for family in families:
+        run.progress.step(f"the best gaps on {family.name}")
+        if family.name not in grids:
+            reply = run.ask("call", case, function=quality.grid, family=family.name, process=_PROCESS)
+            if reply.status != "ok":
+                return f"BLOSUM62 could not be tried on {family.name}: {reply.reason}"
+            grids[family.name] = dict(reply.details)
+            run.keep()
+    run.progress.step("the quality to reach")
+    split = common["split"]
+    reply = run.ask(
+        "call", case, function=quality.target, split=split, grids=_of(grids, split["train"]), process=_PROCESS
+    )
+    if reply.status != "ok":
+        return f"there is no quality to reach: {reply.reason}"
+    common["target"] = dict(reply.details)
+    run.keep()
+    return None
+
+
+def _of(grids: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: grids[name] for name in names}
+
+
+def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: FamilyInputs) -> None:
+    """A training to its early stop without each family, and the quality on that family, as far as the budget goes."""
+    folds, done = leave_one_out(given.families), common.setdefault("folds", {})
+    if not folds:
+        run.record.note("no family was left out: of two none would be left to train on")
+    common["folds by"] = case.name
+    longest, left_out = 0.0, []
+    run.stop(case)
+    for fold in folds:
+        if fold.test.name in done:
+            continue
+        began = time.monotonic()
+        if run.seconds_left > longest:
+            found = _fold(run, case, common, fold, given)
+            if found is not None:
+                done[fold.test.name] = found
+                _keep_picture(run, fold.test.name, found)
+        if fold.test.name not in done:
+            left_out.append(fold.test.name)
+        longest = max(longest, time.monotonic() - began)
+        run.keep()
+        run.progress.results(run.record)
+    if left_out:
+        what = f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for all families left out"
+        run.record.note(f"{what}: {', '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} missing")
+
+
+def _fold(run: "Run", case: Case, common: Mapping[str, Any], fold: Any, given: FamilyInputs) -> dict[str, Any] | None:
+    """None if the training was not finished, which goes on from its checkpoint if that is kept."""
+    options, test = given.options, fold.test.name
+    job = Job(model=options["model"], seed=given.seed, epochs=options["epochs"])
+    split = {part: [family.name for family in getattr(fold, part)] for part in ("train", "validation")}
+    own = {"name": f"without {test}", "process": _PROCESS}
+    path = checkpoint(run, f"{case.framework}-{case.variant}-{job.model}-without-{test}")
+    run.progress.begin(f"{test} left out", job.epochs)
+    reply = run.ask("call", case, function=worker.begin, **own, job=asdict(job), split=split, checkpoint=str(path))
+    while reply.status == "ok" and not reply.details["is_finished"]:
+        if run.seconds_left <= 0:
+            return None
+        run.progress.step(f"quality {reply.details['best_quality'] or 0:.3f} on {', '.join(split['validation'])}")
+        reply = run.ask("call", case, function=worker.epoch, **own)
+    if reply.status == "ok":
+        epochs = len(reply.details["history"])
+        grids = _of(common["grids"], split["train"])
+        reply = run.ask("call", case, function=quality.tested, **own, family=test, grids=grids)
+        if reply.status == "ok":
+            return dict(reply.details) | {"epochs": epochs}
+    run.record.note(f"{test} left out: {reply.reason}")
+    return None
+
+
+def _keep_picture(run: "Run", family: str, found: dict[str, Any]) -> None:
+    """The hardest pair for BLOSUM62 of all families so far."""
+    picture = found.pop("picture")
+    name = next(iter(run.record.inputs))
+    if picture and picture["f1"] < run.record.pictures.get(name, {"f1": 2.0})["f1"]:
+        run.record.pictures[name] = picture | {"family": family}
