@@ -64,7 +64,8 @@ def test_two_seeds_decide_nothing_and_what_is_missing_is_named():
     below = answer(made).tables[0].below
     assert below[2:] == (
         "JAX fused: 2 of 3 seeds.",
-        "PyTorch fused: 2 of 3 seeds. The cold training of another was ended at epoch 1, after 3.00 s, with a quality of 0.500.",
+        "PyTorch fused: 2 of 3 seeds. The cold training of another was ended at epoch 1, after 3.00 s, with a quality of "
+        "0.500.",
     )
 
 
