@@ -30,15 +30,16 @@ def biopython(module: str) -> Any:
         raise SequenceError(f"{what} are read by Biopython: pip install biopython ({error})") from None
 
 
-def read_text(path: str | os.PathLike[str], kind: str) -> str:
+def read_text(path: str | os.PathLike[str], kind: str, *, latin: bool = False) -> str:
     """The text of a file, with line feeds for every kind of line end.
 
     Args:
         path: of the file.
         kind: of files, for errors: FASTA or Stockholm.
+        latin: whether a text that is no UTF-8 is read as Latin-1, in which every byte is a character.
 
     Raises:
-        SequenceError: the file cannot be read, is larger than LARGEST_FILE_BYTES, or is no UTF-8 text.
+        SequenceError: the file cannot be read, is larger than LARGEST_FILE_BYTES, or is no text.
     """
     try:
         with Path(path).open("rb") as file:
@@ -55,10 +56,10 @@ def read_text(path: str | os.PathLike[str], kind: str) -> str:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise SequenceError(
-            f"{quoted_path(path)}: expected UTF-8 text, got the byte 0x{byte:02x} at {error.start}"
-        ) from None
+        if not latin:
+            got = f"got the byte 0x{error.object[error.start]:02x} at {error.start}"
+            raise SequenceError(f"{quoted_path(path)}: expected UTF-8 text, {got}") from None
+        text = content.decode("latin-1")
     if control := _CONTROL.search(text):
         raise SequenceError(f"{quoted_path(path)}: expected text, got the control character {control.group()!r}")
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -78,8 +78,7 @@ BAD_ROWS = {
 BAD_FILES = {
     "no bytes": (b"", "expected '# STOCKHOLM 1.0' first, got an empty file"),
     "FASTA": (b">a\nACD\n>b\nACD\n", "expected '# STOCKHOLM 1.0' first, got '>a'"),
-    "gzip": (b"\x1f\x8b\x08\x00", "expected UTF-8 text, got the byte 0x8b at 1"),
-    "Latin-1": (HEADER.encode() + b"#=GF AU M\xfcller\na ACD\nb ACD\n", "expected UTF-8 text, got the byte 0xfc at 25"),
+    "gzip": (b"\x1f\x8b\x08\x00", "expected text, got the control character '\\x1f'"),
     "binary": (b"\x7fELF", "expected text, got the control character '\\x7f'"),
 }
 
@@ -92,6 +91,7 @@ GOOD_ROWS = {
     "tabs and blanks": "\n  a\tACDkE-F  \n\nb\t -CD.E.C\n\n//\n\n",
     "U for C": "a ACDkE-F\nb -UD.E.U\n//\n",
     "O for k": "a ACDoE-F\nb -CD.E.C\n//\n",
+    "Latin-1": "#=GF AU M\xfcller\na ACDkE-F\nb -CD.E.C\n//\n",
     "annotations": "#=GF CC two\n#=GF DE\n#=GS a DR PDB; 1abc A;\n#=GS z OS of none\na ACDkE-F\n#=GR a SS HHHHHHH\n"
     "b -CD.E.C\n#=GR b SS H\n#=GC SS_cons HHHH\n#=GC seq_cons .......\n# a remark\n//\n",
 }
@@ -154,7 +154,7 @@ def test_without_biopython_one_line_says_what_to_install(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("rows", GOOD_ROWS.values(), ids=GOOD_ROWS)
 def test_layout_changes_nothing(tmp_path: Path, rows: str) -> None:
-    mine, _ = read_families(folder_of(tmp_path, mine=HEADER + rows, other=OTHER))
+    mine, _ = read_families(folder_of(tmp_path, mine=(HEADER + rows).encode("latin-1"), other=OTHER))
     assert mine.sequences == ("a", "b")
     first, second = ("".join(ALPHABET[code] for code in codes) for codes in mine.codes)
     assert (first, second) == ("ACDKEF", "CDEC")

@@ -1,5 +1,6 @@
 """README.md and docs/: programs run, links resolve, figures are those of the records, pages stay short."""
 
+import os
 import re
 import subprocess
 import sys
@@ -24,13 +25,13 @@ def test_the_readme_shows_a_program_for_each_framework():
     assert "jax_impl" in jax_program and "torch_impl" in torch_program
 
 
-def test_the_programs_of_every_page_run():
-    """Each with its own names; one process for all, to save imports."""
+def test_the_programs_of_every_page_run(tmp_path):
+    """Each with its own names; one process for all, to save imports. What they write is not left in the checkout."""
     every = [(page, program) for page, text in PAGES.items() for program in programs(text)]
     lines = [f"exec(compile({program!r}, {page!r}, 'exec'), {{'__name__': '__main__'}})" for page, program in every]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", "\n".join(lines)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
