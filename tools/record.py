@@ -44,7 +44,7 @@ RECORDS = {
     "--pass gradient --workers 3 --compile-limit 600",
     "cpu-learning": "learning",
     "cpu-learning-encoder": "learning --model encoder",
-    "cpu-learning-wavefront": "learning --variant wavefront --budget 1800",
+    "cpu-learning-wavefront": "learning --variant wavefront --budget 2700",
 }
 
 

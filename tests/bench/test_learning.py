@@ -62,10 +62,8 @@ def test_two_seeds_decide_nothing_and_what_is_missing_is_named():
         {"number": 1, "steps": 40, "loss": 1.0, "quality": 0.5, "seconds": 3.0}]}  # fmt: skip
     assert "which of them is faster is not decided: PyTorch 1.43 times" in sentences(made)["Compiling on the way"]
     below = answer(made).tables[0].below
-    assert below[2:] == (
-        "JAX fused: 2 of 3 seeds.",
-        "PyTorch fused: 2 of 3 seeds. One was ended at epoch 1, after 3.00 s, with a quality of 0.500.",
-    )
+    ended = "The cold training of another was ended at epoch 1, after 3.00 s, with a quality of 0.500."
+    assert below[2:] == ("JAX fused: 2 of 3 seeds.", f"PyTorch fused: 2 of 3 seeds. {ended}")
 
 
 def test_a_training_that_does_not_reach_the_quality_has_no_time():

@@ -157,7 +157,8 @@ def _under_way(result: Result) -> str:
     if not found or not found["history"] or found["name"] not in (COLD, WARM):
         return ""
     last, best = found["history"][-1], max(epoch["quality"] for epoch in found["history"])
-    return f" One was ended at epoch {last['number']}, after {duration(last['seconds'])}, with a quality of {best:.3f}."
+    when = f"epoch {last['number']}, after {duration(last['seconds'])}, with a quality of {best:.3f}"
+    return f" The {found['name']} training of another was ended at {when}."
 
 
 def statements(record: Record) -> Iterator[Statement]:
