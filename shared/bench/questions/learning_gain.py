@@ -104,8 +104,8 @@ def gains(known: Mapping[str, Any]) -> Iterator[Statement]:
         better = [family for family, (_, low, _) in found.items() if low > 0]
         worse = [family for family, (_, _, high) in found.items() if high < 0]
         rest = [family for family in found if family not in (*better, *worse)]
-        text = f"the learned model beats BLOSUM62 on {', '.join(better) or 'no family'}"
-        text += f", does not on {', '.join(rest)}" if rest else ""
-        text += f", and is worse on {', '.join(worse)}" if worse else ""
+        text = f"the learned model is better than BLOSUM62 on {', '.join(better) or 'no family'}"
+        text += f", worse on {', '.join(worse)}" if worse else ""
+        text += f"; no difference is shown on {', '.join(rest)}" if rest else ""
         mean = np.mean([value for value, _, _ in found.values()])
         yield Statement(f"Families left out, {way} ({about})", f"{text}. On average its F1 is {mean:+.3f}.")
