@@ -1,4 +1,4 @@
-"""Writes the figures of README.md and docs/ from the records: make docs
+"""Writes the figures of README.md and docs/, and the pictures of what was learned, from the records: make docs
 
 A page has blocks of the form
 
@@ -135,7 +135,11 @@ def outdated() -> Iterator[Path]:
 
 
 def main() -> int:
-    """Write every page that is out of date."""
+    """Write every page that is out of date, and the pictures."""
+    learned = Record.read(ROOT / "results/cpu-learning.json")
+    plots = QUESTIONS["learning"].plots(learned)
+    for name, plot in zip(("quality", "matrix", "pair"), plots, strict=True):
+        (ROOT / f"results/learning-{name}.svg").write_text(plot.svg, encoding="utf-8")
     for path in outdated():
         path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")

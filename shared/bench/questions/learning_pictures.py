@@ -72,7 +72,7 @@ def _curves(results: Sequence[Result], target: float) -> str:
                       textcoords="offset points", horizontalalignment="right")  # fmt: skip
         axes.set(xlabel="time in steps and validation", ylabel="F1 on the validation families", xscale="log")
         axes.xaxis.set_major_formatter(SECONDS)
-        axes.legend(loc="lower right")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
 
     return drawn(draw, 7.2, 4)
 
