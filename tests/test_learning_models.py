@@ -215,9 +215,9 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(framework: str, t
     TRAINERS[framework](Job(), dtype="float64").save(path, {})
     assert refusal() == "dtype 'float32', got 'float64'"
     TRAINERS[other_framework](Job()).save(path, {})
-    assert refusal() == f"framework '{framework}', got none"
+    assert refusal() == f"framework '{framework}', got another kind of file"
     path.write_bytes(b"")
-    assert refusal() == f"framework '{framework}', got none"
+    assert refusal() == f"framework '{framework}', got another kind of file"
 
 
 @pytest.mark.parametrize("framework", TRAINERS)

@@ -38,6 +38,6 @@ def state_of(path: str | os.PathLike[str], found: Any, expected: dict[str, Any])
     found = found if isinstance(found, dict) else {}
     for name in ("framework", "format", "model", "dtype"):
         if found.get(name) != expected[name]:
-            came = repr(found[name]) if name in found else "none"
+            came = repr(found[name]) if name in found else "another kind of file"
             raise ValueError(f"{os.fspath(path)} must be a checkpoint of {name} {expected[name]!r}, got {came}")
     return found["state"]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from shared.checks import check_choice
 from shared.learning.weights import MODELS
+from shared.workload_checks import check_count
 
 DOUBT = 0.01  # the share of true pairs that the loss takes to be annotated wrongly
 
@@ -12,7 +13,7 @@ DOUBT = 0.01  # the share of true pairs that the loss takes to be annotated wron
 class Job:
     """One training. `dataclasses.asdict` gives it as JSON, and `Job(**…)` takes it back.
 
-    Raises ValueError for an unknown model.
+    Raises ValueError for an unknown model, and TypeError or ValueError for numbers that are none or too small.
     """
 
     model: str = "matrix"
@@ -25,6 +26,8 @@ class Job:
 
     def __post_init__(self) -> None:
         check_choice("model", self.model, tuple(MODELS))
+        for name, least in (("seed", 0), ("pairs_per_family", 1), ("epochs", 1), ("patience", 1)):
+            check_count(name, getattr(self, name), least)
 
     @property
     def rate(self) -> float:

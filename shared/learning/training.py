@@ -25,6 +25,7 @@ from shared.learning.job import Job
 from shared.learning.quality import measure, quality
 
 PAIRS = 40  # of each validation family
+_MAY_CHANGE = ("epochs", "patience", "target")  # of a job, between one process of a training and the next
 CELLS = 4_000_000  # of a family, in an epoch or in validation: a family of long sequences gives fewer pairs
 
 
@@ -61,14 +62,16 @@ class Training:
 
         checkpoint: a file that is written at each epoch; if it is there already, the training goes on from it.
 
-        Raises: ValueError if that file is of another job or of other families.
+        Raises: ValueError if that file is of other families, or of a job that differs in more than epochs, patience and
+        target.
         """
         self.trainer, self.job, self.checkpoint = trainer, job, checkpoint
         self.history: list[Epoch] = []
         self.best: dict[str, NDArray[np.float64]] = trainer.weights()  # those of the best validation quality so far
         self._train = train
         self._validation = validation_batches(validation)
-        self._made_for = {"job": asdict(job), "train": _digests(train), "validation": _digests(validation)}
+        fixed = {name: value for name, value in asdict(job).items() if name not in _MAY_CHANGE}
+        self._made_for = {"job": fixed, "train": digests(train), "validation": digests(validation)}
         self._interrupted = False
         if checkpoint is not None:
             self._restore(checkpoint) if checkpoint.exists() else self._save()
@@ -126,8 +129,10 @@ class Training:
             other = state["made_for"][what]
             for name in sorted({*own, *other}, key=str):
                 if own.get(name) != other.get(name):
-                    text = f"{name} = {own.get(name)!r}" if what == "job" else f"the family {name} to {what}"
-                    raise ValueError(f"expected a checkpoint of a training with {text}, got another one: {checkpoint}")
+                    text = f"the family {name} as it is here to {what}"
+                    if what == "job":
+                        text = f"{name} = {own.get(name)!r}, got {other.get(name)!r}"
+                    raise ValueError(f"{checkpoint}: expected a checkpoint of a training with {text}")
         self.history = [Epoch(**epoch) for epoch in state["history"]]
         self.best = {name: np.array(array, np.float64) for name, array in state["best"].items()}
         self._interrupted = False
@@ -135,10 +140,16 @@ class Training:
 
 def fit(training: Training, on_epoch: Callable[[Training], Any] | None = None) -> list[Epoch]:
     """Runs a training to its end and returns its history; on_epoch (such as print_progress) is called at each epoch."""
-    while not training.is_finished:
-        training.epoch()
-        if on_epoch is not None:
-            on_epoch(training)
+    try:
+        while not training.is_finished:
+            training.epoch()
+            if on_epoch is not None:
+                on_epoch(training)
+    except KeyboardInterrupt:
+        if training.checkpoint is not None:
+            done = len(training.history)
+            print(f"interrupted after epoch {done}; {training.checkpoint} goes on from there", file=sys.stderr)
+        raise
     return training.history
 
 
@@ -176,7 +187,7 @@ def _drawn(families: Sequence[Family], most: int, random: np.random.Generator, c
     return found
 
 
-def _digests(families: Sequence[Family]) -> dict[str, str]:
+def digests(families: Sequence[Family]) -> dict[str, str]:
     """Of each family one of its sequences and their alignment."""
     return {
         family.name: hashlib.sha256(

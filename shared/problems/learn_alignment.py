@@ -21,7 +21,7 @@ from shared.problems.problem import DATA, Argument, Inputs, NotMeasurable, Probl
 from shared.variants import Abilities
 
 ALIGNMENT = "smith_waterman_affine"  # whose marginals are learned through
-NO_COMPILER = "torch.compile has no second derivatives"
+NO_COMPILER = "torch.compile takes longer than the whole training"
 BUNDLED, NOT_KEPT = "bundled", "none"
 
 
@@ -60,7 +60,7 @@ class FamilyInputs(Inputs):
 
 
 def _folder(text: str) -> str:
-    return str(file(text))
+    return str(file(text).absolute())  # a record may be resumed in another folder
 
 
 class LearnAlignment(Problem[FamilyInputs, None]):

@@ -118,8 +118,8 @@ def test_the_pictures_are_images_that_are_always_the_same():
         (("learning", "--model", "transformer"), "unknown model 'transformer'; known: matrix, encoder"),
         (("learning", "--variant", "vmap"), "unknown variant 'vmap' of learn_alignment; known: wavefront, fused, auto"),
         (("learning", "--families", "nowhere"), "nowhere"),
-        (("learning", "--checkpoints", "one.sto/kept"), "checkpoints cannot be kept in one.sto/kept: Not a directory"),
-        (("learning", "--families", "."), "'one.sto': expected at least 2 sequences, got only 'a'"),
+        (("learning", "--checkpoints", "one.sto/kept"), "one.sto/kept: Not a directory"),
+        (("learning", "--families", "."), "one.sto': expected at least 2 sequences, got only 'a'"),
     ],
 )
 def test_what_it_cannot_measure_is_refused_in_one_line(
@@ -182,6 +182,8 @@ def test_the_frameworks_take_turns_and_a_finished_run_is_not_repeated(folder: Pa
         assert len(result.details["curve"]["history"]) > len(result.details["trainings"]["0"]["cold"]["history"])
     assert made.pictures["data"]["soft"]["learned"] != made.pictures["data"]["soft"]["BLOSUM62"]
     assert (folder / "kept" / "torch-fused-matrix-seed-1.checkpoint").exists()
+    given = ("learning", "--families", str(folder / "families"), "--checkpoints", str(folder / "kept"), "--seed", "1")
+    assert_refused(run_here(*given), "kept has checkpoints of another run, with other seed: take another")
     again = run_here("--resume", str(folder / "run.json"))
     assert again.code == 0 and processes(again) == []
     assert Record.read(folder / "run.json").results == made.results

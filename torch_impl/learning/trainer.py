@@ -47,14 +47,14 @@ class Trainer:
             variant: of smith_waterman_affine; one that has second derivatives.
             device: "cpu" or "cuda".
             dtype: "float32" or "float64", of weights and alignments.
-            compiled: must be False: torch.compile has no second derivatives.
+            compiled: must be False: torch.compile takes longer than the whole training (docs/questions.md).
 
         Raises:
             ValueError: dtype or compiled is not as described.
         """
         check_choice("dtype", dtype, ("float32", "float64"))
         if compiled:
-            raise ValueError("compiled must be False here: torch.compile has no second derivatives")
+            raise ValueError("compiled must be False here: torch.compile takes longer than the whole training")
         self.job, self.dtype = job, dtype
         self._variant, self._device = variant, torch.device(device)
         self.set_weights(initial_weights(job.model, job.seed))

@@ -5,16 +5,20 @@ they do not train on are as good as those by BLOSUM62 with the best gaps (learni
 one by one, to see whether what is learned is any good (learning_folds.py).
 """
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from shared.bench.cases import Case, Settings
-from shared.bench.questions.learning_answer import details, statements, tables
+from shared.bench.questions.learning_answer import details, tables
+from shared.bench.questions.learning_sentences import statements
 from shared.bench.questions.question import Question
-from shared.bench.record import Record
+from shared.bench.record import Record, write_atomically
 from shared.bench.report.tables import Answer, Plot
+from shared.learning.training import digests
 from shared.problems import Inputs, problem_of
+from shared.problems.learn_alignment import FamilyInputs
 from shared.problems.problem import DATA, UnusableInput
 
 if TYPE_CHECKING:
@@ -34,12 +38,10 @@ class Learning(Question):
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         if settings.problem != self.default_problem:
             raise UnusableInput(f"{self.name} goes with {self.default_problem}, not with {settings.problem}")
+        inputs = problem_of(settings.problem).inputs(settings)
         if folder := settings.arguments.get("checkpoints"):
-            try:
-                Path(folder).mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise UnusableInput(f"checkpoints cannot be kept in {folder}: {error.strerror}") from None
-        return problem_of(settings.problem).inputs(settings)
+            _claim(Path(folder), settings, cast(FamilyInputs, inputs[DATA]))
+        return inputs
 
     def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
         from shared.bench.questions.learning_run import measure_learning  # here: a run has a question
@@ -53,6 +55,27 @@ class Learning(Question):
         from shared.bench.questions.learning_pictures import pictures  # here: matplotlib takes a second to import
 
         return pictures(record)
+
+
+def _claim(folder: Path, settings: Settings, given: FamilyInputs) -> None:
+    """Make a folder that of this run's checkpoints. Raises UnusableInput if it has those of another run."""
+    path = folder / "run.json"
+    own = {
+        "model": given.options["model"],
+        "seed": settings.seed,
+        "dtype": settings.dtype,
+        "families": digests(given.families),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not any(folder.glob("*.checkpoint")):
+            write_atomically(path, json.dumps(own))
+        found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"{path.name} in it is no JSON"
+        raise UnusableInput(f"checkpoints cannot be kept in {folder}: {why}") from None
+    if other := [name for name, value in own.items() if found.get(name) != value]:
+        raise UnusableInput(f"{folder} has checkpoints of another run, with other {' and '.join(other)}: take another")
 
 
 QUESTION = Learning()

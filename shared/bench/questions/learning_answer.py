@@ -1,4 +1,4 @@
-"""How a record of `learning` answers it: who reaches the quality first, and whether what is learned is any good."""
+"""How a record of `learning` answers it in tables: times to the quality, and whether what is learned is any good."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -8,16 +8,13 @@ import numpy as np
 from shared.bench.analysis.estimates import Block, Estimate, of_processes, time_ratio
 from shared.bench.analysis.verdict import cell
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.questions.learning_gain import fold_details, fold_table, gains, matrix_table
+from shared.bench.questions.learning_gain import fold_details, fold_table, matrix_table
 from shared.bench.record import Record, Result
-from shared.bench.report.tables import Statement, Table, left_then_right
-from shared.bench.units import NOTHING, duration, figures, ratio_interval, ratio_text, size, time_interval
+from shared.bench.report.tables import Table, left_then_right
+from shared.bench.units import NOTHING, duration, figures, size, time_interval
 from shared.problems import problem_of
-from shared.variants import SAME_CODE
 
 COLD, WARM = "cold", "warm"
-# weights that are further apart than this share of the largest after a training to the target are of different steps
-ALLOWED = {"float32": 0.02, "float64": 1e-6}
 
 
 def common(record: Record) -> Mapping[str, Any]:
@@ -61,8 +58,9 @@ def _time_table(record: Record, known: Mapping[str, Any], variant: str, own: Seq
     def add(what: str, text: Callable[[Result], str], verdict: str = "") -> None:
         rows.append((what, *map(text, own), *([verdict] if len(own) > 1 else [])))
 
-    for name, about in ((COLD, "cold: compiling\non the way"), (WARM, "warm: compiled")):
+    for name, about in ((COLD, "cold: compiling\non the way"), (WARM, "warm: nothing\nleft to compile")):
         add(f"to the quality,\n{about}", lambda r, name=name: _to_target(r, name), _faster(own, name))
+    add("epochs to the quality, by seed", _epochs)
     add("steps per second", lambda r: figures(1 / r.time.value) if r.blocks else NOTHING, _faster(own))
     add("the alignment's share of a step", _alignment_share)
     add("first step, caches empty", lambda r: duration(r.first_call.value) if r.first_call else NOTHING)
@@ -77,6 +75,7 @@ def _time_table(record: Record, known: Mapping[str, Any], variant: str, own: Seq
         f"that are trained on: {split['train']}.",
         "Time: of steps and of validation after each epoch, at whose end the quality is known; the geometric mean over "
         "seeds, each in a fresh process, with its 95% interval.",
+        *_uncompiled(record, own),
         *_missing(own, given.options["seeds"]),
     )
     title = f"Learning to align ({given.options['model']}, {variant})"
@@ -91,6 +90,19 @@ def _to_target(result: Result, name: str) -> str:
     time = of_processes([block.seconds[0] for block in blocks])
     interval = time_interval(time)
     return duration(time.value) + ("" if interval == NOTHING else f"\n({interval})")
+
+
+def _epochs(result: Result) -> str:
+    """Of the cold trainings."""
+    reached = [process[COLD]["reached"] for process in result.details["trainings"].values()]
+    return ", ".join(str(own["epoch"]) if own else NOTHING for own in reached) or NOTHING
+
+
+def _uncompiled(record: Record, own: Sequence[Result]) -> Iterator[str]:
+    for case in (result.case for result in own):
+        reason = record.uncompiled.get(case.framework, {}).get(case.variant)
+        if reason and not case.compiled:
+            yield f"Not compiled in {FRAMEWORKS[case.framework]}: {reason}."
 
 
 def ratio_of(own: Sequence[Result], name: str | None = None) -> tuple[list[Result], Estimate] | None:
@@ -128,7 +140,7 @@ def _compiling(result: Result) -> str:
     own = [process[COLD] for process in result.details["trainings"].values()]
     if not own:
         return NOTHING
-    shapes = f"{own[0]['shapes']} shapes"
+    shapes = f"{own[0]['shapes']} shape{'s' * (own[0]['shapes'] != 1)}"
     if not result.case.compiled:
         return f"nothing\n({shapes})"
     seconds = [process["tracing"] + process["compiling"] for process in own if process["compiling"] is not None]
@@ -159,60 +171,6 @@ def _under_way(result: Result) -> str:
     last, best = found["history"][-1], max(epoch["quality"] for epoch in found["history"])
     when = f"epoch {last['number']}, after {duration(last['seconds'])}, with a quality of {best:.3f}"
     return f" The {found['name']} training of another was ended at {when}."
-
-
-def statements(record: Record) -> Iterator[Statement]:
-    """The answer in sentences."""
-    known = common(record)
-    if "target" not in known:
-        return
-    variants = by_variant(record)
-    for variant, own in variants.items():
-        where = f" ({variant})" if len(variants) > 1 else ""
-        for name, about in ((COLD, "Compiling on the way"), (WARM, "Once everything is compiled")):
-            if text := _sentence(own, name):
-                yield Statement(f"{about}{where}", text)
-        if text := _equal_steps(record, known, variant):
-            yield Statement(f"Equal steps{where}", text)
-    if known.get("folds"):
-        yield from gains(known)
-
-
-def _sentence(own: Sequence[Result], name: str) -> str:
-    """Who reaches the quality first, and by what factor."""
-    reached = {result.case.framework: times(result, name) for result in own}
-    took = {
-        framework: f"{FRAMEWORKS[framework]} in {duration(of_processes([b.seconds[0] for b in blocks]).value)}"
-        for framework, blocks in reached.items()
-        if blocks
-    }
-    if not took:
-        return "no training has reached the quality." if any(r.details["trainings"] for r in own) else ""
-    found = ratio_of(own, name)
-    if found is None:
-        return f"the quality is reached by {', '.join(took.values())}; there is nothing to compare that with."
-    (fast, _), ratio = found
-    first = FRAMEWORKS[fast.case.framework]
-    interval = f"{ratio_text(ratio.value)} times as fast ({ratio_interval(ratio)})"
-    verdicts = {"different": f"{first} is {interval}", "same": "which is the same within 3 %"}
-    verdict = verdicts.get(ratio.outcome, f"which of them is faster is not decided: {first} {interval}")
-    return f"the quality is reached by {' and by '.join(took.values())}: {verdict}."
-
-
-def _equal_steps(record: Record, known: Mapping[str, Any], variant: str) -> str:
-    found: list[Mapping[str, float]] = list(known.get("apart", {}).get(variant, {}).values())
-    if not found:
-        return ""
-    worst = max(found, key=lambda own: own["weights"] / own["largest"])
-    is_equal = worst["weights"] <= ALLOWED[record.settings.dtype] * worst["largest"]
-    start = "both frameworks begin with the same weights and draw the same batches, so they take the same steps by "
-    start += "construction, and differ in what a step and compiling take"
-    apart = (
-        f"after {worst['steps']} steps of {record.settings.dtype} their weights were at most {worst['weights']:.1e} "
-        f"apart, of at most {worst['largest']:.1f}; the losses of an epoch {worst['losses']:.1e}"
-    )
-    own = " Both call the same native kernel." if variant in SAME_CODE else ""
-    return f"{start}: {apart}.{own}" if is_equal else f"NOT SHOWN: {apart}. That is more than rounding explains."
 
 
 def details(record: Record) -> Iterator[Table]:

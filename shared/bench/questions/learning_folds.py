@@ -70,14 +70,16 @@ def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: Fa
     for fold in folds:
         if fold.test.name in done:
             continue
-        began = time.monotonic()
+        began, found = time.monotonic(), None
         if run.seconds_left > longest:
             found = _fold(run, case, common, fold, given)
-            if found is not None:
-                done[fold.test.name] = found
-                _keep_picture(run, fold.test.name, found)
-        if fold.test.name not in done:
+        if found is None:
             left_out.append(fold.test.name)
+        elif isinstance(found, str):
+            run.record.note(f"{fold.test.name} left out: {found}")
+        else:
+            done[fold.test.name] = found
+            _keep_picture(run, fold.test.name, found)
         longest = max(longest, time.monotonic() - began)
         run.keep()
         run.progress.results(run.record)
@@ -86,8 +88,11 @@ def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: Fa
         run.record.note(f"{what}: {', '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} missing")
 
 
-def _fold(run: "Run", case: Case, common: Mapping[str, Any], fold: Any, given: FamilyInputs) -> dict[str, Any] | None:
-    """None if the training was not finished, which goes on from its checkpoint if that is kept."""
+def _fold(
+    run: "Run", case: Case, common: Mapping[str, Any], fold: Any, given: FamilyInputs
+) -> dict[str, Any] | str | None:
+    """What is found, or why nothing could be. None if the budget ended the training, which goes on from its checkpoint
+    if that is kept."""
     options, test = given.options, fold.test.name
     job = Job(model=options["model"], seed=given.seed, epochs=options["epochs"])
     split = {part: [family.name for family in getattr(fold, part)] for part in ("train", "validation")}
@@ -106,8 +111,7 @@ def _fold(run: "Run", case: Case, common: Mapping[str, Any], fold: Any, given: F
         reply = run.ask("call", case, function=quality.tested, **own, family=test, grids=grids)
         if reply.status == "ok":
             return dict(reply.details) | {"epochs": epochs}
-    run.record.note(f"{test} left out: {reply.reason}")
-    return None
+    return reply.reason or reply.status
 
 
 def _keep_picture(run: "Run", family: str, found: dict[str, Any]) -> None:
