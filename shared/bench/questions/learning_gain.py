@@ -95,7 +95,8 @@ def matrix_table(results: Sequence[Result]) -> Table:
     headers = ("", "epochs\ntrained", "best\nquality", "correlation\nwith BLOSUM62", "off the\ndiagonal",
                "scale", "gap: open /\nextend")  # fmt: skip
     below = (
-        "Correlation: Pearson's, over the 210 distinct pairs of residues. Scale: the matrix as a multiple of BLOSUM62, by least squares.",
+        "Correlation: Pearson's, over the 210 distinct pairs of residues. Scale: the matrix as a multiple of BLOSUM62, "
+        "by least squares.",
     )
     return Table("What was learned, first seed", headers, rows, left_then_right(1, len(headers) - 1), below)
 
