@@ -181,7 +181,7 @@ def test_the_input_follows_from_the_options_that_need_one(settings_of: Callable[
 def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settings]):
     values = {"gap": -2.5, "gap_open": -9.0, "gap_extend": -0.5, "temperature": 2.0, "end": "match"}
     values |= {"epochs": 7, "learning_rate": 0.5}
-    values |= {"model": "encoder", "families": "proteins", "seeds": 2, "checkpoints": "kept"}
+    values |= {"model": "encoder", "families": "/proteins", "seeds": 2, "checkpoints": "/kept"}
     for name, problem in PROBLEMS.items():
         flags = {key: not one.default for key, one in problem.arguments.items() if one.parse is None}
         given = {key: flags.get(key, values.get(key)) for key in problem.arguments}
