@@ -183,7 +183,7 @@ def test_the_frameworks_take_turns_and_a_finished_run_is_not_repeated(folder: Pa
     assert made.pictures["data"]["soft"]["learned"] != made.pictures["data"]["soft"]["BLOSUM62"]
     assert (folder / "kept" / "torch-fused-matrix-seed-1.checkpoint").exists()
     given = ("learning", "--families", str(folder / "families"), "--checkpoints", str(folder / "kept"), "--seed", "1")
-    assert_refused(run_here(*given), "kept has checkpoints of another run, with other seed: take another")
+    assert_refused(run_here(*given), "kept has checkpoints of another run (other seed): take another folder")
     again = run_here("--resume", str(folder / "run.json"))
     assert again.code == 0 and processes(again) == []
     assert Record.read(folder / "run.json").results == made.results

@@ -75,7 +75,7 @@ def _claim(folder: Path, settings: Settings, given: FamilyInputs) -> None:
         why = error.strerror if isinstance(error, OSError) else f"{path.name} in it is no JSON"
         raise UnusableInput(f"checkpoints cannot be kept in {folder}: {why}") from None
     if other := [name for name, value in own.items() if found.get(name) != value]:
-        raise UnusableInput(f"{folder} has checkpoints of another run, with other {' and '.join(other)}: take another")
+        raise UnusableInput(f"{folder} has checkpoints of another run (other {', '.join(other)}): take another folder")
 
 
 QUESTION = Learning()
