@@ -88,11 +88,11 @@ class Training:
         batches = [packed.batch for packed in epoch_batches(self._train, self.job, number)]
         losses = [self.trainer.step(batch) for batch in batches]  # waits for none of them
         loss = np.average([float(value) for value in losses], weights=[batch.weights.sum() for batch in batches])
-        reached = quality(measure(self.trainer, self._validation))
+        at_end = quality(measure(self.trainer, self._validation))
         seconds = (self.history[-1].seconds if self.history else 0) + perf_counter() - start
-        if reached > max((epoch.quality for epoch in self.history), default=-1):
+        if at_end > max((epoch.quality for epoch in self.history), default=-1):
             self.best = self.trainer.weights()
-        epoch = Epoch(number, len(batches), float(loss), reached, seconds)
+        epoch = Epoch(number, len(batches), float(loss), at_end, seconds)
         self.history.append(epoch)
         self._interrupted = False
         self._save()

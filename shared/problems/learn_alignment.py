@@ -22,7 +22,6 @@ from shared.variants import Abilities
 
 ALIGNMENT = "smith_waterman_affine"  # whose marginals are learned through
 NO_COMPILER = "torch.compile takes longer than the whole training"
-BUNDLED, NOT_KEPT = "bundled", "none"
 
 
 @dataclass(frozen=True)
@@ -75,10 +74,10 @@ class LearnAlignment(Problem[FamilyInputs, None]):
     question = "learning"
     arguments = {  # noqa: RUF012
         "model": Argument("matrix", one_of("model", MODELS), f"what is learned: {' or '.join(MODELS)}", "NAME"),
-        "families": Argument(BUNDLED, _folder, "folder of Stockholm files to learn from", "FOLDER"),
+        "families": Argument("bundled", _folder, "folder of Stockholm files to learn from", "FOLDER"),
         "seeds": Argument(3, whole("seeds", 1), "how often each framework trains, each time from another start", "N"),
         "epochs": Argument(Job().epochs, whole("epochs", 1), "steps or epochs of training, at most", "N"),
-        "checkpoints": Argument(NOT_KEPT, _folder, "folder that keeps the trainings, which go on from there", "FOLDER"),
+        "checkpoints": Argument("none", _folder, "folder that keeps the trainings, which go on from there", "FOLDER"),
     }
     rate = Rate("pairs in an epoch of all families", "steps/s", 1.0, "A step is that of a batch of pairs.")
     sizes = Sizes("as the families have it", "", (), "residues")

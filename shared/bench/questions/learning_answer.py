@@ -1,12 +1,13 @@
 """How a record of `learning` answers it in tables: times to the quality, and whether what is learned is any good."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import Block, Estimate, of_processes, time_ratio
-from shared.bench.analysis.verdict import cell
+from shared.bench.analysis.estimates import Block, Estimate, of_processes
+from shared.bench.analysis.verdict import cell, compare
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.questions.learning_gain import fold_details, fold_table, matrix_table
 from shared.bench.record import Record, Result
@@ -105,21 +106,13 @@ def _uncompiled(record: Record, own: Sequence[Result]) -> Iterator[str]:
             yield f"Not compiled in {FRAMEWORKS[case.framework]}: {reason}."
 
 
-def ratio_of(own: Sequence[Result], name: str | None = None) -> tuple[list[Result], Estimate] | None:
+def ratio_of(own: Sequence[Result], name: str | None = None) -> tuple[tuple[Result, ...], Estimate] | None:
     """The faster and the slower framework, and how many times as long the slower one takes; None if one has no time.
 
     name: of a training to the target; None: a step.
     """
-    blocks = [(result, times(result, name) if name else result.blocks) for result in own]
-    if len(blocks) < 2 or not all(each for _, each in blocks):
-        return None
-    ratio = time_ratio(blocks[1][1], blocks[0][1])
-    if np.isnan(ratio.value):
-        return None
-    if ratio.value < 1:
-        blocks.reverse()
-        ratio = time_ratio(blocks[1][1], blocks[0][1])
-    return [result for result, _ in blocks], ratio
+    found = compare(replace(result, blocks=times(result, name)) if name else result for result in own)
+    return None if found.ratio is None or np.isnan(found.ratio.value) else (found.results, found.ratio)
 
 
 def _faster(own: Sequence[Result], name: str | None = None) -> str:

@@ -187,7 +187,7 @@ class _Trainings:
             result.details["under way"] = {"seed": number, "name": name, "history": state["history"]}
             is_reached = state["reached"] is not None and name != CURVE
             if state["is_finished"] or is_reached:
-                return found | {key: state[key] for key in ("history", "reached", "is_finished")}
+                return found | {key: state[key] for key in ("history", "reached")}
             if run.seconds_left <= 0 and state["history"]:
                 return None
             run.progress.step(f"{name}: quality {state['best_quality'] or 0:.3f} of {goal:.3f}")
