@@ -26,11 +26,12 @@ from shared.bench.analysis.estimates import Estimate, time_ratio
 from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import machine, usable_cores
 from shared.bench.questions.question import Question, WorkerStart
-from shared.bench.record import Record, Result, now, write_atomically
+from shared.bench.record import Record, Result, now
 from shared.bench.report.tables import Answer
 from shared.bench.run.progress import progress_for_here
 from shared.bench.run.protocol import measure
 from shared.bench.units import ratio_interval
+from shared.file_writing import write_atomically
 
 
 class Validation(Question):

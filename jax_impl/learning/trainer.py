@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from jax_impl import best_alignment, marginals, smith_waterman_affine
 from jax_impl.learning.models import Matrix, weights_of, with_weights
 from shared.checks import check_choice
+from shared.file_writing import atomic_file
 from shared.learning.batches import Batch
-from shared.learning.checkpoints import atomic_file, header, state_of
+from shared.learning.checkpoints import header, state_of
 from shared.learning.job import DOUBT, Job
 from shared.learning.weights import Weights, initial_weights
 

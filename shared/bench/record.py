@@ -4,7 +4,6 @@ import dataclasses
 import datetime
 import hashlib
 import json
-import os
 import types
 import typing
 from dataclasses import asdict, dataclass, field
@@ -17,6 +16,7 @@ from shared.backends import is_file
 from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time, of_processes
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.clock import WarmUp
+from shared.file_writing import write_atomically
 from shared.problems import PROBLEMS, Inputs, problem_of
 
 SCHEMA_VERSION = 5
@@ -278,20 +278,6 @@ def _of_type(kind: Any, value: Any) -> Any:
     if origin in (list, tuple):  # of any number of one type
         return origin(_of_type(arguments[0], entry) for entry in value)
     return value
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a text file in one step: a reader never sees half of it. Into a device or pipe as it is."""
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        path.write_text(text, encoding="utf-8", errors="replace")
-        return
-    temporary = path.with_name(f".compare-{os.getpid()}.part")
-    try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")  # a path given by the user may not be UTF-8
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def now() -> str:

@@ -1,28 +1,9 @@
-"""Checkpoints: files that are written as a whole or not at all, and what they say of themselves."""
+"""What the checkpoints of both frameworks say of themselves."""
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 FORMAT = 1  # of a checkpoint
-
-
-@contextlib.contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of path when the context ends; after an error path is as it was."""
-    path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            yield file  # pyright: ignore[reportReturnType]
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
 
 
 def header(framework: str, model: str, dtype: str, state: dict[str, Any]) -> dict[str, Any]:

@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from hand_made import case, record, steady
 
-from shared.bench.record import Record, write_atomically
+from shared.bench.record import Record
 from shared.bench.report import output_files
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
+from shared.file_writing import write_atomically
 
 
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Whatever is written is cut short, until this is undone."""
+    """What is written does not reach the disk, until this is undone."""
 
-    def cut_short(self: Path, text: str, **_: str) -> None:
-        self.write_bytes(text[:100].encode())
-        raise OSError(28, "No space left on device")
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", cut_short)
+    monkeypatch.setattr(os, "fsync", full)
     return monkeypatch
 
 
@@ -36,6 +36,8 @@ def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path):
         write_atomically(path, "Σ – 'µs' \udcff\n")  # the last one of a path that is not UTF-8
         assert reader.read() == "old"
     assert path.read_bytes() == "Σ – 'µs' ?\n".encode()  # whatever the system's encoding
+    (other := tmp_path / "other").touch()
+    assert path.stat().st_mode == other.stat().st_mode  # others may read it if they may read other files
 
 
 def test_a_link_and_a_pipe_are_written_into_not_replaced(tmp_path: Path):

@@ -14,8 +14,9 @@ from shared.bench.cases import Case, Settings
 from shared.bench.questions.learning_answer import details, tables
 from shared.bench.questions.learning_sentences import statements
 from shared.bench.questions.question import Question
-from shared.bench.record import Record, write_atomically
+from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot
+from shared.file_writing import write_atomically
 from shared.learning.training import digests
 from shared.problems import Inputs, problem_of
 from shared.problems.learn_alignment import FamilyInputs

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from shared.bench.record import Record, write_atomically
+from shared.bench.record import Record
 from shared.bench.report.console import print_error
 from shared.bench.report.markdown import markdown_report
+from shared.file_writing import write_atomically
 
 
 class CannotWrite(Exception):
