@@ -2,6 +2,7 @@
 
 import itertools
 import tracemalloc
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -19,8 +20,9 @@ def made_up(name: str, columns: list[list[int]]) -> Family:
     return Family(name, "", names, codes, tuple(np.array(own, np.int32) for own in columns))
 
 
-def drawn(of_each: int, seed: int = 0) -> list[Pair]:
-    return draw_pairs(FAMILIES, of_each, np.random.default_rng(seed))
+def drawn(of_each: int, seed: int = 0, families: Sequence[Family] = FAMILIES) -> list[Pair]:
+    random = np.random.default_rng(seed)
+    return [pair for family in families for pair in draw_pairs(family, of_each, random)]
 
 
 def test_pairs_are_drawn_without_replacement_and_all_of_a_small_family() -> None:
@@ -37,7 +39,7 @@ def test_every_pair_of_a_family_is_as_likely() -> None:
     times = dict.fromkeys(itertools.combinations(range(6), 2), 0)
     random = np.random.default_rng(0)
     for _ in range(3000):
-        for _, first, second in draw_pairs([family], 3, random):
+        for _, first, second in draw_pairs(family, 3, random):
             times[first, second] += 1
     # each 600 times on average, with a standard deviation of 22
     assert all(abs(count - 600) < 100 for count in times.values()), times
@@ -45,14 +47,13 @@ def test_every_pair_of_a_family_is_as_likely() -> None:
 
 def test_the_generator_decides_the_draw_and_the_order() -> None:
     def shuffled(seed: int) -> list[tuple[Pair, ...]]:
-        random = np.random.default_rng(seed)
-        return [packed.pairs for packed in pack(draw_pairs(FAMILIES, 20, random), random)]
+        return [packed.pairs for packed in pack(drawn(20, seed), np.random.default_rng(seed))]
 
     assert shuffled(0) == shuffled(0) != shuffled(1)
 
 
 def test_pairs_of_several_families_are_mixed_in_a_bucket() -> None:
-    pairs = draw_pairs([made_up("one", [[0]] * 9), made_up("other", [[0]] * 9)], 32, np.random.default_rng(0))
+    pairs = drawn(32, families=[made_up("one", [[0]] * 9), made_up("other", [[0]] * 9)])
     ordered, shuffled = pack(pairs), pack(pairs, np.random.default_rng(0))
     assert [len({pair.family for pair in packed.pairs}) for packed in ordered] == [1, 1]
     assert [len({pair.family for pair in packed.pairs}) for packed in shuffled] == [2, 2]
@@ -60,17 +61,17 @@ def test_pairs_of_several_families_are_mixed_in_a_bucket() -> None:
 
 def test_pairs_without_a_true_pair_are_not_drawn() -> None:
     family = made_up("fragments", [[0, 1], [1, 2], [2, 3], [-1, 4]])
-    pairs = draw_pairs([family], 10, np.random.default_rng(0))
+    pairs = draw_pairs(family, 10, np.random.default_rng(0))
     assert sorted((pair.first, pair.second) for pair in pairs) == [(0, 1), (1, 2)]
     thirds = made_up("thirds", [[number % 3] for number in range(60)])  # 1,770 pairs, 570 with a true pair
-    assert len(draw_pairs([thirds], 50, np.random.default_rng(0))) == 50
+    assert len(draw_pairs(thirds, 50, np.random.default_rng(0))) == 50
 
 
 def test_pairs_of_a_large_family_are_not_listed() -> None:
     family = made_up("large", [[0]] * 5000)
     tracemalloc.start()
     try:
-        pairs = draw_pairs([family], 100, np.random.default_rng(0))
+        pairs = draw_pairs(family, 100, np.random.default_rng(0))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

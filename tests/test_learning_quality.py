@@ -73,7 +73,8 @@ class Trainer:
 
 def test_families_are_measured_apart_and_in_an_order_that_packing_does_not_change():
     families = made_up_family("one", 1), made_up_family("two", 2)
-    pairs = draw_pairs(families, 6, np.random.default_rng(0))
+    random = np.random.default_rng(0)
+    pairs = [pair for family in families for pair in draw_pairs(family, 6, random)]
     found = [measure(Trainer(), batches) for batches in (pack(pairs), pack(pairs[::-1], cells=3 * 32**2))]
     assert sorted(found[0]) == ["one", "two"]
     for name, counts in found[0].items():

@@ -7,7 +7,7 @@ have; by 1.25, 11 shapes and as many cells; by 2, 5 shapes and 3.1 cells.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,12 +46,16 @@ class Packed(NamedTuple):
     pairs: tuple[Pair, ...]
 
 
-def draw_pairs(families: Sequence[Family], of_each: int, random: np.random.Generator) -> list[Pair]:
-    """So many pairs of each family without replacement, or all if it has fewer; each has a true pair of residues.
+def draw_pairs(family: Family, most: int, random: np.random.Generator) -> list[Pair]:
+    """So many pairs of a family without replacement, or all if it has fewer; each has a true pair of residues.
 
     Of a large family, ten times as many are looked at: one that has few with a true pair may give fewer.
     """
-    return [pair for family in families for pair in _drawn(family, of_each, random)]
+    every = math.comb(len(family.codes), 2)
+    numbers = random.choice(every, min(every, _TRIED * most), replace=False).tolist()
+    pairs = (Pair(family, *_numbered(number)) for number in numbers)
+    aligned = (pair for pair in pairs if (family.partners(pair.first, pair.second) >= 0).any())
+    return list(itertools.islice(aligned, most))
 
 
 def pack(pairs: Sequence[Pair], random: np.random.Generator | None = None, cells: int = CELLS) -> list[Packed]:
@@ -78,14 +82,6 @@ def bucket(length: int) -> int:
     while size < length:
         size = math.ceil(size * _STEP / _MULTIPLE) * _MULTIPLE
     return size
-
-
-def _drawn(family: Family, most: int, random: np.random.Generator) -> Iterator[Pair]:
-    every = math.comb(len(family.codes), 2)
-    numbers = random.choice(every, min(every, _TRIED * most), replace=False).tolist()
-    pairs = (Pair(family, *_numbered(number)) for number in numbers)
-    aligned = (pair for pair in pairs if (family.partners(pair.first, pair.second) >= 0).any())
-    return itertools.islice(aligned, most)
 
 
 def _numbered(number: int) -> tuple[int, int]:

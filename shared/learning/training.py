@@ -183,7 +183,7 @@ def _drawn(families: Sequence[Family], most: int, random: np.random.Generator, c
     found = []
     for family in families:
         of_a_pair = np.mean([len(codes) for codes in family.codes]) ** 2
-        found += draw_pairs([family], max(1, min(most, int(cells / of_a_pair))), random)
+        found += draw_pairs(family, max(1, min(most, int(cells / of_a_pair))), random)
     return found
 
 
