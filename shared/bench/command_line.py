@@ -147,8 +147,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (the default) or float64; threads: both")
     add("--seed", type=whole("seed", 0), metavar="N", help="of all random numbers (default 0)")
 
-    add = parser.add_argument_group("parameters of problems; see --list").add_argument
-    for name, argument in _arguments().items():
+    groups: dict[str | None, Any] = {}
+    for name, (argument, question) in _arguments().items():
+        about = f"the question {question}" if question else "problems; see --list"
+        if question not in groups:
+            groups[question] = parser.add_argument_group(f"parameters of {about}")
+        add = groups[question].add_argument
         if argument.parse is None:
             action = "store_false" if argument.default else "store_true"
             add(flag(name, argument), dest=name, action=action, help=argument.help)
@@ -192,9 +196,16 @@ def _question(text: str) -> str:
     return text
 
 
-def _arguments() -> dict[str, Argument]:
-    """The arguments of all problems, by name; one that several have differs only in its default."""
-    return {name: argument for problem in PROBLEMS.values() for name, argument in problem.arguments.items()}
+def _arguments() -> dict[str, tuple[Argument, str | None]]:
+    """The arguments of all problems, by name, each with the question if it goes with one only.
+
+    One that several problems have differs only in its default.
+    """
+    found: dict[str, tuple[Argument, str | None]] = {}
+    for problem in PROBLEMS.values():
+        for name, argument in problem.arguments.items():
+            found[name] = argument, None if name in found else problem.question
+    return found
 
 
 def flag(name: str, argument: Argument) -> str:
@@ -205,7 +216,8 @@ def flag(name: str, argument: Argument) -> str:
 def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: str) -> None:
     for name in given:
         if name not in (mode, *_MODES[mode]):
-            raise ArgumentTypeError(f"{option_of[name]} does not go with {option_of[mode]}")
+            why = ", which goes on as the record says" if mode == "resume" else ""
+            raise ArgumentTypeError(f"{option_of[name]} does not go with {option_of[mode]}{why}")
     questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
     if mode == "predict" and (questions != ["growth"] or len(records) != 1):
         got = f"{', '.join(questions)} and {len(records)}"

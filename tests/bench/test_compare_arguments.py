@@ -63,7 +63,7 @@ REFUSED = {
     "--problem stencil --gap -1": "--gap goes with --problem smith_waterman or needleman_wunsch, not with stencil",
     "--gap-open=-2": "--gap-open goes with --problem smith_waterman_affine, not with smith_waterman",
     "--problem free_gap --no-penalize-turns": "--no-penalize-turns goes with --problem smith_waterman_affine, not with",
-    "--resume a.json --from b.json": "--from does not go with --resume",
+    "--resume a.json --from b.json": "--from does not go with --resume, which goes on as the record says",
     "--against a.json b.json --list": "--list does not go with --against",
     "--predict 5x5": "--predict goes with growth and --from one record, got growth and 0",
     "--predict 5x5 --from a.json b.json": "--predict goes with growth and --from one record, got growth and 2",

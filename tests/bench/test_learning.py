@@ -72,7 +72,7 @@ def test_a_training_that_does_not_reach_the_quality_has_no_time():
         process["cold"]["reached"] = None
     assert sentences(made)["Compiling on the way"].endswith("by JAX in 10.1 s; there is nothing to compare that with.")
     assert answer(made).tables[0].rows[0][2] == "not reached"
-    assert "PyTorch fused, cold: seed 1, 2, 3 did not reach" in answer(made).tables[0].below[-1]
+    assert "PyTorch fused, cold: seed 0, 1, 2 did not reach" in answer(made).tables[0].below[-1]
 
 
 def test_weights_that_are_far_apart_are_no_equal_steps():
@@ -87,8 +87,11 @@ def test_it_says_plainly_where_learning_does_not_beat_blosum62():
     assert told.startswith(
         f"the learned model is better than BLOSUM62 on {recorded.HOSTILE}, worse on Globin; no difference is shown on "
     )
-    (table,) = [table for table in answer(recorded.learning()).tables if table.title == "Families that were left out"]
+    made = recorded.learning()
+    made.results[0].details["folds"]["Kinase"]["gain"]["soft"]["f1"] = [0.1, -1.0, 1.0]  # of two sequences
+    (table,) = [table for table in answer(made).tables if table.title == "Families that were left out"]
     assert table.rows[2] == ("Globin", *["70.0 / 60.0"] * 4, *["-0.030\n(-0.040 … -0.020)"] * 2)
+    assert table.rows[1][-1] == "+0.100"
 
 
 def test_nothing_is_answered_before_there_is_a_quality_to_reach():
@@ -115,6 +118,7 @@ def test_the_pictures_are_images_that_are_always_the_same():
         (("learning", "--problem", "stencil"), "learning goes with learn_alignment, not with stencil"),
         (("--model", "encoder"), "--model goes with --problem learn_alignment, not with smith_waterman"),
         (("learning", "--gap", "-2"), "--gap goes with --problem"),
+        (("learning", "--rounds", "9"), "--rounds goes with the question speed"),
         (("learning", "--model", "transformer"), "unknown model 'transformer'; known: matrix, encoder"),
         (("learning", "--variant", "vmap"), "unknown variant 'vmap' of learn_alignment; known: wavefront, fused, auto"),
         (("learning", "--families", "nowhere"), "nowhere"),
@@ -158,7 +162,7 @@ def ask(folder: Path, *arguments: str) -> tuple[Ended, Record]:
 
 
 def processes(ended: Ended) -> list[str]:
-    return [line.split(" of")[0] for line in ended.err if line.endswith(", cold")]
+    return [line.removesuffix(", cold") for line in ended.err if line.endswith(", cold")]
 
 
 def test_the_frameworks_take_turns_and_a_finished_run_is_not_repeated(folder: Path, monkeypatch: pytest.MonkeyPatch):
@@ -166,7 +170,7 @@ def test_the_frameworks_take_turns_and_a_finished_run_is_not_repeated(folder: Pa
     ended, made = ask(folder, "--checkpoints", str(folder / "kept"))
     assert ended.code == 0, ended.err
     assert processes(ended) == [
-        "JAX fused, seed 1", "PyTorch fused, seed 1", "PyTorch fused, seed 2", "JAX fused, seed 2"
+        "JAX fused, seed 0", "PyTorch fused, seed 0", "PyTorch fused, seed 1", "JAX fused, seed 1"
     ]  # fmt: skip
     known = made.results[0].details
     assert known["target"]["quality"] == pytest.approx(2 / 3, abs=0.02)  # half of the true pairs, and no false one
@@ -221,10 +225,16 @@ def test_an_interrupted_run_keeps_its_epochs_and_goes_on(folder: Path, monkeypat
 
 def test_what_the_budget_leaves_out_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
     use_numpy_workers(monkeypatch)
-    ended, _ = ask(folder, "--budget", "0.01", "--framework", "jax")
-    assert ended.code == 0 and "no training has reached" not in ended.out
-    assert "the budget of 0.01 s had no room for seed 1 of 2 of JAX fused, seed 2 of 2 of JAX fused" in ended.out
-    assert "no room for all families left out: four, one, three, two are missing" in ended.out
+    ended, made = ask(folder, "--budget", "0.01", "--framework", "jax")
+    assert ended.code == 0 and "no room for the quality to reach: BLOSUM62 was tried on 0 of 4 families" in ended.out
+    made.results[0].details |= {
+        "target": {"quality": 0.6, "gap_open": -12.0, "gap_extend": -1.0, "temperature": 2.5, "at_edge": False}
+    }
+    made.write(folder / "run.json")
+    again = run_here("--resume", str(folder / "run.json"), "--budget", "0.01")
+    assert again.code == 0 and "no training has reached" not in again.out
+    assert "the budget of 0.01 s had no room for seed 0 of JAX fused, seed 1 of JAX fused" in again.out
+    assert "no room for all families left out: four, one, three, two are missing" in again.out
 
 
 def test_without_equinox_pytorch_trains_alone(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -41,7 +41,7 @@ class Growth(Question):
     name = "growth"
     asks = "what do a call, a step of its loop and a cell cost; from which size on is which framework faster"
     default_input = "random"
-    takes = ("sizes",)
+    takes = ("sizes", "workers", "rounds", "precision")
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         problem = problem_of(settings.problem)

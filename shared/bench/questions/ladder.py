@@ -20,6 +20,7 @@ class Ladder(Question):
 
     name = "ladder"
     asks = "what does each rung of the ladder gain, with and without the compiler"
+    takes = ("size",)
     default_input = "random"
     default_budget = 900.0
     times_rounds = False

@@ -77,7 +77,7 @@ def _time_table(record: Record, known: Mapping[str, Any], variant: str, own: Seq
         "Time: of steps and of validation after each epoch, at whose end the quality is known; the geometric mean over "
         "seeds, each in a fresh process, with its 95% interval.",
         *_uncompiled(record, own),
-        *_missing(own, given.options["seeds"]),
+        *_missing(record, own, given.options["seeds"]),
     )
     title = f"Learning to align ({given.options['model']}, {variant})"
     headers = ("", *names, *(["faster"] if len(own) > 1 else []))
@@ -145,7 +145,7 @@ def _lines(record: Record, result: Result) -> str:
     return str(count) if count else NOTHING
 
 
-def _missing(own: Sequence[Result], seeds: int) -> Iterator[str]:
+def _missing(record: Record, own: Sequence[Result], seeds: int) -> Iterator[str]:
     for result in own:
         trainings = result.details["trainings"]
         if result.status != "ok":
@@ -153,8 +153,13 @@ def _missing(own: Sequence[Result], seeds: int) -> Iterator[str]:
         elif len(trainings) < seeds:
             yield f"{result.case.name}: {len(trainings)} of {seeds} seeds.{_under_way(result)}"
         for name in (COLD, WARM):
-            if lost := [str(int(n) + 1) for n, process in trainings.items() if not process[name]["reached"]]:
+            if lost := [_seed(record, n) for n, process in trainings.items() if not process[name]["reached"]]:
                 yield f"{result.case.name}, {name}: seed {', '.join(lost)} did not reach the quality, and has no time."
+
+
+def _seed(record: Record, number: str) -> str:
+    """Of a training, as checkpoints are named by it."""
+    return str(record.settings.seed + int(number))
 
 
 def _under_way(result: Result) -> str:
@@ -177,7 +182,7 @@ def details(record: Record) -> Iterator[Table]:
                     for name in (COLD, WARM)
                 ]
                 best = max(epoch["quality"] for epoch in process[COLD]["history"])
-                rows.append((result.case.name, str(int(number) + 1), *cells, f"{best:.3f}"))
+                rows.append((result.case.name, _seed(record, number), *cells, f"{best:.3f}"))
     if rows:
         headers = ("", "seed", "cold", "warm", "quality")
         yield Table("Every training to the quality", headers, rows, left_then_right(1, 4))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shared.bench.cases import Case
 from shared.bench.questions import learning_quality as quality
 from shared.bench.questions import learning_worker as worker
+from shared.bench.record import Result
 from shared.bench.run.timed_calls import BUDGET_SPENT
 from shared.learning.families import Family, leave_one_out
 from shared.learning.job import Job
@@ -30,29 +31,37 @@ def checkpoint(run: "Run", name: str) -> Path:
     return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{own}.checkpoint"
 
 
-def target_of(run: "Run", case: Case, common: dict[str, Any], families: Sequence[Family]) -> str | None:
+def find_target(run: "Run", case: Case, result: Result, families: Sequence[Family]) -> None:
     """Fill in what BLOSUM62 reaches: on each family with each choice of gaps, and on the validation families with the
-    best choice on the others, which is the target. Returns why that failed, if it did."""
+    best choice on the others, which is the target. result: whose details have what is measured once."""
+    common = result.details
     grids = common.setdefault("grids", {})
     run.progress.begin("BLOSUM62", len(families) + 1)
     for family in families:
         run.progress.step(f"the best gaps on {family.name}")
-        if family.name not in grids:
-            reply = run.ask("call", case, function=quality.grid, family=family.name, process=_PROCESS)
-            if reply.status != "ok":
-                return f"BLOSUM62 could not be tried on {family.name}: {reply.reason}"
-            grids[family.name] = dict(reply.details)
-            run.keep()
+        if family.name in grids:
+            continue
+        if run.seconds_left <= 0:
+            budget = f"{BUDGET_SPENT} {run.settings.budget:g} s"
+            run.record.note(f"{budget} had no room for the quality to reach: BLOSUM62 was tried on {len(grids)} of "
+                            f"{len(families)} families; a record (--json) can be resumed")  # fmt: skip
+            return
+        reply = run.ask("call", case, function=quality.grid, family=family.name, process=_PROCESS)
+        if reply.status != "ok":
+            result.status, result.reason = "failed", f"BLOSUM62 could not be tried on {family.name}: {reply.reason}"
+            return
+        grids[family.name] = dict(reply.details)
+        run.keep()
     run.progress.step("the quality to reach")
     split = common["split"]
     reply = run.ask(
         "call", case, function=quality.target, split=split, grids=_of(grids, split["train"]), process=_PROCESS
     )
     if reply.status != "ok":
-        return f"there is no quality to reach: {reply.reason}"
+        result.status, result.reason = "failed", f"there is no quality to reach: {reply.reason}"
+        return
     common["target"] = dict(reply.details)
     run.keep()
-    return None
 
 
 def _of(grids: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -100,6 +109,7 @@ def _fold(
     path = checkpoint(run, f"{case.framework}-{case.variant}-{job.model}-without-{test}")
     run.progress.begin(f"{test} left out", job.epochs)
     reply = run.ask("call", case, function=worker.begin, **own, job=asdict(job), split=split, checkpoint=str(path))
+    run.progress.skip(len(reply.details.get("history", ())))
     while reply.status == "ok" and not reply.details["is_finished"]:
         if run.seconds_left <= 0:
             return None

@@ -17,7 +17,7 @@ def fold_table(known: Mapping[str, Any]) -> Table:
     rows = []
     for family, fold in known["folds"].items():
         cells = [_rates(fold[model][way]) for model in ("blosum", "learned") for way in WAYS]
-        gains = [_gain(fold["gain"][way]["f1"]) for way in WAYS]
+        gains = [_shown(fold["gain"][way]["f1"], "+", "\n") for way in WAYS]
         rows.append((family, *cells, *gains))
     rates = [f"{model},\n{way}" for model in ("BLOSUM62", "learned") for way in WAYS]
     gains = [f"learned − BLOSUM62,\nF1, {way}" for way in WAYS]
@@ -47,15 +47,17 @@ def _rates(found: Mapping[str, Sequence[float]]) -> str:
     return f"{100 * found['recovered'][0]:.1f} / {100 * found['precise'][0]:.1f}"
 
 
-def _gain(estimate: Sequence[float]) -> str:
+def _shown(estimate: Sequence[float], sign: str = "", before: str = " ") -> str:
+    """A rate or a difference, with its interval unless that excludes nothing, as of two sequences."""
     value, low, high = estimate
-    return f"{value:+.3f}\n({low:+.3f} … {high:+.3f})"
+    text = f"{value:{sign}.3f}"
+    return text if high == 1 and low in (0, -1) else f"{text}{before}({low:{sign}.3f} … {high:{sign}.3f})"
 
 
 def fold_details(known: Mapping[str, Any]) -> Iterator[Table]:
     """Every rate with its interval, and what was chosen for BLOSUM62."""
     rows = [
-        (family, way, model, *(_interval(fold[part][way][name]) for name in ("recovered", "precise", "f1")))
+        (family, way, model, *(_shown(fold[part][way][name]) for name in ("recovered", "precise", "f1")))
         for family, fold in known["folds"].items()
         for way in WAYS
         for part, model in (("blosum", "BLOSUM62"), ("learned", "learned"), ("gain", "learned − BLOSUM62"))
@@ -73,11 +75,6 @@ def fold_details(known: Mapping[str, Any]) -> Iterator[Table]:
 def _choice(way: str, choice: Mapping[str, Any]) -> str:
     gaps = f"{choice['gap_open']:g} / {choice['gap_extend']:g}"
     return f"{gaps}, T = {choice['temperature']:g}" if way == "soft" else gaps
-
-
-def _interval(estimate: Sequence[float]) -> str:
-    value, low, high = estimate
-    return f"{value:.3f} ({low:.3f} … {high:.3f})"
 
 
 def matrix_table(results: Sequence[Result]) -> Table:

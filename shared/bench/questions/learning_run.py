@@ -20,7 +20,7 @@ from shared.bench.measure.code_size import file_lines
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.questions import learning_worker as worker
 from shared.bench.questions.learning_answer import COLD, WARM
-from shared.bench.questions.learning_folds import checkpoint, leave_families_out, target_of
+from shared.bench.questions.learning_folds import checkpoint, find_target, leave_families_out
 from shared.bench.record import Compilation, Generation, Result
 from shared.bench.run.timed_calls import BUDGET_SPENT
 from shared.bench.run.worker_handle import Reply
@@ -49,13 +49,14 @@ def measure_learning(run: "Run", cases: Sequence[Case], given: FamilyInputs) -> 
         run.record.code_lines[case.framework] = {**run.record.code_lines[case.framework], case.variant: lines}
     run.progress.ends_within(run.seconds_left)
     parts = [[family.name for family in part] for part in split(given.families)]
-    common = run.record.result(cases[0]).details  # what is measured once stands with the first case
+    first = run.record.result(cases[0])
+    common = first.details  # what is measured once stands with the first case
     common["split"] = dict(zip(("train", "validation"), parts, strict=True))
     # whose variant does not matter is done by the fastest one
     fastest = [replace(case, variant=run.record.auto[case.framework]) for case in cases]
-    if "target" not in common and (reason := target_of(run, fastest[0], common, given.families)):
-        result = run.record.result(cases[0])
-        result.status, result.reason = "failed", reason
+    if "target" not in common:
+        find_target(run, fastest[0], first, given.families)
+    if "target" not in common:
         return
     _Trainings(run, cases, common, given.options).measure()
     able = [fast for fast, case in zip(fastest, cases, strict=True) if run.record.result(case).status == "ok"]
@@ -85,14 +86,14 @@ class _Trainings:
 
     def measure(self) -> None:
         """A process of each case for each seed, and of each case a training to its early stop."""
-        seeds, left_out = self._options["seeds"], []
-        for number in range(seeds):
+        left_out = []
+        for number in range(self._options["seeds"]):
             for case in self._cases[::-1] if number % 2 else self._cases:
                 result = self._run.record.result(case)
                 if result.status != "ok" or str(number) in result.details["trainings"]:
                     continue
                 if self._run.seconds_left < self._took.get(case, 0.0):
-                    left_out.append(f"seed {number + 1} of {seeds} of {case.name}")
+                    left_out.append(f"seed {self.job(number).seed} of {case.name}")
                     continue
                 began, cores = time.monotonic(), usable_cores()[: self._run.settings.threads]
                 self._run.stop(case)  # and another variant of its framework, which has the same worker
@@ -103,7 +104,7 @@ class _Trainings:
                     if not number:
                         self._curve(result)
                 elif self._run.seconds_left <= 0:
-                    left_out.append(f"all of seed {number + 1} of {seeds} of {case.name}")
+                    left_out.append(f"all of seed {self.job(number).seed} of {case.name}")
                 self._run.stop(case)
                 self._took[case] = time.monotonic() - began
                 self._run.keep()
@@ -131,10 +132,10 @@ class _Trainings:
             if found is None:
                 return
             process[name] = found
-        run.progress.begin(f"{case.name}, seed {number + 1}", 1)
+        job, train = self.job(number), self._common["split"]["train"]
+        run.progress.begin(f"{case.name}, seed {job.seed}", 1)
         run.progress.step("single steps")
-        job, train = asdict(self.job(number)), self._common["split"]["train"]
-        reply = run.ask("call", case, function=worker.step_times, job=job, train=train, process=number)
+        reply = run.ask("call", case, function=worker.step_times, job=asdict(job), train=train, process=number)
         if reply.status == "ok":
             self._enter(result, number, process | dict(reply.details))
         else:
@@ -179,8 +180,9 @@ class _Trainings:
         start = {"job": asdict(job), "split": self._common["split"], "is_anew": name == COLD}
         start["checkpoint"] = None if name == WARM else str(path)
         goal = self._common["target"]["quality"]
-        run.progress.begin(f"{case.name}, seed {number + 1} of {self._options['seeds']}, {name}", job.epochs)
+        run.progress.begin(f"{case.name}, seed {job.seed}, {name}", job.epochs)
         reply = run.ask("call", case, function=worker.begin, **own, **start)
+        run.progress.skip(len(reply.details.get("history", ())))
         found: dict[str, Any] = {"peak_bytes": 0, "tracing": 0.0, "compiling": 0.0}
         while reply.status == "ok":
             state = reply.details

@@ -49,7 +49,7 @@ class Memory(Question):
 
     name = "memory"
     asks = "how large a batch, or how long a pair, fits into a given memory; in which framework more"
-    takes = ("size", "memory")
+    takes = ("size", "memory", "workers")
     default_input = "random"
     default_budget = 600.0
     times_rounds = False

@@ -36,7 +36,8 @@ class Question(ABC):
     # which cases
 
     default_problem = Settings.problem
-    takes: tuple[str, ...] = ("size",)  # of the options of the command line that only some questions take
+    # of the options of the command line that only some questions take
+    takes: tuple[str, ...] = ("size", "workers", "rounds", "precision")
     takes_every_alignment = False  # not only the default one, unless the user names a problem
     default_input = "globins"  # of problems that take sequences, on a CPU
     default_dtype = Settings.dtype  # or several, with commas in between

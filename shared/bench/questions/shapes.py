@@ -53,6 +53,7 @@ class Shapes(Question):
 
     name = "shapes"
     asks = "what do shapes that change with every batch cost, compilation included; what does padding gain"
+    takes = ("size", "workers")
     default_input = "random"
     labels: Mapping[str, WorkerStart] = dict.fromkeys(STRATEGIES, WorkerStart())
     default_budget = 540.0  # with what is begun when it is spent, ten minutes

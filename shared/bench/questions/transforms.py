@@ -42,6 +42,7 @@ class Transforms(Question):
 
     name = "transforms"
     asks = "which transforms (grad of grad, vmap, jvp, export, compile) are right on which rung, and what the rest say"
+    takes = ("size",)
     default_input = "random"
     default_budget = 570.0
     times_rounds = False

@@ -33,6 +33,10 @@ class Lines:
         self._phase, self._steps, self._done = phase, steps, 0
         self._show(phase, "")
 
+    def skip(self, steps: int) -> None:
+        """So many steps of the phase were done before."""
+        self._done += steps
+
     def step(self, name: str) -> None:
         """The next step of the phase begins."""
         self._done += 1
