@@ -111,7 +111,8 @@ class _Trainings:
             self._compare_weights(number)
         for result in map(self._run.record.result, self._cases):
             if result.status == "ok" and result.details["trainings"] and "curve" not in result.details:
-                self._curve(result)  # a run was interrupted before it
+                if self._run.seconds_left > 0:
+                    self._curve(result)  # a run was interrupted before it
                 if "curve" not in result.details:
                     left_out.append(f"{result.case.name} {CURVE}")
         if left_out:
