@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.core import ShapedArray
+from jax._src import dispatch
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from jax_impl.pairs import mapped_first
 from shared.checks import CannotDifferentiate
 
 Arrays = Sequence[jax.Array]
@@ -53,7 +54,7 @@ def _run(*arrays: Any, linear: Linear, count: int) -> list[jax.Array]:
 
 
 def _shapes(*avals: Any, linear: Linear, count: int) -> list[Any]:
-    return [ShapedArray(aval.shape, aval.dtype) for aval in avals[count:]]
+    return [aval.update(weak_type=False) for aval in avals[count:]]
 
 
 def _push(primals: Any, tangents: Any, *, linear: Linear, count: int) -> tuple[Any, Any]:
@@ -71,11 +72,7 @@ def _pull(cotangents: Any, *arrays: Any, linear: Linear, count: int) -> list[Any
 
 
 def _map(arrays: Any, dims: Any, *, linear: Linear, count: int) -> tuple[Any, Any]:
-    (size,) = {array.shape[dim] for array, dim in zip(arrays, dims, strict=True) if dim is not None}
-    arguments = [
-        jax.numpy.broadcast_to(array, (size, *array.shape)) if dim is None else jax.numpy.moveaxis(array, dim, 0)
-        for array, dim in zip(arrays[count:], dims[count:], strict=True)
-    ]
+    arguments = mapped_first(arrays, dims)[count:]
     fixed_dims = tuple(dims[:count])
     mapped = Linear(_Mapped(linear.forward, fixed_dims), _Mapped(linear.backward, fixed_dims), linear.text)
     results = mapped(arrays[:count], arguments)
@@ -90,3 +87,4 @@ ad.primitive_jvps[_linear] = _push
 ad.primitive_transposes[_linear] = _pull
 batching.primitive_batchers[_linear] = _map
 mlir.register_lowering(_linear, mlir.lower_fun(_run, multiple_results=True))
+dispatch.prim_requires_devices_during_lowering.add(_linear)

@@ -22,6 +22,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from jax_impl.arguments import inside
 from jax_impl.custom_transpose import Linear
+from jax_impl.pairs import of_one_type
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
@@ -51,13 +52,18 @@ class Engine(Protocol):
         ...
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def scores_of(engine: Engine, text: str, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
     """The engine's scores, which can be differentiated twice; a third time raises CannotDifferentiate(text)."""
+    similarity, lengths, *rest = of_one_type(similarity, lengths, *parameters)
+    return _scores(engine, text, similarity, lengths, tuple(rest))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _scores(engine: Engine, text: str, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
     return engine.score(similarity, lengths, parameters)
 
 
-@functools.partial(scores_of.defjvp, symbolic_zeros=True)
+@functools.partial(_scores.defjvp, symbolic_zeros=True)
 def _score_tangent(engine: Engine, text: str, primals: Any, tangents: Any) -> tuple[Array, Array]:
     t_similarity, _, t_parameters = tangents
     needed = tuple(not _is_zero(tangent) for tangent in t_parameters)
@@ -78,7 +84,10 @@ def _gradients_tangent(engine: Engine, text: str, needed: tuple[bool, ...], prim
     t_similarity, _, t_parameters = tangents
     needed = tuple(before or not _is_zero(t) for before, t in zip(needed, t_parameters, strict=True))
     results = _gradients(engine, text, needed, similarity, lengths, parameters)
-    direction = [_instantiated(tangent) for tangent in (t_similarity, *t_parameters)]
+    direction = [
+        jnp.zeros_like(value) if _is_zero(tangent) else tangent
+        for value, tangent in zip((similarity, *parameters), (t_similarity, *t_parameters), strict=True)
+    ]
     t_d_similarity, *rest = _Product(engine, text, any(needed))((similarity, lengths, *parameters), direction)
     t_scores = _directional(lengths, (*results[2], results[1]), (*t_parameters, t_similarity))
     return results, (t_scores, t_d_similarity, tuple(rest))
@@ -141,7 +150,3 @@ def _unchanged(_: Sequence[Array], cotangents: Sequence[Array]) -> list[Array]:
 
 def _is_zero(tangent: Any) -> bool:
     return isinstance(tangent, SymbolicZero)
-
-
-def _instantiated(tangent: Any) -> Array:
-    return jnp.zeros(tangent.shape, tangent.dtype) if _is_zero(tangent) else tangent

@@ -29,10 +29,11 @@ import jax
 import jax.numpy as jnp
 
 from jax_impl import odds
+from jax_impl.chunks import TABLE_BYTES, of_any_batch
 from jax_impl.derivatives import scores_of
 from jax_impl.diagonal_layout import DiagonalBatch, exp, sum_of_odds
+from jax_impl.pairs import number_per_pair
 from jax_impl.recurrences import Array, Parameters
-from jax_impl.vmap_batching import TABLE_BYTES, of_any_batch
 from shared.alignments import SIMILARITY, Choice, Recurrence
 from shared.tolerances import LOWEST
 
@@ -290,7 +291,9 @@ class Wavefront:
             return odds.where_they_hold((scores,), hold, in_logarithms)
 
         # without derivatives only half as many arrays compete for the cache
-        return of_any_batch(function, TABLE_BYTES if self.in_odds else 2 * TABLE_BYTES)(s, lengths, *parameters)[0]
+        table_bytes = TABLE_BYTES if self.in_odds else 2 * TABLE_BYTES
+        (scores,) = of_any_batch(function, [number_per_pair(s)], s, lengths, *parameters, table_bytes=table_bytes)
+        return scores
 
     def gradients(
         self, needed: tuple[bool, ...], s: Array, lengths: Array, parameters: Arrays
@@ -308,7 +311,8 @@ class Wavefront:
             nothing = tuple(jnp.zeros_like(value) for value in parameters)
             return odds.where_they_hold((*results, *nothing), hold, in_logarithms)
 
-        scores, d_similarity, *rest = of_any_batch(function)(s, lengths, *parameters)
+        results = [number_per_pair(s), *map(jax.typeof, (s, *parameters))]
+        scores, d_similarity, *rest = of_any_batch(function, results, s, lengths, *parameters)
         return scores, d_similarity, tuple(rest)
 
     def tangents(
@@ -322,7 +326,8 @@ class Wavefront:
             d_similarity, rest = tangents(batch, t_s, dict(zip(self.names, values[count:], strict=True)))
             return d_similarity, *rest
 
-        d_similarity, *rest = of_any_batch(function)(s, lengths, t_s, *parameters, *t_parameters)
+        results = map(jax.typeof, (s, *parameters))
+        d_similarity, *rest = of_any_batch(function, results, s, lengths, t_s, *parameters, *t_parameters)
         return d_similarity, tuple(rest)
 
     def product(self, s: Array, lengths: Array, parameters: Arrays, t_s: Array) -> Array:

@@ -31,7 +31,8 @@ ONLY_IN_TORCH = {
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
 }
 ONLY_IN_JAX = {
-    "vmap_batching.py",  # PyTorch's autograd.Function has a place for what vmap does; JAX's rules need one around them
+    "pairs.py",  # PyTorch's autograd.Function has a place for what vmap does, and modules shard the batch by themselves
+    "chunks.py",  # of a batch, which XLA allocates anew in every call
     "custom_transpose.py",  # a linear function with a custom transpose rule, which PyTorch's backward is by itself
 }
 

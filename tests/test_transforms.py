@@ -13,7 +13,8 @@ from small_batch import LENGTHS, MARGINALS, SCORES, S, batch, close, outer_score
 
 import jax_impl
 import torch_impl
-from jax_impl.vmap_batching import of_any_batch
+from jax_impl.chunks import of_any_batch
+from jax_impl.pairs import number_per_pair
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.variants import usable_variants
@@ -76,8 +77,9 @@ def test_jax_grad_of_vmap_equals_the_sum_of_grads(variant):
 def test_jax_splits_a_large_batch_and_drops_what_fills_the_last_chunk():
     matrices = batch(7, 3, 4)
     bytes_of_a_pair = (3 + 4) * 3 * 4
-    split = of_any_batch(lambda s: (s.sum((1, 2)), 2 * s), table_bytes=3 * bytes_of_a_pair)
-    sums, doubled = split(jnp.asarray(matrices))
+    s = jnp.asarray(matrices)
+    function, results = lambda s: (s.sum((1, 2)), 2 * s), (number_per_pair(s), s)
+    sums, doubled = of_any_batch(function, results, s, table_bytes=3 * bytes_of_a_pair)
     close(sums, matrices.sum((1, 2)))
     close(doubled, 2 * matrices)
 

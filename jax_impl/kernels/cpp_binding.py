@@ -6,7 +6,9 @@ dtype.
 """
 
 import ctypes
+import functools
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jax_impl.pairs import Array, Arrays, Types, number_per_pair, of_pairs
 from shared.kernels import cpp
-
-Array = jax.Array
-Arrays = tuple[Array, ...]
 
 # XLA's name of a call -> the pass of the kernels that it runs
 _PASS_OF = {name: name for name in cpp.PASSES} | {"product": "tangents"}
@@ -29,19 +29,17 @@ _registered: dict[str, Any] = {}
 
 def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
     """Scores (*batch)."""
-    target, _, pair = _prepared("score", call, similarity)
-    function = jax.ffi.ffi_call(target, pair, vmap_method="broadcast_all")
-    return function(similarity, lengths, *parameters, **_numbers(call))
+    (scores,) = _called("score", call, [number_per_pair(similarity)], similarity, lengths, *parameters)
+    return scores
 
 
 def gradients(
     call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
     """Scores, and their gradients for similarity and each parameter; 0 for the parameters unless with_parameters."""
-    target, matrix, pair = _prepared("gradients" if with_parameters else "marginals", call, similarity)
-    results = (pair, matrix, *(map(_type_of, parameters) if with_parameters else ()))
-    function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
-    scores, d_similarity, *rest = function(similarity, lengths, *parameters, **_numbers(call))
+    name = "gradients" if with_parameters else "marginals"
+    results = [number_per_pair(similarity), *map(jax.typeof, (similarity, *(parameters if with_parameters else ())))]
+    scores, d_similarity, *rest = _called(name, call, results, similarity, lengths, *parameters)
     return scores, d_similarity, tuple(rest) if with_parameters else tuple(map(jnp.zeros_like, parameters))
 
 
@@ -54,19 +52,17 @@ def tangents(
     t_parameters: Arrays,
 ) -> tuple[Array, Array, Arrays]:
     """The tangents of all results of `gradients`."""
-    target, matrix, pair = _prepared("tangents", call, similarity)
-    results = (pair, matrix, *map(_type_of, parameters))
-    function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
+    results = [number_per_pair(similarity), *map(jax.typeof, (similarity, *parameters))]
     arrays = (similarity, lengths, t_similarity, *parameters, *t_parameters)
-    t_scores, t_d_similarity, *rest = function(*arrays, **_numbers(call))
+    t_scores, t_d_similarity, *rest = _called("tangents", call, results, *arrays)
     return t_scores, t_d_similarity, tuple(rest)
 
 
 def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array) -> Array:
     """The tangents of the gradients for similarity, in a direction that leaves the parameters alone."""
-    target, matrix, _ = _prepared("product", call, similarity)
-    function = jax.ffi.ffi_call(target, matrix, vmap_method="broadcast_all")
-    return function(similarity, lengths, t_similarity, *parameters, **_numbers(call))
+    arrays = (similarity, lengths, t_similarity, *parameters)
+    (result,) = _called("product", call, [jax.typeof(similarity)], *arrays)
+    return result
 
 
 def best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
@@ -74,10 +70,8 @@ def best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) 
 
     The temperature among the parameters is not looked at.
     """
-    target, _, pair = _prepared("best", call, similarity)
-    results = pair, jax.ShapeDtypeStruct(similarity.shape, np.bool_)
-    function = jax.ffi.ffi_call(target, results, vmap_method="broadcast_all")
-    scores, matches = function(similarity, lengths, *parameters, **_numbers(call))
+    results = [number_per_pair(similarity), jax.ShapeDtypeStruct(similarity.shape, np.bool_)]
+    scores, matches = _called("best", call, results, similarity, lengths, *parameters)
     return scores, matches
 
 
@@ -111,21 +105,17 @@ def _target(name: str, dtype: str) -> str:
     return f"jax_torch_alignment_{name}_{dtype}"
 
 
-def _prepared(name: str, call: cpp.Call, similarity: Array) -> tuple[str, jax.ShapeDtypeStruct, jax.ShapeDtypeStruct]:
-    """The call's name; the types of a matrix per pair and of a number per pair. Compiles and loads what it needs."""
+def _called(name: str, call: cpp.Call, results: Types, similarity: Array, *arrays: Array) -> Arrays:
+    """The results of a call, whose kernel is compiled and loaded first."""
     dtype, pass_name = str(similarity.dtype), _PASS_OF[name]
     register(dtype)
     by_position = bool(call.options & cpp.GAPS_BY_POSITION)
     kernel = getattr(cpp.kernel(dtype, call.kind, by_position), pass_name)
     of_kind = _registered[dtype][by_position][call.kind]
     of_kind[list(cpp.PASSES).index(pass_name)] = ctypes.cast(kernel, ctypes.c_void_p).value
-    pair = jax.ShapeDtypeStruct(similarity.shape[:-2], similarity.dtype)
-    return _target(name, dtype), _type_of(similarity), pair
+    return of_pairs(functools.partial(_native, _target(name, dtype), call), results, similarity, *arrays)
 
 
-def _type_of(array: Array) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(array.shape, array.dtype)
-
-
-def _numbers(call: cpp.Call) -> dict[str, np.int32]:
-    return {"kind": np.int32(call.kind), "options": np.int32(call.options)}
+def _native(target: str, call: cpp.Call, results: Types, *arrays: Array) -> Sequence[Array]:
+    function = jax.ffi.ffi_call(target, tuple(results))
+    return function(*arrays, kind=np.int32(call.kind), options=np.int32(call.options))

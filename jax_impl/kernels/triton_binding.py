@@ -18,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jax_impl.vmap_batching import of_any_batch
+from jax_impl.chunks import of_any_batch
+from jax_impl.pairs import Array, Arrays, number_per_pair
 from shared.kernels import cpp
 from shared.kernels.triton.programs import (
     EXPONENTIALS_IN_A_ROUND,
@@ -36,9 +37,6 @@ from shared.kernels.triton.programs import (
     values_of,
 )
 
-Array = jax.Array
-Arrays = tuple[Array, ...]
-
 MACHINE_CODE = "shared.kernels.triton.machine_code"  # imported only where a GPU is used, because it imports Triton
 TARGET = "jax_torch_alignment_launch"
 # overrides the choice of the layout, for tests
@@ -52,7 +50,9 @@ _alive: list[Any] = []  # objects that C++ holds pointers to: functions, and the
 
 def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
     """Scores (*batch)."""
-    (scores,) = of_any_batch(functools.partial(_score, call), None)(similarity, lengths, *parameters)
+    (scores,) = _called(
+        functools.partial(_score, call), [number_per_pair(similarity)], similarity, lengths, *parameters
+    )
     return scores
 
 
@@ -60,8 +60,9 @@ def gradients(
     call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
     """Scores, and their gradients for similarity and each parameter; 0 for the temperature unless with_parameters."""
-    function = of_any_batch(functools.partial(_gradients, call, with_parameters), None)
-    scores, d_similarity, *rest = function(similarity, lengths, *parameters)
+    function = functools.partial(_gradients, call, with_parameters)
+    results = [number_per_pair(similarity), *map(jax.typeof, (similarity, *parameters))]
+    scores, d_similarity, *rest = _called(function, results, similarity, lengths, *parameters)
     return scores, d_similarity, tuple(rest)
 
 
@@ -74,21 +75,27 @@ def tangents(
     t_parameters: Arrays,
 ) -> tuple[Array, Array, Arrays]:
     """The tangents of all results of `gradients`."""
-    function = of_any_batch(functools.partial(_tangents, call), None)
-    t_scores, t_d_similarity, *rest = function(similarity, lengths, t_similarity, *parameters, *t_parameters)
+    results = [number_per_pair(similarity), *map(jax.typeof, (similarity, *parameters))]
+    arrays = (similarity, lengths, t_similarity, *parameters, *t_parameters)
+    t_scores, t_d_similarity, *rest = _called(functools.partial(_tangents, call), results, *arrays)
     return t_scores, t_d_similarity, tuple(rest)
 
 
 def product(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays, t_similarity: Array) -> Array:
     """The tangents of the gradients for similarity, in a direction that leaves the parameters alone."""
-    (result,) = of_any_batch(functools.partial(_product, call), None)(similarity, lengths, t_similarity, *parameters)
+    arrays = (similarity, lengths, t_similarity, *parameters)
+    (result,) = _called(functools.partial(_product, call), [jax.typeof(similarity)], *arrays)
     return result
 
 
 def best(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays) -> tuple[Array, Array]:
     """The scores (*batch) of the best alignments, and their matches (*batch, rows, cols), boolean."""
-    scores, matches = of_any_batch(functools.partial(_best, call), None)(similarity, lengths, *parameters)
+    results = [number_per_pair(similarity), jax.ShapeDtypeStruct(similarity.shape, np.bool_)]
+    scores, matches = _called(functools.partial(_best, call), results, similarity, lengths, *parameters)
     return scores, matches
+
+
+_called = functools.partial(of_any_batch, table_bytes=None)
 
 
 def exponentials(values: Array, rounds: int, each: int = EXPONENTIALS_IN_A_ROUND) -> Array:

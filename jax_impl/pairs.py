@@ -1,0 +1,118 @@
+"""Functions of a batch of pairs as an operation of JAX: under vmap with more batch axes, sharded with no communication.
+
+JAX has to know of such a function only that its results have the batch axes of its arguments. It then need not look
+inside: jax.vmap adds a batch axis, and where a batch is sharded over devices, each computes the pairs that it holds.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax._src import core, dispatch, mesh  # nothing public says what they say: see of_one_type and _lower
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+from jax.sharding import NamedSharding, PartitionSpec
+
+Array = jax.Array
+Arrays = tuple[Array, ...]
+Types = Iterable[Any]  # that have shape and dtype
+
+
+def of_pairs(function: Callable[..., Iterable[Array]], results: Types, *arrays: Array) -> Arrays:
+    """function(results, *arrays), of arrays (*batch, …), the first of them (*batch, rows, cols), where only batch axes
+    are sharded.
+
+    results: the types of the results, also (*batch, …). The function is called with those of the batch that it gets,
+    which may have more axes, or fewer pairs.
+    """
+    axes = arrays[0].ndim - 2
+    own = tuple((result.shape[axes:], jnp.dtype(result.dtype)) for result in results)
+    return tuple(_pairs.bind(*of_one_type(*arrays), function=function, results=own))
+
+
+def number_per_pair(similarity: Array) -> jax.ShapeDtypeStruct:
+    """The type of a number (*batch) for each pair of similarity, in its dtype."""
+    return jax.ShapeDtypeStruct(similarity.shape[:-2], similarity.dtype)
+
+
+def of_one_type(*arrays: Array) -> tuple[Array, ...]:
+    """The arrays, (*batch, …) each and the first (*batch, rows, cols), with batch axes of one type.
+
+    That is where jax.shard_map checks along which axes of the mesh each may vary, and where shardings are explicit.
+    """
+    lead = jax.typeof(arrays[0]).sharding.spec[:-2]
+    if any(name is not None for name in lead):
+        axes = len(lead)
+        arrays = tuple(jax.sharding.reshard(a, PartitionSpec(*lead, *[None] * (a.ndim - axes))) for a in arrays)
+    return tuple(core.auto_insert_reshard(*arrays))
+
+
+def mapped_first(arrays: Any, dims: Any) -> list[Array]:
+    """Arrays of a rule for jax.vmap, each with the mapped axis in front, also if it has none (its dim is None)."""
+    array, dim = next((array, dim) for array, dim in zip(arrays, dims, strict=True) if dim is not None)
+    size, name = array.shape[dim], jax.typeof(array).sharding.spec[dim]
+
+    def broadcast(own: Array) -> Array:
+        spec = None if name is None else PartitionSpec(name, *jax.typeof(own).sharding.spec)
+        return jnp.broadcast_to(own, (size, *own.shape), out_sharding=spec)
+
+    pairs = zip(arrays, dims, strict=True)
+    return [broadcast(array) if dim is None else jnp.moveaxis(array, dim, 0) for array, dim in pairs]
+
+
+def _run(*arrays: Array, function: Callable[..., Arrays], results: Any) -> list[Array]:
+    batch = arrays[0].shape[:-2]
+    return list(function([jax.ShapeDtypeStruct((*batch, *shape), dtype) for shape, dtype in results], *arrays))
+
+
+def _types(first: Any, *_: Any, function: Any, results: Any) -> list[Any]:
+    axes = len(first.shape) - 2
+    found = []
+    for shape, dtype in results:
+        spec = PartitionSpec(*first.sharding.spec[:axes], *[None] * len(shape))
+        types = {"shape": (*first.shape[:axes], *shape), "dtype": dtype, "sharding": first.sharding.update(spec=spec)}
+        found.append(first.update(weak_type=False, **types))
+    return found
+
+
+def _map(arrays: Any, dims: Any, *, function: Any, results: Any) -> tuple[Any, Any]:
+    found = _pairs.bind(*of_one_type(*mapped_first(arrays, dims)), function=function, results=results)
+    return found, [0] * len(found)
+
+
+def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
+    axes = len(ctx.avals_in[0].shape) - 2
+
+    def run(*arrays: Array) -> list[Array]:
+        return _run(*arrays, function=function, results=results)
+
+    def partition(mesh: Any, arguments: Any, _: Any) -> Any:
+        own = NamedSharding(mesh, PartitionSpec(*arguments[0].sharding.spec[:axes]))
+        return mesh, run, [own] * len(results), (own,) * len(arguments)
+
+    # in the notation of einsum: batch axes go together, and every other axis has a name of its own
+    inner = [*(len(aval.shape) - axes for aval in ctx.avals_in), *(len(shape) for shape, _ in results)]
+    whole = [[f"axis{place}of{axis}" for axis in range(count)] for place, count in enumerate(inner)]
+    terms = [" ".join([*(f"batch{axis}" for axis in range(axes)), *names]) for names in whole]
+    arguments, others = ", ".join(terms[: len(values)]), ", ".join(terms[len(values) :])
+    sharded = custom_partitioning(run)
+    sharded.def_partition(
+        partition=partition,
+        sharding_rule=f"{arguments} -> {others}",
+        need_replication_factors=tuple(name for names in whole for name in names),
+    )
+    # within the function nothing is sharded or varies, or each of its steps would have to say how
+    plain = [core.ShapedArray(aval.shape, aval.dtype) for aval in ctx.avals_in]
+    with mesh.use_abstract_mesh(mesh.empty_abstract_mesh):
+        return mlir.lower_fun(sharded, multiple_results=True)(ctx.replace(avals_in=plain), *values)
+
+
+_pairs = Primitive("pairs")
+_pairs.multiple_results = True
+_pairs.def_impl(_run)
+_pairs.def_abstract_eval(_types)
+batching.primitive_batchers[_pairs] = _map
+mlir.register_lowering(_pairs, _lower)
+dispatch.prim_requires_devices_during_lowering.add(_pairs)  # as custom_partitioning does
