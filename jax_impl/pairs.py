@@ -4,6 +4,7 @@ JAX has to know of such a function only that its results have the batch axes of 
 inside: jax.vmap adds a batch axis, and where a batch is sharded over devices, each computes the pairs that it holds.
 """
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -88,9 +89,9 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
     def run(*arrays: Array) -> list[Array]:
         return _run(*arrays, function=function, results=results)
 
-    def partition(mesh: Any, arguments: Any, _: Any) -> Any:
-        own = NamedSharding(mesh, PartitionSpec(*arguments[0].sharding.spec[:axes]))
-        return mesh, run, [own] * len(results), (own,) * len(arguments)
+    def partition(mesh: Any, arguments: Any, found: Any) -> Any:
+        # as the compiler has chosen them by the rule
+        return mesh, run, [result.sharding for result in found], tuple(array.sharding for array in arguments)
 
     # in the notation of einsum: batch axes go together, and every other axis has a name of its own
     inner = [*(len(aval.shape) - axes for aval in ctx.avals_in), *(len(shape) for shape, _ in results)]
@@ -111,7 +112,7 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
 
 _pairs = Primitive("pairs")
 _pairs.multiple_results = True
-_pairs.def_impl(_run)
+_pairs.def_impl(functools.partial(dispatch.apply_primitive, _pairs))
 _pairs.def_abstract_eval(_types)
 batching.primitive_batchers[_pairs] = _map
 mlir.register_lowering(_pairs, _lower)

@@ -11,7 +11,7 @@ import torch
 # these want Triton's interpreter from the beginning of their process: test_interpreted.py runs them
 collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpreted"]
 # these want a driver of their own before any framework is imported: test_launcher.py runs them
-collect_ignore += ["launches"]
+collect_ignore += ["launches", "sharded"]
 
 
 # or PyTorch's compiler begins with programs that try the CPU's vectors: seconds in each empty cache

@@ -1,0 +1,127 @@
+"""A batch that is sharded over two devices: each computes its own pairs, with the results of one device."""
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import jax_impl
+from shared.alignments import ALIGNMENTS
+
+PAIRS, ROWS, COLS = 6, 5, 7
+BATCH = PartitionSpec("devices")
+# XLA without its expensive passes: what is computed where does not depend on them
+QUICK = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+    "xla_cpu_use_fusion_emitters": False,
+}
+COLLECTIVES = r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
+
+Call = Callable[..., Any]
+
+
+def arrays(axes: tuple[int, ...] = (PAIRS,)) -> list[np.ndarray]:
+    """Similarity, vector, lengths."""
+    random = np.random.default_rng(0)
+    matrices = [random.normal(size=(*axes, ROWS, COLS)).astype(np.float32) for _ in range(2)]
+    return [*matrices, random.integers(1, (ROWS + 1, COLS + 1), (*axes, 2), np.int32)]
+
+
+def score(function: Call, similarity: Any, vector: Any, lengths: Any) -> Any:
+    return function(similarity, lengths)
+
+
+def marginals(function: Call, similarity: Any, vector: Any, lengths: Any) -> Any:
+    return jax_impl.marginals(function, similarity, lengths)
+
+
+def product(function: Call, similarity: Any, vector: Any, lengths: Any) -> Any:
+    return jax_impl.hessian_vector_product(function, similarity, vector, lengths)
+
+
+def best(function: Call, similarity: Any, vector: Any, lengths: Any) -> Any:
+    return jax_impl.best_alignment(getattr(jax_impl, function.func.__name__), similarity, lengths)[1]
+
+
+CASES = [
+    pytest.param(functools.partial(asked, functools.partial(getattr(jax_impl, name), variant=variant)),
+                 id=f"{name}-{variant}-{asked.__name__}")
+    for name in ALIGNMENTS
+    for variant in ("fused", "wavefront")
+    for asked in (score, marginals, product, *([best] if variant == "fused" else []))
+]  # fmt: skip
+
+
+def mesh(kind: AxisType) -> jax.sharding.Mesh:
+    return jax.make_mesh((2,), ("devices",), axis_types=(kind,))
+
+
+def sharded(kind: AxisType, given: list[np.ndarray]) -> list[jax.Array]:
+    return [jax.device_put(array, NamedSharding(mesh(kind), BATCH)) for array in given]
+
+
+def same(found: jax.Array, call: Call, given: list[np.ndarray]) -> None:
+    """Equal to what one device computes, and each device has its half."""
+    expected = np.asarray(jax.jit(call, compiler_options=QUICK)(*given))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert [shard.data.shape[0] for shard in found.addressable_shards] == [len(expected) // 2] * 2
+
+
+@pytest.mark.parametrize("call", CASES)
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+def test_under_jit_nothing_is_gathered(kind: AxisType, call: Call):
+    given = sharded(kind, arrays())
+    with jax.set_mesh(mesh(kind)):
+        compiled = jax.jit(call, compiler_options=QUICK).lower(*given).compile()
+        same(compiled(*given), call, arrays())
+    text = compiled.as_text()
+    assert not re.findall(COLLECTIVES, text)
+    assert f"[{PAIRS // 2},{ROWS},{COLS}]" in text and f"[{PAIRS},{ROWS},{COLS}]" not in text
+
+
+@pytest.mark.parametrize("call", CASES)
+@pytest.mark.parametrize("check", [True, False])
+def test_under_shard_map(check: bool, call: Call):
+    own = jax.shard_map(call, mesh=mesh(AxisType.Auto), in_specs=BATCH, out_specs=BATCH, check_vma=check)
+    same(jax.jit(own, compiler_options=QUICK)(*sharded(AxisType.Auto, arrays())), call, arrays())
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+@pytest.mark.parametrize("axes", [(PAIRS,), (4, 3)], ids=["of pairs", "of batches"])
+@pytest.mark.parametrize("asked", [score, marginals, product])
+def test_under_vmap_over_the_sharded_axis(asked: Call, axes: tuple[int, ...], kind: AxisType):
+    call = jax.vmap(functools.partial(asked, functools.partial(jax_impl.smith_waterman, variant="fused")))
+    with jax.set_mesh(mesh(kind)):
+        found = jax.jit(call)(*sharded(kind, arrays(axes)))
+    same(found, call, arrays(axes))
+
+
+@pytest.mark.parametrize("variant", ["fused", "wavefront"])
+def test_a_batch_that_does_not_divide_evenly(variant: str):
+    similarity, _, lengths = arrays((PAIRS - 1,))
+    function = functools.partial(jax_impl.smith_waterman, variant=variant)
+    expected = jax_impl.marginals(function, similarity, lengths)
+
+    def call(similarity: Any, lengths: Any) -> Any:
+        both = jax.lax.with_sharding_constraint((similarity, lengths), NamedSharding(mesh(AxisType.Auto), BATCH))
+        return jax_impl.marginals(function, *both)
+
+    np.testing.assert_allclose(jax.jit(call, compiler_options=QUICK)(similarity, lengths), expected, atol=1e-5)
+
+
+def test_parameters_of_the_whole_batch_and_their_gradients():
+    similarity, _, lengths = sharded(AxisType.Auto, arrays())
+
+    def total(similarity: Any, gap: Any) -> Any:
+        return jax_impl.smith_waterman(similarity, lengths, gap=gap).sum()
+
+    both = jax.jit(jax.grad(total, argnums=(0, 1)))
+    found, expected = both(similarity, np.float32(-1.5)), both(arrays()[0], np.float32(-1.5))
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-5)

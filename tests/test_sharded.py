@@ -1,0 +1,17 @@
+"""Batches sharded over devices, in a process of its own, because JAX has to be told first that this CPU is two."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+
+def test_on_two_devices():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", str(TESTS / "sharded")]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert " passed" in ended.stdout and "skipped" not in ended.stdout
