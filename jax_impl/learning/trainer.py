@@ -25,7 +25,7 @@ from jax_impl.learning.models import Matrix, weights_of, with_weights
 from shared.checks import check_choice
 from shared.file_writing import atomic_file
 from shared.learning.batches import Batch
-from shared.learning.checkpoints import header, state_of
+from shared.learning.checkpoints import header, reading, state_of
 from shared.learning.job import DOUBT, Job
 from shared.learning.weights import Weights, initial_weights
 
@@ -135,7 +135,7 @@ class Trainer:
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; returns its state. Raises ValueError if it is not of this kind of trainer."""
-        with self._settings(), open(path, "rb") as file:
+        with self._settings(), reading(path), open(path, "rb") as file:
             try:
                 found = json.loads(file.readline())
             except ValueError:

@@ -47,7 +47,7 @@ def tables(record: Record) -> Iterator[Table]:
     for variant, own in by_variant(record).items():
         yield _time_table(record, known, variant, own)
     if known.get("folds"):
-        yield fold_table(known)
+        yield fold_table(known, next(iter(record.inputs.values())).options["epochs"])
     if learned := [r for own in by_variant(record).values() for r in own if r.details.get("curve", {}).get("matrix")]:
         yield matrix_table(learned)
 
@@ -122,7 +122,7 @@ def _faster(own: Sequence[Result], name: str | None = None) -> str:
 
 def _alignment_share(result: Result) -> str:
     shares = [
-        float(np.mean([own["alignment"] for own in rounds]) / np.mean([own["step"] for own in rounds]))
+        float(np.mean([own["alignment"] for own in rounds]) / np.mean([own["waited"] for own in rounds]))
         for rounds in (process["rounds"] for process in result.details["trainings"].values())
     ]
     return f"{np.mean(shares):.0%}" if shares else NOTHING
@@ -154,7 +154,7 @@ def _missing(record: Record, own: Sequence[Result], seeds: int) -> Iterator[str]
             yield f"{result.case.name}: {len(trainings)} of {seeds} seeds.{_under_way(result)}"
         for name in (COLD, WARM):
             if lost := [_seed(record, n) for n, process in trainings.items() if not process[name]["reached"]]:
-                yield f"{result.case.name}, {name}: seed {', '.join(lost)} did not reach the quality, and has no time."
+                yield f"{result.case.name}, {name}: no time, as the quality was not reached: seed {', '.join(lost)}."
 
 
 def _seed(record: Record, number: str) -> str:

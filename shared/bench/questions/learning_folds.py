@@ -27,8 +27,7 @@ _PROCESS = -1  # whose compilers' caches these trainings share
 
 def checkpoint(run: "Run", name: str) -> Path:
     """The file of a training: in the folder that the user names, or else in that of the run."""
-    own = re.sub(r"[^\w.-]", "_", name)  # a family may have any name
-    return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{own}.checkpoint"
+    return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{name}.checkpoint"
 
 
 def find_target(run: "Run", case: Case, result: Result, families: Sequence[Family]) -> None:
@@ -60,6 +59,10 @@ def find_target(run: "Run", case: Case, result: Result, families: Sequence[Famil
     if reply.status != "ok":
         result.status, result.reason = "failed", f"there is no quality to reach: {reply.reason}"
         return
+    if not reply.details["quality"]:
+        where = ", ".join(split["validation"])
+        result.status, result.reason = "failed", f"there is no quality to reach: BLOSUM62 finds no true pair of {where}"
+        return
     common["target"] = dict(reply.details)
     run.keep()
 
@@ -79,13 +82,14 @@ def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: Fa
     for fold in folds:
         if fold.test.name in done:
             continue
-        began, found = time.monotonic(), None
+        began, found, failed = time.monotonic(), None, f"{fold.test.name} left out: "
+        run.record.notes = [note for note in run.record.notes if not note.startswith(failed)]  # it is tried again
         if run.seconds_left > longest:
             found = _fold(run, case, common, fold, given)
         if found is None:
             left_out.append(fold.test.name)
         elif isinstance(found, str):
-            run.record.note(f"{fold.test.name} left out: {found}")
+            run.record.note(failed + found)
         else:
             done[fold.test.name] = found
             _keep_picture(run, fold.test.name, found)
@@ -106,14 +110,17 @@ def _fold(
     job = Job(model=options["model"], seed=given.seed, epochs=options["epochs"])
     split = {part: [family.name for family in getattr(fold, part)] for part in ("train", "validation")}
     own = {"name": f"without {test}", "process": _PROCESS}
-    path = checkpoint(run, f"{case.framework}-{case.variant}-{job.model}-without-{test}")
+    place = given.families.index(fold.test) + 1  # because a family may have any name
+    legible = re.sub(r"[^A-Za-z0-9.-]", "_", test)[:40]
+    path = checkpoint(run, f"{case.framework}-{case.variant}-{job.model}-without-{place}-{legible}")
     run.progress.begin(f"{test} left out", job.epochs)
     reply = run.ask("call", case, function=worker.begin, **own, job=asdict(job), split=split, checkpoint=str(path))
     run.progress.skip(len(reply.details.get("history", ())))
     while reply.status == "ok" and not reply.details["is_finished"]:
         if run.seconds_left <= 0:
             return None
-        run.progress.step(f"quality {reply.details['best_quality'] or 0:.3f} on {', '.join(split['validation'])}")
+        best = reply.details["best_quality"]
+        run.progress.step(f"quality {best:.3f} on {', '.join(split['validation'])} so far" if best is not None else "")
         reply = run.ask("call", case, function=worker.epoch, **own)
     if reply.status == "ok":
         epochs = len(reply.details["history"])

@@ -191,9 +191,10 @@ class _Trainings:
             is_reached = state["reached"] is not None and name != CURVE
             if state["is_finished"] or is_reached:
                 return found | {key: state[key] for key in ("history", "reached")}
-            if run.seconds_left <= 0 and state["history"]:
+            if run.seconds_left <= 0 and (state["history"] or name != COLD):
                 return None
-            run.progress.step(f"{name}: quality {state['best_quality'] or 0:.3f} of {goal:.3f}")
+            so_far = f": quality {state['best_quality']:.3f} of {goal:.3f} so far" if state["history"] else ""
+            run.progress.step(name + so_far)
             reply = run.ask("call", case, function=worker.epoch, **own, keeps_weights=keeps_weights)
             _add(found, reply.details)
             run.keep()
@@ -210,7 +211,10 @@ class _Trainings:
                 continue
             last = min(map(len, histories))
             paths = [worker.weights_file(self._run.folder, _name(r.case, number, COLD), last) for r in own]
-            if not all(path.exists() for path in paths):  # measured before the run was resumed
+            if not all(path.exists() for path in paths):
+                if str(number) not in self._common.get("apart", {}).get(variant, {}):
+                    seed = f"seed {self.job(number).seed} of {variant}"
+                    self._run.record.note(f"{seed}: weights were not compared: the run was resumed between frameworks")
                 continue
             first, second = (dict(np.load(path).items()) for path in paths)
             apart = max(float(np.abs(first[key] - second[key]).max()) for key in first)
