@@ -55,6 +55,8 @@ def of_rungs() -> Iterator[tuple[str, str, str, Options, tuple[str, ...]]]:
     """(framework, variant, problem, options, gaps by position)."""
     for framework, variant in itertools.product(FRAMEWORKS, LADDER):
         for problem, options, names in TURNS:
+            if variant == "batch_loop" and len(names) == 1:
+                continue  # it takes apart the pairs of any number of matrices, and then is scan_select
             if (framework, variant) in EVERY_CHOICE or len(names) == len(ALIGNMENTS[problem].gaps):
                 yield framework, variant, problem, options, names
 
