@@ -9,6 +9,7 @@ A page has blocks of the form
 whose content is made from the record. KIND is a key of KINDS.
 """
 
+import functools
 import json
 import re
 import sys
@@ -49,7 +50,13 @@ def rendered(text: str) -> str:
 
 
 def _of_record(make: Callable[[Record], str]) -> Callable[[Path], str]:
-    return lambda path: make(Record.read(path))
+    return lambda path: make(_record(path))
+
+
+@functools.cache
+def _record(path: Path) -> Record:
+    """Read once: several blocks are of one record, of which some have megabytes."""
+    return Record.read(path)
 
 
 def _answer(record: Record) -> Answer:
