@@ -119,8 +119,8 @@ def _fold(
     while reply.status == "ok" and not reply.details["is_finished"]:
         if run.seconds_left <= 0:
             return None
-        best = reply.details["best_quality"]
-        run.progress.step(f"quality {best:.3f} on {', '.join(split['validation'])} so far" if best is not None else "")
+        best, where = reply.details["best_quality"], ", ".join(split["validation"])
+        run.progress.step("first epoch" if best is None else f"quality {best:.3f} on {where} so far")
         reply = run.ask("call", case, function=worker.epoch, **own)
     if reply.status == "ok":
         epochs = len(reply.details["history"])
