@@ -135,13 +135,14 @@ class Trainer:
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; returns its state. Raises ValueError if it is not of this kind of trainer."""
-        with self._settings(), reading(path), open(path, "rb") as file:
+        with self._settings(), open(path, "rb") as file:
             try:
                 found = json.loads(file.readline())
             except ValueError:
                 found = None
             state = state_of(path, found, header("jax", self.job.model, self.dtype, {}))
-            self._trained = eqx.tree_deserialise_leaves(file, self._trained)
+            with reading(path):
+                self._trained = eqx.tree_deserialise_leaves(file, self._trained)
         return state
 
     @contextlib.contextmanager

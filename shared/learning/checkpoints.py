@@ -13,16 +13,12 @@ def header(framework: str, model: str, dtype: str, state: dict[str, Any]) -> dic
     return {"framework": framework, "format": FORMAT, "model": model, "dtype": dtype, "state": state}
 
 
-class Refused(ValueError):
-    """A checkpoint that can be read, but is of something else."""
-
-
 @contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
     """Whatever a framework says of a file that it cannot read becomes one line, a ValueError."""
     try:
         yield
-    except (OSError, Refused):
+    except OSError:
         raise
     except Exception as error:
         reason = str(error).split("\n")[0]
@@ -30,7 +26,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def state_of(path: str | os.PathLike[str], found: Any, expected: dict[str, Any]) -> dict[str, Any]:
-    """The state of a checkpoint. Raises Refused unless it is of this framework, format, model and dtype.
+    """The state of a checkpoint. Raises ValueError unless it is of this framework, format, model and dtype.
 
     found: its header as it was read; None where the file is no checkpoint.
     """
@@ -38,5 +34,5 @@ def state_of(path: str | os.PathLike[str], found: Any, expected: dict[str, Any])
     for name in ("framework", "format", "model", "dtype"):
         if found.get(name) != expected[name]:
             came = repr(found[name]) if name in found else "another kind of file, or a damaged one"
-            raise Refused(f"{os.fspath(path)} must be a checkpoint of {name} {expected[name]!r}, got {came}")
+            raise ValueError(f"{os.fspath(path)} must be a checkpoint of {name} {expected[name]!r}, got {came}")
     return found["state"]

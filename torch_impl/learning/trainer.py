@@ -151,7 +151,8 @@ class Trainer:
             file.seek(0)
             found = torch.load(file, map_location=self._device, weights_only=True) if is_ours else {}
             own = json.loads(found.get("header", "null"))
-            state = state_of(path, own, header("torch", self.job.model, self.dtype, {}))
+        state = state_of(path, own, header("torch", self.job.model, self.dtype, {}))
+        with reading(path):
             for part, name in zip(self._trained, ("model", "optimizer"), strict=True):
                 part.load_state_dict(found[name])
         return state
