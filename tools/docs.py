@@ -143,8 +143,7 @@ def outdated() -> Iterator[Path]:
 
 def main() -> int:
     """Write every page that is out of date, and the pictures."""
-    learned = Record.read(ROOT / "results/cpu-learning.json")
-    plots = QUESTIONS["learning"].plots(learned)
+    plots = QUESTIONS["learning"].plots(_record(ROOT / "results/cpu-learning.json"))
     for name, plot in zip(("quality", "matrix", "pair"), plots, strict=True):
         (ROOT / f"results/learning-{name}.svg").write_text(plot.svg, encoding="utf-8")
     for path in outdated():
