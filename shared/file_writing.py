@@ -26,6 +26,9 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

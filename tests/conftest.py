@@ -27,8 +27,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """First a long file that calls no native kernel: while one process runs it, the other compiles the kernels."""
-    items.sort(key=lambda item: item.path.name != "test_machine_code.py")
+    """First a long file that calls no native kernel: while one process runs it, the other compiles the kernels.
+
+    Then one that would be the last long one, and run for a minute while the other process has nothing left.
+    """
+    first = ("test_machine_code.py", "test_transform_matrix.py")
+    items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,6 +1,6 @@
 /* The native kernels on buffers of exactly the size that they say they need, for the sanitizers to watch: every kind,
    both layouts, sizes around the width of a vector, NaN in the padding, all pairs of lengths from nothing to full; and
-   built with BY_POSITION, every choice of gaps by position.
+   built with BY_POSITION, every choice of gaps by position, and none.
    Ends with 0 if layouts and thread counts gave the same bits; else says what differed and ends with 1. */
 
 #include <algorithm>
@@ -67,9 +67,11 @@ Results run(AlignmentCall call, int count, int layout, int threads, const REAL *
   REAL *t_scores = r.add(call.pairs), *t_d_similarity = r.add(matrix);
   failed |= alignment_tangents(&call, t_similarity, call.rows * call.cols, t_values, t_scores, t_d_similarity,
                                r.add(values));
+#ifdef BY_POSITION  // which has the best alignments of gaps that are numbers too
   std::unique_ptr<uint8_t[]> matches(new uint8_t[matrix]);
   failed |= alignment_best(&call, r.add(call.pairs), matches.get());
   std::copy(matches.get(), matches.get() + matrix, r.add(matrix));
+#endif
   if (failed) std::printf("a call failed\n"), std::exit(1);
   return r;
 }
@@ -119,7 +121,7 @@ int main() {
   int failed = 0, done = 0;
 #ifdef BY_POSITION
   const std::vector<int> by_position = {ALIGNMENT_OPEN_BY_POSITION, ALIGNMENT_EXTEND_BY_POSITION,
-                                        ALIGNMENT_OPEN_BY_POSITION | ALIGNMENT_EXTEND_BY_POSITION};
+                                        ALIGNMENT_OPEN_BY_POSITION | ALIGNMENT_EXTEND_BY_POSITION, 0};
 #else
   const std::vector<int> by_position = {0};
 #endif
@@ -127,9 +129,12 @@ int main() {
                               {2, 33, 40}, {3, 0, 4}, {2, 18, 290}};
   for (auto &size : sizes) {
     for (int kind = 0; kind <= ALIGNMENT_FREE_GAP; ++kind) {
+      std::vector<int> seen;
       for (int gaps : by_position) {
         if (kind == ALIGNMENT_FREE_GAP) gaps = 0;
         if (kind != ALIGNMENT_AFFINE) gaps &= ~ALIGNMENT_EXTEND_BY_POSITION;
+        if (std::find(seen.begin(), seen.end(), gaps) != seen.end()) continue;
+        seen.push_back(gaps);
         for (int options = 0; options < (kind == ALIGNMENT_AFFINE ? 4 : 1); ++options, ++done) {
           failed += check(kind, options | gaps, size[0], size[1], size[2]);
         }

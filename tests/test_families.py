@@ -141,7 +141,7 @@ def test_a_folder_without_families_is_told_in_one_line(tmp_path: Path) -> None:
     assert told(tmp_path / "other.sto") == f"{of_files}, got a file"
     assert told(tmp_path) == "at least 2 families, so that one can be kept from training, got only 'other'"
     folder_of(tmp_path, again=OTHER)
-    assert told(tmp_path) == "a family's name once, got 'other' 2 times"
+    assert told(tmp_path) == "a family's name once, got 'other' in 'again.sto' and 'other.sto'"
 
 
 def test_without_biopython_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

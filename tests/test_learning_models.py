@@ -1,5 +1,6 @@
 """The trainers of both frameworks: equal to NumPy, to each other, and to themselves after a checkpoint."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -215,9 +216,21 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(framework: str, t
     TRAINERS[framework](Job(), dtype="float64").save(path, {})
     assert refusal() == "dtype 'float32', got 'float64'"
     TRAINERS[other_framework](Job()).save(path, {})
-    assert refusal() == f"framework '{framework}', got another kind of file"
+    assert refusal() == f"framework '{framework}', got another kind of file, or a damaged one"
     path.write_bytes(b"")
-    assert refusal() == f"framework '{framework}', got another kind of file"
+    assert refusal() == f"framework '{framework}', got another kind of file, or a damaged one"
+
+
+@pytest.mark.parametrize("framework", TRAINERS)
+def test_a_damaged_checkpoint_is_refused_in_one_line(framework: str, tmp_path: Path):
+    trainer, path = TRAINERS[framework](Job()), tmp_path / "checkpoint"
+    trainer.save(path, {})
+    whole = path.read_bytes()
+    for damaged in (whole[:-10], whole.replace(b"float32", b"\xff\xfeoat32")):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged") as caught:
+            trainer.load(path)
+        assert "\n" not in str(caught.value) and str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize("framework", TRAINERS)
@@ -228,10 +241,10 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     trainer.save(path, {"epoch": 1})
 
     def full(_: int) -> None:
-        raise OSError("no space left on device")
+        raise OSError(errno.ENOSPC, "no space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OSError, match=f"no space left on device: '{path}'"):
         trainer.save(path, {"epoch": 2})
     assert trainer.load(path) == {"epoch": 1}
     assert list(tmp_path.iterdir()) == [path]

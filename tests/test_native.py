@@ -222,7 +222,9 @@ def test_a_large_result_is_put_into_large_pages():
 def test_the_sanitizers_find_nothing(by_position):
     """The driver with the kernels compiled in, watched by the address and undefined-behaviour sanitizers."""
     flags = *SANITIZERS, f"-I{Path(cpp.__file__).parent}"
-    wanted = cpp.target("float32", flags=flags, by_position=by_position)
+    # where gaps are numbers, the kernels by position find the best alignments too
+    passes = [name for name in cpp.PASSES if by_position or name != "best"]
+    wanted = cpp.target("float32", passes=tuple(passes), flags=flags, by_position=by_position)
     sources = (Path(__file__).parent / "native_sanitized.cpp", *wanted.sources)
     own = wanted._replace(name=f"sanitized-{by_position}", sources=sources, program=True)
     ran = subprocess.run([cpp.compiled(own)], capture_output=True, text=True)

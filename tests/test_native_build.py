@@ -302,15 +302,20 @@ def test_a_program_can_be_built_too(tmp_path):
     assert subprocess.run([path]).returncode == 8
 
 
+NO_COMPILER = "no C++ compiler: none of c++, g++, clang++ on the PATH; install one, or name it in CXX"
+MISSING = "CXX", "c++ -D__builtin_convertvector=missing", "=missing cannot compile alignment-"
+
+
+# for each package a reason that is known before the first build, and one that only the build finds
 @pytest.mark.parametrize(
-    ("name", "value", "reason"),
+    ("package", "name", "value", "reason"),
     [
-        ("CXX", "false", "false cannot compile"),
-        ("CXX", "c++ -D__builtin_convertvector=missing", "=missing cannot compile alignment-"),
-        ("PATH", "/nowhere", "no C++ compiler: none of c++, g++, clang++ on the PATH; install one, or name it in CXX"),
+        ("jax_impl", "PATH", "/nowhere", NO_COMPILER),
+        ("jax_impl", *MISSING),
+        ("torch_impl", "CXX", "false", "false cannot compile"),
+        ("torch_impl", *MISSING),
     ],
 )
-@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
 def test_without_a_compiler_that_works_auto_warns_once_and_still_works(package, name, value, reason):
     code = f"""
         import numpy as np, {package} as package

@@ -338,8 +338,10 @@ def narrower(request) -> Iterator[None]:
     if platform.machine() != "x86_64":
         pytest.skip("vectors of other lengths are those of x86-64")
     flags = "-O1", "-w", NARROWER[request.param]
-    target = cpp.target("float32", flags=flags)._replace(name=f"alignment-float32-{request.param[0]}-lanes")
-    passes = SimpleNamespace(**{name: library._kernel_of(target, name) for name in cpp.PASSES})
+    names = tuple(name for name in cpp.PASSES if name != "best")  # which computes in no odds
+    target = cpp.target("float32", passes=names, flags=flags)
+    target = target._replace(name=f"alignment-float32-{request.param[0]}-lanes")
+    passes = SimpleNamespace(**{name: library._kernel_of(target, name) for name in names})
     with pytest.MonkeyPatch.context() as patch:
         for dtype, kind, by_position in library._kernels:
             if dtype == "float32" and not by_position:

@@ -148,16 +148,20 @@ def test_the_target_is_reached_at_the_first_epoch_that_has_it():
         (replace(JOB, learning_rate=0.1), TRAIN, "training with learning_rate = 0.1, got None"),
         (JOB, (TRAIN[0], made_up_family("two", 4)), "training with the family two as it is here to train"),
         (JOB, TRAIN[:1], "training with the family two as it is here to train"),
+        (replace(JOB, epochs=1), TRAIN, "a checkpoint of at most 1 epochs, got one of 2"),
+        (JOB, (), "train must have at least one family, got none"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(job, train, text, tmp_path):
     path = tmp_path / "checkpoint"
-    Training(Fake(), TRAIN, VALIDATION, JOB, path)
+    begun = Training(Fake(), TRAIN, VALIDATION, JOB, str(path))
+    begun.epoch()
+    begun.epoch()
     for own in (JOB, replace(JOB, epochs=99, patience=9, target=0.5)):  # its own is not
         Training(Fake(), TRAIN, VALIDATION, own, path)
     with pytest.raises(ValueError, match=text) as caught:
         Training(Fake(), train, VALIDATION, job, path)
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert "\n" not in str(caught.value) and (str(path) in str(caught.value)) == bool(train)
 
 
 def test_each_seed_and_epoch_draws_other_pairs_and_validation_none():

@@ -9,6 +9,7 @@ A page has blocks of the form
 whose content is made from the record. KIND is a key of KINDS.
 """
 
+import functools
 import json
 import re
 import sys
@@ -49,7 +50,13 @@ def rendered(text: str) -> str:
 
 
 def _of_record(make: Callable[[Record], str]) -> Callable[[Path], str]:
-    return lambda path: make(Record.read(path))
+    return lambda path: make(_record(path))
+
+
+@functools.cache
+def _record(path: Path) -> Record:
+    """Read once: several blocks are of one record, of which some have megabytes."""
+    return Record.read(path)
 
 
 def _answer(record: Record) -> Answer:
@@ -136,8 +143,7 @@ def outdated() -> Iterator[Path]:
 
 def main() -> int:
     """Write every page that is out of date, and the pictures."""
-    learned = Record.read(ROOT / "results/cpu-learning.json")
-    plots = QUESTIONS["learning"].plots(learned)
+    plots = QUESTIONS["learning"].plots(_record(ROOT / "results/cpu-learning.json"))
     for name, plot in zip(("quality", "matrix", "pair"), plots, strict=True):
         (ROOT / f"results/learning-{name}.svg").write_text(plot.svg, encoding="utf-8")
     for path in outdated():

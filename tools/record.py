@@ -44,7 +44,7 @@ RECORDS = {
     "--pass gradient --workers 3 --compile-limit 600",
     "cpu-learning": "learning",
     "cpu-learning-encoder": "learning --model encoder",
-    "cpu-learning-wavefront": "learning --variant wavefront --budget 2700",
+    "cpu-learning-wavefront": "learning --variant wavefront --budget 3300",
 }
 
 

@@ -25,7 +25,7 @@ from jax_impl.learning.models import Matrix, weights_of, with_weights
 from shared.checks import check_choice
 from shared.file_writing import atomic_file
 from shared.learning.batches import Batch
-from shared.learning.checkpoints import header, state_of
+from shared.learning.checkpoints import header, reading, state_of
 from shared.learning.job import DOUBT, Job
 from shared.learning.weights import Weights, initial_weights
 
@@ -141,7 +141,8 @@ class Trainer:
             except ValueError:
                 found = None
             state = state_of(path, found, header("jax", self.job.model, self.dtype, {}))
-            self._trained = eqx.tree_deserialise_leaves(file, self._trained)
+            with reading(path):
+                self._trained = eqx.tree_deserialise_leaves(file, self._trained)
         return state
 
     @contextlib.contextmanager

@@ -75,14 +75,16 @@ def read_families(folder: str | os.PathLike[str]) -> tuple[Family, ...]:
             residues or with other letters than the 20 amino acids (positions count from 1, gaps included), or without
             a true pair.
     """
-    families = [family for path in _stockholm_files(folder) for family in _families(path)]
-    if len(families) < 2:
+    found = [(family, path.name) for path in _stockholm_files(folder) for family in _families(path)]
+    if len(found) < 2:
         reason = "expected at least 2 families, so that one can be kept from training"
-        raise SequenceError(f"{quoted_path(folder)}: {reason}, got only {quoted(families[0].name)}")
-    names = Counter(family.name for family in families)
-    faults = [f"expected a family's name once, got {quoted(name)} {n} times" for name, n in names.items() if n > 1]
-    raise_faults(folder, faults)
-    return tuple(sorted(families, key=_order))
+        raise SequenceError(f"{quoted_path(folder)}: {reason}, got only {quoted(found[0][0].name)}")
+    files: dict[str, list[str]] = {}
+    for family, file in found:
+        files.setdefault(family.name, []).append(file)
+    twice = {name: " and ".join(map(quoted, own)) for name, own in files.items() if len(own) > 1}
+    raise_faults(folder, [f"expected a family's name once, got {quoted(name)} in {own}" for name, own in twice.items()])
+    return tuple(sorted((family for family, _ in found), key=_order))
 
 
 def bundled_families() -> tuple[Family, ...]:
@@ -149,7 +151,7 @@ def _families(path: Path) -> list[Family]:
 def _family(path: Path, name: str, lines: Sequence[tuple[int, str]]) -> Family:
     """The family of one alignment. name: where it has none of its own."""
     # Of Biopython's two readers, Bio.AlignIO drops these lines, and Bio.Align refuses wrapped alignments.
-    found = [re.match(r"#=GF\s+(ID|AC)\s+(\S+)", line) for _, line in lines]
+    found = [re.match(r"#=GF\s+(ID|AC)\s+(.*\S)", line) for _, line in lines]
     own = {match[1]: match[2] for match in found if match}
     rows = _rows(path, lines)
     residues = {sequence: _residues(row) for sequence, row in rows.items()}

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from shared.checks import check_choice
+from shared.checks import check_choice, see_host
 from shared.learning.weights import MODELS
-from shared.workload_checks import check_count
+from shared.workload_checks import check_count, check_learning_rate
 
 DOUBT = 0.01  # the share of true pairs that the loss takes to be annotated wrongly
 
@@ -28,6 +28,8 @@ class Job:
         check_choice("model", self.model, tuple(MODELS))
         for name, least in (("seed", 0), ("pairs_per_family", 1), ("epochs", 1), ("patience", 1)):
             check_count(name, getattr(self, name), least)
+        if self.learning_rate is not None:
+            check_learning_rate(see_host(self.learning_rate))
 
     @property
     def rate(self) -> float:

@@ -56,16 +56,20 @@ class Training:
         train: Sequence[Family],
         validation: Sequence[Family],
         job: Job,
-        checkpoint: Path | None = None,
+        checkpoint: str | Path | None = None,
     ) -> None:
         """trainer: a Trainer of jax_impl.learning or torch_impl.learning, at its start, made for the same job.
 
         checkpoint: a file that is written at each epoch; if it is there already, the training goes on from it.
 
-        Raises: ValueError if that file is of other families, or of a job that differs in more than epochs, patience and
-        target.
+        Raises: ValueError if there are no families, or if that file is damaged, of other families, of more epochs, or
+        of a job that differs in more than epochs, patience and target.
         """
-        self.trainer, self.job, self.checkpoint = trainer, job, checkpoint
+        for name, families in (("train", train), ("validation", validation)):
+            if not families:
+                raise ValueError(f"{name} must have at least one family, got none")
+        self.trainer, self.job = trainer, job
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.history: list[Epoch] = []
         self.best: dict[str, NDArray[np.float64]] = trainer.weights()  # those of the best validation quality so far
         self._train = train
@@ -73,8 +77,8 @@ class Training:
         fixed = {name: value for name, value in asdict(job).items() if name not in _MAY_CHANGE}
         self._made_for = {"job": fixed, "train": digests(train), "validation": digests(validation)}
         self._interrupted = False
-        if checkpoint is not None:
-            self._restore(checkpoint) if checkpoint.exists() else self._save()
+        if self.checkpoint is not None:
+            self._restore(self.checkpoint) if self.checkpoint.exists() else self._save()
 
     def epoch(self) -> Epoch:
         """One epoch more. After one that was interrupted it first goes back to the checkpoint."""
@@ -133,6 +137,9 @@ class Training:
                     if what == "job":
                         text = f"{name} = {own.get(name)!r}, got {other.get(name)!r}"
                     raise ValueError(f"{checkpoint}: expected a checkpoint of a training with {text}")
+        if len(state["history"]) > self.job.epochs:
+            expected = f"expected a checkpoint of at most {self.job.epochs} epochs"
+            raise ValueError(f"{checkpoint}: {expected}, got one of {len(state['history'])}")
         self.history = [Epoch(**epoch) for epoch in state["history"]]
         self.best = {name: np.array(array, np.float64) for name, array in state["best"].items()}
         self._interrupted = False

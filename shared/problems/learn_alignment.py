@@ -87,7 +87,7 @@ class LearnAlignment(Problem[FamilyInputs, None]):
     def abilities(self, framework: str, known: Mapping[str, Abilities]) -> Abilities:
         """Those of the alignment, with second derivatives; JAX compiles a step as a whole."""
         able = known[ALIGNMENT]
-        uncompiled = {} if framework == "jax" else dict.fromkeys(self.variant_names, NO_COMPILER)
+        uncompiled = {} if framework == "jax" else {**able.uncompiled_variants, "fused": NO_COMPILER}
         return able._replace(
             absent={**able.absent, **able.first_order}, uncompiled_passes={}, uncompiled_variants=uncompiled
         )

@@ -180,7 +180,7 @@ def learned(framework: str, cold: float, warm: float, seeds: int = 3, matrix: bo
         str(n): {
             "cold": history(cold * (1 + 0.01 * n)) | took,
             "warm": history(warm * (1 + 0.01 * n)) | took,
-            "rounds": [{"step": 0.02 * warm, "alignment": 0.01 * warm}] * 3,
+            "rounds": [{"step": 0.02 * warm, "waited": 0.025 * warm, "alignment": 0.02 * warm}] * 3,
             "steps": 24,
         }
         for n in range(seeds)

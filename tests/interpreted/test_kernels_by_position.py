@@ -7,7 +7,7 @@ import kernel_calls  # noqa: F401 - it puts the kernels behind both frameworks' 
 import numpy as np
 import pytest
 import torch
-from frameworks import Inputs, Result, assert_parity, ragged, reference_result
+from frameworks import Inputs, Result, assert_parity, of_pairs, ragged, reference_result
 from gaps_by_position import Options, Values, by_differences, directions_of, outside
 
 import jax_impl.kernels.triton_binding as jax_calls
@@ -86,7 +86,7 @@ def test_first_and_second_derivatives_are_the_references(
 
 def test_what_is_not_asked_for_is_left_out():
     problem, names = "smith_waterman_affine", ("gap_extend",)
-    inputs = ragged(5, 3, problem=problem, by_position=names)
+    inputs = of_pairs(ragged(5, 3, problem=problem, by_position=names), (0, 1, 4))  # full, empty and partial
     scores, whole = derivatives("torch", problem, ALL_TURNS, inputs, "float64")
     *_, direction = directions_of(inputs, names)
     _, along = derivatives("torch", problem, ALL_TURNS, inputs, "float64", direction)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from shared.checks import check_choice
 from shared.file_writing import atomic_file
 from shared.learning.batches import Batch
-from shared.learning.checkpoints import header, state_of
+from shared.learning.checkpoints import header, reading, state_of
 from shared.learning.job import DOUBT, Job
 from shared.learning.weights import Weights, initial_weights
 from torch_impl import best_alignment, marginals, smith_waterman_affine
@@ -146,14 +146,15 @@ class Trainer:
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; returns its state. Raises ValueError if it is not of this kind of trainer."""
-        with open(path, "rb") as file:
+        with reading(path), open(path, "rb") as file:
             is_ours = zipfile.is_zipfile(file)
             file.seek(0)
             found = torch.load(file, map_location=self._device, weights_only=True) if is_ours else {}
-        own = json.loads(found.get("header", "null"))
+            own = json.loads(found.get("header", "null"))
         state = state_of(path, own, header("torch", self.job.model, self.dtype, {}))
-        for part, name in zip(self._trained, ("model", "optimizer"), strict=True):
-            part.load_state_dict(found[name])
+        with reading(path):
+            for part, name in zip(self._trained, ("model", "optimizer"), strict=True):
+                part.load_state_dict(found[name])
         return state
 
 

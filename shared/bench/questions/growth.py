@@ -13,7 +13,7 @@ import numpy as np
 from shared.bench.analysis.estimates import Estimate
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions.prediction import Costs, Size, costs_of, race
-from shared.bench.questions.question import Question
+from shared.bench.questions.question import TIMING, Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, between, duration, figures
@@ -41,7 +41,7 @@ class Growth(Question):
     name = "growth"
     asks = "what do a call, a step of its loop and a cell cost; from which size on is which framework faster"
     default_input = "random"
-    takes = ("sizes", "workers", "rounds", "precision")
+    takes = ("sizes", *TIMING)
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         problem = problem_of(settings.problem)

@@ -23,6 +23,11 @@ def common(record: Record) -> Mapping[str, Any]:
     return next((result.details for result in record.results if "split" in result.details), {})
 
 
+def _options(record: Record) -> Mapping[str, Any]:
+    """Model, seeds and epochs of the run."""
+    return next(iter(record.inputs.values())).options
+
+
 def by_variant(record: Record) -> dict[str, list[Result]]:
     """The results of each variant that was trained, JAX first."""
     found = {
@@ -47,7 +52,7 @@ def tables(record: Record) -> Iterator[Table]:
     for variant, own in by_variant(record).items():
         yield _time_table(record, known, variant, own)
     if known.get("folds"):
-        yield fold_table(known)
+        yield fold_table(known, _options(record)["epochs"])
     if learned := [r for own in by_variant(record).values() for r in own if r.details.get("curve", {}).get("matrix")]:
         yield matrix_table(learned)
 
@@ -68,7 +73,7 @@ def _time_table(record: Record, known: Mapping[str, Any], variant: str, own: Seq
     add("compiling in all", _compiling)
     add("peak memory of the process", lambda r: size(r.peak_bytes))
     add("lines of code: models and trainer", lambda r: _lines(record, r))
-    target, given = known["target"], next(iter(record.inputs.values()))
+    target, options = known["target"], _options(record)
     split = {part: ", ".join(families) for part, families in known["split"].items()}
     below = (
         f"The quality: F1 {target['quality']:.3f} on {split['validation']}, that of BLOSUM62 with gaps of "
@@ -77,9 +82,9 @@ def _time_table(record: Record, known: Mapping[str, Any], variant: str, own: Seq
         "Time: of steps and of validation after each epoch, at whose end the quality is known; the geometric mean over "
         "seeds, each in a fresh process, with its 95% interval.",
         *_uncompiled(record, own),
-        *_missing(record, own, given.options["seeds"]),
+        *_missing(record, own),
     )
-    title = f"Learning to align ({given.options['model']}, {variant})"
+    title = f"Learning to align ({options['model']}, {variant})"
     headers = ("", *names, *(["faster"] if len(own) > 1 else []))
     return Table(title, headers, rows, left_then_right(1, len(headers) - 1), below)
 
@@ -122,7 +127,7 @@ def _faster(own: Sequence[Result], name: str | None = None) -> str:
 
 def _alignment_share(result: Result) -> str:
     shares = [
-        float(np.mean([own["alignment"] for own in rounds]) / np.mean([own["step"] for own in rounds]))
+        float(np.mean([own["alignment"] for own in rounds]) / np.mean([own["waited"] for own in rounds]))
         for rounds in (process["rounds"] for process in result.details["trainings"].values())
     ]
     return f"{np.mean(shares):.0%}" if shares else NOTHING
@@ -145,7 +150,8 @@ def _lines(record: Record, result: Result) -> str:
     return str(count) if count else NOTHING
 
 
-def _missing(record: Record, own: Sequence[Result], seeds: int) -> Iterator[str]:
+def _missing(record: Record, own: Sequence[Result]) -> Iterator[str]:
+    seeds = _options(record)["seeds"]
     for result in own:
         trainings = result.details["trainings"]
         if result.status != "ok":
@@ -154,7 +160,7 @@ def _missing(record: Record, own: Sequence[Result], seeds: int) -> Iterator[str]
             yield f"{result.case.name}: {len(trainings)} of {seeds} seeds.{_under_way(result)}"
         for name in (COLD, WARM):
             if lost := [_seed(record, n) for n, process in trainings.items() if not process[name]["reached"]]:
-                yield f"{result.case.name}, {name}: seed {', '.join(lost)} did not reach the quality, and has no time."
+                yield f"{result.case.name}, {name}: no time, as the quality was not reached: seed {', '.join(lost)}."
 
 
 def _seed(record: Record, number: str) -> str:

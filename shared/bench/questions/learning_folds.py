@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 from shared.bench.cases import Case
 from shared.bench.questions import learning_quality as quality
 from shared.bench.questions import learning_worker as worker
-from shared.bench.record import Result
-from shared.bench.run.timed_calls import BUDGET_SPENT
 from shared.learning.families import Family, leave_one_out
 from shared.learning.job import Job
 from shared.problems.learn_alignment import FamilyInputs
@@ -27,14 +25,12 @@ _PROCESS = -1  # whose compilers' caches these trainings share
 
 def checkpoint(run: "Run", name: str) -> Path:
     """The file of a training: in the folder that the user names, or else in that of the run."""
-    own = re.sub(r"[^\w.-]", "_", name)  # a family may have any name
-    return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{own}.checkpoint"
+    return Path(run.settings.arguments.get("checkpoints", run.folder)) / f"{name}.checkpoint"
 
 
-def find_target(run: "Run", case: Case, result: Result, families: Sequence[Family]) -> None:
+def find_target(run: "Run", case: Case, common: dict[str, Any], families: Sequence[Family]) -> str | None:
     """Fill in what BLOSUM62 reaches: on each family with each choice of gaps, and on the validation families with the
-    best choice on the others, which is the target. result: whose details have what is measured once."""
-    common = result.details
+    best choice on the others, which is the target. Returns why that failed, if it did; the budget may end it too."""
     grids = common.setdefault("grids", {})
     run.progress.begin("BLOSUM62", len(families) + 1)
     for family in families:
@@ -42,14 +38,12 @@ def find_target(run: "Run", case: Case, result: Result, families: Sequence[Famil
         if family.name in grids:
             continue
         if run.seconds_left <= 0:
-            budget = f"{BUDGET_SPENT} {run.settings.budget:g} s"
-            run.record.note(f"{budget} had no room for the quality to reach: BLOSUM62 was tried on {len(grids)} of "
-                            f"{len(families)} families; a record (--json) can be resumed")  # fmt: skip
-            return
+            tried = f"BLOSUM62 was tried on {len(grids)} of {len(families)} families"
+            run.note_no_room(f"the quality to reach: {tried}; a record (--json) can be resumed")
+            return None
         reply = run.ask("call", case, function=quality.grid, family=family.name, process=_PROCESS)
         if reply.status != "ok":
-            result.status, result.reason = "failed", f"BLOSUM62 could not be tried on {family.name}: {reply.reason}"
-            return
+            return f"BLOSUM62 could not be tried on {family.name}: {reply.reason}"
         grids[family.name] = dict(reply.details)
         run.keep()
     run.progress.step("the quality to reach")
@@ -58,10 +52,12 @@ def find_target(run: "Run", case: Case, result: Result, families: Sequence[Famil
         "call", case, function=quality.target, split=split, grids=_of(grids, split["train"]), process=_PROCESS
     )
     if reply.status != "ok":
-        result.status, result.reason = "failed", f"there is no quality to reach: {reply.reason}"
-        return
+        return f"there is no quality to reach: {reply.reason}"
+    if not reply.details["quality"]:
+        return f"there is no quality to reach: BLOSUM62 finds no true pair of {', '.join(split['validation'])}"
     common["target"] = dict(reply.details)
     run.keep()
+    return None
 
 
 def _of(grids: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -79,13 +75,14 @@ def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: Fa
     for fold in folds:
         if fold.test.name in done:
             continue
-        began, found = time.monotonic(), None
+        began, found, failed = time.monotonic(), None, f"{fold.test.name} left out: "
         if run.seconds_left > longest:
+            run.record.notes = [note for note in run.record.notes if not note.startswith(failed)]  # it is tried again
             found = _fold(run, case, common, fold, given)
         if found is None:
             left_out.append(fold.test.name)
         elif isinstance(found, str):
-            run.record.note(f"{fold.test.name} left out: {found}")
+            run.record.note(failed + found)
         else:
             done[fold.test.name] = found
             _keep_picture(run, fold.test.name, found)
@@ -93,8 +90,8 @@ def leave_families_out(run: "Run", case: Case, common: dict[str, Any], given: Fa
         run.keep()
         run.progress.results(run.record)
     if left_out:
-        what = f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for all families left out"
-        run.record.note(f"{what}: {', '.join(left_out)} {'are' if len(left_out) > 1 else 'is'} missing")
+        verb = "are" if len(left_out) > 1 else "is"
+        run.note_no_room(f"all families left out: {', '.join(left_out)} {verb} missing")
 
 
 def _fold(
@@ -106,14 +103,17 @@ def _fold(
     job = Job(model=options["model"], seed=given.seed, epochs=options["epochs"])
     split = {part: [family.name for family in getattr(fold, part)] for part in ("train", "validation")}
     own = {"name": f"without {test}", "process": _PROCESS}
-    path = checkpoint(run, f"{case.framework}-{case.variant}-{job.model}-without-{test}")
+    place = given.families.index(fold.test) + 1  # because a family may have any name
+    legible = re.sub(r"[^A-Za-z0-9.-]", "_", test)[:40]
+    path = checkpoint(run, f"{case.framework}-{case.variant}-{job.model}-without-{place}-{legible}")
     run.progress.begin(f"{test} left out", job.epochs)
     reply = run.ask("call", case, function=worker.begin, **own, job=asdict(job), split=split, checkpoint=str(path))
     run.progress.skip(len(reply.details.get("history", ())))
     while reply.status == "ok" and not reply.details["is_finished"]:
         if run.seconds_left <= 0:
             return None
-        run.progress.step(f"quality {reply.details['best_quality'] or 0:.3f} on {', '.join(split['validation'])}")
+        best, where = reply.details["best_quality"], ", ".join(split["validation"])
+        run.progress.step("first epoch" if best is None else f"quality {best:.3f} on {where} so far")
         reply = run.ask("call", case, function=worker.epoch, **own)
     if reply.status == "ok":
         epochs = len(reply.details["history"])

@@ -12,8 +12,8 @@ from shared.learning.baseline import against_blosum
 WAYS = {"exact": "best alignments", "soft": "P > ½"}
 
 
-def fold_table(known: Mapping[str, Any]) -> Table:
-    """A row for each family that was left out."""
+def fold_table(known: Mapping[str, Any], epochs: int) -> Table:
+    """A row for each family that was left out. epochs: of a training at most."""
     rows = []
     for family, fold in known["folds"].items():
         cells = [_rates(fold[model][way]) for model in ("blosum", "learned") for way in WAYS]
@@ -28,9 +28,15 @@ def fold_table(known: Mapping[str, Any]) -> Table:
         "BLOSUM62 with the affine gaps, and for the soft alignment the temperature, that are best on the families that "
         "were trained on. The 95% interval resamples the sequences of the family; it says nothing of other families.",
         f"Trained and tested in {known['folds by']}.",
+        *_cut_off(known, epochs),
         *_at_edge(known),
     )
     return Table("Families that were left out", headers, rows, left_then_right(1, len(headers) - 1), below)
+
+
+def _cut_off(known: Mapping[str, Any], epochs: int) -> Iterator[str]:
+    if names := [family for family, fold in known["folds"].items() if fold["epochs"] >= epochs]:
+        yield f"Trained for all {epochs} epochs, and might have become better in more: without {', '.join(names)}."
 
 
 def _at_edge(known: Mapping[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.questions.learning_answer import COLD, WARM, by_variant, common
@@ -71,7 +72,9 @@ def _curves(results: Sequence[Result], target: float) -> str:
         axes.annotate("BLOSUM62", (1, target), (-2, 3), xycoords=("axes fraction", "data"),
                       textcoords="offset points", horizontalalignment="right")  # fmt: skip
         axes.set(xlabel="time in steps and validation", ylabel="F1 on the validation families", xscale="log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(SECONDS)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
 
     return drawn(draw, 7.2, 4)
@@ -104,7 +107,8 @@ def _alignments(picture: Mapping[str, Any]) -> str:
             for stretch in stretches:
                 axes.plot(stretch[:, 1], stretch[:, 0], **_TRUE)
             axes.imshow(probable, cmap=_PROBABLE, vmin=0, vmax=len(LEVELS) - 1, interpolation="none", zorder=3)
-            axes.set_title(title)
+            shows_none = not np.any(probable)
+            axes.set_title(f"{title}: all below {0.5 / (len(LEVELS) - 1):.0%}" if shows_none else title)
             axes.grid(visible=False)
         every[0].set_ylabel("residue")
 

@@ -22,7 +22,6 @@ from shared.bench.questions import learning_worker as worker
 from shared.bench.questions.learning_answer import COLD, WARM
 from shared.bench.questions.learning_folds import checkpoint, find_target, leave_families_out
 from shared.bench.record import Compilation, Generation, Result
-from shared.bench.run.timed_calls import BUDGET_SPENT
 from shared.bench.run.worker_handle import Reply
 from shared.learning.families import split
 from shared.learning.job import Job
@@ -49,13 +48,13 @@ def measure_learning(run: "Run", cases: Sequence[Case], given: FamilyInputs) -> 
         run.record.code_lines[case.framework] = {**run.record.code_lines[case.framework], case.variant: lines}
     run.progress.ends_within(run.seconds_left)
     parts = [[family.name for family in part] for part in split(given.families)]
-    first = run.record.result(cases[0])
-    common = first.details  # what is measured once stands with the first case
+    common = run.record.result(cases[0]).details  # what is measured once stands with the first case
     common["split"] = dict(zip(("train", "validation"), parts, strict=True))
     # whose variant does not matter is done by the fastest one
     fastest = [replace(case, variant=run.record.auto[case.framework]) for case in cases]
-    if "target" not in common:
-        find_target(run, fastest[0], first, given.families)
+    if "target" not in common and (reason := find_target(run, fastest[0], common, given.families)):
+        result = run.record.result(cases[0])
+        result.status, result.reason = "failed", reason
     if "target" not in common:
         return
     _Trainings(run, cases, common, given.options).measure()
@@ -116,8 +115,7 @@ class _Trainings:
                 if "curve" not in result.details:
                     left_out.append(f"{result.case.name} {CURVE}")
         if left_out:
-            budget = f"{BUDGET_SPENT} {self._run.settings.budget:g} s"
-            self._run.record.note(f"{budget} had no room for {', '.join(left_out)}")
+            self._run.note_no_room(", ".join(left_out))
 
     def _note_others(self, number: int, seconds: float, before: float | None, after: float | None) -> None:
         """Of a process: what other programs took of the cores meanwhile, of which the report warns."""
@@ -191,9 +189,10 @@ class _Trainings:
             is_reached = state["reached"] is not None and name != CURVE
             if state["is_finished"] or is_reached:
                 return found | {key: state[key] for key in ("history", "reached")}
-            if run.seconds_left <= 0 and state["history"]:
+            if run.seconds_left <= 0 and (state["history"] or name != COLD):
                 return None
-            run.progress.step(f"{name}: quality {state['best_quality'] or 0:.3f} of {goal:.3f}")
+            so_far = f": quality {state['best_quality']:.3f} of {goal:.3f} so far" if state["history"] else ""
+            run.progress.step(name + so_far)
             reply = run.ask("call", case, function=worker.epoch, **own, keeps_weights=keeps_weights)
             _add(found, reply.details)
             run.keep()
@@ -206,17 +205,20 @@ class _Trainings:
         for variant in dict.fromkeys(case.variant for case in self._cases):
             own = [self._run.record.result(case) for case in self._cases if case.variant == variant]
             histories = [r.details["trainings"].get(str(number), {}).get(COLD, {}).get("history", []) for r in own]
-            if len(own) < 2 or not all(histories):
+            compared = self._common.setdefault("apart", {}).setdefault(variant, {})
+            if len(own) < 2 or not all(histories) or str(number) in compared:
                 continue
             last = min(map(len, histories))
             paths = [worker.weights_file(self._run.folder, _name(r.case, number, COLD), last) for r in own]
-            if not all(path.exists() for path in paths):  # measured before the run was resumed
+            if not all(path.exists() for path in paths):
+                seed = f"seed {self.job(number).seed} of {variant}"
+                self._run.record.note(f"{seed}: weights were not compared: the run was resumed between frameworks")
                 continue
             first, second = (dict(np.load(path).items()) for path in paths)
             apart = max(float(np.abs(first[key] - second[key]).max()) for key in first)
             steps = sum(epoch["steps"] for epoch in histories[0][:last])
             losses = [abs(one["loss"] - other["loss"]) for one, other in zip(*histories, strict=False)]
-            self._common.setdefault("apart", {}).setdefault(variant, {})[str(number)] = {
+            compared[str(number)] = {
                 "epochs": last,
                 "steps": steps,
                 "weights": apart,

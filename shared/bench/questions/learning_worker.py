@@ -140,9 +140,11 @@ def learned(runner: "CaseRunner", case: Case, name: str, process: int) -> dict[s
 def step_times(
     runner: "CaseRunner", case: Case, job: Mapping[str, Any], train: Sequence[str], process: int
 ) -> dict[str, Any]:
-    """Seconds of a step, and of its alignment alone, on batches of the first epochs: the means of each round.
+    """Seconds of a step, of one that is waited for, and of its alignment alone, on batches of the first epochs: the
+    means of each round.
 
-    Steps follow each other without waiting, as in training; what they need is compiled already.
+    Steps follow each other without waiting, as in training; what they need is compiled already. Alignments do not
+    depend on each other, and might be computed side by side, so each is waited for: they are a share of such steps.
     """
     own, backend, families = Job(**job), runner.backend, families_of(runner, train)
     epochs = (epoch_batches(families, own, number) for number in range(1, STEPS + 1))
@@ -155,15 +157,19 @@ def step_times(
         def steps() -> None:
             backend.wait([trainer.step(batch) for batch in batches])
 
+        def each_step() -> None:
+            for batch in batches:
+                backend.wait(trainer.step(batch))
+
         def each_alignment() -> None:
-            for call in alignments:  # they do not depend on each other, and so might be computed side by side
+            for call in alignments:
                 backend.wait(call())
 
-        both = {"step": steps, "alignment": each_alignment}
+        parts = {"step": steps, "waited": each_step, "alignment": each_alignment}
         for number in range(ROUNDS + 1):  # the first one warms up
             seconds = {}
-            for part in list(both) if number % 2 else list(both)[::-1]:
-                seconds[part] = timed(both[part])[0] / len(batches)
+            for part in list(parts) if number % 2 else list(parts)[::-1]:
+                seconds[part] = timed(parts[part])[0] / len(batches)
                 runner.send("step")
             rounds += [seconds] if number else []
     return {"rounds": rounds, "steps": len(batches)}

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from shared.bench.run.context import Run
 
 
+TIMING = ("workers", "rounds", "precision")  # options of questions that time rounds
+
+
 class WorkerStart(NamedTuple):
     """How the worker processes of a label are started, where it is not as usual."""
 
@@ -37,7 +40,7 @@ class Question(ABC):
 
     default_problem = Settings.problem
     # of the options of the command line that only some questions take
-    takes: tuple[str, ...] = ("size", "workers", "rounds", "precision")
+    takes: tuple[str, ...] = ("size", *TIMING)
     takes_every_alignment = False  # not only the default one, unless the user names a problem
     default_input = "globins"  # of problems that take sequences, on a CPU
     default_dtype = Settings.dtype  # or several, with commas in between

@@ -9,7 +9,7 @@ from shared.bench.analysis.estimates import LEAST_PROCESSES
 from shared.bench.cases import Case
 from shared.bench.record import Record
 from shared.bench.run.schedule import is_precise
-from shared.bench.run.timed_calls import BUDGET_SPENT, note_precision, one_generation
+from shared.bench.run.timed_calls import note_precision, one_generation
 from shared.problems import problem_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def measure_processes(run: "Run", cases: Sequence[Case]) -> None:
     unmeasured = [result for result in results if result.status == "ok" and not result.blocks]
     if unmeasured:
         variants = ", ".join(dict.fromkeys(result.case.variant for result in unmeasured))
-        run.record.note(f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for {variants}")
+        run.note_no_room(variants)
 
 
 def _by_variant(cases: Sequence[Case]) -> dict[str, list[Case]]:

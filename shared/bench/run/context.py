@@ -16,6 +16,9 @@ from shared.bench.run import worker_handle
 from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
+# how a note begins that holds until the run is resumed
+BUDGET_SPENT = "the budget of"
+
 
 class CannotMeasure(Exception):
     """A selected framework cannot use the device, or none starts; the text has a line for each."""
@@ -46,6 +49,10 @@ class Run:
     def seconds_left(self) -> float:
         """Of the budget."""
         return self.settings.budget - (time.monotonic() - self.start)
+
+    def note_no_room(self, what: str) -> None:
+        """Note what the budget left out."""
+        self.record.note(f"{BUDGET_SPENT} {self.settings.budget:g} s had no room for {what}")
 
     @functools.cached_property
     def starts(self) -> Mapping[tuple[str, str], WorkerStart]:

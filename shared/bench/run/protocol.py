@@ -24,10 +24,10 @@ from shared.bench.measure.memory import ONE_ARENA
 from shared.bench.questions.largest_batch import largest_batches
 from shared.bench.questions.question import Question
 from shared.bench.record import Facts, Record, ReferenceTime, now
-from shared.bench.run.context import Run
+from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.progress import Lines
-from shared.bench.run.timed_calls import BUDGET_SPENT, measure_timed_calls
+from shared.bench.run.timed_calls import measure_timed_calls
 from shared.bench.units import clock
 from shared.kernels import cpp
 from shared.problems import Inputs, problem_of

@@ -13,7 +13,7 @@ from shared.bench.analysis.estimates import LEAST_PROCESSES, Block
 from shared.bench.cases import Case
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record
-from shared.bench.run.context import Run
+from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
     ALL_CASES_WORKERS,
@@ -29,8 +29,6 @@ from shared.bench.run.schedule import (
 
 # of a worker's time, for first calls with empty caches after its rounds
 _FIRST_CALLS_SHARE = 0.2
-# how a note begins that holds until the run is resumed
-BUDGET_SPENT = "the budget of"
 
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
