@@ -14,7 +14,7 @@ from jax._src import core, dispatch, mesh  # nothing public says what they say: 
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import PartitionSpec
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
