@@ -87,7 +87,9 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
     axes = len(ctx.avals_in[0].shape) - 2
 
     def run(*arrays: Array) -> list[Array]:
-        return _run(*arrays, function=function, results=results)
+        # within the function nothing is sharded or varies, or each of its steps would have to say how
+        with mesh.use_abstract_mesh(mesh.empty_abstract_mesh):
+            return _run(*arrays, function=function, results=results)
 
     def partition(mesh: Any, arguments: Any, found: Any) -> Any:
         # as the compiler has chosen them by the rule
@@ -104,10 +106,8 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
         sharding_rule=f"{arguments} -> {others}",
         need_replication_factors=tuple(name for names in whole for name in names),
     )
-    # within the function nothing is sharded or varies, or each of its steps would have to say how
     plain = [core.ShapedArray(aval.shape, aval.dtype) for aval in ctx.avals_in]
-    with mesh.use_abstract_mesh(mesh.empty_abstract_mesh):
-        return mlir.lower_fun(sharded, multiple_results=True)(ctx.replace(avals_in=plain), *values)
+    return mlir.lower_fun(sharded, multiple_results=True)(ctx.replace(avals_in=plain), *values)
 
 
 _pairs = Primitive("pairs")

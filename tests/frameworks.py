@@ -19,6 +19,7 @@ import jax_impl
 import jax_impl.backend
 import torch_impl
 import torch_impl.backend
+from jax_impl.transformed import QUICK
 from shared import reference
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.tolerances import TOLERANCES, marginals_bound, score_bound
@@ -76,13 +77,6 @@ worst_errors: dict[tuple[str, str], float] = {}
 
 # similarity, lengths, parameters, cotangent -> scores, gradients
 Pull = Callable[[Any, Any, dict[str, Any], Any], tuple[Any, dict[str, Any]]]
-
-# XLA's compiler without its expensive passes: breadth where time is short
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 
 
 def single(

@@ -11,16 +11,11 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import jax_impl
+from jax_impl.transformed import QUICK
 from shared.alignments import ALIGNMENTS
 
 PAIRS, ROWS, COLS = 6, 5, 7
 BATCH = PartitionSpec("devices")
-# XLA without its expensive passes: what is computed where does not depend on them
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 COLLECTIVES = r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
 
 Call = Callable[..., Any]
