@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jax_impl.pairs import of_one_type
 from shared import checks
 from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
 
@@ -62,7 +63,8 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     usable = (temperature > 0) & (temperature < jnp.inf)
     valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(usable, jnp.clip(temperature, *TEMPERATURES), 1.0)
-    return Arguments(s, sizes, values, valid, result_dtype)
+    s, sizes, *own = of_one_type(s, sizes, *values.values())
+    return Arguments(s, sizes, dict(zip(values, own, strict=True)), valid, result_dtype)
 
 
 def _not_empty(matrix: jax.Array) -> jax.Array:

@@ -22,7 +22,6 @@ from jax.custom_derivatives import SymbolicZero
 
 from jax_impl.arguments import inside
 from jax_impl.custom_transpose import Linear
-from jax_impl.pairs import of_one_type
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
@@ -52,18 +51,16 @@ class Engine(Protocol):
         ...
 
 
-def scores_of(engine: Engine, text: str, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
-    """The engine's scores, which can be differentiated twice; a third time raises CannotDifferentiate(text)."""
-    similarity, lengths, *rest = of_one_type(similarity, lengths, *parameters)
-    return _scores(engine, text, similarity, lengths, tuple(rest))
-
-
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _scores(engine: Engine, text: str, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
+def scores_of(engine: Engine, text: str, similarity: Array, lengths: Array, parameters: Arrays) -> Array:
+    """The engine's scores, which can be differentiated twice; a third time raises CannotDifferentiate(text).
+
+    The arrays' batch axes are of one type, as jax_impl.pairs.of_one_type makes them.
+    """
     return engine.score(similarity, lengths, parameters)
 
 
-@functools.partial(_scores.defjvp, symbolic_zeros=True)
+@functools.partial(scores_of.defjvp, symbolic_zeros=True)
 def _score_tangent(engine: Engine, text: str, primals: Any, tangents: Any) -> tuple[Array, Array]:
     t_similarity, _, t_parameters = tangents
     needed = tuple(not _is_zero(tangent) for tangent in t_parameters)

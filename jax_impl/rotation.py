@@ -38,8 +38,7 @@ def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
 def initial_states(recurrence: Recurrence, parameters: Parameters, rotated: Array) -> tuple[States, States]:
     """The states of the two anti-diagonals before the first, which lie outside the matrix."""
     before, last = (
-        tuple(jnp.full(rotated.shape[1:], value, rotated.dtype) for value in recurrence.border(parameters, d))
-        for d in (-2, -1)
+        tuple(jnp.full_like(rotated[0], value) for value in recurrence.border(parameters, d)) for d in (-2, -1)
     )
     return before, last
 

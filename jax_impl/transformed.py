@@ -84,14 +84,12 @@ def _jacrev_twice(f: Function) -> Function:
     return jax.jacrev(jax.jacrev(f))
 
 
-def _shard_map(asked: Callable[[Function, Given], Array], check: bool) -> Callable[[Function, Given], Array]:
+def _shard_map(asked: Callable[[Function, Given], Array]) -> Callable[[Function, Given], Array]:
     """Over the batch, on a mesh of one device."""
 
     def call(f: Function, given: Given) -> Array:
         mesh = Mesh(jax.devices()[:1], ("batch",))
-        sharded = jax.shard_map(
-            lambda own: asked(f, own), mesh=mesh, in_specs=_BATCH, out_specs=_BATCH, check_vma=check
-        )
+        sharded = jax.shard_map(lambda own: asked(f, own), mesh=mesh, in_specs=_BATCH, out_specs=_BATCH)
         return jax.jit(sharded)(given)
 
     return call
@@ -123,10 +121,8 @@ TRANSFORMED: dict[str, Callable[[Function, Given], Array]] = {
     "checkpoint": lambda f, given: _gradient(jax.checkpoint(f), given),
     "map": lambda f, given: jax.lax.map(lambda own: _scores(f, own), given),
     "bfloat16": lambda f, given: _scores(f, given._replace(similarity=given.similarity.astype(jnp.bfloat16))),
-    "shard_map": _shard_map(_scores, check=False),
-    "shard_map of gradient": _shard_map(_gradient, check=False),
-    "checked shard_map": _shard_map(_scores, check=True),
-    "checked shard_map of gradient": _shard_map(_gradient, check=True),
+    "shard_map": _shard_map(_scores),
+    "shard_map of gradient": _shard_map(_gradient),
     "export": _export_score,
     "export of marginals": _export_marginals,
     "compiled": lambda f, given: _scores(jax.jit(f), given),

@@ -68,10 +68,8 @@ TRANSFORMS = {
     "map": Transform(SCORES, "lax.map", None),
     "bfloat16": Transform(ROUNDED, "bfloat16 similarity", "bfloat16 similarity"),
     "autocast": Transform(ROUNDED, None, "bfloat16 similarity in autocast"),
-    "shard_map": Transform(SCORES, "shard_map, check_vma=False", None),
-    "shard_map of gradient": Transform(GRADIENT, "shard_map of grad, check_vma=False", None),
-    "checked shard_map": Transform(SCORES, "shard_map", None),
-    "checked shard_map of gradient": Transform(GRADIENT, "shard_map of grad", None),
+    "shard_map": Transform(SCORES, "shard_map", None),
+    "shard_map of gradient": Transform(GRADIENT, "shard_map of grad", None),
     "export": Transform(SCORES, "export", "export"),
     "export of marginals": Transform(MARGINALS, "export of marginals", "export of marginals"),
     "compiled": Transform(SCORES, "jit", "compiler.compiled"),
@@ -79,10 +77,6 @@ TRANSFORMS = {
     "compiled alone": Transform(SCORES, None, "compile, fullgraph"),
     "compiled marginals": Transform(MARGINALS, "jit of marginals", "compile of marginals, fullgraph"),
 }
-
-
-# what does the same where the first of them does not work
-INSTEAD = {"checked shard_map": "shard_map", "checked shard_map of gradient": "shard_map of gradient"}
 
 
 def wanted(problem: str, given: Given, **options: Any) -> dict[str, np.ndarray]:

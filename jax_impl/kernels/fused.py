@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jax_impl.derivatives import scores_of
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
+from jax_impl.pairs import of_one_type
 from shared.alignments import names_by_position
 from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
@@ -79,7 +80,9 @@ def fused(
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> Array:
-    return scores_of(kernels, text, similarity, *converted(similarity, lengths, parameters))
+    sizes, values = converted(similarity, lengths, parameters)
+    similarity, sizes, *own = of_one_type(similarity, sizes, *values)
+    return scores_of(kernels, text, similarity, sizes, tuple(own))
 
 
 def converted(similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> tuple[Array, Arrays]:

@@ -94,8 +94,6 @@ def test_the_sentence_says_which_rung_to_take_for_what_the_last_one_does_not_do(
     nobody = "take fused for all but what none of these rungs does; none of these rungs does grad of grad of grad."
     assert dict(alone.statements)["JAX"] == nobody
     assert dict(answer(tried("jax", "fused")).statements)["JAX"] == "take fused."
-    unchecked = tried("jax", "fused", checked_shard_map=raises("E: x"))
-    assert dict(answer(unchecked).statements)["JAX"] == "take fused; for shard_map write shard_map, check_vma=False."
 
 
 def test_what_is_wrong_or_was_not_tried_is_told():

@@ -26,7 +26,7 @@ from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then
 from shared.bench.units import NOTHING
 from shared.problems import Inputs
 from shared.problems.problem import Problem
-from shared.transforms import INSTEAD, TRANSFORMS
+from shared.transforms import TRANSFORMS
 from shared.variants import FOR_GPUS, Abilities, variant_names
 
 if TYPE_CHECKING:
@@ -185,16 +185,12 @@ def _advice(found: _Found) -> str:
     """The last rung of the ladder, and which one to take for what it does not do."""
     *others, best = found.rungs
     instead: dict[str, list[str]] = {}
-    rewritten = []
     for name in found.names:
-        if name in INSTEAD and found.is_right(INSTEAD[name], best) and not found.is_right(name, best):
-            rewritten.append(f"for {found.written(name)} write {found.written(INSTEAD[name])}")
-        elif found.cell(name, best) not in ("yes", NOTHING):
+        if found.cell(name, best) not in ("yes", NOTHING):
             able = [rung for rung in others if found.is_right(name, rung)]
             instead.setdefault(able[-1] if able else "", []).append(found.written(name))
     nobody = instead.pop("", [])
     parts = [f"take {best}" if instead or not nobody else f"take {best} for all but what none of these rungs does"]
-    parts += rewritten
     parts += [f"for {', '.join(names)} take {rung}" for rung, names in instead.items()]
     parts += [f"none of these rungs does {', '.join(nobody)}"] if nobody else []
     only = "of what was tried: " if any(found.cell(name, best) == NOTHING for name in found.names) else ""
