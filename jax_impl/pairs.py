@@ -5,16 +5,19 @@ inside: jax.vmap adds a batch axis, and where a batch is sharded over devices, e
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax._src import core, dispatch, mesh  # nothing public says what they say: see of_one_type and _lower
+from jax._src.sharding_impls import GSPMDSharding
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 from jax.sharding import PartitionSpec
+from jaxlib.xla_client import OpSharding
 
 Array = jax.Array
 Arrays = tuple[Array, ...]
@@ -43,9 +46,9 @@ def of_one_type(*arrays: Array) -> tuple[Array, ...]:
 
     That is where jax.shard_map checks along which axes of the mesh each may vary, and where shardings are explicit.
     """
-    lead = jax.typeof(arrays[0]).sharding.spec[:-2]
-    if any(name is not None for name in lead):
-        axes = len(lead)
+    spec = jax.typeof(arrays[0]).sharding.spec
+    if any(name is not None for name in spec):
+        lead, axes = spec[:-2], len(spec) - 2
         arrays = tuple(jax.sharding.reshard(a, PartitionSpec(*lead, *[None] * (a.ndim - axes))) for a in arrays)
     return tuple(core.auto_insert_reshard(*arrays))
 
@@ -92,8 +95,10 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
             return _run(*arrays, function=function, results=results)
 
     def partition(mesh: Any, arguments: Any, found: Any) -> Any:
-        # as the compiler has chosen them by the rule
-        return mesh, run, [result.sharding for result in found], tuple(array.sharding for array in arguments)
+        of_arguments, of_results = (
+            [_along_batch(arguments[0].sharding, axes, len(own.shape)) for own in whole] for whole in (arguments, found)
+        )
+        return mesh, run, of_results, tuple(of_arguments)
 
     # in the notation of einsum: batch axes go together, and every other axis has a name of its own
     inner = [*(len(aval.shape) - axes for aval in ctx.avals_in), *(len(shape) for shape, _ in results)]
@@ -103,11 +108,26 @@ def _lower(ctx: Any, *values: Any, function: Any, results: Any) -> Any:
     sharded = custom_partitioning(run)
     sharded.def_partition(
         partition=partition,
+        decode_shardings=False,  # to names of axes, of which there are none without a mesh
         sharding_rule=f"{arguments} -> {others}",
         need_replication_factors=tuple(name for names in whole for name in names),
     )
     plain = [core.ShapedArray(aval.shape, aval.dtype) for aval in ctx.avals_in]
     return mlir.lower_fun(sharded, multiple_results=True)(ctx.replace(avals_in=plain), *values)
+
+
+def _along_batch(sharding: Any, axes: int, ndim: int) -> Any:
+    """A sharding of the first array's batch axes, for an array of ndim axes that has the same: no other is sharded."""
+    whole = sharding._hlo_sharding
+    if whole.is_replicated():
+        return sharding
+    own = OpSharding()
+    own.type = OpSharding.Type.OTHER
+    devices, batch = whole.tile_assignment_devices(), whole.tile_assignment_dimensions()[:axes]
+    own.tile_assignment_devices = devices
+    own.tile_assignment_dimensions = [*batch, *[1] * (ndim - axes), len(devices) // math.prod(batch)]
+    own.replicate_on_last_tile_dim = True
+    return GSPMDSharding(sharding._device_assignment, own)
 
 
 _pairs = Primitive("pairs")

@@ -1,4 +1,4 @@
-"""Batches sharded over devices, in a process of its own, because JAX has to be told first that this CPU is two."""
+"""Batches sharded over devices, in a process of its own, because JAX has to be told first that this CPU is several."""
 
 import os
 import subprocess
@@ -8,9 +8,9 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 
-def test_on_two_devices():
+def test_on_several_devices():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", str(TESTS / "sharded")]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     environment.pop("PYTEST_XDIST_WORKER", None)
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,4 +1,4 @@
-"""A batch that is sharded over two devices: each computes its own pairs, with the results of one device."""
+"""A batch that is sharded over devices: each computes its own pairs, with the results of one device."""
 
 import functools
 import re
@@ -8,14 +8,15 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import jax_impl
 from jax_impl.transformed import QUICK
 from shared.alignments import ALIGNMENTS
 
 PAIRS, ROWS, COLS = 6, 5, 7
-BATCH = PartitionSpec("devices")
+BATCH = P("devices")
 COLLECTIVES = r"all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
 
 Call = Callable[..., Any]
@@ -100,6 +101,35 @@ def test_under_vmap_over_the_sharded_axis(asked: Call, axes: tuple[int, ...], ki
     with jax.set_mesh(mesh(kind)):
         found = jax.jit(call)(*sharded(kind, arrays(axes)))
     same(found, call, arrays(axes))
+
+
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize("asked", [marginals, product])
+@pytest.mark.parametrize(
+    ("of_similarity", "of_lengths"),
+    [
+        (P("a", "b"), P()),
+        (P(None, "a", "b"), P("a")),
+        (P(("b", "a")), P("b")),
+        (P(), P(("a", "b"))),
+        (P("a"), P("b", "a")),
+    ],
+)
+def test_rows_columns_and_arguments_sharded_in_other_ways(of_similarity: P, of_lengths: P, asked: Call, kind: AxisType):
+    """They are gathered where the kernels need them whole; silently wrong without."""
+    random = np.random.default_rng(0)
+    similarity, vector = random.normal(size=(2, 8, 4, 6)).astype(np.float32)
+    lengths = random.integers(1, 5, (8, 2), np.int32)
+    call = functools.partial(asked, functools.partial(jax_impl.smith_waterman, variant="fused"))
+    two_axes = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind, kind))
+    specs = (of_similarity, of_similarity, of_lengths)
+    given = [
+        jax.device_put(array, NamedSharding(two_axes, spec))
+        for array, spec in zip((similarity, vector, lengths), specs, strict=True)
+    ]
+    with jax.set_mesh(two_axes):
+        found = jax.jit(call)(*given)
+    np.testing.assert_allclose(found, call(similarity, vector, lengths), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["fused", "wavefront"])
