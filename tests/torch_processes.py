@@ -6,9 +6,11 @@ which the processes have unequal shares, padded to their own longest; with four 
 
 import datetime
 import functools
+import os
 import re
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -269,4 +271,9 @@ def main(rank: int, count: int, file: str) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    try:
+        main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # at the end of Python, DDP would wait for the other processes
