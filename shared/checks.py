@@ -6,7 +6,7 @@ tracer. What is not known is not checked here; the kernels are safe on it by the
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -74,15 +74,13 @@ def no_best_text(platform: str) -> str:
 
 
 def best_alignment_call(
-    package: ModuleType, function: Any, keywords: Mapping[str, Any]
+    package: ModuleType, function: Any, keywords: dict[str, Any]
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """The name, gaps and options of the alignment that best_alignment is asked for, by a package's function.
 
     Raises TypeError or ValueError for another function, and for keywords that are neither gaps nor options.
     """
-    own, given = function, dict(keywords)
-    while isinstance(own, functools.partial) and not own.args:
-        own, given = own.func, {**own.keywords, **given}
+    own, given = unbound(function, keywords)
     name = next((name for name in ALIGNMENTS if getattr(package, name) is own), None)
     if name is None:
         qualified = getattr(own, "__qualname__", None)
@@ -111,6 +109,13 @@ def best_alignment_call(
             known = ", ".join([*gaps, *options]) or "no parameters"
             raise TypeError(f"best_alignment of {name} takes {known}, got {keyword}")
     return name, gaps, options
+
+
+def unbound(function: Any, keywords: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The function inside functools.partial with keywords only, and all keywords of its call with these."""
+    while isinstance(function, functools.partial) and not function.args:
+        function, keywords = function.func, {**function.keywords, **keywords}
+    return function, keywords
 
 
 def check_alignment(see: Callable[[Any], Seen], similarity: Any, lengths: Any, parameters: dict[str, Any]) -> None:

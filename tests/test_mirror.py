@@ -23,6 +23,7 @@ ONLY_IN_TORCH = {
     "compiler.py",  # the scan operator runs only inside torch.compile, with settings of its own
     "cuda_graph.py",  # XLA makes CUDA graphs by itself
     "jax_bridge.py",  # JAX's functions in PyTorch; the other way deadlocks: see docs/transforms.md
+    "dtensors.py",  # each process computes the pairs of a DTensor that it holds; pairs.py tells JAX's partitioner so
     "first_order_guard.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "kernels/openmp.py",  # the threads of its operators, which XLA keeps to itself and does not let wait in a loop

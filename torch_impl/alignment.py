@@ -14,6 +14,7 @@ from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
 from torch_impl.arguments import columns_and_gaps, from_numpy, prepare, see
 from torch_impl.derivatives import Engine, scores_of
+from torch_impl.dtensors import is_dtensor, of_own_pairs
 from torch_impl.first_order_guard import first_order
 from torch_impl.kernels.fused import fused, is_on_gpu, why_not
 from torch_impl.kernels.plain_calls import plain_call
@@ -74,6 +75,12 @@ def align(
         result = plain_call(score, function_name, options, similarity, lengths, parameters, text)
         if result is not None:
             return result
+    if is_dtensor(similarity):
+
+        def own(similarity: Tensor, lengths: Any, **parameters: Any) -> Tensor:
+            return align(function_name, similarity, lengths, parameters, options, variant)
+
+        return of_own_pairs(own, similarity, lengths, **parameters)
     by_position = names_by_position(function_name, parameters)
     chosen = _chosen(score, function_name, options, similarity, parameters, by_position, variant)
     if chosen == "fused":

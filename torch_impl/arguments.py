@@ -8,6 +8,7 @@ import torch
 
 from shared import checks
 from shared.tolerances import LARGEST_GAP, LOWEST, TEMPERATURES
+from torch_impl.dtensors import REMEDY, is_dtensor
 from torch_impl.transforms import is_traced
 
 
@@ -27,6 +28,8 @@ def see(argument: Any) -> checks.Seen:
         argument = torch.as_tensor(argument)  # the compiler knows NumPy arrays as tensors
     if not isinstance(argument, torch.Tensor):
         return checks.see_host(argument)
+    if is_dtensor(argument):
+        return checks.Seen(f"DTensor beside a similarity that is none; {REMEDY}", None)
     if argument.is_nested:
         return checks.Seen("nested torch.Tensor", None)
     if argument.layout is not torch.strided:

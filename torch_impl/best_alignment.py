@@ -13,6 +13,7 @@ from shared.alignments import names_by_position
 from shared.kernels import cpp
 from torch_impl.arguments import _tensor, columns_and_gaps, from_numpy, see
 from torch_impl.derivatives import mapped
+from torch_impl.dtensors import is_dtensor, of_own_pairs
 from torch_impl.kernels import cpp_binding, without_gradient
 from torch_impl.kernels.fused import TRITON_BINDING, is_on_gpu, sizes_of, why_not_on_gpu
 from torch_impl.kernels.plain_calls import plain_call
@@ -62,6 +63,9 @@ def best_alignment(
     result = plain_call(_plain, name, options, similarity, lengths, gaps | temperature, str)
     if result is not None:
         return result
+    if is_dtensor(similarity):
+        bound = functools.partial(getattr(torch_impl, name), **options)
+        return of_own_pairs(functools.partial(best_alignment, bound), similarity, lengths, **gaps)
     checks.check_alignment(see, similarity, lengths, gaps)
     s = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
     own = _operators(s)

@@ -12,10 +12,19 @@ from torch.compiler import is_exporting
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
-from shared.checks import EXPORT_TEXT, CannotDifferentiate, check_function, check_similarity, check_vector, is_option
+from shared.checks import (
+    EXPORT_TEXT,
+    CannotDifferentiate,
+    check_function,
+    check_similarity,
+    check_vector,
+    is_option,
+    unbound,
+)
 from torch_impl import operator_calls
 from torch_impl.alignment import call_operators
 from torch_impl.arguments import from_numpy, see
+from torch_impl.dtensors import is_dtensor, of_own_pairs
 from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
 from torch_impl.operator_calls import is_any_recorded
 from torch_impl.transforms import depends_on_others, in_transform, is_traced, nothing_at_work, under_forward_mode
@@ -45,6 +54,9 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
 
     check_function(function)
     if not (nothing_at_work() and is_plain_similarity(similarity)):  # of which nothing is left to check
+        if is_dtensor(similarity):
+            function, parameters = unbound(function, parameters)
+            return of_own_pairs(functools.partial(marginals, function), similarity, lengths, **parameters)
         check_similarity(see(similarity))
         similarity = similarity if isinstance(similarity, Tensor) else from_numpy(similarity)
         # in forward mode too: a leaf of autograd's would have no tangent
@@ -89,6 +101,13 @@ def hessian_vector_product(
     """
     check_function(function)
     if not (nothing_at_work() and is_plain_similarity(similarity) and _is_alike(vector, similarity)):
+        if is_dtensor(similarity):
+            function, parameters = unbound(function, parameters)
+
+            def own(similarity: Tensor, lengths: Any, vector: Any, **parameters: Any) -> Tensor:
+                return hessian_vector_product(function, similarity, vector, lengths, **parameters)
+
+            return of_own_pairs(own, similarity, lengths, vector=vector, **parameters)
         check_similarity(see(similarity))
         check_vector(see(vector), tuple(similarity.shape))
         similarity, vector = (x if isinstance(x, Tensor) else from_numpy(x) for x in (similarity, vector))
@@ -138,9 +157,7 @@ def _at_once(
 
     None also for arguments that the function would refuse, so that the caller calls it and gets its error.
     """
-    while isinstance(function, functools.partial) and not function.args:
-        arguments = {**function.keywords, **arguments}
-        function = function.func
+    function, arguments = unbound(function, arguments)
     name = getattr(function, "__name__", None)
     if name not in ALIGNMENTS or function is not getattr(torch_impl, name):
         return None

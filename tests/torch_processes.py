@@ -1,0 +1,279 @@
+"""The checks of test_torch_processes.py: python torch_processes.py RANK COUNT FILE, once for each process.
+
+Each process also computes the whole batch by itself, in float64, and compares. The loss is a mean over all pairs, of
+which the processes have unequal shares, padded to their own longest; with four processes the last has none.
+"""
+
+import datetime
+import functools
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.experimental import local_map
+from torch.nn.parallel import DistributedDataParallel
+
+import torch_impl
+from shared.alignments import ALIGNMENTS
+from torch_impl import best_alignment, hessian_vector_product, marginals, smith_waterman
+
+PAIRS, ROWS, COLS, FEATURES = 5, 6, 7, 3
+COUNTS = {2: (3, 2), 4: (2, 2, 1, 0)}
+VARIANTS = ("fused", "wavefront")
+BATCH, SAME = (Shard(0),), (Replicate(),)
+
+Loss = Callable[..., Tensor]
+
+
+def random(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def lengths() -> Tensor:
+    draws = torch.Generator().manual_seed(2)
+    return torch.stack([torch.randint(2, most + 1, (PAIRS,), generator=draws) for most in (ROWS, COLS)], dim=1)
+
+
+def own_part() -> tuple[Tensor, Tensor, Tensor]:
+    """Features of the two sequences and lengths of this process's pairs, padded to the longest of them."""
+    counts = COUNTS[dist.get_world_size()]
+    begin = sum(counts[: dist.get_rank()])
+    own = slice(begin, begin + counts[dist.get_rank()])
+    sizes = lengths()[own]
+    rows, cols = sizes.max(0).values.tolist() if len(sizes) else (1, 1)
+    return random(0, PAIRS, ROWS, FEATURES)[own, :rows], random(1, PAIRS, COLS, FEATURES)[own, :cols], sizes
+
+
+class Model(nn.Module):
+    """A loss of each pair, on its score or its marginals, with gaps that are learnt."""
+
+    def __init__(self, name: str, variant: str, asked: str):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = nn.Linear(FEATURES, 4, dtype=torch.float64)
+        # FSDP2 shards the first dimension of each parameter and refuses those that have none
+        gaps = {gap: nn.Parameter(torch.tensor([-1.5], dtype=torch.float64)) for gap in ALIGNMENTS[name].gaps}
+        self.gaps = nn.ParameterDict(gaps)
+        self.function, self.variant, self.asked = getattr(torch_impl, name), variant, asked
+
+    def forward(self, one: Tensor, other: Tensor, sizes: Tensor) -> Tensor:
+        similarity = self.embedding(one) @ self.embedding(other).mT
+        keywords = {name: gap.reshape(()) for name, gap in self.gaps.items()} | {"variant": self.variant}
+        if self.asked == "score":
+            return self.function(similarity, sizes, **keywords).square()
+        expected = marginals(self.function, similarity, sizes, **keywords)
+        return expected.square().sum((1, 2))
+
+
+def full(value: Any) -> Any:
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def same(found: Any, expected: Any) -> None:
+    torch.testing.assert_close(full(found).detach(), expected.detach(), rtol=1e-12, atol=1e-12)
+
+
+def trained(wrap: Callable[[Model], nn.Module], *case: str, splits: int = 1) -> None:
+    """Gradients of a module that is wrapped are those of one process."""
+    alone = Model(*case)
+    alone(random(0, PAIRS, ROWS, FEATURES), random(1, PAIRS, COLS, FEATURES), lengths()).sum().div(PAIRS).backward()
+    model = Model(*case)
+    wrapped = wrap(model)
+    parts = list(zip(*(tensor.tensor_split(splits) for tensor in own_part()), strict=True))
+    for part in parts:
+        if isinstance(wrapped, DistributedDataParallel):
+            wrapped.require_backward_grad_sync = part is parts[-1]  # as `no_sync` does
+        # the mean over the processes, which both wrappers take, of what is a sum over all pairs
+        loss = wrapped(*part).sum() * dist.get_world_size() / PAIRS
+        loss.backward()
+    for (name, own), expected in zip(model.named_parameters(), alone.parameters(), strict=True):
+        assert own.grad is not None and expected.grad is not None and expected.grad.any(), name
+        same(own.grad, expected.grad)
+
+
+def sharded(model: Model) -> nn.Module:
+    fully_shard(model, mesh=mesh())
+    return model
+
+
+def mesh() -> DeviceMesh:
+    return init_device_mesh("cpu", (dist.get_world_size(),))
+
+
+def check_ddp() -> None:
+    for name in ALIGNMENTS:
+        for variant in VARIANTS:
+            trained(DistributedDataParallel, name, variant, "score")
+            trained(DistributedDataParallel, name, variant, "marginals")
+    trained(DistributedDataParallel, "smith_waterman", "auto", "marginals", splits=2)
+
+
+def check_ddp_with_its_options() -> None:
+    for option in ("find_unused_parameters", "static_graph"):
+        options: dict[str, Any] = {option: True}
+        trained(functools.partial(DistributedDataParallel, **options), "smith_waterman", "auto", "marginals")
+
+
+def check_fsdp() -> None:
+    for name in ALIGNMENTS:
+        for variant in VARIANTS:
+            trained(sharded, name, variant, "marginals")
+
+
+class Given:
+    """Arguments on one process, and as DTensors: sharded over the pairs, but replicated gap and temperatures."""
+
+    def __init__(self) -> None:
+        tensors = random(3, PAIRS, ROWS, COLS), random(4, PAIRS, ROWS, COLS), lengths()
+        numbers = torch.tensor(-1.5, dtype=torch.float64), random(5, PAIRS).abs() + 1
+        self.alone = *tensors, *numbers
+        self.sharded: list[Any] = [distribute_tensor(tensor, mesh(), BATCH) for tensor in tensors]
+        self.sharded += [distribute_tensor(tensor, mesh(), SAME) for tensor in numbers]
+        for own in (self.alone, self.sharded):
+            for leaf in leaves(own):
+                leaf.requires_grad_()
+
+    def equal(self, loss: Loss, of_sharded: Loss | None = None) -> None:
+        """A loss of both, and its gradients with respect to similarity, gap and temperatures."""
+        results = loss(*self.alone), (of_sharded or loss)(*self.sharded)
+        same(results[1], results[0])
+        expected = torch.autograd.grad(results[0], leaves(self.alone))
+        found = torch.autograd.grad(full(results[1]), leaves(self.sharded))
+        assert isinstance(found[0], DTensor) and found[0].placements == BATCH
+        for one, other in zip(found, expected, strict=True):
+            same(one, other)
+
+
+def leaves(arguments: Sequence[Tensor]) -> list[Tensor]:
+    return [arguments[0], *arguments[3:]]
+
+
+def asked(name: str, variant: str, s: Tensor, vector: Tensor, sizes: Tensor, _: Any, temperatures: Tensor) -> Any:
+    """Score, marginals, Hessian product and best alignment."""
+    function, keywords = getattr(torch_impl, name), {"temperature": temperatures, "variant": variant}
+    return (
+        function(s, sizes, **keywords),
+        marginals(functools.partial(function, **keywords), s, sizes),
+        hessian_vector_product(functools.partial(function, **keywords), s, vector, sizes),
+        *best_alignment(function, s.detach(), sizes),
+    )
+
+
+def check_dtensors() -> None:
+    given = Given()
+    for name in ALIGNMENTS:
+        for variant in VARIANTS:
+            results = asked(name, variant, *given.sharded), asked(name, variant, *given.alone)
+            for found, expected in zip(*results, strict=True):
+                assert found.placements == BATCH and found.shape == expected.shape
+                same(found, expected)
+
+
+def scores(variant: str, s: Tensor, _: Any, sizes: Tensor, gap: Tensor, temperatures: Tensor) -> Tensor:
+    return smith_waterman(s, sizes, gap=gap, temperature=temperatures, variant=variant)
+
+
+def of_scores(variant: str, *given: Tensor) -> Tensor:
+    return (given[4] * scores(variant, *given)).sum()
+
+
+def of_marginals(variant: str, s: Tensor, vector: Tensor, sizes: Tensor, gap: Tensor, temperatures: Tensor) -> Tensor:
+    keywords = {"gap": gap, "temperature": temperatures, "variant": variant}
+    return (vector * marginals(smith_waterman, s, sizes, **keywords)).sum()
+
+
+def of_gradient(variant: str, *given: Tensor) -> Tensor:
+    """The gradient of a loss that is not linear in the pairs of all processes."""
+    (gradient,) = torch.autograd.grad((scores(variant, *given).sum() / 10) ** 2, given[0], create_graph=True)
+    return (gradient**3).sum()
+
+
+def check_derivatives_of_dtensors() -> None:
+    for variant in VARIANTS:
+        for loss in (of_scores, of_marginals, of_gradient):
+            Given().equal(functools.partial(loss, variant))
+
+
+def check_local_map() -> None:
+    loss = functools.partial(of_scores, "auto")
+    of_all = (Partial(),)
+    own: Any = local_map(
+        loss,
+        out_placements=list(of_all),
+        in_placements=(BATCH, BATCH, BATCH, SAME, BATCH),
+        in_grad_placements=(BATCH, BATCH, BATCH, of_all, BATCH),
+        device_mesh=mesh(),
+        redistribute_inputs=True,
+    )
+    Given().equal(loss, own)
+
+
+def check_what_dtensors_cannot_be() -> None:
+    given = Given()
+    s, vector, sizes, gap, _ = given.sharded
+    plain, _, plain_sizes, plain_gap, _ = given.alone
+    partial = DTensor.from_local(plain_gap.detach(), mesh(), [Partial()], run_check=False)
+    rows: Any = s.detach().redistribute(placements=[Shard(1)])
+    single = distribute_tensor(plain[0].detach(), mesh(), BATCH)
+    of_batch = re.escape("must have the placements Shard(0) of a batch, or Replicate(), got (Shard(dim=")
+    both = "beside a similarity that is .*; make DTensors of all tensors, or of none"
+    for error, text, call in (
+        (ValueError, f"similarity {of_batch}1", lambda: smith_waterman(rows, sizes)),
+        (ValueError, f"similarity {of_batch}1", lambda: marginals(smith_waterman, rows, sizes)),
+        (ValueError, f"similarity {of_batch}1", lambda: best_alignment(smith_waterman, rows, sizes)),
+        (ValueError, f"similarity {of_batch}0", lambda: smith_waterman(single)),
+        (ValueError, "gap must have placements Replicate", lambda: smith_waterman(s, sizes, gap=partial)),
+        (ValueError, "lengths must have similarity's", lambda: smith_waterman(s.redistribute(placements=SAME), sizes)),
+        (ValueError, "lengths must have shape", lambda: smith_waterman(s, sizes[:, :1])),
+        (TypeError, f"lengths .*torch.Tensor {both}", lambda: smith_waterman(s, plain_sizes)),
+        (TypeError, f"lengths .*numpy.ndarray {both}", lambda: smith_waterman(s, plain_sizes.numpy())),
+        (TypeError, f"gap .*torch.Tensor {both}", lambda: smith_waterman(s, sizes, gap=plain_gap)),
+        (TypeError, f"gap .*DTensor {both}", lambda: smith_waterman(plain, plain_sizes, gap=gap)),
+        (TypeError, f"gap .*DTensor {both}", lambda: marginals(smith_waterman, plain, gap=gap)),
+        (TypeError, f"vector .*DTensor {both}", lambda: hessian_vector_product(smith_waterman, plain, vector)),
+        (TypeError, f"vector .*torch.Tensor {both}", lambda: hessian_vector_product(smith_waterman, s, plain)),
+        (RuntimeError, "", lambda: torch.func.grad(lambda own: smith_waterman(own).sum())(s)),
+    ):
+        with pytest.raises(error, match=text):
+            call()
+
+
+def check_compiled() -> None:
+    # without Inductor, whose C++ compiler takes longest, and which sees nothing of the processes
+    compiled: Any = functools.partial(torch.compile, backend="aot_eager")
+    trained(lambda model: compiled(DistributedDataParallel(model)), "smith_waterman", "auto", "marginals")
+
+
+WITH_TWO_ONLY = check_ddp_with_its_options, check_fsdp, check_local_map, check_what_dtensors_cannot_be, check_compiled
+
+
+def main(rank: int, count: int, file: str) -> None:
+    torch.set_num_threads(1)
+    patience = datetime.timedelta(seconds=60)
+    store = torch.distributed.FileStore(file, count)  # pyright: ignore[reportPrivateImportUsage]
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=patience)
+    for check in (check_ddp, check_dtensors, check_derivatives_of_dtensors, *(WITH_TWO_ONLY if count == 2 else ())):
+        begin = time.perf_counter()
+        check()
+        print(f"{check.__name__} {time.perf_counter() - begin:.1f} s", flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    try:
+        main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)  # at the end of Python, DDP would wait for the other processes

@@ -1,0 +1,90 @@
+"""DTensors whose batch is sharded over a device mesh: each process computes the pairs that it holds.
+
+A pair needs nothing of another one, so neither the results nor their derivatives take communication. What all pairs
+share, a gap say, is replicated, and its gradient the sum over the processes: a DTensor whose placement is Partial.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from shared import checks
+
+Tensor = torch.Tensor
+REMEDY = "make DTensors of all tensors, or of none"
+
+
+def is_dtensor(value: Any) -> bool:
+    """By the name of its type: builds of PyTorch without torch.distributed have no such type to import."""
+    return type(value).__name__ == "DTensor"
+
+
+def of_own_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **others: Any) -> Any:
+    """call(similarity, lengths, **others) of the pairs that each process holds, whose results become DTensors.
+
+    similarity: a DTensor (*batch, rows, cols), of which each dimension of its mesh shards the batch or replicates it.
+    lengths, others: DTensors placed like it or replicated, or no tensors. Each is one of a function's arguments: for
+    each pair, or a number for all.
+
+    Returns a DTensor placed like similarity, or a tuple of such. Right to second order, where `call` is.
+
+    Raises TypeError for a tensor beside these that is no DTensor, ValueError for another shape, mesh or placement.
+    """
+    # not at the top: see is_dtensor
+    from torch.distributed.tensor import DTensor, Partial
+
+    arguments = {"lengths": lengths} | others
+    arrays = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, np.ndarray))}
+    _check(similarity, arrays)
+    mesh, placements = similarity.device_mesh, similarity.placements
+    of_all = [Partial() if placement.is_shard() else placement for placement in placements]
+
+    def own(value: Any) -> Tensor:
+        if not value.ndim:
+            return value.to_local(grad_placements=of_all)
+        return value.redistribute(placements=placements).to_local(grad_placements=placements)
+
+    def whole(result: Tensor) -> Any:
+        shape = similarity.shape[: similarity.ndim - 2] + result.shape[similarity.ndim - 2 :]
+        stride = [shape[axis + 1 :].numel() for axis in range(len(shape))]
+        result = DTensor.from_local(result, mesh, placements, run_check=False, shape=shape, stride=tuple(stride))
+        # which moves nothing, but is differentiable twice where from_local's backward would drop a cotangent's graph
+        return result.redistribute(placements=placements)
+
+    results = call(own(similarity), **(arguments | {name: own(value) for name, value in arrays.items()}))
+    return tuple(whole(result) for result in results) if isinstance(results, tuple) else whole(results)
+
+
+def _see(argument: Any) -> checks.Seen:
+    """A DTensor's own shape; the values are checked by each process for its pairs."""
+    if not is_dtensor(argument):
+        kind = "numpy.ndarray" if isinstance(argument, np.ndarray) else "torch.Tensor"
+        return checks.Seen(f"{kind} beside a similarity that is a DTensor; {REMEDY}", None)
+    return checks.Seen("DTensor", tuple(argument.shape), str(argument.dtype).removeprefix("torch."))
+
+
+def _check(similarity: Any, arrays: dict[str, Any]) -> None:
+    vector, lengths = arrays.get("vector"), arrays.get("lengths")
+    parameters = {name: value for name, value in arrays.items() if name not in ("vector", "lengths")}
+    checks.check_alignment(_see, similarity, lengths, parameters)
+    if vector is not None:
+        checks.check_vector(_see(vector), tuple(similarity.shape))
+    placements = similarity.placements
+    if not all(own.is_replicate() or (own.is_shard(0) and similarity.ndim == 3) for own in placements):
+        raise ValueError(f"similarity must have the placements {_OF_PAIRS}, got {placements}; redistribute it first")
+    for name, value in arrays.items():
+        if value.device_mesh != similarity.device_mesh:
+            raise ValueError(f"{name} must be on similarity's mesh {similarity.device_mesh}, got {value.device_mesh}")
+        if not all(
+            own.is_replicate() or (value.ndim and own == other)
+            for own, other in zip(value.placements, placements, strict=True)
+        ):
+            expected = (
+                f"similarity's placements {placements} or Replicate()" if value.ndim else "placements Replicate()"
+            )
+            raise ValueError(f"{name} must have {expected}, got {value.placements}; redistribute it first")
+
+
+_OF_PAIRS = "Shard(0) of a batch, or Replicate()"
