@@ -4,7 +4,7 @@ A pair needs nothing of another one, so neither the results nor their derivative
 share, a gap say, is replicated, and its gradient the sum over the processes: a DTensor whose placement is Partial.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,28 +33,69 @@ def of_own_pairs(call: Callable[..., Any], similarity: Any, lengths: Any, **othe
     Raises TypeError for a tensor beside these that is no DTensor, ValueError for another shape, mesh or placement.
     """
     # not at the top: see is_dtensor
-    from torch.distributed.tensor import DTensor, Partial
+    from torch.distributed.tensor import DTensor, Partial, Replicate
 
     arguments = {"lengths": lengths} | others
     arrays = {name: value for name, value in arguments.items() if isinstance(value, (Tensor, np.ndarray))}
     _check(similarity, arrays)
     mesh, placements = similarity.device_mesh, similarity.placements
-    of_all = [Partial() if placement.is_shard() else placement for placement in placements]
+    of_all = tuple(Partial() if placement.is_shard() else placement for placement in placements)
 
-    def own(value: Any) -> Tensor:
+    def own(value: Any) -> Any:
+        if value.ndim and value.placements == placements:
+            return _Own.apply(value, placements)
+        same: Any = _Own.apply(value, of_all)
         if not value.ndim:
-            return value.to_local(grad_placements=of_all)
-        return value.redistribute(placements=placements).to_local(grad_placements=placements)
+            return same
+        pairs = torch.arange(len(value), device=value.device)
+        numbers = DTensor.from_local(pairs, mesh, [Replicate()] * mesh.ndim, run_check=False)
+        return same[numbers.redistribute(placements=placements).to_local()]
 
     def whole(result: Tensor) -> Any:
         shape = similarity.shape[: similarity.ndim - 2] + result.shape[similarity.ndim - 2 :]
-        stride = [shape[axis + 1 :].numel() for axis in range(len(shape))]
-        result = DTensor.from_local(result, mesh, placements, run_check=False, shape=shape, stride=tuple(stride))
-        # which moves nothing, but is differentiable twice where from_local's backward would drop a cotangent's graph
-        return result.redistribute(placements=placements)
+        return _Whole.apply(result, mesh, placements, shape)
 
     results = call(own(similarity), **(arguments | {name: own(value) for name, value in arrays.items()}))
     return tuple(whole(result) for result in results) if isinstance(results, tuple) else whole(results)
+
+
+# PyTorch's own from_local and to_local drop the graph of some gradients: second derivatives would be wrong
+
+
+class _Whole(torch.autograd.Function):
+    """The DTensor of this shape and these placements, of what each process has of it."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor, mesh: Any, placements: Sequence[Any], shape: torch.Size) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        ctx.placements = placements
+        stride = tuple(shape[axis + 1 :].numel() for axis in range(len(shape)))
+        return DTensor.from_local(own, mesh, placements, run_check=False, shape=shape, stride=stride)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        from torch.distributed.tensor import Replicate
+
+        # each process's part of a sum has the gradient of the sum
+        placed = tuple(Replicate() if placement.is_partial() else placement for placement in ctx.placements)
+        (gradient,) = gradients
+        gradient = gradient if gradient.placements == placed else gradient.redistribute(placements=placed)
+        return _Own.apply(gradient, ctx.placements), None, None, None
+
+
+class _Own(torch.autograd.Function):
+    """What this process has of a DTensor, whose gradient is a DTensor with the placements given."""
+
+    @staticmethod
+    def forward(ctx: Any, whole: Any, placements: Sequence[Any]) -> Tensor:
+        ctx.mesh, ctx.placements, ctx.shape = whole.device_mesh, placements, whole.shape
+        own = whole.to_local()
+        return own.view_as(own)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return _Whole.apply(gradients[0], ctx.mesh, ctx.placements, ctx.shape), None
 
 
 def _see(argument: Any) -> checks.Seen:
@@ -77,10 +118,8 @@ def _check(similarity: Any, arrays: dict[str, Any]) -> None:
     for name, value in arrays.items():
         if value.device_mesh != similarity.device_mesh:
             raise ValueError(f"{name} must be on similarity's mesh {similarity.device_mesh}, got {value.device_mesh}")
-        if not all(
-            own.is_replicate() or (value.ndim and own == other)
-            for own, other in zip(value.placements, placements, strict=True)
-        ):
+        is_like_it = value.ndim and value.placements == placements
+        if not (is_like_it or all(own.is_replicate() for own in value.placements)):
             expected = (
                 f"similarity's placements {placements} or Replicate()" if value.ndim else "placements Replicate()"
             )
