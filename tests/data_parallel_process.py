@@ -1,13 +1,13 @@
 """One of the processes that train together, and what each of them checks: that they do what one process does.
 
-python data_parallel_process.py FRAMEWORK INDEX COUNT MEETING FOLDER. MEETING: an address in JAX, a file in PyTorch.
+python data_parallel_process.py FRAMEWORK INDEX COUNT MEETING FOLDER [CHECK …]. MEETING: an address in JAX, a
+file in PyTorch.
 """
 
 import contextlib
 import importlib
 import io
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -41,10 +41,13 @@ class Processes:
             torch.set_num_threads(1)
             how = {"rank": index, "world_size": count, "timeout": timedelta(seconds=SECONDS)}
             torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", **how)
-        elif count > 1:
+            self.shards = count
+        else:
             import jax
 
-            jax.distributed.initialize(meeting, count, index, [0], heartbeat_timeout_seconds=SECONDS)
+            if count > 1:
+                jax.distributed.initialize(meeting, count, index, [0], heartbeat_timeout_seconds=SECONDS)
+            self.shards = jax.device_count()
         self.trainers = importlib.import_module(f"{framework}_impl.learning.trainer")
 
     def trainer(self, job: Job, dtype: str = "float64", data_parallel: bool = True) -> Any:
@@ -81,21 +84,23 @@ def after_steps(alone: Any, together: Any, steps: int = 10) -> list[float]:
 def check_gradients_and_ten_steps(processes: Processes) -> None:
     for model in MODELS:
         found = after_steps(*processes.both(Job(model)))
-        print(processes.framework, processes.count, "float64", model, found)
         assert max(found) < 1e-12, (model, found)
 
 
 def check_float32(processes: Processes) -> None:
-    for model in MODELS:
-        found = after_steps(*processes.both(Job(model), "float32"))
-        print(processes.framework, processes.count, "float32", model, found)
+    """docs/devices.md has these bounds. Weights are last, and worst: Adam divides by gradients that may be near 0."""
+    found = after_steps(*processes.both(Job("encoder"), "float32"))
+    assert np.all(np.less(found, (1e-5, 1e-5, 1e-3))), found
 
 
 def check_a_planted_mistake_is_seen(processes: Processes) -> None:
     """Means of the shards' pairs, averaged in PyTorch, as DistributedDataParallel does, and summed in JAX."""
     right = processes.trainers._cross_entropy
     if processes.framework == "torch":
-        wrong = lambda expected, batch, weight: right(expected, batch, batch.weights.sum())  # noqa: E731
+
+        def wrong(expected: Any, batch: Any, weight: float) -> Any:
+            return right(expected, batch, batch.weights.sum())
+
     else:
         import jax
 
@@ -105,12 +110,11 @@ def check_a_planted_mistake_is_seen(processes: Processes) -> None:
 
     alone, together = processes.both(JOB)
     # of 3 pairs, 2 fall to one shard of two; of 4 shards one has none, and 0 / 0
-    batch = ragged(11, pairs=4 if processes.count == 2 else 6)
+    batch = ragged(11, pairs=4 if processes.shards == 2 else 6)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes.trainers, "_cross_entropy", wrong)
         alone.step(batch), together.step(batch)
     found = distance(*(gradients_of_first_step(trainer) for trainer in (together, alone)))
-    print("planted", found)
     assert found > 1e-2
 
 
@@ -123,27 +127,22 @@ def check_predictions(processes: Processes) -> None:
 
 
 def check_gradients_of_more_than_4_mib(processes: Processes) -> None:
-    """The sum over processes of 12 MB of gradients, of a model of one's own."""
+    """Sums over processes of 6 and 12 MB, of a model of one's own."""
     random = np.random.default_rng(0)
-    left, right = random.normal(size=(2, 5 * processes.count, 6, 1225)) / 35
-    lengths = random.integers(2, 7, (len(left), 2))
-    weights = random.normal(size=(1225, 1225))
-    shard = slice(5 * processes.index, 5 * processes.index + 5)
+    weights, features = random.normal(size=(6, 7, 36_000)), random.normal(size=(3 * processes.shards, 36_000)) / 100
+    lengths = random.integers(2, (7, 8), (len(features), 2))
     take = torch_gradient if processes.framework == "torch" else jax_gradient
     for dtype, bound in (("float64", 1e-12), ("float32", 1e-5)):
-        given = [array.astype(dtype) for array in (weights, left, right)]
-        expected = take(*given, lengths, data_parallel=False)
-        own = (*given, lengths) if processes.framework == "jax" else (given[0], *(array[shard] for array in (*given[1:], lengths)))
-        found = take(*own, data_parallel=True)
+        given = weights.astype(dtype), features.astype(dtype), lengths
+        found, expected = (take(*given, data_parallel) for data_parallel in (True, False))
         assert found.nbytes > 4 << 20
-        print("large", distance(found, expected))
         assert distance(found, expected) < bound
 
 
-def torch_gradient(weights: Any, left: Any, right: Any, lengths: Any, data_parallel: bool) -> Any:
-    """Of the sum of scores with respect to weights: in PyTorch a sum of the processes' shards, whose mean it gives."""
+def torch_gradient(weights: Any, features: Any, lengths: Any, data_parallel: bool) -> Any:
+    """Of the sum of scores with respect to weights; features and lengths of all processes' pairs."""
     import torch
-    from torch.nn.parallel import DistributedDataParallel
+    from torch import distributed
 
     from torch_impl import smith_waterman
 
@@ -152,35 +151,43 @@ def torch_gradient(weights: Any, left: Any, right: Any, lengths: Any, data_paral
             super().__init__()
             self.weights = torch.nn.Parameter(torch.from_numpy(weights))
 
-        def forward(self) -> Any:
-            similarity = torch.from_numpy(left) @ self.weights @ torch.from_numpy(right).mT
-            return smith_waterman(similarity, torch.from_numpy(lengths)).sum()
+        def forward(self, features: Any, lengths: Any) -> Any:
+            return smith_waterman(torch.einsum("ijk,bk->bij", self.weights, features), lengths).sum()
 
-    model = Model()
-    # it has a name: if it were gone before backward, it would silently average nothing
-    wrapped = DistributedDataParallel(model) if data_parallel else model
-    loss = wrapped() * (torch.distributed.get_world_size() if data_parallel else 1)
-    loss.backward()
+    model, (features, lengths) = Model(), map(torch.from_numpy, (features, lengths))
+    if data_parallel:
+        rank, count = distributed.get_rank(), distributed.get_world_size()
+        # it has a name: if it were gone before backward, nothing would be averaged, and nothing would say so
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        (count * wrapped(features.chunk(count)[rank], lengths.chunk(count)[rank])).backward()
+    else:
+        model(features, lengths).backward()
     assert model.weights.grad is not None
     return model.weights.grad.numpy()
 
 
-def jax_gradient(weights: Any, left: Any, right: Any, lengths: Any, data_parallel: bool) -> Any:
+def jax_gradient(weights: Any, features: Any, lengths: Any, data_parallel: bool) -> Any:
+    """The same."""
     import jax
+    import jax.numpy as jnp
+
     from jax_impl import smith_waterman
     from jax_impl.learning.processes import PAIRS, REPLICATED, SHARDED, Processes
 
-    def total(weights: Any, left: Any, right: Any, lengths: Any) -> Any:
-        return smith_waterman(left @ weights @ right.mT, lengths).sum()
+    def total(weights: Any, features: Any, lengths: Any) -> Any:
+        return smith_waterman(jnp.einsum("ijk,bk->bij", weights, features), lengths).sum()
 
-    with jax.enable_x64(True):
+    def of_all(*shard: Any) -> Any:
+        return jax.lax.psum(total(*shard), PAIRS)
+
+    given = weights, features, lengths
+    with jax.enable_x64(weights.dtype == np.float64):
         if not data_parallel:
-            return np.asarray(jax.jit(jax.grad(total))(weights, left, right, lengths))
-        processes = Processes("cpu")
-        specs = REPLICATED, SHARDED, SHARDED, SHARDED
-        summed = jax.shard_map(lambda *own: jax.lax.psum(total(*own), PAIRS), mesh=processes.mesh, in_specs=specs, out_specs=REPLICATED)
-        given = [processes.placed(array, spec) for array, spec in zip((weights, left, right, lengths), specs, strict=True)]
-        return np.asarray(jax.jit(jax.grad(summed))(*given))
+            return np.asarray(jax.jit(jax.grad(total))(*given))
+        devices, specs = Processes("cpu"), (REPLICATED, SHARDED, SHARDED)
+        loss = jax.shard_map(of_all, mesh=devices.mesh, in_specs=specs, out_specs=REPLICATED)
+        placed = [devices.placed(array, spec) for array, spec in zip(given, specs, strict=True)]
+        return np.asarray(jax.jit(jax.grad(loss))(*placed))
 
 
 def check_training(processes: Processes) -> None:
@@ -215,8 +222,7 @@ def check_training(processes: Processes) -> None:
         longer = training(False, None, epochs=3)
         fit(longer)
         if processes.index == 0:
-            for name in (path, path.with_name("of one")):
-                path.with_name("of one").write_bytes(path.read_bytes())
+            path.with_name("of one").write_bytes(path.read_bytes())
             one = training(False, path.with_name("of one"), epochs=3)
             fit(one)
             same(one, longer)
@@ -237,10 +243,9 @@ def check_training(processes: Processes) -> None:
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
 
 if __name__ == "__main__":
-    framework, index, count, meeting, folder = sys.argv[1:]
+    framework, index, count, meeting, folder, *names = sys.argv[1:]
+    checks = [globals()[name] for name in names] if names else CHECKS
     processes = Processes(framework, int(index), int(count), meeting, Path(folder))
-    import time
-    for check in CHECKS:
-        t = time.time()
+    for check in checks:
         check(processes)
-        print(check.__name__, time.time() - t)
+    print("all checked")
