@@ -73,8 +73,8 @@ def test_processes_train_as_one_does(framework, count, devices, checks, tmp_path
 
 
 def test_a_process_that_fails_fails_the_test_with_its_traceback(tmp_path: Path):
-    with pytest.raises(AssertionError, match=r"(?s)process 1 of 2: 1\n.*KeyError: 'check_nothing'"):
-        run_together("torch", 2, tmp_path, checks=("check_nothing",))
+    with pytest.raises(AssertionError, match=r"(?s)process 1 of 2: 1\n.*ValueError: on purpose"):
+        run_together("torch", 2, tmp_path, checks=("fail_in_one",))
 
 
 def test_pytorch_wants_a_process_group():
