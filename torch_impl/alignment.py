@@ -21,7 +21,7 @@ from torch_impl.kernels.plain_calls import plain_call
 from torch_impl.operator_calls import kernel_pass, score
 from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
-from torch_impl.transforms import is_dual, under_derivative_transform, under_transform
+from torch_impl.transforms import is_dual, is_exporting, under_derivative_transform, under_transform
 
 # variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
@@ -109,7 +109,7 @@ def align(
             raise checks.CannotDifferentiate(checks.transform_text(chosen, done, alternatives))
         if chosen == "batch_loop" and under_transform():  # its compiled pair cannot be mapped
             raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped by torch.func", alternatives))
-        if chosen == "vmap" and torch.compiler.is_exporting():  # torch.export cannot trace a vmap in a scan
+        if chosen == "vmap" and is_exporting():  # torch.export cannot trace a vmap in a scan
             raise checks.CannotDifferentiate(checks.transform_text(chosen, "exported", alternatives))
         scores = first_order(sweep, checks.second_order_text(chosen, alternatives), s, *values)
     else:
@@ -139,7 +139,7 @@ def call_operators(
     chosen = _chosen(call, function_name, options, similarity, parameters, by_position, variant)
     if chosen == "fused":
         return _fused(call, function_name, options, similarity, lengths, parameters)
-    if chosen in ENGINES and torch.compiler.is_exporting():  # which cannot trace autograd
+    if chosen in ENGINES and is_exporting():  # which cannot trace autograd
         rest = recurrence_of(function_name, options, by_position).name, chosen == "cuda_graph", str
         return _by_engine(lambda *tensors: call(wavefront, *tensors, *rest), similarity, lengths, parameters)
     return None

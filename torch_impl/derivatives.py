@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from shared.checks import EXPORT_TEXT, CannotDifferentiate
 from torch_impl.arguments import inside
 from torch_impl.transforms import (
+    is_exporting,
     is_recorded,
     is_traced,
     levels_of,
@@ -84,7 +85,7 @@ def _compiled(engine: Engine, text: str, s: Tensor, lengths: Tensor, values: Ten
     lower = own = [s, values, *gaps]
     for level in reversed(levels):
         lower = [_functorch._unwrap_for_grad(tensor, level) for tensor in lower]
-    if levels and torch.compiler.is_exporting():
+    if levels and is_exporting():
         raise CannotDifferentiate(EXPORT_TEXT)
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in lower)
     if mapped and (levels or recorded):

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.compiler import is_exporting
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
@@ -27,7 +26,14 @@ from torch_impl.arguments import from_numpy, see
 from torch_impl.dtensors import is_dtensor, of_own_pairs
 from torch_impl.kernels.plain_calls import is_plain, is_plain_similarity
 from torch_impl.operator_calls import is_any_recorded
-from torch_impl.transforms import depends_on_others, in_transform, is_traced, nothing_at_work, under_forward_mode
+from torch_impl.transforms import (
+    depends_on_others,
+    in_transform,
+    is_exporting,
+    is_traced,
+    nothing_at_work,
+    under_forward_mode,
+)
 
 Tensor = torch.Tensor
 

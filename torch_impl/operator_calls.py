@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.compiler import is_exporting
 
 from shared.checks import CannotDifferentiate
 from torch_impl.derivatives import Engine, Tensors, _Gradients, tangents_of
+from torch_impl.transforms import is_exporting
 
 Tensor = torch.Tensor
 Text = Callable[[], str]

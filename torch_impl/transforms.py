@@ -15,6 +15,12 @@ def in_transform() -> bool:
     return torch.compiler.is_compiling() or under_transform()
 
 
+@torch.compiler.assume_constant_result  # or PyTorch 2.11 takes it for true in everything that it compiles
+def is_exporting() -> bool:
+    """Whether torch.export is at work around this call."""
+    return torch.compiler.is_exporting()
+
+
 def nothing_at_work() -> bool:
     """Whether no compiler, tracer, transform of torch.func, forward mode or dispatch mode is around this call."""
     return not (
