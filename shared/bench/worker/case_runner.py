@@ -189,6 +189,7 @@ class CaseRunner:
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
             if rehearse or case.device != "cpu":  # where `release` freed more than arguments
                 call()
+            self.ready()
             seconds = []
             for _ in range(calls):
                 self.backend.flush(case.device)  # a model would not leave arguments in an accelerator's caches either
@@ -198,6 +199,9 @@ class CaseRunner:
             del kept
             call.release()
         return {"seconds": seconds}
+
+    def ready(self) -> None:
+        """Called before the timed calls of a block: nothing here."""
 
     def call(self, case: Case, function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
         """What a question measures in its own way: its function, called with this runner and the case."""
