@@ -4,10 +4,17 @@
 
 as if one of a hundred true pairs were annotated wrongly. `torch_impl.learning.trainer` has the same names with the same
 meaning. Here a step is one compiled function of weights and optimizer, for each shape of a batch.
+
+Data-parallel, each device has a shard of the batch, and the loss is
+
+    loss = Σ weight · loss of a pair / Σ weight, both sums over the pairs of all shards (psum)
+
+whose gradient with respect to replicated weights is a sum over all shards as well, which shard_map puts in by itself.
 """
 
 import contextlib
 import functools
+import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,15 +25,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import NDArray
 
 from jax_impl import best_alignment, marginals, smith_waterman_affine
 from jax_impl.learning.models import Matrix, weights_of, with_weights
+from jax_impl.learning.processes import PAIRS, REPLICATED, SHARDED, Processes
 from shared.checks import check_choice
 from shared.file_writing import atomic_file
 from shared.learning.batches import Batch
 from shared.learning.checkpoints import header, reading, state_of
 from shared.learning.job import DOUBT, Job
+from shared.learning.shards import divided
 from shared.learning.weights import Weights, initial_weights
 
 Array = jax.Array
@@ -40,11 +50,12 @@ class Trained(NamedTuple):
 
 
 class Trainer:
-    """One model with its optimizer, on a device."""
+    """One model with its optimizer, on a device, or on those of all processes."""
 
     def __init__(
-        self, job: Job, *, variant: str = "auto", device: str = "cpu", dtype: str = "float32", compiled: bool = True
-    ) -> None:
+        self, job: Job, *, variant: str = "auto", device: str = "cpu", dtype: str = "float32", compiled: bool = True,
+        data_parallel: bool = False,
+    ) -> None:  # fmt: skip
         """A model with the job's initial weights.
 
         Args:
@@ -52,23 +63,38 @@ class Trainer:
             device: "cpu" or "cuda".
             dtype: "float32" or "float64", of weights and alignments.
             compiled: whether a step is compiled as a whole.
+            data_parallel: whether batches are divided over all devices of all processes of jax.distributed. Every
+                process then makes the same calls with the same arguments, gets the results of one, and has the same
+                weights; process 0 alone reads and writes checkpoints.
 
         Raises:
             ValueError: dtype is not as described.
         """
         check_choice("dtype", dtype, ("float32", "float64"))
         self.job, self.dtype = job, dtype
-        self._variant, self._device, self._compiled = variant, jax.devices(device)[0], compiled
+        self._variant, self._device, self._compiled = variant, jax.local_devices(backend=device)[0], compiled
+        self._processes = Processes(device) if data_parallel else None
         self.set_weights(initial_weights(job.model, job.seed))
+
+    @property
+    def process(self) -> int:
+        """The number of this process among those that train together."""
+        return 0 if self._processes is None else self._processes.index
 
     def step(self, batch: Batch) -> Array:
         """One step of Adam; returns the loss () before it, without waiting for the device.
 
         Raises what the variant raises where it has no second derivatives.
         """
+        how = {"rate": self.job.rate, "variant": self._variant}
         with self._settings():
-            take = _compiled_step if self._compiled else _step
-            self._trained, loss = take(self._trained, batch, self.job.rate, self._variant)
+            if self._processes is None:
+                step = _compiled(_step) if self._compiled else _step
+                self._trained, loss = step(self._trained, batch, **how)
+            else:
+                shards = divided(batch, self._processes.shards).batch
+                step = _over_devices(_step, self._processes.mesh, REPLICATED, self._compiled, axis=PAIRS, **how)
+                self._trained, loss = step(self._trained, self._processes.placed(shards, SHARDED))
         return loss
 
     def predicted(self, batch: Batch, exact: bool = False) -> NDArray[np.int32]:
@@ -76,13 +102,11 @@ class Trainer:
 
         By a marginal above 1/2, of which a row and a column have one at most; or, if exact, of the best alignment.
         """
-        with self._settings():
-            return np.asarray(_predicted(self._trained.model, batch, self._variant, exact))
+        return self._of_each_pair(_predicted, batch, exact=exact)
 
     def marginals(self, batch: Batch) -> NDArray[Any]:
         """The probability of each pair of residues, (pairs, length, length)."""
-        with self._settings():
-            return np.asarray(_marginals(self._trained.model, batch, self._variant))
+        return self._of_each_pair(_expected, batch)
 
     def weights(self) -> Weights:
         """Copies of the weights."""
@@ -93,7 +117,7 @@ class Trainer:
         """Continue with these weights and a new optimizer. Raises ValueError if they are another model's."""
         with self._settings():
             model = with_weights(self.job.model, weights, self.dtype)
-            self._trained = Trained(model, optax.adam(self.job.rate).init(model))
+            self._trained = self._replicated(Trained(model, optax.adam(self.job.rate).init(model)))
 
     @property
     def matrix(self) -> NDArray[np.float64]:
@@ -129,21 +153,44 @@ class Trainer:
         An error or interruption leaves the file at path as it was.
         """
         own = header("jax", self.job.model, self.dtype, state)
-        with self._settings(), atomic_file(path) as file:
-            file.write((json.dumps(own) + "\n").encode())
-            eqx.tree_serialise_leaves(file, self._trained)
+
+        def write() -> None:
+            with atomic_file(path) as file:
+                file.write((json.dumps(own) + "\n").encode())
+                eqx.tree_serialise_leaves(file, self._trained)
+
+        with self._settings():
+            self._by_first(write)
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; returns its state. Raises ValueError if it is not of this kind of trainer."""
-        with self._settings(), open(path, "rb") as file:
+        with self._settings():
+            file = io.BytesIO(self._by_first(Path(path).read_bytes))
             try:
                 found = json.loads(file.readline())
             except ValueError:
                 found = None
             state = state_of(path, found, header("jax", self.job.model, self.dtype, {}))
             with reading(path):
-                self._trained = eqx.tree_deserialise_leaves(file, self._trained)
+                self._trained = self._replicated(eqx.tree_deserialise_leaves(file, self._trained))
         return state
+
+    def _of_each_pair(self, function: Callable[..., Array], batch: Batch, **how: Any) -> NDArray[Any]:
+        """function(model, batch, variant=…, **how), (pairs, …)."""
+        how["variant"] = self._variant
+        with self._settings():
+            if self._processes is None:
+                return np.asarray(_compiled(function)(self._trained.model, batch, **how))
+            shards, places = divided(batch, self._processes.shards)
+            call = _over_devices(function, self._processes.mesh, SHARDED, True, **how)
+            result = call(self._trained.model, self._processes.placed(shards, SHARDED))
+            return self._processes.gathered(result)[places]
+
+    def _by_first(self, call: Callable[[], Any]) -> Any:
+        return call() if self._processes is None else self._processes.from_first(call)
+
+    def _replicated(self, trained: Trained) -> Trained:
+        return trained if self._processes is None else self._processes.placed(trained, REPLICATED)
 
     @contextlib.contextmanager
     def _settings(self) -> Iterator[None]:
@@ -162,30 +209,27 @@ def _alignment_marginals(similarity: Array, lengths: Any, gaps: Sequence[Array],
     return marginals(function, similarity, lengths, gap_open=gaps[0], gap_extend=gaps[1])
 
 
-def _cross_entropy(expected: Array, batch: Batch) -> Array:
+def _cross_entropy(expected: Array, batch: Batch, axis: str | None = None) -> Array:
+    """axis: over whose shards the sums go, where the batch is a shard."""
     known = batch.partners >= 0
     at = jnp.where(known, batch.partners, 0)[:, :, None]
     true = jnp.take_along_axis(expected, at, axis=2)[:, :, 0]
     each = jnp.where(known, -jnp.log((1 - DOUBT) * true + DOUBT), 0).sum(1) / jnp.maximum(known.sum(1), 1)
-    return (batch.weights * each).sum() / batch.weights.sum()
+    sums = (batch.weights * each).sum(), batch.weights.sum()
+    loss, weight = sums if axis is None else jax.lax.psum(sums, axis)
+    return loss / weight
 
 
-def _loss(model: Any, batch: Batch, variant: str) -> Array:
-    return _cross_entropy(_expected(model, batch, variant), batch)
+def _loss(model: Any, batch: Batch, variant: str, axis: str | None) -> Array:
+    return _cross_entropy(_expected(model, batch, variant), batch, axis)
 
 
-def _step(trained: Trained, batch: Batch, rate: float, variant: str) -> tuple[Trained, Array]:
-    loss, gradients = eqx.filter_value_and_grad(_loss)(trained.model, batch, variant)
+def _step(trained: Trained, batch: Batch, rate: float, variant: str, axis: str | None = None) -> tuple[Trained, Array]:
+    loss, gradients = eqx.filter_value_and_grad(_loss)(trained.model, batch, variant, axis)
     updates, optimizer = optax.adam(rate).update(gradients, trained.optimizer)
     return Trained(eqx.apply_updates(trained.model, updates), optimizer), loss
 
 
-# The weights are not donated: they are small, and an interruption would leave a trainer without any.
-_compiled_step = eqx.filter_jit(_step)
-_marginals = eqx.filter_jit(_expected)
-
-
-@eqx.filter_jit
 def _predicted(model: Any, batch: Batch, variant: str, exact: bool) -> Array:
     if exact:
         similarity = model.similarity(batch.first, batch.second, batch.lengths)
@@ -195,6 +239,23 @@ def _predicted(model: Any, batch: Batch, variant: str, exact: bool) -> Array:
     else:
         matches = _expected(model, batch, variant) > 0.5
     return jnp.where(matches.any(2), matches.argmax(2), -1).astype(jnp.int32)
+
+
+# The weights are not donated: they are small, and an interruption would leave a trainer without any.
+_compiled: Callable[..., Any] = functools.cache(eqx.filter_jit)
+
+
+@functools.cache
+def _over_devices(
+    function: Callable[..., Any], mesh: Mesh, results: PartitionSpec, compiled: bool, **how: Any
+) -> Callable[..., Any]:
+    """function(…, batch, **how) on every device of the mesh, with its shard of the batch and all of the others."""
+
+    def call(trained: Any, batch: Batch) -> Any:
+        return function(trained, batch, **how)
+
+    mapped = jax.shard_map(call, mesh=mesh, in_specs=(REPLICATED, SHARDED), out_specs=results)
+    return jax.jit(mapped) if compiled else mapped
 
 
 @eqx.filter_jit

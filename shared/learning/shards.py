@@ -21,7 +21,7 @@ class Divided(NamedTuple):
 
     def shard(self, number: int, shards: int) -> Batch:
         """That of this number, from 0."""
-        return Batch(*(np.split(array, shards)[number] for array in self.batch))
+        return Batch._make(np.split(array, shards)[number] for array in self.batch)
 
 
 def divided(batch: Batch, shards: int, by: str = "cells") -> Divided:
@@ -31,11 +31,11 @@ def divided(batch: Batch, shards: int, by: str = "cells") -> Divided:
     places = np.empty(len(batch.lengths), np.intp)
     for number, own in enumerate(numbers):
         places[own] = number * rows + np.arange(len(own))
-    whole = [np.zeros((shards * rows, *array.shape[1:]), array.dtype) for array in batch]
-    Batch(*whole).partners[:] = -1
+    whole = Batch._make(np.zeros((shards * rows, *array.shape[1:]), array.dtype) for array in batch)
+    whole.partners[:] = -1
     for own, array in zip(whole, batch, strict=True):
         own[places] = array
-    return Divided(Batch(*whole), places)
+    return Divided(whole, places)
 
 
 def dealt(lengths: NDArray[np.integer], shards: int, by: str = "cells") -> list[NDArray[np.intp]]:

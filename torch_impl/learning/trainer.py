@@ -4,9 +4,16 @@
 
 as if one of a hundred true pairs were annotated wrongly. `jax_impl.learning.trainer` has the same names with the same
 meaning. Here a step runs operator by operator and changes weights and optimizer in place.
+
+Data-parallel, each process has a shard of the batch, and the loss is
+
+    loss = Σ weight · loss of a pair / Σ weight, both sums over the pairs of all shards
+
+DistributedDataParallel averages the gradients of n processes, so that each takes those of n · its own sum / Σ weight.
 """
 
 import functools
+import io
 import json
 import zipfile
 from collections.abc import Callable, Sequence
@@ -16,15 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn.parallel import DistributedDataParallel
 
 from shared.checks import check_choice
 from shared.file_writing import atomic_file
 from shared.learning.batches import Batch
 from shared.learning.checkpoints import header, reading, state_of
 from shared.learning.job import DOUBT, Job
+from shared.learning.shards import divided
 from shared.learning.weights import Weights, initial_weights
 from torch_impl import best_alignment, marginals, smith_waterman_affine
 from torch_impl.learning.models import Matrix, weights_of, with_weights
+from torch_impl.learning.processes import Processes
 
 Tensor = torch.Tensor
 
@@ -37,11 +47,12 @@ class Trained(NamedTuple):
 
 
 class Trainer:
-    """One model with its optimizer, on a device."""
+    """One model with its optimizer, on a device, or on those of all processes."""
 
     def __init__(
-        self, job: Job, *, variant: str = "auto", device: str = "cpu", dtype: str = "float32", compiled: bool = False
-    ) -> None:
+        self, job: Job, *, variant: str = "auto", device: str = "cpu", dtype: str = "float32", compiled: bool = False,
+        data_parallel: bool = False,
+    ) -> None:  # fmt: skip
         """A model with the job's initial weights.
 
         Args:
@@ -49,28 +60,41 @@ class Trainer:
             device: "cpu" or "cuda".
             dtype: "float32" or "float64", of weights and alignments.
             compiled: must be False: torch.compile takes longer than the whole training (docs/questions.md).
+            data_parallel: whether batches are divided over all processes of torch.distributed's default group. Every
+                process then makes the same calls with the same arguments, gets the results of one, and has the same
+                weights; process 0 alone reads and writes checkpoints.
 
         Raises:
             ValueError: dtype or compiled is not as described.
+            RuntimeError: data_parallel, and there is no process group.
         """
         check_choice("dtype", dtype, ("float32", "float64"))
         if compiled:
             raise ValueError("compiled must be False here: torch.compile takes longer than the whole training")
         self.job, self.dtype = job, dtype
         self._variant, self._device = variant, torch.device(device)
+        self._processes = Processes(self._device) if data_parallel else None
         self.set_weights(initial_weights(job.model, job.seed))
+
+    @property
+    def process(self) -> int:
+        """The number of this process among those that train together."""
+        return 0 if self._processes is None else self._processes.index
 
     def step(self, batch: Batch) -> Tensor:
         """One step of Adam; returns the loss () before it, without waiting for the device.
 
         Raises what the variant raises where it has no second derivatives.
         """
-        own = _on_device(batch, self._device)
-        loss = _cross_entropy(_expected(self._trained.model, own, self._variant), own)
+        processes, weight = self._processes, float(batch.weights.sum())
+        if processes is not None:
+            batch = divided(batch, processes.shards).shard(processes.index, processes.shards)
+            weight /= processes.shards  # see above
+        loss = self._loss(_on_device(batch, self._device), weight)
         self._trained.optimizer.zero_grad()
         loss.backward()
         self._trained.optimizer.step()
-        return loss.detach()
+        return loss.detach() if processes is None else processes.mean(loss.detach())
 
     @torch.no_grad()
     def predicted(self, batch: Batch, exact: bool = False) -> NDArray[np.int32]:
@@ -78,21 +102,12 @@ class Trainer:
 
         By a marginal above 1/2, of which a row and a column have one at most; or, if exact, of the best alignment.
         """
-        own, model = _on_device(batch, self._device), self._trained.model
-        if exact:
-            similarity = model.similarity(own.first, own.second, own.lengths)
-            gap_open, gap_extend = model.gaps()
-            parameters = {"gap_open": gap_open, "gap_extend": gap_extend}
-            _, matches = best_alignment(smith_waterman_affine, similarity, own.lengths, **parameters)
-        else:
-            matches = _expected(model, own, self._variant) > 0.5
-        partners = torch.where(matches.any(2), matches.byte().argmax(2), -1)
-        return partners.int().cpu().numpy()
+        return self._of_each_pair(_predicted, batch, exact=exact)
 
     @torch.no_grad()
     def marginals(self, batch: Batch) -> NDArray[Any]:
         """The probability of each pair of residues, (pairs, length, length)."""
-        return _expected(self._trained.model, _on_device(batch, self._device), self._variant).cpu().numpy()
+        return self._of_each_pair(_expected, batch)
 
     def weights(self) -> Weights:
         """Copies of the weights."""
@@ -102,6 +117,9 @@ class Trainer:
         """Continue with these weights and a new optimizer. Raises ValueError if they are another model's."""
         model = with_weights(self.job.model, weights, getattr(torch, self.dtype)).to(self._device)
         self._trained = Trained(model, torch.optim.Adam(model.parameters(), self.job.rate))
+        self._loss = _Loss(model, self._variant)
+        if self._processes is not None:
+            self._loss = DistributedDataParallel(self._loss)
 
     @property
     @torch.no_grad()
@@ -126,7 +144,7 @@ class Trainer:
         similarity = model.similarity(own.first, own.second, own.lengths)
         leaves = [value.detach().requires_grad_() for value in (similarity, *model.gaps())]
         expected = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant).detach().requires_grad_()
-        (cotangent,) = torch.autograd.grad(_cross_entropy(expected, own), expected)
+        (cotangent,) = torch.autograd.grad(_cross_entropy(expected, own, float(batch.weights.sum())), expected)
 
         def call() -> Any:
             result = _alignment_marginals(leaves[0], own.lengths, leaves[1:], self._variant)
@@ -140,13 +158,18 @@ class Trainer:
         An error or interruption leaves the file at path as it was.
         """
         own = header("torch", self.job.model, self.dtype, state)
-        model, optimizer = (part.state_dict() for part in self._trained)
-        with atomic_file(path) as file:
-            torch.save({"header": json.dumps(own), "model": model, "optimizer": optimizer}, file)
+
+        def write() -> None:
+            model, optimizer = (part.state_dict() for part in self._trained)
+            with atomic_file(path) as file:
+                torch.save({"header": json.dumps(own), "model": model, "optimizer": optimizer}, file)
+
+        self._by_first(write)
 
     def load(self, path: str | Path) -> dict[str, Any]:
         """Continue from a checkpoint; returns its state. Raises ValueError if it is not of this kind of trainer."""
-        with reading(path), open(path, "rb") as file:
+        file = io.BytesIO(self._by_first(Path(path).read_bytes))
+        with reading(path):
             is_ours = zipfile.is_zipfile(file)
             file.seek(0)
             found = torch.load(file, map_location=self._device, weights_only=True) if is_ours else {}
@@ -156,6 +179,30 @@ class Trainer:
             for part, name in zip(self._trained, ("model", "optimizer"), strict=True):
                 part.load_state_dict(found[name])
         return state
+
+    def _of_each_pair(self, function: Callable[..., Tensor], batch: Batch, **how: Any) -> NDArray[Any]:
+        """function(model, batch, variant=…, **how), (pairs, …)."""
+        how["variant"] = self._variant
+        processes, model = self._processes, self._trained.model
+        if processes is None:
+            return function(model, _on_device(batch, self._device), **how).cpu().numpy()
+        shards = divided(batch, processes.shards)
+        own = shards.shard(processes.index, processes.shards)
+        return processes.gathered(function(model, _on_device(own, self._device), **how))[shards.places]
+
+    def _by_first(self, call: Callable[[], Any]) -> Any:
+        return call() if self._processes is None else self._processes.from_first(call)
+
+
+class _Loss(torch.nn.Module):
+    """The loss as a module, whose gradients DistributedDataParallel averages."""
+
+    def __init__(self, model: Any, variant: str) -> None:
+        super().__init__()
+        self.model, self._variant = model, variant
+
+    def forward(self, batch: Any, weight: float) -> Tensor:
+        return _cross_entropy(_expected(self.model, batch, self._variant), batch, weight)
 
 
 def _on_device(batch: Batch, device: torch.device) -> Any:
@@ -174,8 +221,20 @@ def _alignment_marginals(similarity: Tensor, lengths: Any, gaps: Sequence[Tensor
     return marginals(function, similarity, lengths, gap_open=gaps[0], gap_extend=gaps[1])
 
 
-def _cross_entropy(expected: Tensor, batch: Any) -> Tensor:
+def _cross_entropy(expected: Tensor, batch: Any, weight: float) -> Tensor:
+    """weight: by which the sum over the batch is divided."""
     known = batch.partners >= 0
     true = expected.gather(2, batch.partners.clamp(min=0)[:, :, None])[:, :, 0]
     each = torch.where(known, -torch.log((1 - DOUBT) * true + DOUBT), 0.0).sum(1) / known.sum(1).clamp(min=1)
-    return (batch.weights * each).sum() / batch.weights.sum()
+    return (batch.weights * each).sum() / weight
+
+
+def _predicted(model: Any, batch: Any, variant: str, exact: bool) -> Tensor:
+    if exact:
+        similarity = model.similarity(batch.first, batch.second, batch.lengths)
+        gap_open, gap_extend = model.gaps()
+        parameters = {"gap_open": gap_open, "gap_extend": gap_extend}
+        _, matches = best_alignment(smith_waterman_affine, similarity, batch.lengths, **parameters)
+    else:
+        matches = _expected(model, batch, variant) > 0.5
+    return torch.where(matches.any(2), matches.byte().argmax(2), -1).int()

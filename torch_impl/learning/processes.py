@@ -1,0 +1,53 @@
+"""The processes that train together: those of torch.distributed's default group, started by the user.
+
+`jax_impl.learning.processes` has the same names with the same meaning. Here each process has a shard of a batch, and
+one device.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import distributed
+
+Tensor = torch.Tensor
+
+
+class Processes:
+    """All processes of the default group."""
+
+    def __init__(self, device: torch.device) -> None:
+        """device: that of this process. Raises RuntimeError if there is no group."""
+        if not (distributed.is_available() and distributed.is_initialized()):
+            raise RuntimeError("data_parallel needs a process group: call torch.distributed.init_process_group first")
+        self.device = device
+        self.index = distributed.get_rank()
+        self.shards = distributed.get_world_size()
+
+    def from_first(self, call: Callable[[], Any]) -> Any:
+        """What call() returns in process 0, which alone makes it, in every process. What it raises is raised in all."""
+        ended = [_ended(call) if self.index == 0 else None]
+        distributed.broadcast_object_list(ended, src=0, device=self.device)
+        value, error = ended[0]  # pyright: ignore
+        if error is not None:
+            raise error
+        return value
+
+    def mean(self, value: Tensor) -> Tensor:
+        """That of a number () over processes."""
+        distributed.all_reduce(value)
+        return value / self.shards
+
+    def gathered(self, tensor: Tensor) -> NDArray[Any]:
+        """The tensors of all processes, of one shape, one after the other along their first axis."""
+        parts = [torch.empty_like(tensor) for _ in range(self.shards)]
+        distributed.all_gather(parts, tensor.contiguous())
+        return torch.cat(parts).cpu().numpy()
+
+
+def _ended(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
+    try:
+        return call(), None
+    except Exception as error:
+        return None, error
