@@ -250,6 +250,7 @@ def join(index: int, count: int, address: str, name: str, seconds: float) -> Non
     jax.distributed.initialize(
         address, count, index, cluster_detection_method="deactivate", initialization_timeout=limit
     )
+    jax.devices()  # which all processes find out together
 
 
 def leave() -> None:

@@ -5,5 +5,5 @@ from importlib import import_module
 from shared.bench.questions.question import Question
 
 _MODULES = ("speed", "ladder", "growth", "shapes", "memory", "threads", "between", "bridge", "versions", "transforms",
-            "learning")  # fmt: skip
+            "learning", "processes")  # fmt: skip
 QUESTIONS: dict[str, Question] = {name: import_module(f"{__name__}.{name}").QUESTION for name in _MODULES}

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, NoReturn
 
@@ -18,7 +19,9 @@ from shared.bench.cases import FRAMEWORKS
 # how often a process says that it is alive, and for how long one may be silent; documented in docs/questions.md
 SIGN_SECONDS, SILENT_SECONDS = 5.0, 20.0
 # longest time until all have joined
-JOIN_SECONDS = 120.0
+JOIN_SECONDS = 300.0
+# the last command of a group: another group follows, or none
+AGAIN, LAST = "again", "last"
 # a store is asked again after so long, so that another thread can use it too
 _SLICE_SECONDS = 1.0
 
@@ -47,8 +50,10 @@ class Group:
         """Join; returns when all have joined. Raises what the framework raises where that takes too long."""
         self.place, self._backend, self._number = place, backend, 0
         backend.join(place.index, place.count, place.address, place.name, JOIN_SECONDS)
+        self.on_sign: Callable[[], None] = lambda: None  # called each time that this process says that it is alive
         self._left = threading.Event()
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
 
     def broadcast(self, value: Any = None) -> Any:
         """The value of process 0, in every process: plain JSON."""
@@ -76,6 +81,7 @@ class Group:
     def leave(self) -> None:
         """The last thing that a group does."""
         self._left.set()
+        self._watcher.join()
         self._backend.leave()
 
     def end(self, text: str) -> NoReturn:
@@ -95,6 +101,7 @@ class Group:
         while not self._left.wait(SIGN_SECONDS):
             signs += 1
             try:
+                self.on_sign()
                 self._backend.put(f"alive {place.index}", str(signs))
                 for index, (before, at) in heard.items():
                     now = self._backend.get(f"alive {index}", _SLICE_SECONDS)

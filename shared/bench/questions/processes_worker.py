@@ -6,7 +6,6 @@ PLACE is a `Place` as JSON. Process 0 starts the others with the same command, a
 and gives them each command of its parent, so that all execute it at the same time, each on its shard.
 """
 
-import contextlib
 import functools
 import importlib
 import json
@@ -20,12 +19,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shared.bench.cases import Case
 from shared.bench.questions.processes_group import Group, Place
 from shared.bench.worker.main import end_with_parent, limit_cores
 
+if TYPE_CHECKING:
+    from shared.bench.questions.processes_runner import OnShard
+
+# in the environment of process 0 of a launcher's: the name of the group
+GROUP = "PROCESSES_GROUP"
 MODULE = "shared.bench.questions.processes_worker"
 
 
@@ -37,6 +41,7 @@ def command(place: Place) -> tuple[str, ...]:
 def main() -> None:
     """Execute commands until the parent ends, or process 0 says so."""
     place = Place(**json.loads(sys.argv[1]))
+    place = replace(place, name=os.environ.get(GROUP, place.name))
     framework, device, threads, memory, folder, descriptor = arguments = sys.argv[2:]
     end_with_parent()
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its store warns of every wait that ends without an answer
@@ -65,7 +70,17 @@ def main() -> None:
     elif place.is_launched:
         serve(Connection(int(descriptor)), *serving, executor=functools.partial(OnShard, place, group))
     else:
-        follow(OnShard(place, group, backend, Path(folder), lambda *_, **__: None), _any_case(framework))
+        follow(OnShard(place, group, backend, Path(folder), lambda *_, **__: None))
+
+
+def follow_others(runner: "OnShard", case: Case) -> dict[str, Any]:
+    """In a worker that a launcher's process has started: follow process 0, with a sign of life every few seconds."""
+    from shared.bench.questions.processes_runner import follow
+
+    tell, runner.send = runner.send, lambda *_, **__: None  # one thread at a time writes to the parent
+    assert runner.group is not None, "a launched process has joined others"
+    runner.group.on_sign = lambda: tell("step")
+    return follow(runner)
 
 
 def _free_port() -> int:
@@ -80,7 +95,10 @@ def _start_others(place: Place, arguments: Sequence[str]) -> dict[int, tuple[sub
         own = replace(place, index=index, first_core=index * threads)
         log = folder / f"{place.framework}-{os.getpid()}-{index}.log"
         with log.open("wb") as file:
-            found[index] = subprocess.Popen([*command(own), *arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file), log
+            found[index] = (
+                subprocess.Popen([*command(own), *arguments], stdin=subprocess.DEVNULL, stdout=file, stderr=file),
+                log,
+            )
     return found
 
 
@@ -99,11 +117,6 @@ def _claim(place: Place, folder: Path) -> None:
         (folder / f"joined {place.name}").touch(exist_ok=False)
     except FileExistsError:
         sys.exit(f"{place.title(0)} has ended before, and the others cannot join again")
-
-
-def _any_case(framework: str) -> Case:
-    """For a command that is about none."""
-    return Case(framework, "", "", False, "", "", "cpu", "float32")
 
 
 if __name__ == "__main__":
