@@ -138,6 +138,11 @@ def _measured(settings: Settings, labels: Sequence[str], is_step: bool) -> Itera
         yield BATCH, label
     for count in counts_of(settings)[1:]:
         (together,) = (label for label in labels if label.startswith(f"{count} "))
-        yield (ALONE if is_step else COUNT), together
+        if is_step:
+            yield ALONE, together
+        if settings.quick:  # what decides
+            continue
+        if not is_step:
+            yield COUNT, together
         yield copies_name(count), together
         yield copies_name(count), one_label(settings.threads)

@@ -101,10 +101,10 @@ def copies_of(name: str) -> int:
 
 
 def step_inputs(seed: int) -> StepInputs:
-    """The batch with the most cells of an epoch of the bundled families."""
+    """The batch with the most pairs, and of those the most cells, of an epoch of the bundled families."""
     packed = max(
         epoch_batches(bundled_families(), Job(seed=seed), 1),
-        key=lambda each: int(each.batch.lengths.astype(np.int64).prod(1).sum()),
+        key=lambda each: (len(each.pairs), int(each.batch.lengths.astype(np.int64).prod(1).sum())),
     )
     pairs, length = packed.batch.first.shape
     text = f"a batch of learning, {pairs} pairs of up to {length} residues, for the pass {STEP}"
@@ -112,12 +112,13 @@ def step_inputs(seed: int) -> StepInputs:
 
 
 def _ragged(given: AlignmentInputs) -> AlignmentInputs:
-    """Random pairs with lengths from a third of the matrix on, as those of a data loader, the first of full length."""
+    """Random pairs with lengths from a third of the matrix on, in order of their cells, as sorted data have them."""
     sides, drawn = np.array(given.similarity.shape[-2:]), np.random.default_rng([given.seed, 2])
     least = np.maximum(1, np.ceil(sides * _SHORTEST)).astype(int)
     lengths = drawn.integers(least, sides + 1, (given.pairs, 2)).astype(np.int32)
     lengths[0] = sides
-    kind = f"{given.pairs} pairs of {' x '.join(map(str, least))} to {' x '.join(map(str, sides))}"
+    lengths = lengths[np.argsort(lengths.astype(np.int64).prod(1), kind="stable")]
+    kind = f"{given.pairs} pairs of {' x '.join(map(str, least))} to {' x '.join(map(str, sides))}, the shortest first"
     return replace(given, lengths=lengths, text=f"random similarity, seed {given.seed}, {kind}")
 
 

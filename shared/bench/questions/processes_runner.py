@@ -53,7 +53,9 @@ class OnShard(Commands):
         return {"host": path.read_text().strip() if path.exists() else platform.node()}
 
     def _own(self, case: Case) -> Case:
-        return replace(case, input=shard_name(case.input, self.place.index, self.place.count))
+        """Of a label that no other case has: several inputs may have the same shard."""
+        label = f"{case.label}, {case.input}"
+        return replace(case, label=label, input=shard_name(case.input, self.place.index, self.place.count))
 
 
 class Leader(Commands):
