@@ -180,7 +180,8 @@ def write_inputs(folder: Path, settings: Settings, inputs: Mapping[str, Inputs],
     whole = reference_results(settings.problem, given, passes)
     write(BATCH, given, whole)
     for count in counts:
-        write(copies_name(count), inputs[copies_name(count)], whole)  # its first pairs are those of the batch
+        if (several := inputs.get(copies_name(count))) is not None:
+            write(copies_name(count), several, whole)  # its first pairs are those of the batch
         for name, rows in shards(given, count).items():
             own = rows_of(given, rows)
             write(name, own, reference_of_rows(settings.problem, whole, own, rows, passes))
