@@ -44,10 +44,11 @@ class Processes(Question):
     drops_dominated = False
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
-        return ("score", "marginals", "hvp", STEP)
+        is_alignment = isinstance(problem, AlignmentProblem)  # others are refused by `inputs`
+        return ("score", "marginals", "hvp", STEP) if is_alignment else problem.default_passes
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
-        if not isinstance(PROBLEMS.get(problem_of(settings.problem).name), AlignmentProblem):
+        if not isinstance(PROBLEMS.get(settings.problem), AlignmentProblem):
             raise UnusableInput(f"processes goes with alignments, not with {settings.problem}")
         if settings.device != "cpu":
             raise UnusableInput(f"processes goes with --device cpu, got {settings.device}: it has not been run on GPUs")

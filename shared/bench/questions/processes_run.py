@@ -1,7 +1,8 @@
 """How `processes` is measured: fresh processes of every kind side by side, again and again until it is precise."""
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shared.bench.analysis.estimates import LEAST_PROCESSES
@@ -47,7 +48,8 @@ def measure_processes(run: "Run", cases: Sequence[Case], inputs: Mapping[str, An
         missing = max(1, (settings.workers or LEAST_PROCESSES) - len(record.generations))
         if launch is not None:
             run.environment = {GROUP: f"group {number}"}
-        one_generation(run, well, number, began + run.seconds_left / missing)
+        with contextlib.suppress(_Lost), _until_one_is_lost(run, launch):
+            one_generation(run, well, number, began + run.seconds_left / missing)
         longest = max(longest, time.monotonic() - began)
         number += 1
         is_last = launch is not None and _end_group(run, launch, well, _is_enough(run, longest))
@@ -56,6 +58,28 @@ def measure_processes(run: "Run", cases: Sequence[Case], inputs: Mapping[str, An
         if is_last:
             break
     note_precision(run)
+
+
+class _Lost(Exception):
+    """A launcher's process does not answer any more."""
+
+
+@contextlib.contextmanager
+def _until_one_is_lost(run: "Run", launch: Launch | None) -> Iterator[None]:
+    """Raise _Lost after a round in which cases of a launcher's processes failed: those cannot be started again."""
+    keep = run.keep
+
+    def keep_or_end() -> None:
+        keep()
+        together = [r for r in run.record.results if launch and r.case.label.startswith(f"{launch.count} ")]
+        if any(result.status == "failed" for result in together):
+            raise _Lost
+
+    run.keep = keep_or_end
+    try:
+        yield
+    finally:
+        run.keep = keep
 
 
 def _is_enough(run: "Run", longest: float) -> bool:
