@@ -12,22 +12,11 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.interpreters import named
+from shared.bench.questions.processes_launch import counts
 from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
-from shared.problems.argument_types import (
-    counts,
-    file,
-    join_numbers,
-    memory,
-    names,
-    one_of,
-    real,
-    size,
-    sizes,
-    some_of,
-    whole,
-)
+from shared.problems.argument_types import file, join_numbers, memory, names, one_of, real, size, sizes, some_of, whole
 from shared.problems.problem import Argument, Problem, UnusableInput
 
 EPILOG = """examples:
@@ -186,12 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default all)")
-    add(
-        "--processes",
-        type=counts,
-        metavar="N[,N]",
-        help="that work side by side, such as 1,2 (default up to the cores)",
-    )
+    add("--processes", type=counts, metavar="N[,N]", help="side by side, such as 1,2 (default up to the cores)")
     add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument

@@ -66,14 +66,6 @@ def whole(what: str, least: int) -> Callable[[str], int]:
     return parse
 
 
-def counts(text: str) -> tuple[int, ...]:
-    """Numbers from 1 on, which is one of them, in order."""
-    found = sorted({whole("processes", 1)(part) for part in names(text)})
-    if found[0] != 1 or len(found) < 2:
-        raise argparse.ArgumentTypeError(f"processes must be 1 and other numbers, such as 1,2, got {text!r}")
-    return tuple(found)
-
-
 def real(what: str, least: float = -math.inf, most: float = math.inf, positive: bool = False) -> Callable[[str], float]:
     def parse(text: str) -> float:
         try:

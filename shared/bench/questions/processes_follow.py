@@ -44,8 +44,8 @@ def follow(settings: Settings) -> int:
             finally:
                 worker.stop()
             if reply.status != "ok":
-                why = f"was silent for {SILENT_SECONDS:g} s" if reply.status == "limit" else reply.reason
-                print_error(f"{place.title(launch.index)}: {why}")
+                why = f" was silent for {SILENT_SECONDS:g} s" if reply.status == "limit" else f": {reply.reason}"
+                print_error(f"{place.title(launch.index)}{why}")
                 return 1
             last, number = reply.details["last"], number + 1
     return 0

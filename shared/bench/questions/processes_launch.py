@@ -6,15 +6,25 @@ LOCAL_WORLD_SIZE, which torchrun sets, say which share of a host's cores a proce
 """
 
 import os
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions.processes_group import Place
+from shared.problems.argument_types import names, whole
 from shared.problems.problem import UnusableInput
 
 _TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _JAX = ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS")
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Numbers of processes from the command line, in order; 1 is one of them. Raises ArgumentTypeError."""
+    found = sorted({whole("processes", 1)(part) for part in names(text)})
+    if found[0] != 1 or len(found) < 2:
+        raise ArgumentTypeError(f"processes must be 1 and other numbers, such as 1,2, got {text!r}")
+    return tuple(found)
 
 
 class Launch(NamedTuple):
@@ -39,16 +49,16 @@ class Launch(NamedTuple):
 def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> Launch | None:
     """None if no launcher has started this process with others. Raises UnusableInput where that cannot be measured."""
     found: dict[str, tuple[str, ...]] = {}
-    for framework, names in (("torch", _TORCH), ("jax", _JAX)):
-        missing = [name for name in names if name not in environment]
+    for framework, wanted in (("torch", _TORCH), ("jax", _JAX)):
+        missing = [name for name in wanted if name not in environment]
         if not missing:
-            found[framework] = names
-        elif framework == "jax" and len(missing) < len(names):
-            given = ", ".join(name for name in names if name in environment)
+            found[framework] = wanted
+        elif framework == "jax" and len(missing) < len(wanted):
+            given = ", ".join(name for name in wanted if name in environment)
             raise UnusableInput(f"{given} in the environment goes with {', '.join(missing)}")
     if not found:
         return None
-    own = next((names for framework, names in found.items() if settings.frameworks == (framework,)), None)
+    own = next((wanted for framework, wanted in found.items() if settings.frameworks == (framework,)), None)
     if own is None:
         known = " or ".join(f"--framework {name}" for name in found)
         got = " and ".join(FRAMEWORKS[name] for name in settings.frameworks)
