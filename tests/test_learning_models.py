@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from command_line import environment, without
+from ragged_batches import gradients_of_first_step, ragged
 
 import jax_impl.learning
 import torch_impl.learning
@@ -19,36 +20,11 @@ from shared.learning.job import DOUBT, Job
 from shared.learning.weights import MODELS, initial_weights, raw_gap
 
 TRAINERS: dict[str, Any] = {"jax": jax_impl.learning.Trainer, "torch": torch_impl.learning.Trainer}
-FEW_PAIRS = 4
-
-
-def ragged(length: int, seed: int = 0, pairs: int = FEW_PAIRS) -> Batch:
-    """Random pairs, the first of full length; the last only fills the batch."""
-    random = np.random.default_rng([seed, length])
-    first, second = random.integers(0, 20, (2, pairs, length)).astype(np.int32)
-    lengths = random.integers(3, length + 1, (pairs, 2)).astype(np.int32)
-    lengths[0], lengths[-1] = length, 0
-    partners = np.full((pairs, length), -1, np.int32)
-    for row, (rows, cols) in zip(partners, lengths, strict=True):
-        count = min(rows, cols) // 2
-        places = (np.sort(random.permutation(size)[:count]) for size in (rows, cols))
-        row[next(places)] = next(places)
-    return Batch(first, second, lengths, partners, (lengths[:, 0] > 0).astype(np.float32))
 
 
 def trajectory(trainer: Any, batches: list[Batch], steps: int) -> np.ndarray:
     """The losses of so many steps."""
     return np.array([float(trainer.step(batches[number % len(batches)])) for number in range(steps)])
-
-
-def gradients_of_first_step(framework: str, trainer: Any) -> dict[str, np.ndarray]:
-    """After one step: a tenth of the gradients is Adam's first moment."""
-    optimizer = trainer._trained.optimizer
-    if framework == "jax":
-        moments = optimizer[0].mu
-        return {name: np.asarray(getattr(moments, name)) / 0.1 for name in ("matrix", "gap_open", "gap_extend")}
-    model = trainer._trained.model
-    return {name: optimizer.state[value]["exp_avg"].numpy() / 0.1 for name, value in model.named_parameters()}
 
 
 def loss_and_gradients(weights: dict[str, np.ndarray], batch: Batch) -> tuple[float, dict[str, np.ndarray]]:
@@ -79,7 +55,7 @@ def test_loss_and_gradients_are_those_of_numpy(framework: str):
     trainer = TRAINERS[framework](Job(seed=3), dtype="float64")
     loss, expected = loss_and_gradients(weights, batch)
     assert float(trainer.step(batch)) == pytest.approx(loss, rel=1e-13)
-    found = gradients_of_first_step(framework, trainer)
+    found = gradients_of_first_step(trainer)
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
         # the worst seen is 2e-10: of the reference's differences

@@ -24,6 +24,8 @@ VALIDATION = (made_up_family("three", 3),)
 class Fake:
     """Two weights that depend on every batch and its order; the first `at` of each sequence's partners are right."""
 
+    process = 0
+
     def __init__(self, at: Iterable[int] = ()) -> None:
         self.at, self.steps, self.weight, self.momentum = tuple(at), 0, 0.0, 0.0
 

@@ -78,7 +78,10 @@ class Training:
         self._made_for = {"job": fixed, "train": digests(train), "validation": digests(validation)}
         self._interrupted = False
         if self.checkpoint is not None:
-            self._restore(self.checkpoint) if self.checkpoint.exists() else self._save()
+            try:  # rather than look for the file: of processes that train together the trainer asks one
+                self._restore(self.checkpoint)
+            except FileNotFoundError:
+                self._save()
 
     def epoch(self) -> Epoch:
         """One epoch more. After one that was interrupted it first goes back to the checkpoint."""
@@ -153,7 +156,7 @@ def fit(training: Training, on_epoch: Callable[[Training], Any] | None = None) -
             if on_epoch is not None:
                 on_epoch(training)
     except KeyboardInterrupt:
-        if training.checkpoint is not None:
+        if training.checkpoint is not None and training.trainer.process == 0:
             done = len(training.history)
             print(f"interrupted after epoch {done}; {training.checkpoint} goes on from there", file=sys.stderr)
         raise
@@ -172,7 +175,9 @@ def validation_batches(families: Sequence[Family], pairs: int = PAIRS, cells: in
 
 
 def print_progress(training: Training) -> None:
-    """One line about the last epoch, on standard error."""
+    """One line about the last epoch, on standard error; of processes that train together the first one writes it."""
+    if training.trainer.process > 0:
+        return
     ends = [0.0, *(epoch.seconds for epoch in training.history)]
     durations = np.diff(ends)
     epoch = training.history[-1]

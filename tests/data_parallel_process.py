@@ -1,0 +1,259 @@
+"""One of the processes that train together, and what each of them checks: that they do what one process does.
+
+python data_parallel_process.py FRAMEWORK INDEX COUNT MEETING FOLDER [CHECK …]. MEETING: an address in JAX, a
+file in PyTorch.
+"""
+
+import contextlib
+import importlib
+import io
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_up_families import made_up_family
+from ragged_batches import gradients_of_first_step, ragged
+
+from shared.learning import training as loop
+from shared.learning.batches import Batch
+from shared.learning.job import Job
+from shared.learning.training import Training, fit, print_progress
+from shared.learning.weights import MODELS
+
+SECONDS = 60  # without a sign of the others, after which a process ends
+FAMILIES = [made_up_family("one", 1), made_up_family("two", 2)], [made_up_family("three", 3)]
+JOB = Job(pairs_per_family=4, epochs=2)
+PACK = loop.pack
+
+
+class Processes:
+    """This process and the others."""
+
+    def __init__(self, framework: str, index: int, count: int, meeting: str, folder: Path) -> None:
+        self.framework, self.index, self.count, self.folder = framework, index, count, folder
+        if framework == "torch":
+            import torch
+
+            torch.set_num_threads(1)
+            how = {"rank": index, "world_size": count, "timeout": timedelta(seconds=SECONDS)}
+            torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", **how)
+            self.shards = count
+        else:
+            import jax
+
+            if count > 1:
+                jax.distributed.initialize(meeting, count, index, [0], heartbeat_timeout_seconds=SECONDS)
+            self.shards = jax.device_count()
+        self.trainers = importlib.import_module(f"{framework}_impl.learning.trainer")
+
+    def trainer(self, job: Job, dtype: str = "float64", data_parallel: bool = True) -> Any:
+        return self.trainers.Trainer(job, dtype=dtype, data_parallel=data_parallel)
+
+    def both(self, job: Job, dtype: str = "float64") -> tuple[Any, Any]:
+        """A trainer of this process alone, and one of all of them."""
+        return self.trainer(job, dtype, False), self.trainer(job, dtype)
+
+
+def batches() -> list[Batch]:
+    """Seven pairs, a number that no number of processes divides; and one pair, which leaves whole shards without."""
+    return [ragged(16, pairs=8), ragged(11, pairs=2)]
+
+
+def distance(found: Any, expected: Any) -> float:
+    """The largest difference, as a part of the largest number; of the arrays of each name the worst."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        return max(distance(found[name], expected[name]) for name in expected)
+    return float(np.abs(np.subtract(found, expected)).max() / np.abs(expected).max())
+
+
+def after_steps(alone: Any, together: Any, steps: int = 10) -> list[float]:
+    """Distances of the gradients of the first step, and of losses and weights after all."""
+    given, losses = batches(), []
+    for number in range(steps):
+        losses.append([float(trainer.step(given[number % 2])) for trainer in (alone, together)])
+        if number == 0:
+            found = [distance(*(gradients_of_first_step(trainer) for trainer in (together, alone)))]
+    return [*found, distance(*np.transpose(losses)), distance(together.weights(), alone.weights())]
+
+
+def check_gradients_and_ten_steps(processes: Processes) -> None:
+    for model in MODELS:
+        found = after_steps(*processes.both(Job(model)))
+        assert max(found) < 1e-12, (model, found)
+
+
+def check_float32(processes: Processes) -> None:
+    """docs/devices.md has these bounds. Weights are last, and worst: Adam divides by gradients that may be near 0."""
+    found = after_steps(*processes.both(Job("encoder"), "float32"))
+    assert np.all(np.less(found, (1e-5, 1e-5, 1e-3))), found
+
+
+def check_a_planted_mistake_is_seen(processes: Processes) -> None:
+    """Means of the shards' pairs, averaged in PyTorch, as DistributedDataParallel does, and summed in JAX."""
+    right = processes.trainers._cross_entropy
+    if processes.framework == "torch":
+
+        def wrong(expected: Any, batch: Any, weight: float) -> Any:
+            return right(expected, batch, batch.weights.sum())
+
+    else:
+        import jax
+
+        def wrong(expected: Any, batch: Batch, axis: str | None = None) -> Any:
+            own = right(expected, batch)
+            return own if axis is None else jax.lax.psum(own, axis)
+
+    alone, together = processes.both(JOB)
+    # of 3 pairs, 2 fall to one shard of two; of 4 shards one has none, and 0 / 0
+    batch = ragged(11, pairs=4 if processes.shards == 2 else 6)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes.trainers, "_cross_entropy", wrong)
+        alone.step(batch), together.step(batch)
+    found = distance(*(gradients_of_first_step(trainer) for trainer in (together, alone)))
+    assert found > 1e-2
+
+
+def check_predictions(processes: Processes) -> None:
+    alone, together = processes.both(Job())
+    for batch in batches():
+        assert distance(together.marginals(batch), alone.marginals(batch)) < 1e-14
+        for exact in (False, True):
+            assert np.array_equal(together.predicted(batch, exact), alone.predicted(batch, exact))
+
+
+def check_gradients_of_more_than_4_mib(processes: Processes) -> None:
+    """Sums over processes of 6 and 12 MB, of a model of one's own."""
+    random = np.random.default_rng(0)
+    weights, features = random.normal(size=(6, 7, 36_000)), random.normal(size=(3 * processes.shards, 36_000)) / 100
+    lengths = random.integers(2, (7, 8), (len(features), 2))
+    take = torch_gradient if processes.framework == "torch" else jax_gradient
+    for dtype, bound in (("float64", 1e-12), ("float32", 1e-5)):
+        given = weights.astype(dtype), features.astype(dtype), lengths
+        found, expected = (take(*given, data_parallel) for data_parallel in (True, False))
+        assert found.nbytes > 4 << 20
+        assert distance(found, expected) < bound
+
+
+def torch_gradient(weights: Any, features: Any, lengths: Any, data_parallel: bool) -> Any:
+    """Of the sum of scores with respect to weights; features and lengths of all processes' pairs."""
+    import torch
+    from torch import distributed
+
+    from torch_impl import smith_waterman
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weights = torch.nn.Parameter(torch.from_numpy(weights))
+
+        def forward(self, features: Any, lengths: Any) -> Any:
+            return smith_waterman(torch.einsum("ijk,bk->bij", self.weights, features), lengths).sum()
+
+    model, (features, lengths) = Model(), map(torch.from_numpy, (features, lengths))
+    if data_parallel:
+        rank, count = distributed.get_rank(), distributed.get_world_size()
+        # it has a name: if it were gone before backward, nothing would be averaged, and nothing would say so
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+        (count * wrapped(features.chunk(count)[rank], lengths.chunk(count)[rank])).backward()
+    else:
+        model(features, lengths).backward()
+    assert model.weights.grad is not None
+    return model.weights.grad.numpy()
+
+
+def jax_gradient(weights: Any, features: Any, lengths: Any, data_parallel: bool) -> Any:
+    """The same."""
+    import jax
+    import jax.numpy as jnp
+
+    from jax_impl import smith_waterman
+    from jax_impl.learning.processes import PAIRS, REPLICATED, SHARDED, Processes
+
+    def total(weights: Any, features: Any, lengths: Any) -> Any:
+        return smith_waterman(jnp.einsum("ijk,bk->bij", weights, features), lengths).sum()
+
+    def of_all(*shard: Any) -> Any:
+        return jax.lax.psum(total(*shard), PAIRS)
+
+    given = weights, features, lengths
+    with jax.enable_x64(weights.dtype == np.float64):
+        if not data_parallel:
+            return np.asarray(jax.jit(jax.grad(total))(*given))
+        devices, specs = Processes("cpu"), (REPLICATED, SHARDED, SHARDED)
+        loss = jax.shard_map(of_all, mesh=devices.mesh, in_specs=specs, out_specs=REPLICATED)
+        placed = [devices.placed(array, spec) for array, spec in zip(given, specs, strict=True)]
+        return np.asarray(jax.jit(jax.grad(loss))(*placed))
+
+
+def check_training(processes: Processes) -> None:
+    """Each process has a folder of its own, and only the first one's is used."""
+    own = processes.folder / str(processes.index)
+    own.mkdir()
+    path = own / "checkpoint"
+
+    def training(data_parallel: bool, checkpoint: Path | None = path, train: Any = FAMILIES[0], **job: Any) -> Training:
+        wanted = replace(JOB, **job)
+        return Training(processes.trainer(wanted, data_parallel=data_parallel), train, FAMILIES[1], wanted, checkpoint)
+
+    def same(one: Training, other: Training) -> None:
+        for own, expected in zip(one.history, other.history, strict=True):
+            assert own.quality == expected.quality
+            assert own.loss == pytest.approx(expected.loss, rel=1e-12)
+        assert distance(one.trainer.weights(), other.trainer.weights()) < 1e-12
+        assert distance(one.best, other.best) < 1e-12
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "pack", lambda pairs, random=None: PACK(pairs, random, cells=4 * 32**2))  # several steps
+        alone, interrupted = training(False, None), training(True)
+        fit(alone)
+        interrupted.epoch()
+        resumed = training(True)
+        assert resumed.history == interrupted.history or processes.index > 0
+        with contextlib.redirect_stderr(io.StringIO()) as progress:
+            fit(resumed, print_progress)
+        assert progress.getvalue().startswith("epoch   2") == (processes.index == 0)
+        same(resumed, alone)
+        # gone on from by one process, and by all from what one has written
+        longer = training(False, None, epochs=3)
+        fit(longer)
+        if processes.index == 0:
+            path.with_name("of one").write_bytes(path.read_bytes())
+            one = training(False, path.with_name("of one"), epochs=3)
+            fit(one)
+            same(one, longer)
+        same(training(True, path.with_name("of one"), epochs=3), longer)
+
+    # what process 0 finds is raised in all
+    with pytest.raises(ValueError, match="the family two as it is here to train"):
+        training(True, train=FAMILIES[0][:1])
+    if processes.index == 0:
+        path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(ValueError, match="damaged"):
+        training(True)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        training(True, own / "nowhere" / "checkpoint")
+    assert list(own.iterdir()) == ([] if processes.index else [path, path.with_name("of one")])
+
+
+def fail_in_one(processes: Processes) -> None:
+    """While the others wait for it."""
+    trainer = processes.trainer(Job())
+    if processes.index == 1:
+        raise ValueError("on purpose")
+    trainer.step(batches()[0])
+
+
+CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
+
+if __name__ == "__main__":
+    framework, index, count, meeting, folder, *names = sys.argv[1:]
+    checks = [globals()[name] for name in names] if names else CHECKS
+    processes = Processes(framework, int(index), int(count), meeting, Path(folder))
+    for check in checks:
+        check(processes)
+    print("all checked")

@@ -1,0 +1,31 @@
+"""Small batches of pairs of unlike lengths, and the gradients that a trainer takes of one."""
+
+from typing import Any
+
+import numpy as np
+
+from shared.learning.batches import Batch
+
+
+def ragged(length: int, seed: int = 0, pairs: int = 4) -> Batch:
+    """Random pairs, the first of full length; the last only fills the batch."""
+    random = np.random.default_rng([seed, length])
+    first, second = random.integers(0, 20, (2, pairs, length)).astype(np.int32)
+    lengths = random.integers(3, length + 1, (pairs, 2)).astype(np.int32)
+    lengths[0], lengths[-1] = length, 0
+    partners = np.full((pairs, length), -1, np.int32)
+    for row, (rows, cols) in zip(partners, lengths, strict=True):
+        count = min(rows, cols) // 2
+        places = (np.sort(random.permutation(size)[:count]) for size in (rows, cols))
+        row[next(places)] = next(places)
+    return Batch(first, second, lengths, partners, (lengths[:, 0] > 0).astype(np.float32))
+
+
+def gradients_of_first_step(trainer: Any) -> dict[str, np.ndarray]:
+    """After one step: a tenth of the gradients is Adam's first moment."""
+    model, optimizer = trainer._trained
+    if isinstance(optimizer, tuple):  # optax's
+        from jax_impl.learning.models import weights_of
+
+        return {name: moment / 0.1 for name, moment in weights_of(optimizer[0].mu).items()}
+    return {name: optimizer.state[value]["exp_avg"].numpy() / 0.1 for name, value in model.named_parameters()}

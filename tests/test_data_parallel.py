@@ -1,0 +1,118 @@
+"""Training by several processes, each a process of its own here: see data_parallel_process.py for what they check."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ragged_batches import ragged
+
+from shared.learning.job import Job
+from shared.learning.shards import dealt, divided
+
+TESTS = Path(__file__).parent
+SECONDS = 180  # more than they take on a busy machine
+# XLA without its expensive passes: most of the time here is compiling
+QUICK = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+)
+
+
+def run_together(framework: str, count: int, folder: Path, devices: int = 1, checks: tuple[str, ...] = ()) -> list[str]:
+    """What each process says, once all have ended well. The first that does not fails the test with its traceback."""
+    meeting = str(folder / "meeting") if framework == "torch" else f"127.0.0.1:{free_port()}"
+    flags = f"{QUICK} --xla_force_host_platform_device_count={devices}"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(TESTS.parent)}
+    script, files = str(TESTS / "data_parallel_process.py"), [folder / f"{index}.txt" for index in range(count)]
+    running = []
+    for index, file in enumerate(files):
+        command = [sys.executable, script, framework, str(index), str(count), meeting, str(folder), *checks]
+        with file.open("w") as output:
+            running.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
+    end = time.monotonic() + SECONDS
+    try:
+        while any(process.poll() is None for process in running):
+            codes = [process.poll() for process in running]
+            if any(codes) or time.monotonic() > end:
+                break
+            time.sleep(0.05)
+        codes = [process.poll() for process in running]
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+    said = [file.read_text() for file in files]
+    failed = [f"process {index} of {count}: {codes[index]}\n{text}" for index, text in enumerate(said) if codes[index]]
+    assert codes == [0] * count, "\n".join(failed or said)
+    return said
+
+
+def free_port() -> int:
+    """One that the system has chosen."""
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        return own.getsockname()[1]
+
+
+FEW = ("check_gradients_and_ten_steps", "check_predictions")
+
+
+@pytest.mark.parametrize(
+    ("framework", "count", "devices", "checks"),
+    [("torch", 2, 1, ()), ("torch", 4, 1, FEW), ("jax", 2, 1, ()), ("jax", 1, 2, FEW)],
+    ids=["torch: 2 processes", "torch: 4 processes", "jax: 2 processes", "jax: 2 devices"],
+)
+def test_processes_train_as_one_does(framework, count, devices, checks, tmp_path):
+    for text in run_together(framework, count, tmp_path, devices, checks):
+        assert text.endswith("all checked\n")
+
+
+def test_a_process_that_fails_fails_the_test_with_its_traceback(tmp_path: Path):
+    with pytest.raises(AssertionError, match=r"(?s)process 1 of 2: 1\n.*ValueError: on purpose"):
+        run_together("torch", 2, tmp_path, checks=("fail_in_one",))
+
+
+def test_pytorch_wants_a_process_group():
+    import torch_impl.learning
+
+    with pytest.raises(RuntimeError, match="data_parallel needs a process group: call"):
+        torch_impl.learning.Trainer(Job(), data_parallel=True)
+
+
+@pytest.mark.parametrize("by", ["cells", "count"])
+@pytest.mark.parametrize(("pairs", "shards"), [(7, 2), (8, 3), (2, 4), (1, 1), (12, 4)])
+def test_shards_hold_every_pair_once_and_have_shapes_that_depend_on_shapes_alone(pairs: int, shards: int, by: str):
+    batch = ragged(9, pairs=pairs)
+    whole, places = divided(batch, shards, by)
+    rows = -(-pairs // shards)
+    assert sorted({*places}) == sorted(places)
+    for own, array in zip(whole, batch, strict=True):
+        assert own.shape == (shards * rows, *array.shape[1:]) and own.dtype == array.dtype
+        assert np.array_equal(own[places], array)
+    others = np.setdiff1d(np.arange(shards * rows), places)
+    assert not whole.weights[others].any() and not whole.lengths[others].any() and (whole.partners[others] == -1).all()
+    shard = divided(batch, shards, by).shard(shards - 1, shards)
+    assert all(np.array_equal(own, array[-rows:]) for own, array in zip(shard, whole, strict=True))
+
+
+def test_pairs_are_dealt_by_cells_or_by_count():
+    lengths = np.array([[9, 9], [8, 10], [1, 1], [5, 5], [4, 6], [1, 2]])
+    assert [own.tolist() for own in dealt(lengths, 2)] == [[0, 4, 5], [1, 2, 3]]
+    assert [own.tolist() for own in dealt(lengths, 2, "count")] == [[0, 1, 2], [3, 4, 5]]
+    with pytest.raises(ValueError, match="by must be"):
+        dealt(lengths, 2, "size")
+
+
+def test_dealing_by_cells_balances_what_count_does_not():
+    lengths = np.sort(np.random.default_rng(0).integers(100, 151, (32, 2)), axis=0)
+
+    def largest(by: str) -> float:
+        cells: Any = [lengths[own].prod(1).sum() for own in dealt(lengths, 4, by)]
+        return max(cells) * 4 / sum(cells)
+
+    assert largest("cells") < 1.01 < 1.2 < largest("count")
