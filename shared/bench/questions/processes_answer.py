@@ -70,7 +70,7 @@ def _tables(record: Record, count: int, rows: Sequence[Row]) -> Iterator[Table]:
         below = [
             "Communication: what a step takes longer than one in which no process waits for another, waiting included."
         ]
-        if shares:
+        if shares and any(row.by_count for row in rows):
             told = f"{shares[COUNT]:.2f} times an equal share of the cells by count, {shares[BATCH]:.2f} times by cells"
             below.append(f"The largest shard of the batch has {told}.")
         yield Table(
