@@ -20,6 +20,7 @@ import jax.monitoring
 import jax.numpy as jnp
 import jax.profiler
 import numpy as np
+from jax._src import distributed  # nothing public has its store
 from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
@@ -65,7 +66,12 @@ def device_problem(device: str) -> str | None:
 
 def to_device(array: np.ndarray, device: str) -> jax.Array:
     """A NumPy array as an array on the device; float64 stays float64 only inside `precision("float64")`."""
-    return jax.device_put(array, jax.devices(device)[0])
+    return jax.device_put(array, _own(device))
+
+
+def _own(device: str) -> Any:
+    """The first device of this process: other processes have some too where several have joined."""
+    return jax.local_devices(backend=device)[0]
 
 
 def to_numpy(value: Any) -> np.ndarray:
@@ -234,6 +240,43 @@ def set_threads(threads: int) -> None:
     """JAX takes its thread count from the cores that the process may use."""
 
 
+def join(index: int, count: int, address: str, name: str, seconds: float) -> None:
+    """Be process `index` of `count` that compute together; returns when all of them are there.
+
+    address: HOST:PORT, where process 0 keeps what `put` says. name: of this meeting, one of several at an address: each
+    has a store of its own anyway. seconds: how long to wait for the others. Call before anything is computed.
+    """
+    limit = round(seconds)
+    jax.distributed.initialize(
+        address, count, index, cluster_detection_method="deactivate", initialization_timeout=limit
+    )
+    jax.devices()  # which all processes find out together
+
+
+def leave() -> None:
+    """End what `join` began."""
+    jax.distributed.shutdown()
+
+
+def _store() -> Any:
+    return distributed.global_state.client
+
+
+def put(key: str, text: str) -> None:
+    """Say something to the processes that have joined."""
+    _store().key_value_set(key, text, allow_overwrite=True)
+
+
+def get(key: str, seconds: float) -> str | None:
+    """What a process has said, or will say within these seconds; None if it does not."""
+    try:
+        return _store().blocking_key_value_get(key, round(1000 * seconds))
+    except jax.errors.JaxRuntimeError as error:
+        if "DEADLINE_EXCEEDED" not in str(error):
+            raise
+        return None
+
+
 def peak_bytes(
     function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
 ) -> int | None:
@@ -249,7 +292,7 @@ def peak_bytes(
 
 def device_memory(device: str) -> int:
     """Bytes of memory that an accelerator has for all its processes."""
-    return round(jax.devices(device)[0].memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
+    return round(_own(device).memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
 
 
 def limit_memory(device: str, share: float) -> None:
@@ -272,7 +315,7 @@ def release(device: str) -> None:
 def flush(device: str) -> None:
     """Overwrite an accelerator's caches; does nothing on a CPU."""
     if device != "cpu":
-        wait(jnp.zeros(FLUSH_BYTES, jnp.uint8, device=jax.devices(device)[0]))
+        wait(jnp.zeros(FLUSH_BYTES, jnp.uint8, device=_own(device)))
 
 
 def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
@@ -330,6 +373,6 @@ def environment(device: str) -> dict[str, Any]:
     """Versions, and the accelerator's name if one is used."""
     details: dict[str, Any] = {"jax": jax.__version__, "jaxlib": importlib.metadata.version("jaxlib")}
     if device != "cpu":
-        details["gpu"] = jax.devices(device)[0].device_kind
+        details["gpu"] = _own(device).device_kind
     flags = os.environ.get("XLA_FLAGS")
     return details | ({"XLA_FLAGS": flags} if flags else {})

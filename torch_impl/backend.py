@@ -8,6 +8,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,6 +17,9 @@ import numpy as np
 import torch
 import torch._dynamo
 import torch._dynamo.utils
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
@@ -46,6 +50,8 @@ uncompiled_variants: dict[str, str] = dict.fromkeys(
 slow_compiler = "torch.compile takes too long for --quick: its start alone may take 20 s"
 # clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
 _HEAD_START = 5_000_000
+# of the processes that have joined
+_store: Any = None
 
 
 def device_problem(device: str) -> str | None:
@@ -234,6 +240,41 @@ def _factors() -> tuple[torch.Tensor, torch.Tensor]:
 def set_threads(threads: int) -> None:
     """Use this many threads."""
     torch.set_num_threads(threads)
+
+
+def join(index: int, count: int, address: str, name: str, seconds: float) -> None:
+    """Be process `index` of `count` that compute together; returns when all of them are there.
+
+    address: HOST:PORT, where process 0 keeps what `put` says. name: of this meeting, one of several at an address.
+    seconds: how long to wait for the others. Call before anything is computed.
+    """
+    global _store
+    limit = timedelta(seconds=seconds)
+    host, _, port = address.rpartition(":")
+    place = {"RANK": str(index), "WORLD_SIZE": str(count), "MASTER_ADDR": host, "MASTER_PORT": port}
+    with environment_of(**place):
+        store, _, _ = next(rendezvous("env://", timeout=limit))
+    _store = PrefixStore(name, store)
+    dist.init_process_group("gloo", store=_store, rank=index, world_size=count, timeout=limit)
+
+
+def leave() -> None:
+    """End what `join` began."""
+    dist.destroy_process_group()
+
+
+def put(key: str, text: str) -> None:
+    """Say something to the processes that have joined."""
+    _store.set(key, text)
+
+
+def get(key: str, seconds: float) -> str | None:
+    """What a process has said, or will say within these seconds; None if it does not."""
+    try:
+        _store.wait([key], timedelta(seconds=seconds))
+    except dist.DistStoreError:
+        return None
+    return _store.get(key).decode()
 
 
 def peak_bytes(

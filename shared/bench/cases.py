@@ -38,6 +38,7 @@ class Settings:
     workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
     rounds: int = 20  # in each of them
     quick: bool = False  # without what takes long to compile
+    processes: tuple[int, ...] | None = None  # of `processes`: their numbers, from 1 on; None: by the machine
     pythons: tuple[str, ...] = ()  # other interpreters for workers, as they were named
 
 

@@ -12,6 +12,7 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.interpreters import named
+from shared.bench.questions.processes_launch import counts
 from shared.bench.questions.question import Question
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
@@ -174,6 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default all)")
+    add("--processes", type=counts, metavar="N[,N]", help="side by side, such as 1,2 (default up to the cores)")
     add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument
@@ -273,7 +275,8 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     }
     settings = Settings(question.name, **defaults | _fields_of(Settings, given))
     variants = (*problem.variant_names, *(["auto"] if problem.has_auto else []))
-    for what, asked, known in (("variant", settings.variants, variants), ("pass", settings.passes, problem.passes)):
+    passes = (*problem.passes, *question.own_passes)
+    for what, asked, known in (("variant", settings.variants, variants), ("pass", settings.passes, passes)):
         for name in asked or ():
             if name not in known:
                 raise ArgumentTypeError(f"unknown {what} {name!r} of {problem.name}; known: {', '.join(known)}")

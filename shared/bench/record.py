@@ -249,7 +249,7 @@ def _check_names(record: Record) -> None:
     known = {
         "question": QUESTIONS,
         "problem": [settings.problem, *settings.more_problems],
-        "pass": problem.passes,
+        "pass": [*problem.passes, *(QUESTIONS[settings.question].own_passes if settings.question in QUESTIONS else ())],
         "status": STATUSES,
     }
     known |= {"variant": problem.variant_names, "framework": FRAMEWORKS, "input": record.inputs}

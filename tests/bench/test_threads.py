@@ -324,7 +324,7 @@ def test_no_compiler_has_a_cache_with_a_space_in_its_name(tmp_path: Path):
         compiler_cache = staticmethod(lambda folder: folders.append(folder) or pytest.MonkeyPatch.context())
 
     runner = CaseRunner(Asked("torch"), tmp_path, lambda *_, **__: None)
-    with runner._context(case("torch", "vmap", label="2 threads")):
+    with runner.context(case("torch", "vmap", label="2 threads")):
         pass
     (folder,) = folders
     assert "2_threads" in folder.name and " " not in folder.name

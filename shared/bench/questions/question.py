@@ -41,6 +41,7 @@ class Question(ABC):
     default_problem = Settings.problem
     # of the options of the command line that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
+    own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
     takes_every_alignment = False  # not only the default one, unless the user names a problem
     default_input = "globins"  # of problems that take sequences, on a CPU
     default_dtype = Settings.dtype  # or several, with commas in between

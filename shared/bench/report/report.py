@@ -85,8 +85,9 @@ def _head(record: Record) -> Iterator[str]:
 def _terms(record: Record) -> Iterator[str]:
     """The passes and variants that were measured, each with what it is."""
     problem = problem_of(record.settings.problem)
+    passes = {**problem.passes, **QUESTIONS[record.settings.question].own_passes}
     for name in record.settings.passes:
-        yield f"{name}: {problem.passes[name]}"
+        yield f"{name}: {passes[name]}"
     used = {result.case.variant for result in record.results}
     for variant in problem.variants:
         if variant.name in used:

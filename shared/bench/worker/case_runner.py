@@ -99,7 +99,7 @@ class CaseRunner:
         self._cold = None
         self._prepared.clear()
         backend.forget_compiled()
-        with self._context(case, process):
+        with self.context(case, process):
             built = self.build(case, inputs.options)
             function = self._function(case, inputs)
             call = _Call(backend, function, case, inputs)
@@ -133,7 +133,7 @@ class CaseRunner:
         assert self._cold is not None, "a cold case goes before"
         function, _, process = self._cold
         taken: list[float] = []
-        with self._context(case, process):
+        with self.context(case, process):
             while len(taken) < NEW_SHAPES and sum(taken) + max(taken, default=0.0) <= seconds:
                 inputs = self.gate.inputs(case.input).resized(len(taken) + 1)
                 taken.append(timed(_Call(self.backend, function, case, inputs))[0])
@@ -144,7 +144,7 @@ class CaseRunner:
         """The first call of this process, with the caches on disk that an earlier one filled; then warm-up calls. Keeps
         the case for `sample`. Raises Wrong."""
         backend, inputs = self.backend, self.gate.inputs(case.input)
-        with self._context(case):
+        with self.context(case):
             self.build(case, inputs.options)
             call = _Call(backend, self._function(case, inputs), case, inputs)
             first, gate = self._first_call(case, call)
@@ -189,6 +189,7 @@ class CaseRunner:
             kept = [call() for _ in range(int(self._random.integers(1, lead + 1)) if lead else 0)]
             if rehearse or case.device != "cpu":  # where `release` freed more than arguments
                 call()
+            self.ready()
             seconds = []
             for _ in range(calls):
                 self.backend.flush(case.device)  # a model would not leave arguments in an accelerator's caches either
@@ -199,6 +200,9 @@ class CaseRunner:
             call.release()
         return {"seconds": seconds}
 
+    def ready(self) -> None:
+        """Called before the timed calls of a block: nothing here."""
+
     def call(self, case: Case, function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
         """What a question measures in its own way: its function, called with this runner and the case."""
         return function(self, case, **arguments)
@@ -208,7 +212,7 @@ class CaseRunner:
         return self.folder / "compiled" / "-".join(map(str, parts)).replace(" ", "_")
 
     @contextlib.contextmanager
-    def _context(self, case: Case, process: int = 0) -> Iterator[None]:
+    def context(self, case: Case, process: int = 0) -> Iterator[None]:
         """Of everything that may compile: the case's precision, and its compilers' cache, which all processes of the
         run share unless they have one of their own."""
         parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label, process)

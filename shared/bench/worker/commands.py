@@ -31,10 +31,13 @@ _DEVICE_STREAM_BYTES = 2**29
 _EXPONENTIALS_OF, _EXPONENTIAL_ROUNDS = 2**25, 8
 
 
-def serve(connection: Connection, framework: str, device: str, threads: int, memory: float, folder: Path) -> None:
+def serve(
+    connection: Connection, framework: str, device: str, threads: int, memory: float, folder: Path,
+    executor: "Callable[..., Commands] | None" = None,
+) -> None:  # fmt: skip
     """Execute commands until the parent closes the connection.
 
-    memory: the share of an accelerator's memory that the framework may take.
+    memory: the share of an accelerator's memory that the framework may take. executor: what makes another `Commands`.
     """
 
     def send(event: str, **details: Any) -> None:
@@ -60,12 +63,12 @@ def serve(connection: Connection, framework: str, device: str, threads: int, mem
         abilities={name: backend.abilities(name, device).as_json() for name in names},
         environment=versions | {"threads": threads, "cores": usable_cores()},
     )
-    commands = _Commands(backend, folder, send)
+    commands = (executor or Commands)(backend, folder, send)
     for do, case, arguments in iter(connection.recv, None):
-        send("done", **_outcome(commands, do, case, arguments))
+        send("done", **outcome(commands, do, case, arguments))
 
 
-def _outcome(commands: "_Commands", do: str, case: Case, arguments: dict[str, Any]) -> dict[str, Any]:
+def outcome(commands: "Commands", do: str, case: Case, arguments: dict[str, Any]) -> dict[str, Any]:
     """Execute a command; returns status, reason and details. A case that fails costs only itself."""
     try:
         commands.start_compiler_before(do, case)
@@ -83,7 +86,7 @@ def _outcome(commands: "_Commands", do: str, case: Case, arguments: dict[str, An
         return {"status": "failed", "reason": f"{kind}{first_line}"[:300], "details": {}}
 
 
-class _Commands(CaseRunner):
+class Commands(CaseRunner):
     """A method for each command: those that run a case, and those that measure the machine for it."""
 
     _has_started_compiler = False

@@ -16,17 +16,22 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
-def limit_cores(threads: int) -> None:
-    """Pin this process to its first `threads` cores, before anything starts a thread pool."""
+def limit_cores(threads: int, first: int = 0) -> None:
+    """Pin this process to its first `threads` cores, or those from another on, before anything starts a thread pool."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + threads])
+
+
+def end_with_parent() -> None:
+    """Have the system kill this process when its parent ends."""
+    if sys.platform == "linux":  # elsewhere a killed parent is noticed at the end of a command
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:
     """Execute commands until the parent ends."""
     framework, device, threads, memory, folder, descriptor = sys.argv[1:]
-    if sys.platform == "linux":  # elsewhere a killed parent is noticed at the end of a command
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     limit_cores(int(threads))
     from shared.bench.worker.commands import serve  # only now: NumPy and the framework start threads on import
 
