@@ -18,8 +18,6 @@ import torch
 import torch._dynamo
 import torch._dynamo.utils
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
-from torch.distributed.rendezvous import rendezvous
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
@@ -248,6 +246,10 @@ def join(index: int, count: int, address: str, name: str, seconds: float) -> Non
     address: HOST:PORT, where process 0 keeps what `put` says. name: of this meeting, one of several at an address.
     seconds: how long to wait for the others. Call before anything is computed.
     """
+    # here: some builds of PyTorch do not have them
+    from torch.distributed.distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     global _store
     limit = timedelta(seconds=seconds)
     host, _, port = address.rpartition(":")
