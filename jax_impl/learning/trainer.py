@@ -7,9 +7,9 @@ meaning. Here a step is one compiled function of weights and optimizer, for each
 
 Data-parallel, each device has a shard of the batch, and the loss is
 
-    loss = Σ weight · loss of a pair / Σ weight, both sums over the pairs of all shards (psum)
+    loss = Σ weight · loss of a pair / Σ weight, both sums over the pairs of all shards
 
-whose gradient with respect to replicated weights is a sum over all shards as well, which shard_map puts in by itself.
+Each device has the gradients of its own sum, by the Σ weight of all. One psum then adds up loss and gradients.
 """
 
 import contextlib
@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 from numpy.typing import NDArray
 
@@ -93,6 +94,7 @@ class Trainer:
                 self._trained, loss = step(self._trained, batch, **how)
             else:
                 shards = divided(batch, self._processes.shards).batch
+                shards = shards._replace(weights=shards.weights / np.sum(shards.weights, dtype=self.dtype))
                 step = _over_devices(_step, self._processes.mesh, REPLICATED, self._compiled, axis=PAIRS, **how)
                 self._trained, loss = step(self._trained, self._processes.placed(shards, SHARDED))
         return loss
@@ -209,23 +211,27 @@ def _alignment_marginals(similarity: Array, lengths: Any, gaps: Sequence[Array],
     return marginals(function, similarity, lengths, gap_open=gaps[0], gap_extend=gaps[1])
 
 
-def _cross_entropy(expected: Array, batch: Batch, axis: str | None = None) -> Array:
-    """axis: over whose shards the sums go, where the batch is a shard."""
+def _cross_entropy(expected: Array, batch: Batch, weight: Any) -> Array:
+    """weight: by which the sum over the batch is divided."""
     known = batch.partners >= 0
     at = jnp.where(known, batch.partners, 0)[:, :, None]
     true = jnp.take_along_axis(expected, at, axis=2)[:, :, 0]
     each = jnp.where(known, -jnp.log((1 - DOUBT) * true + DOUBT), 0).sum(1) / jnp.maximum(known.sum(1), 1)
-    sums = (batch.weights * each).sum(), batch.weights.sum()
-    loss, weight = sums if axis is None else jax.lax.psum(sums, axis)
-    return loss / weight
+    return (batch.weights * each).sum() / weight
 
 
-def _loss(model: Any, batch: Batch, variant: str, axis: str | None) -> Array:
-    return _cross_entropy(_expected(model, batch, variant), batch, axis)
+def _loss(model: Any, batch: Batch, variant: str, weight: Any) -> Array:
+    return _cross_entropy(_expected(model, batch, variant), batch, weight)
 
 
 def _step(trained: Trained, batch: Batch, rate: float, variant: str, axis: str | None = None) -> tuple[Trained, Array]:
-    loss, gradients = eqx.filter_value_and_grad(_loss)(trained.model, batch, variant, axis)
+    """axis: over whose shards the sum goes, where the batch is a shard; their weights then add up to 1."""
+    if axis is None:
+        loss, gradients = eqx.filter_value_and_grad(_loss)(trained.model, batch, variant, batch.weights.sum())
+    else:
+        own = jax.tree.map(lambda weights: jax.lax.pcast(weights, axis, to="varying"), trained.model)
+        found, as_they_were = ravel_pytree(eqx.filter_value_and_grad(_loss)(own, batch, variant, 1))
+        loss, gradients = as_they_were(jax.lax.psum(found, axis))  # one collective: the processes wait in each
     updates, optimizer = optax.adam(rate).update(gradients, trained.optimizer)
     return Trained(eqx.apply_updates(trained.model, updates), optimizer), loss
 
@@ -263,7 +269,7 @@ def _alignment_arguments(model: Any, batch: Batch, variant: str) -> tuple[Any, .
     similarity = model.similarity(batch.first, batch.second, batch.lengths)
     gaps = model.gaps()
     expected = _alignment_marginals(similarity, batch.lengths, gaps, variant)
-    return jax.grad(_cross_entropy)(expected, batch), similarity, batch.lengths, gaps
+    return jax.grad(_cross_entropy)(expected, batch, batch.weights.sum()), similarity, batch.lengths, gaps
 
 
 @eqx.filter_jit
