@@ -13,8 +13,7 @@ from shared.bench.questions.processes_group import AGAIN, LAST
 from shared.bench.questions.processes_inputs import COUNT, largest_share, write_inputs
 from shared.bench.questions.processes_launch import Launch, launch_of
 from shared.bench.questions.processes_worker import GROUP
-from shared.bench.run.schedule import is_precise
-from shared.bench.run.timed_calls import note_precision, one_generation
+from shared.bench.run.timed_calls import is_enough, note_precision, one_generation
 from shared.problems.problem import BATCH, UnusableInput
 
 if TYPE_CHECKING:
@@ -83,15 +82,8 @@ def _until_one_is_lost(run: "Run", launch: Launch | None) -> Iterator[None]:
 
 
 def _is_enough(run: "Run", longest: float) -> bool:
-    """Whether there were enough fresh workers. longest: seconds that a set of them takes."""
-    done = len(run.record.generations)
-    if run.settings.workers is not None:
-        return done >= run.settings.workers
-    if done >= LEAST_PROCESSES and is_precise(run.question.deciding(run.record), run.settings):
-        return True
-    # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
-    is_needed = run.settings.quick and done < LEAST_PROCESSES
-    return done > 0 and run.seconds_left < (0.0 if is_needed else longest)
+    """Whether there were enough fresh workers, at least one. longest: seconds that a set of them takes."""
+    return bool(run.record.generations) and is_enough(run, longest, LEAST_PROCESSES)
 
 
 def _end_group(run: "Run", launch: Launch, cases: Sequence[Case], is_enough: bool) -> bool:

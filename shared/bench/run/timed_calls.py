@@ -40,7 +40,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         if timed != before:  # fewer cases take less time; the next worker shows how much
             longest, before = 0.0, timed
         # cases that an interrupted run left without times are always timed
-        if all(record.result(case).blocks for case in timed) and _is_enough(run, longest):
+        if all(record.result(case).blocks for case in timed) and is_enough(run, longest):
             break
         began = time.monotonic()
         least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
@@ -86,12 +86,15 @@ def _is_dominated(record: Record, case: Case) -> bool:
     )
 
 
-def _is_enough(run: Run, longest: float) -> bool:
-    """Whether there were enough fresh workers; an interrupted one does not count. longest: seconds of one."""
+def is_enough(run: Run, longest: float, least: int = LEAST_WORKERS) -> bool:
+    """Whether there were enough fresh workers; an interrupted one does not count.
+
+    longest: seconds of one. least: fewer are not enough, however precise they are.
+    """
     number = len(run.record.generations)
     if run.settings.workers is not None:
         return number >= run.settings.workers
-    if number >= LEAST_WORKERS and is_precise(run.question.deciding(run.record), run.settings):
+    if number >= least and is_precise(run.question.deciding(run.record), run.settings):
         return True
     # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
     is_needed = run.settings.quick and number < LEAST_PROCESSES
