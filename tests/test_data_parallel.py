@@ -1,55 +1,30 @@
 """Training by several processes, each a process of its own here: see data_parallel_process.py for what they check."""
 
-import os
 import socket
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from ragged_batches import ragged
+from side_by_side_processes import TESTS, run_together
 
+from jax_impl.transformed import QUICK
 from shared.learning.job import Job
 from shared.learning.shards import dealt, divided
 
-TESTS = Path(__file__).parent
-SECONDS = 180  # more than they take on a busy machine
-# XLA without its expensive passes: most of the time here is compiling
-QUICK = (
-    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
-)
+# most of the time here is compiling
+FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 
 
-def run_together(framework: str, count: int, folder: Path, devices: int = 1, checks: tuple[str, ...] = ()) -> list[str]:
-    """What each process says, once all have ended well. The first that does not fails the test with its traceback."""
+def run(framework: str, count: int, folder: Path, devices: int = 1, checks: tuple[str, ...] = ()) -> list[str]:
+    """What each process says that checks training."""
     meeting = str(folder / "meeting") if framework == "torch" else f"127.0.0.1:{free_port()}"
-    flags = f"{QUICK} --xla_force_host_platform_device_count={devices}"
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags, "PYTHONPATH": str(TESTS.parent)}
-    script, files = str(TESTS / "data_parallel_process.py"), [folder / f"{index}.txt" for index in range(count)]
-    running = []
-    for index, file in enumerate(files):
-        command = [sys.executable, script, framework, str(index), str(count), meeting, str(folder), *checks]
-        with file.open("w") as output:
-            running.append(subprocess.Popen(command, stdout=output, stderr=output, env=environment))
-    end = time.monotonic() + SECONDS
-    try:
-        while any(process.poll() is None for process in running):
-            codes = [process.poll() for process in running]
-            if any(codes) or time.monotonic() > end:
-                break
-            time.sleep(0.05)
-        codes = [process.poll() for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    said = [file.read_text() for file in files]
-    failed = [f"process {index} of {count}: {codes[index]}\n{text}" for index, text in enumerate(said) if codes[index]]
-    assert codes == [0] * count, "\n".join(failed or said)
-    return said
+    script = [sys.executable, str(TESTS / "data_parallel_process.py"), framework]
+    commands = [[*script, str(index), str(count), meeting, str(folder), *checks] for index in range(count)]
+    flags = f"{FLAGS} --xla_force_host_platform_device_count={devices}"
+    return run_together(commands, folder, JAX_PLATFORMS="cpu", XLA_FLAGS=flags)
 
 
 def free_port() -> int:
@@ -68,13 +43,13 @@ FEW = ("check_gradients_and_ten_steps", "check_predictions")
     ids=["torch: 2 processes", "torch: 4 processes", "jax: 2 processes", "jax: 2 devices"],
 )
 def test_processes_train_as_one_does(framework, count, devices, checks, tmp_path):
-    for text in run_together(framework, count, tmp_path, devices, checks):
+    for text in run(framework, count, tmp_path, devices, checks):
         assert text.endswith("all checked\n")
 
 
 def test_a_process_that_fails_fails_the_test_with_its_traceback(tmp_path: Path):
     with pytest.raises(AssertionError, match=r"(?s)process 1 of 2: 1\n.*ValueError: on purpose"):
-        run_together("torch", 2, tmp_path, checks=("fail_in_one",))
+        run("torch", 2, tmp_path, checks=("fail_in_one",))
 
 
 def test_pytorch_wants_a_process_group():
