@@ -33,10 +33,16 @@ class Processes:
         distributed.broadcast_object_list(outcomes, src=0, device=self.device)
         return outcomes[0].result()
 
-    def mean(self, value: Tensor) -> Tensor:
-        """That of a number () over processes."""
-        distributed.all_reduce(value)
-        return value / self.shards
+    def mean(self, value: Tensor) -> Callable[[], Tensor]:
+        """That of a number () over processes: it is begun here, and a call of the result waits for it."""
+        total = value.clone()
+        work = distributed.all_reduce(total, async_op=True)
+
+        def wait() -> Tensor:
+            work.wait()  # pyright: ignore
+            return total / self.shards
+
+        return wait
 
     def gathered(self, tensor: Tensor) -> NDArray[Any]:
         """The tensors of all processes, of one shape, one after the other along their first axis."""
