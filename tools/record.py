@@ -28,6 +28,7 @@ RECORDS = {
     "cpu-memory-length": "memory --memory 2GiB --batch 1 --budget 1800",
     "cpu-threads": "threads --budget 1200",
     "cpu-processes": "processes --workers 6 --budget 1500",
+    "cpu-processes-step": "processes --pass step --batch 352 --workers 6 --budget 900",
     "cpu-between": "between --pass score,marginals,hvp --variant wavefront,fused --workers 6 --budget 600",
     # environments that docs/questions.md says how to make
     "cpu-versions-jax": "versions --python jax=.venvs/jax-0.10/bin/python --python jax=.venvs/jax-0.11/bin/python "

@@ -15,6 +15,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from shared.learning.outcomes import outcome_of
+
 Array = jax.Array
 
 PAIRS = "pairs"  # the axis of the mesh, over which batches are sharded
@@ -32,13 +34,10 @@ class Processes:
 
     def from_first(self, call: Callable[[], Any]) -> Any:
         """What call() returns in process 0, which alone makes it, in every process. What it raises is raised in all."""
-        ended = pickle.dumps(_ended(call)) if self.index == 0 else b""
-        length = int(multihost_utils.broadcast_one_to_all(np.int32(len(ended))))
-        ended = np.frombuffer(ended.ljust(length, b"\0"), np.uint8)
-        value, error = pickle.loads(multihost_utils.broadcast_one_to_all(ended).tobytes())
-        if error is not None:
-            raise error
-        return value
+        outcome = pickle.dumps(outcome_of(call)) if self.index == 0 else b""
+        length = int(multihost_utils.broadcast_one_to_all(np.int32(len(outcome))))
+        padded = np.frombuffer(outcome.ljust(length, b"\0"), np.uint8)
+        return pickle.loads(multihost_utils.broadcast_one_to_all(padded).tobytes()).result()
 
     def gathered(self, array: Array) -> NDArray[Any]:
         """An array that is sharded over its first axis, as a whole in every process."""
@@ -58,10 +57,3 @@ class Processes:
 @functools.cache
 def _replicate(sharding: NamedSharding) -> Callable[[Array], Array]:
     return jax.jit(lambda array: array, out_shardings=sharding)
-
-
-def _ended(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    try:
-        return call(), None
-    except Exception as error:
-        return None, error

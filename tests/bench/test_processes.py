@@ -26,6 +26,7 @@ from shared.bench.questions.processes_inputs import (
     reference_of_rows,
     rows_of,
     shards,
+    step_inputs,
     write_inputs,
 )
 from shared.bench.questions.processes_launch import launch_of
@@ -118,6 +119,16 @@ def test_shards_have_every_pair_once_with_its_weights_and_reference():
     np.testing.assert_array_equal(twice.arguments("hvp")[2], np.tile(given.weights, (2, 1, 1)))
     alone = reference_of_rows(SMALL.problem, whole._replace(pairs=whole.pairs + 5), rows_of(given, rows), rows, passes)
     assert len(alone.pairs)  # of a shard that the reference has nothing of
+
+
+def test_a_step_has_the_pairs_of_a_batch_or_so_many_of_them_over_and_over():
+    given, many = step_inputs(0), step_inputs(0, 50)
+    own = np.count_nonzero(given.batch.weights)
+    assert own < 50 and many.pairs == 50 and many.batch.weights.all()
+    for expected, found in zip(given.batch, many.batch, strict=True):
+        np.testing.assert_array_equal(found[own:], np.concatenate([expected[:own]] * 50)[own:50])
+    assert f"{own} pairs of" in given.text and "50 pairs of" in many.text
+    assert inputs_of(SMALL, [2])[ALONE].pairs == 5
 
 
 def test_the_gate_of_a_step_compares_losses():

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed
 
+from shared.learning.outcomes import Outcome, outcome_of
+
 Tensor = torch.Tensor
 
 
@@ -27,27 +29,23 @@ class Processes:
 
     def from_first(self, call: Callable[[], Any]) -> Any:
         """What call() returns in process 0, which alone makes it, in every process. What it raises is raised in all."""
-        ended = [_ended(call) if self.index == 0 else None]
-        distributed.broadcast_object_list(ended, src=0, device=self.device)
-        value, error = ended[0]  # pyright: ignore
-        if error is not None:
-            raise error
-        return value
+        outcomes = [outcome_of(call) if self.index == 0 else Outcome(None, None)]
+        distributed.broadcast_object_list(outcomes, src=0, device=self.device)
+        return outcomes[0].result()
 
-    def mean(self, value: Tensor) -> Tensor:
-        """That of a number () over processes."""
-        distributed.all_reduce(value)
-        return value / self.shards
+    def mean(self, value: Tensor) -> Callable[[], Tensor]:
+        """That of a number () over processes: it is begun here, and a call of the result waits for it."""
+        total = value.clone()
+        work = distributed.all_reduce(total, async_op=True)
+
+        def wait() -> Tensor:
+            work.wait()  # pyright: ignore
+            return total / self.shards
+
+        return wait
 
     def gathered(self, tensor: Tensor) -> NDArray[Any]:
         """The tensors of all processes, of one shape, one after the other along their first axis."""
         parts = [torch.empty_like(tensor) for _ in range(self.shards)]
         distributed.all_gather(parts, tensor.contiguous())
         return torch.cat(parts).cpu().numpy()
-
-
-def _ended(call: Callable[[], Any]) -> tuple[Any, Exception | None]:
-    try:
-        return call(), None
-    except Exception as error:
-        return None, error

@@ -86,7 +86,7 @@ def inputs_of(settings: Settings, counts: Sequence[int]) -> dict[str, Inputs]:
         rows = np.tile(np.arange(given.pairs), count)
         several[copies_name(count)] = replace(rows_of(given, rows), text=f"{count} of these batches, one each")
     found: dict[str, Inputs] = {BATCH: given, COUNT: replace(given, text="the same batch, divided by count"), **several}
-    return found | ({ALONE: step_inputs(settings.seed)} if STEP in settings.passes else {})
+    return found | ({ALONE: step_inputs(settings.seed, settings.batch)} if STEP in settings.passes else {})
 
 
 def copies_name(count: int) -> str:
@@ -100,15 +100,22 @@ def copies_of(name: str) -> int:
     return int(found[1]) if found else 1
 
 
-def step_inputs(seed: int) -> StepInputs:
-    """The batch with the most pairs, and of those the most cells, of an epoch of the bundled families."""
+def step_inputs(seed: int, batch: int | None = None) -> StepInputs:
+    """The batch with the most pairs, and of those the most cells, of an epoch of the bundled families.
+
+    batch: so many pairs instead, those of that batch over and over.
+    """
     packed = max(
         epoch_batches(bundled_families(), Job(seed=seed), 1),
         key=lambda each: (len(each.pairs), int(each.batch.lengths.astype(np.int64).prod(1).sum())),
     )
-    pairs, length = packed.batch.first.shape
+    given = packed.batch
+    if batch is not None:
+        rows = np.arange(batch) % len(packed.pairs)
+        given = Batch._make(array[rows] for array in given)
+    pairs, length = np.count_nonzero(given.weights), given.first.shape[1]
     text = f"a batch of learning, {pairs} pairs of up to {length} residues, for the pass {STEP}"
-    return StepInputs(text, packed.batch, seed=seed)
+    return StepInputs(text, given, seed=seed)
 
 
 def _ragged(given: AlignmentInputs) -> AlignmentInputs:
