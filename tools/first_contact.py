@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -97,10 +98,10 @@ class Contact:
     def _machine(self, seconds: float) -> dict[str, Any]:
         fields = "driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
         smi = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
-        found = {tool: shutil.which(tool) for tool in TOOLS}
+        found = [tool for tool in TOOLS if shutil.which(tool)]
         return {
-            "gpu": self.gpu._asdict(), "packages": dict(_versions()), "tools": found, **machine(),
-            "nvidia-smi": self._ran("nvidia-smi", smi, seconds) if found["nvidia-smi"] else None,
+            "date": time.strftime("%Y-%m-%d"), "gpu": self.gpu._asdict(), "packages": dict(_versions()), "tools": found, **machine(),
+            "nvidia-smi": self._ran("nvidia-smi", smi, seconds) if smi[0] in found else None,
         }  # fmt: skip
 
     def _compile(self, seconds: float) -> dict[str, Any]:
