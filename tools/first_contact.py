@@ -100,7 +100,8 @@ class Contact:
         smi = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
         found = [tool for tool in TOOLS if shutil.which(tool)]
         return {
-            "date": time.strftime("%Y-%m-%d"), "gpu": self.gpu._asdict(), "packages": dict(_versions()), "tools": found, **machine(),
+            "date": time.strftime("%Y-%m-%d"), "gpu": self.gpu._asdict(), "packages": dict(_versions()),
+            "tools": found, **machine(),
             "nvidia-smi": self._ran("nvidia-smi", smi, seconds) if smi[0] in found else None,
         }  # fmt: skip
 
