@@ -12,6 +12,7 @@ whose content is made from the record. KIND is a key of KINDS.
 import functools
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_tabl
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import report_of
 from shared.bench.report.tables import Answer, Table
+from shared.bench.units import duration
 from tools.validate_protocol import POWER
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -121,6 +123,42 @@ def _widths(ratios: list[Estimate]) -> str:
     return f"±{widths[0]:.1%} to ±{widths[-1]:.1%}, median ±{widths[len(widths) // 2]:.1%}"
 
 
+def _first_contact(path: Path) -> str:
+    """What tools/first_contact.py found on a GPU: on what, whether all was well, and the device times beside goals."""
+    steps = {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+    own = steps["machine"]
+    packages = ", ".join(f"{name} {own['packages'][key]}" for name, key in _PACKAGES.items())
+    well = sum(step["status"] == "ok" for step in steps.values())
+    head = f"{own['gpu']['name']}, {packages}, Python {own['python']}; {own['date']} at commit {own['git_commit'][:7]}"
+    lines = ["| `smith_waterman`, float32 | goal | JAX | PyTorch |", "|---|---|---|---|"]
+    for words, goal, variant, pass_name, batch in _TIMED:
+        found = [steps.get(f"{name} time {variant} {pass_name} {batch}", {}) for name in ("jax", "torch")]
+        lines.append(f"| {words} | {goal} | {' | '.join(map(_device_time, found))} |")
+    return "\n".join([f"{head}. {well} of {len(steps)} steps went well.", "", *lines])
+
+
+_PACKAGES = {"JAX": "jax", "PyTorch": "torch", "Triton": "triton"}
+# words, goal, and what names the step
+_TIMED = (
+    ("`fused` score, 4096 pairs of 512 × 512", "≥ 150 GCUPS", "fused", "score", "512x512"),
+    ("`fused` marginals, the same", "≥ 50 GCUPS", "fused", "marginals", "512x512"),
+    ("`fused` hvp, the same", "≥ 20 GCUPS", "fused", "hvp", "512x512"),
+    ("`vmap` score, the same", "`fused` ≥ 30 ×", "vmap", "score", "512x512"),
+    ("`fused` score, 64 pairs of up to 100 × 150", "≤ 60 µs", "fused", "score", "100x150"),
+    ("`fused` marginals, the same", "", "fused", "marginals", "100x150"),
+    ("`fused` hvp, the same", "", "fused", "hvp", "100x150"),
+    ("`cuda_graph` score, the same", "", "cuda_graph", "score", "100x150"),
+    ("`wavefront` score, the same", "", "wavefront", "score", "100x150"),
+    ("`vmap` score, the same", "", "vmap", "score", "100x150"),
+)
+
+
+def _device_time(step: dict[str, Any]) -> str:
+    if "gcups" not in step:
+        return "not measured" if step else "—"
+    return f"{duration(statistics.median(step['device_seconds']))}, {step['gcups']:.3g} GCUPS"
+
+
 KINDS: dict[str, Callable[[Path], str]] = {
     "head": _of_record(_head),
     "summary": _of_record(_summary),
@@ -130,6 +168,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": _table(lambda record: case_table(record, BRIEF)),
     "validation": _validation,
+    "first-contact": _first_contact,
 }
 
 

@@ -5,7 +5,7 @@
 In less than 5 minutes: all machine code compiled on all cores into one cache; then, in one process for each framework,
 the smallest kernel, `fused` in all passes of all functions against the CPU's float64, best alignments against the
 CPU's, the other ways to use the GPU, and device times of the README's rows; then ncu and compute-sanitizer, where they
-exist. Needs PyTorch, Triton, JAX, NumPy, psutil and a C++ compiler.
+exist; last what takes longest to compile. Needs PyTorch, Triton, JAX, NumPy, psutil and a C++ compiler.
 
 A step that fails does not stop the next. Each has a line of JSON in FOLDER/first-contact.jsonl as soon as it is done;
 at the end that and the output of all programs are in FOLDER/first-contact.tar.gz. Exit codes: 0 all is well, 1 a step
@@ -21,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +82,11 @@ class Contact:
         for framework in self.frameworks.values():
             framework.end()  # what they hold is in the way of what looks on
         yield [[self._profiler()]]
+        for framework in self.frameworks.values():
+            framework.begin()  # imports while the sanitizers look on
         yield [[self._sanitizer(tool, well)] for tool, well in SANITIZERS.items()]
+        for framework in self.frameworks.values():
+            yield [self._times(framework, _slow_rows())]
 
     def end(self) -> None:
         """Stop what still runs."""
@@ -93,10 +98,11 @@ class Contact:
     def _machine(self, seconds: float) -> dict[str, Any]:
         fields = "driver_version,memory.total,clocks.max.sm,clocks.max.memory,power.limit"
         smi = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
-        found = {tool: shutil.which(tool) for tool in TOOLS}
+        found = [tool for tool in TOOLS if shutil.which(tool)]
         return {
-            "gpu": self.gpu._asdict(), "packages": dict(_versions()), "tools": found, **machine(),
-            "nvidia-smi": self._ran("nvidia-smi", smi, seconds) if found["nvidia-smi"] else None,
+            "date": time.strftime("%Y-%m-%d"), "gpu": self.gpu._asdict(), "packages": dict(_versions()),
+            "tools": found, **machine(),
+            "nvidia-smi": self._ran("nvidia-smi", smi, seconds) if smi[0] in found else None,
         }  # fmt: skip
 
     def _compile(self, seconds: float) -> dict[str, Any]:
@@ -128,9 +134,9 @@ class Contact:
                 for problem in FUNCTIONS for dtype in DTYPES
             ),
             *(
-                asked(f"{variant} marginals", 90, "right", problem="smith_waterman", variant=variant,
-                      pass_name="marginals", dtype="float32", shapes=small)
-                for variant in ("wavefront", *_graph(framework), "vmap")
+                asked(f"{variant} {pass_name}", 90, "right", problem="smith_waterman", variant=variant,
+                      pass_name=pass_name, dtype="float32", shapes=small)
+                for variant, pass_name in _others(framework)
             ),
         ]  # fmt: skip
 
@@ -181,13 +187,22 @@ def _graph(framework: Framework) -> tuple[str, ...]:
     return ("cuda_graph",) if framework.name == "torch" else ()
 
 
+def _others(framework: Framework) -> list[tuple[str, str]]:
+    """Variants and the pass that is looked at."""
+    # torch.compile unrolls the backward pass through the diagonals: a minute for vmap's marginals, 5 s for its score
+    return [("wavefront", "marginals"), *((own, "marginals") for own in _graph(framework)), ("vmap", "score")]
+
+
 def _rows_of_fused(framework: Framework) -> list[Row]:
     return [Row("fused", pass_name, batch) for batch in BATCHES for pass_name in PASSES]
 
 
 def _other_rows(framework: Framework) -> list[Row]:
-    others = [Row(variant, "score", BATCHES[-1]) for variant in ("wavefront", *_graph(framework))]
-    return others + [Row("vmap", "score", batch) for batch in reversed(BATCHES)]
+    return [Row(variant, "score", BATCHES[-1]) for variant in ("wavefront", *_graph(framework), "vmap")]
+
+
+def _slow_rows() -> list[Row]:
+    return [Row("vmap", "score", BATCHES[0])]
 
 
 def _versions() -> Iterator[tuple[str, str | None]]:

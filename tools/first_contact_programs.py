@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 from shared.alignments import ALIGNMENTS
@@ -28,7 +29,7 @@ from shared.kernels.triton.programs import (
     tangents_program,
 )
 from tools.first_contact_runs import first_gpu
-from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, WITH_GAPS, ragged
+from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, WITH_GAPS, ragged, settle_cache_keys
 
 
 def kernels(options_too: bool = False) -> list[Kernel]:
@@ -63,9 +64,7 @@ def compile_all(options_too: bool) -> int:
     assert gpu is not None, "there is no GPU to compile for"
     wanted, failed = kernels(options_too), 0
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        kinds = [(cpp.call_of(name, ALIGNMENTS[name].options).kind, False) for name in FUNCTIONS]
-        kinds += [(cpp.call_of(name, ALIGNMENTS[name].options).kind, True) for name in WITH_GAPS]
-        on_cpu = [pool.submit(_compile_for_cpu, *which, own) for which, own in itertools.product(kinds, cpp.PASSES)]
+        on_cpu = [pool.submit(_compile_for_cpu, *which) for which in _cpu_kernels()]
         for done in as_completed([*on_cpu, *(pool.submit(_compile, kernel, gpu.capability) for kernel in wanted)]):
             if problem := done.result():
                 failed += 1
@@ -79,16 +78,27 @@ def _compile(kernel: Kernel, capability: int) -> str | None:
     try:
         from shared.kernels.triton.machine_code import machine_code  # here: it imports Triton
 
+        settle_cache_keys()
         machine_code(kernel, capability)
     except Exception as error:
         return f"{kernel}: {type(error).__name__}: {error}"
     return None
 
 
-def _compile_for_cpu(kind: int, by_position: bool, pass_name: str) -> str | None:
-    """One of the native kernels that results are held against."""
+def _cpu_kernels() -> Iterator[tuple[str, int, bool, str]]:
+    """The native kernels that results are held against, each once: free_gap has those of needleman_wunsch."""
+    for name in WITH_GAPS:
+        kind = cpp.call_of(name, ALIGNMENTS[name].options).kind
+        for pass_name, by_position in itertools.product(("score", "marginals", "tangents"), (False, True)):
+            yield "float64", kind, by_position, pass_name
+        for dtype in DTYPES:
+            yield dtype, kind, True, "best"
+
+
+def _compile_for_cpu(dtype: str, kind: int, by_position: bool, pass_name: str) -> str | None:
+    """The error of a native kernel that does not compile; None if it does."""
     try:
-        assert getattr(cpp.kernel("float64", kind, by_position), pass_name)
+        assert getattr(cpp.kernel(dtype, kind, by_position), pass_name)
     except cpp.Absent as error:
         return str(error)
     return None
@@ -107,6 +117,7 @@ def sanitized() -> None:
     import torch_impl
     import torch_impl.kernels.triton_binding as calls
 
+    settle_cache_keys()
     for layout in (NARROW, WIDE):
         calls.forced_layout = layout
         for problem, dtype in SANITIZED:
@@ -129,6 +140,7 @@ def profiled() -> None:
 
     import torch_impl
 
+    settle_cache_keys()
     s = torch.rand(PROFILED, device=DEVICE)
     lengths = torch.tensor([PROFILED[1:]] * len(s), dtype=torch.int32, device=DEVICE)
     for _ in range(2):

@@ -102,7 +102,7 @@ class Log:
                 noted = {"status": "ok", **step.do(min(step.seconds, left))}
             except Exception as error:
                 reason = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
-                noted = {"status": "failed", "reason": reason}
+                noted = {"status": "failed", "reason": reason.replace(f"{ROOT}/", "")}
         taken = time.monotonic() - began
         with self._lock:
             if self._closed:

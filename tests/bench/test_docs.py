@@ -68,6 +68,11 @@ def test_every_record_has_a_command_that_makes_it_anew():
     assert recorded <= RECORDS.keys()
 
 
+def test_records_of_first_contacts_name_no_folder():
+    for record in (ROOT / "results").glob("*.jsonl"):
+        assert not re.search(r"""["'`( ]/\w""", record.read_text(encoding="utf-8")), record
+
+
 def test_pages_are_short():
     lengths = {page: len(text.splitlines()) for page, text in PAGES.items()}
     assert lengths.pop("README.md") <= 200

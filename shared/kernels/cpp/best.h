@@ -86,7 +86,8 @@ __attribute__((noinline)) Vec best_sweep(const BestSweep<typename L::Cell, W> &s
                                left[w], up[w], out, bits);
       if constexpr (edge) {  // lanes that have not begun are outside, and beyond their last cell nothing ends
         const Mask begun = lanes.first <= all_int(t), inside = begun & (lanes.last > all_int(t));
-        unrolled<states>([&](auto k) { out[k] = begun ? out[k] : sweep.outside[w]; });
+        Vec *const own = out;  // g++ 14 refuses the array itself in a generic lambda inside this one's `if constexpr`
+        unrolled<states>([&](auto k) { own[k] = begun ? own[k] : sweep.outside[w]; });
         ending = inside ? ending : all(NEVER);
       }
       if constexpr (Kind::end != End::last) {
