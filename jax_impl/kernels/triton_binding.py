@@ -59,7 +59,7 @@ def score(call: cpp.Call, similarity: Array, lengths: Array, parameters: Arrays)
 def gradients(
     call: cpp.Call, with_parameters: bool, similarity: Array, lengths: Array, parameters: Arrays
 ) -> tuple[Array, Array, Arrays]:
-    """Scores, and their gradients for similarity and each parameter; 0 for the temperature unless with_parameters."""
+    """Scores, and their gradients for similarity and each parameter; 0 for the parameters unless with_parameters."""
     function = functools.partial(_gradients, call, with_parameters)
     results = [number_per_pair(similarity), *map(jax.typeof, (similarity, *parameters))]
     scores, d_similarity, *rest = _called(function, results, similarity, lengths, *parameters)

@@ -57,7 +57,7 @@ def gradients(
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
     """Scores, and their gradients with respect to similarity, values and gaps.
 
-    Unless with_values, 0 for the temperature and none for the gaps.
+    Unless with_values, 0 for the values and none for the gaps.
     """
     inputs = _inputs(similarity, lengths, values, gaps, options)
     layout = _layout(similarity)

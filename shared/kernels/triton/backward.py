@@ -36,6 +36,7 @@ D_GAPS = ["d_gap_open", "d_gap_extend"]
         "d_values",
         *GAPS,
         *D_GAPS,
+        "flags",
     ],
 )
 def backward_kernel(
@@ -62,6 +63,7 @@ def backward_kernel(
     t_gap_extend,
     d_gap_open,
     d_gap_extend,
+    flags,
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
@@ -74,8 +76,9 @@ def backward_kernel(
     """The scores' gradients with respect to similarity, in place of the first plane, values, and gaps by position; or
     their tangents.
 
-    below: (pairs, states, or twice as many with tangents, cols + 1), uninitialized. Without with_values the gradient
-    with respect to the temperature is 0. Of the matrices of gaps those that are not needed are None.
+    below: (pairs, states, or twice as many with tangents, cols + 1), uninitialized. Without with_values all gradients
+    with respect to values are 0. Of the matrices of gaps those that are not needed are None. flags: None, or
+    (pairs,), of which those that are 0 are passed over.
     """
     real: tl.constexpr = similarity.dtype.element_ty
     states: tl.constexpr = 3 if kind == AFFINE else 1
@@ -103,6 +106,10 @@ def backward_kernel(
     is_empty = (own_rows == 0) | (own_cols == 0)
     full_rows = own_rows
     own_rows = tl.where(is_empty, 0, own_rows)
+    is_asked = pair >= 0
+    if flags is not None:
+        is_asked = tl.load(flags + pair) != 0
+        own_rows = tl.where(is_asked, own_rows, 0)
     best = tl.load(totals + pair * 4)
     inverse = tl.load(totals + pair * 4 + 1)
     t_best = tl.load(totals + pair * 4 + 2)
@@ -302,9 +309,11 @@ def backward_kernel(
         # the next strip reads what this one has written
         tl.debug_barrier()
 
-    clear_outside(first_plane + plane_base, row_size, rows, cols, own_rows, own_cols, lanes, steps, real)
+    # nothing lies outside a pair that is passed over
+    kept_rows, kept_cols = tl.where(is_asked, own_rows, rows), tl.where(is_asked, own_cols, cols)
+    clear_outside(first_plane + plane_base, row_size, rows, cols, kept_rows, kept_cols, lanes, steps, real)
     for n in tl.static_range(len(d_gaps)):
-        clear_outside(d_gaps[n] + plane_base, row_size, rows, cols, own_rows, own_cols, lanes, steps, real)
+        clear_outside(d_gaps[n] + plane_base, row_size, rows, cols, kept_rows, kept_cols, lanes, steps, real)
 
     d_open = tl.sum(open_sum + border_sum, 0)
     d_extend = tl.sum(extend_sum, 0)
@@ -327,9 +336,9 @@ def backward_kernel(
         d_extend += turns
     opened, extended, temperature = parameters[:3]
     if not with_values:
-        d_temperature = 0.0 * entropies
+        d_open, d_extend, d_temperature = 0.0 * entropies, 0.0 * entropies, 0.0 * entropies
     elif tangents:
         d_temperature = -(entropies + d_open * (opened / temperature) + d_extend * (extended / temperature))
     else:
         d_temperature = entropies * LN_2
-    store_values(kind, d_values, pair, d_open, d_extend, d_temperature, poison.to(tl.float64), real)
+    store_values(kind, d_values, pair, d_open, d_extend, d_temperature, poison.to(tl.float64), is_asked, real)

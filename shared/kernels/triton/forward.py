@@ -40,7 +40,7 @@ GAPS = ["gap_open", "gap_extend", "t_gap_open", "t_gap_extend"]
 
 @triton.jit(
     do_not_specialize=NUMBERS,
-    do_not_specialize_on_alignment=[*INPUTS, "scores", "totals", "first_plane", "planes", *GAPS],
+    do_not_specialize_on_alignment=[*INPUTS, "scores", "totals", "first_plane", "planes", *GAPS, "flags"],
 )
 def forward_kernel(
     similarity,
@@ -63,6 +63,7 @@ def forward_kernel(
     gap_extend,
     t_gap_open,
     t_gap_extend,
+    flags,
     kind: tl.constexpr,
     restrict_turns: tl.constexpr,
     penalize_turns: tl.constexpr,
@@ -74,7 +75,8 @@ def forward_kernel(
 ):
     """Scores, or, with tangents, theirs. keep: all states are kept in the planes, (pairs, rows, cols), and totals
     (pairs, 4) is what the ends are shares of. Without, the planes have the states of one row: (pairs, cols). Of the
-    matrices of gaps by position those that are not needed are None."""
+    matrices of gaps by position those that are not needed are None. flags: None, or (pairs,), of which those that are 0
+    are passed over."""
     real: tl.constexpr = similarity.dtype.element_ty
     states: tl.constexpr = 3 if kind == AFFINE else 1
     count: tl.constexpr = 3 * states if tangents else 2 * states
@@ -99,6 +101,10 @@ def forward_kernel(
     is_empty = (own_rows == 0) | (own_cols == 0)
     full_rows = own_rows
     own_rows = tl.where(is_empty, 0, own_rows)
+    is_asked = pair >= 0
+    if flags is not None:
+        is_asked = tl.load(flags + pair) != 0
+        own_rows = tl.where(is_asked, own_rows, 0)
 
     lane = tl.arange(0, lanes)
     lane_above = tl.maximum(lane - 1, 0)
@@ -255,10 +261,10 @@ def forward_kernel(
         gaps = (full_rows + own_cols).to(tl.float64)
         score = tl.where(is_empty, gaps * (t_opened if tangents else opened), score)
     ok = valid & ~is_bad
-    tl.store(scores + pair, tl.where(ok, score, float("nan")).to(real))
+    tl.store(scores + pair, tl.where(ok, score, float("nan")).to(real), mask=is_asked)
     if keep:
         # where nothing ends, every share of the ends becomes 0
-        tl.store(totals + pair * 4, tl.where(exists, highest_top, -NOTHING))
-        tl.store(totals + pair * 4 + 1, tl.where(exists, 1 / whole, 1.0))
-        tl.store(totals + pair * 4 + 2, tl.where(exists, tangent, 0.0))
-        tl.store(totals + pair * 4 + 3, tl.where(ok, 0.0, float("nan")).to(real))
+        tl.store(totals + pair * 4, tl.where(exists, highest_top, -NOTHING), mask=is_asked)
+        tl.store(totals + pair * 4 + 1, tl.where(exists, 1 / whole, 1.0), mask=is_asked)
+        tl.store(totals + pair * 4 + 2, tl.where(exists, tangent, 0.0), mask=is_asked)
+        tl.store(totals + pair * 4 + 3, tl.where(ok, 0.0, float("nan")).to(real), mask=is_asked)

@@ -109,14 +109,16 @@ def clear_outside(
 
 
 @triton.jit
-def store_values(kind: tl.constexpr, d_values, pair, d_open, d_extend, d_temperature, bad, real: tl.constexpr):
+def store_values(
+    kind: tl.constexpr, d_values, pair, d_open, d_extend, d_temperature, bad, is_asked, real: tl.constexpr
+):
     """Write the gradients with respect to a pair's parameters. bad: NaN for a pair without a result, else 0."""
     if kind == AFFINE:
-        tl.store(d_values + pair * 3, (d_open + bad).to(real))
-        tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real))
-        tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real))
+        tl.store(d_values + pair * 3, (d_open + bad).to(real), mask=is_asked)
+        tl.store(d_values + pair * 3 + 1, (d_extend + bad).to(real), mask=is_asked)
+        tl.store(d_values + pair * 3 + 2, (d_temperature + bad).to(real), mask=is_asked)
     elif kind == FREE_GAP:
-        tl.store(d_values + pair, (d_temperature + bad).to(real))
+        tl.store(d_values + pair, (d_temperature + bad).to(real), mask=is_asked)
     else:
-        tl.store(d_values + pair * 2, (d_open + bad).to(real))
-        tl.store(d_values + pair * 2 + 1, (d_temperature + bad).to(real))
+        tl.store(d_values + pair * 2, (d_open + bad).to(real), mask=is_asked)
+        tl.store(d_values + pair * 2 + 1, (d_temperature + bad).to(real), mask=is_asked)

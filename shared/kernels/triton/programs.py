@@ -54,19 +54,40 @@ class Program(NamedTuple):
 
 
 # the types of the buffers that do not have the call's: of lengths the caller's
-TYPES = {"matches": "uint8", "ends": "int32"}
+TYPES = {"matches": "uint8", "ends": "int32", "flags": "int32"}
+
+
+class Chunk(NamedTuple):
+    """What a program of the kernels in plain odds takes at once: `height` rows of each lane, `steps` steps.
+
+    lanes: a warp, in tests less; a multiple of BLOCK, as steps are.
+    """
+
+    lanes: int
+    height: int
+    steps: int
 
 
 class Layout(NamedTuple):
-    """How many rows of a matrix a program processes at once, and with how many warps."""
+    """How many rows of a matrix a program processes at once, and with how many warps.
+
+    scores, gradients: how plain odds are computed where they can be, and if they are to be.
+    """
 
     lanes: int
     warps: int
+    scores: Chunk | None = None
+    gradients: Chunk | None = None
 
 
+# columns that have one unit in a row: shared/kernels/triton/odds.py
+BLOCK = 8
 # with this many pairs the whole GPU is busy, and the work per cell counts
 MANY_PAIRS = 512
-NARROW, WIDE = Layout(32, 1), Layout(128, 4)
+# With four rows a lane passes on a fourth as much, and the chain of steps is short. Gradients are written by chunks:
+# with 16 steps in twice as long pieces, which counts where there are many pairs.
+NARROW = Layout(32, 1, Chunk(32, 4, 8), Chunk(32, 1, 16))
+WIDE = Layout(128, 4, Chunk(32, 4, 8), Chunk(32, 4, 8))
 
 
 def layout_of(pairs: Any, rows: Any) -> Layout:
@@ -100,10 +121,14 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
     states = states_of(call.kind)
     scratch = {"first_plane": (pairs, cols), "planes": (2 * states - 1, pairs, cols), "totals": (1,)}
     same_as = {"t_similarity": "similarity", "t_values": "values"}
-    launch = _forward(
-        call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, tangents=False, keep=False
+    chunk = layout.scores if _can_be_odds(call, dtype) else None
+    exact = _forward(
+        call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, False, keep=False, flagged=bool(chunk)
     )
-    return Program((launch,), {"scores": (pairs,)}, scratch)
+    if chunk is None:
+        return Program((exact,), {"scores": (pairs,)}, scratch)
+    first = _odds_forward(call, dtype, shape, strides, has_lengths, chunk, keep=False)
+    return Program((first, exact), {"scores": (pairs,)}, scratch | _odds_scratch(shape, chunk, keep=False))
 
 
 def gradients_program(
@@ -111,15 +136,20 @@ def gradients_program(
 ) -> Program:
     """Scores and their gradients: d_similarity, d_values, and d_gap_open and d_gap_extend of gaps by position.
 
-    d_values is 0 for gaps by position. Unless with_values, it is 0 for the temperature, and there are no others.
+    d_values is 0 for gaps by position. Unless with_values, it is 0, and there are no others.
     """
     same_as = {"t_similarity": "similarity", "t_values": "values", "first_plane": "d_similarity"}
-    four = (*strides, *strides)
-    forward = _forward(call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, keep=True)
-    backward = _backward(
-        call, dtype, shape, four, has_lengths, layout, same_as, tangents=False, with_values=with_values
-    )
-    return _both(call, shape, forward, backward, tangents=False)
+    chunk = layout.gradients if _can_be_odds(call, dtype) and not with_values else None
+    own = call, dtype, shape, (*strides, *strides), has_lengths, layout, same_as, False
+    forward = _forward(*own, keep=True, flagged=bool(chunk))
+    backward = _backward(*own, with_values=with_values, flagged=bool(chunk))
+    exact = _both(call, shape, forward, backward, tangents=False)
+    if chunk is None:
+        return exact
+    first = _odds_forward(call, dtype, shape, strides, has_lengths, chunk, keep=True)
+    second = _odds_backward(call, dtype, shape, strides, has_lengths, chunk)
+    scratch = exact.scratch | _odds_scratch(shape, chunk, keep=True)
+    return exact._replace(launches=(first, second, *exact.launches), scratch=scratch)
 
 
 def tangents_program(
@@ -166,6 +196,46 @@ def exponentials_program(dtype: str, count: int, rounds: int, each: int = EXPONE
     return Program((launch,), {"results": (count,)}, {})
 
 
+def _can_be_odds(call: Call, dtype: str) -> bool:
+    """Whether the kernels in plain odds can compute a call, but for pairs that they flag."""
+    return dtype == "float32" and call.kind != AFFINE and not gaps_of(call.options, "")
+
+
+def _odds_forward(
+    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk, keep: bool
+) -> Launch:
+    constants = {"kind": call.kind, "has_lengths": has_lengths, "keep": keep, **chunk._asdict()}
+    buffers = ("similarity", "lengths", "values", "scores", "odds_totals", "flags", *_ODDS_KEPT)
+    return _launch("odds_forward_kernel", dtype, buffers, (), (), {}, shape, strides, constants, 1)
+
+
+def _odds_backward(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk) -> Launch:
+    constants = {"kind": call.kind, "has_lengths": has_lengths, **chunk._asdict()}
+    buffers = ("similarity", "lengths", "values", "odds_totals", "flags", *_ODDS_KEPT, "odds_below", "below_units")
+    buffers = (*buffers, "d_similarity", "d_values")
+    return _launch("odds_backward_kernel", dtype, buffers, (), (), {}, shape, strides, constants, 1)
+
+
+_ODDS_KEPT = ("kept_rows", "kept_units", "kept")
+
+
+def _odds_scratch(shape: Shape, chunk: Chunk, keep: bool) -> dict[str, Shape]:
+    """The buffers that the kernels in plain odds share: see there."""
+    pairs, rows, cols = shape
+    strips = -(-rows // (chunk.lanes * chunk.height)) if keep else 1
+    blocks, chunks = -(-cols // BLOCK), -(-(cols + chunk.lanes) // chunk.steps)
+    scratch: dict[str, Shape] = {
+        "flags": (pairs,),
+        "odds_totals": (pairs, 2) if keep else (1,),
+        "kept_rows": (pairs, strips, blocks * BLOCK),
+        "kept_units": (pairs, strips, blocks),
+        "kept": (pairs, strips, chunks, chunk.height + 2, chunk.lanes) if keep else (1,),
+    }
+    if keep:
+        scratch |= {"odds_below": (pairs, blocks + 1, BLOCK), "below_units": (pairs, blocks + 1)}
+    return scratch
+
+
 def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents: bool) -> Program:
     pairs, rows, cols = shape
     states = states_of(call.kind)
@@ -192,12 +262,16 @@ def _forward(
     tangents: bool,
     keep: bool,
     with_values: bool = True,
+    flagged: bool = False,
 ) -> Launch:
+    """flagged: only of the pairs that are flagged."""
     buffers = (*_INPUTS, "scores", "totals", "first_plane", "planes")
     gaps = gaps_of(call.options, *(("", "t_") if tangents and with_values else ("",)))
+    optional = (*gaps, "flags") if flagged else gaps
     is_large = call.kind == AFFINE and (tangents or keep)
     constants = {**_constants(call, has_lengths), "tangents": tangents, "keep": keep, **_tiling(layout, is_large)}
-    return _launch("forward_kernel", dtype, buffers, gaps, _GAPS, same_as, shape, strides, constants, layout.warps)
+    every = (*_GAPS, "flags")
+    return _launch("forward_kernel", dtype, buffers, optional, every, same_as, shape, strides, constants, layout.warps)
 
 
 def _backward(
@@ -210,11 +284,14 @@ def _backward(
     same_as: dict[str, str],
     tangents: bool,
     with_values: bool,
+    flagged: bool = False,
 ) -> Launch:
+    """flagged: only of the pairs that are flagged."""
     buffers = (*_INPUTS, "totals", "first_plane", "planes", "below", "d_values")
     given = ("", "t_") if tangents and with_values else ("",)
     gaps = gaps_of(call.options, *given, *(("d_",) if with_values else ()))
-    every = (*_GAPS, *_D_GAPS)
+    optional = (*gaps, "flags") if flagged else gaps
+    every = (*_GAPS, *_D_GAPS, "flags")
     is_large = call.kind == AFFINE or (bool(gaps) and (tangents or with_values))
     constants = {
         **_constants(call, has_lengths),
@@ -222,7 +299,7 @@ def _backward(
         "with_values": with_values,
         **_tiling(layout, is_large),
     }
-    return _launch("backward_kernel", dtype, buffers, gaps, every, same_as, shape, strides, constants, layout.warps)
+    return _launch("backward_kernel", dtype, buffers, optional, every, same_as, shape, strides, constants, layout.warps)
 
 
 def _tiling(layout: Layout, is_large: bool) -> dict[str, int]:
@@ -244,8 +321,8 @@ def _launch(
     name: str,
     dtype: str,
     buffers: tuple[str, ...],
-    gaps: tuple[str, ...],
-    all_gaps: tuple[str, ...],
+    optional: tuple[str, ...],
+    all_optional: tuple[str, ...],
     same_as: dict[str, str],
     shape: Shape,
     strides: Shape,
@@ -254,8 +331,8 @@ def _launch(
 ) -> Launch:
     # an unused pointer must still be valid, unless the kernel does without
     stand_in = same_as if constants["has_lengths"] else same_as | {"lengths": "similarity"}
-    arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides, *gaps)
-    absent = tuple((gap, None) for gap in all_gaps if gap not in gaps)
+    arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides, *optional)
+    absent = tuple((name, None) for name in all_optional if name not in optional)
     kernel = Kernel(name, dtype, (*((key, int(value)) for key, value in constants.items()), *absent), warps)
-    is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides), *(False for _ in gaps))
-    return Launch(kernel, shape[0], arguments, is_wide, gaps)
+    is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides), *(False for _ in optional))
+    return Launch(kernel, shape[0], arguments, is_wide, optional)

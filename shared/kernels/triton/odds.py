@@ -1,0 +1,217 @@
+"""Plain odds with shared exponents, in Triton: what both directions of that arithmetic have in common.
+
+Odds are exp(value / T), so that a smooth maximum is a sum. cells.py gives each its own exponent, which is safe at every
+temperature and takes most of the time. Here the cells that a lane works on in a block of BLOCK steps are multiples of
+one unit 2^e: what is left are products and sums. Where that could lose anything, the pair is flagged, and left to the
+other kernels.
+
+A chunk of a few blocks is read from memory, and written, by whole rows, and goes through shared memory to the lanes.
+"""
+
+import triton
+import triton.language as tl
+
+from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.pairs import NOTHING, outside
+from shared.kernels.triton.tiles import columns, is_inside
+
+BLOCK = tl.constexpr(8)
+# what a pair's numbers must keep to, in bits
+LARGEST_COST = tl.constexpr(27.0)  # of a gap's odds, of either sign
+LARGEST_MATCH = tl.constexpr(40.0)  # of a match's odds
+LEAST_STATE = tl.constexpr(2.0**-50)  # of a cell's odds, in its block's unit
+LEAST_TOTAL = tl.constexpr(2.0**-40)
+# numbers from row to row: what is in a strip is addressed by 32 bits
+LONGEST_ROW = tl.constexpr(1 << 23)
+
+
+@triton.jit
+def exponent_of(x):
+    """floor(log2 x) of a positive float32; -127 of 0."""
+    return ((x.to(tl.int32, bitcast=True) >> 23) - 127).to(tl.float32)
+
+
+@triton.jit
+def largest(values):
+    top = values[0]
+    for k in tl.static_range(1, len(values)):
+        top = tl.maximum(top, values[k])
+    return top
+
+
+@triton.jit
+def times(values, factor):
+    """Each of a tuple of vectors times a vector."""
+    own = ()
+    for k in tl.static_range(len(values)):
+        own = own + (values[k] * factor,)
+    return own
+
+
+@triton.jit
+def repeated(value, count: tl.constexpr):
+    own = ()
+    for _k in tl.static_range(count):
+        own = own + (value,)
+    return own
+
+
+@triton.jit
+def chunk_at(base, stride, t0, rows_left, own_cols, lanes: tl.constexpr, height: tl.constexpr, steps: tl.constexpr):
+    """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps); -inf where is no cell.
+
+    base: the strip's first row; rows_left: how many there are from that on. Addresses are a number of 32 bits each, and
+    nothing that is known of lanes is kept, which would take most of a thread's registers.
+    """
+    tiles = ()
+    lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
+    away = stride.to(tl.int32)
+    for r in tl.static_range(height):
+        is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
+        offsets = (lane * height + r) * away + (k - lane)
+        tiles = tiles + (tl.load((base + t0) + offsets, mask=is_there, other=float("-inf")),)
+    return tiles
+
+
+@triton.jit
+def split_columns(tile, lanes: tl.constexpr, steps: tl.constexpr):
+    """The columns of a tile (lanes, steps), of 8, 16 or 32 steps."""
+    if steps == 8:
+        return columns(tile, lanes, 8)
+    elif steps == 16:
+        even, odd = tl.split(tl.reshape(tile, [lanes, 8, 2]))
+        a, b = columns(even, lanes, 8), columns(odd, lanes, 8)
+        every = ()
+        for k in tl.static_range(8):
+            every = every + (a[k], b[k])
+        return every
+    else:
+        even, odd = tl.split(tl.reshape(tile, [lanes, 16, 2]))
+        c0, c2 = tl.split(tl.reshape(even, [lanes, 8, 2]))
+        c1, c3 = tl.split(tl.reshape(odd, [lanes, 8, 2]))
+        a, b, c, d = columns(c0, lanes, 8), columns(c1, lanes, 8), columns(c2, lanes, 8), columns(c3, lanes, 8)
+        every = ()
+        for k in tl.static_range(8):
+            every = every + (a[k], b[k], c[k], d[k])
+        return every
+
+
+@triton.jit
+def joined_halves(c):
+    """Half as many tiles of twice as many columns: each with its own from the second half in between."""
+    tiles = ()
+    for k in tl.static_range(len(c) // 2):
+        joined = tl.join(c[k], c[k + len(c) // 2])
+        tiles = tiles + (tl.reshape(joined, [joined.shape[0], joined.numel // joined.shape[0]]),)
+    return tiles
+
+
+@triton.jit
+def joined_columns(c):
+    """The tile made of 8, 16 or 32 columns."""
+    tiles = joined_halves(joined_halves(joined_halves(c)))
+    if len(c) == 16:
+        tiles = joined_halves(tiles)
+    if len(c) == 32:
+        tiles = joined_halves(joined_halves(tiles))
+    return tiles[0]
+
+
+@triton.jit
+def chunk_to(
+    base,
+    stride,
+    t0,
+    rows_left,
+    own_cols,
+    tile,
+    lanes: tl.constexpr,
+    height: tl.constexpr,
+    r: tl.constexpr,
+    steps: tl.constexpr,
+):
+    """Stores a tile (lanes, steps) where chunk_at would load it from."""
+    lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
+    is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
+    tl.store((base + t0) + ((lane * height + r) * stride.to(tl.int32) + (k - lane)), tile, mask=is_there)
+
+
+@triton.jit
+def in_lane(start, is_there, count: tl.constexpr):
+    """`count` consecutive numbers in each lane, from a multiple of 16 bytes on; 0 where there are none."""
+    numbers = ()
+    k = tl.arange(0, 4)[None, :]
+    for first in tl.static_range(0, count, 4):
+        at = tl.max_contiguous(tl.multiple_of((start + first)[:, None] + k, [1, 16]), [1, 4])
+        tile = tl.load(at, mask=tl.broadcast_to(is_there[:, None], at.shape), other=0.0)
+        even, odd = tl.split(tl.reshape(tile, [tile.shape[0], 2, 2]))
+        c0, c2 = tl.split(even)
+        c1, c3 = tl.split(odd)
+        numbers = numbers + (c0, c1, c2, c3)
+    return numbers
+
+
+@triton.jit
+def from_lane(start, is_there, numbers):
+    """Stores consecutive numbers of each lane, from a multiple of 16 bytes on."""
+    k = tl.arange(0, 4)[None, :]
+    for first in tl.static_range(0, len(numbers), 4):
+        at = tl.max_contiguous(tl.multiple_of((start + first)[:, None] + k, [1, 16]), [1, 4])
+        even = tl.join(numbers[first], numbers[first + 2])
+        odd = tl.join(numbers[first + 1], numbers[first + 3])
+        tile = tl.reshape(tl.join(even, odd), [even.shape[0], 4])
+        tl.store(at, tile, mask=tl.broadcast_to(is_there[:, None], at.shape))
+
+
+@triton.jit
+def above_loaded(kept_rows, kept_units, at, t0, own_cols, lane, first_row, steps: tl.constexpr):
+    """What the row above a strip has left for the first lane in these steps: states, and the units of blocks."""
+    blocks: tl.constexpr = steps // BLOCK
+    states, units = (), ()
+    for b in tl.static_range(blocks):
+        is_there = (lane == 0) & (first_row > 0) & (t0 + b * BLOCK < own_cols)
+        states = states + in_lane(kept_rows + (at * BLOCK + t0 + b * BLOCK) + lane * 0, is_there, BLOCK)
+        units = units + (tl.load(kept_units + (at + t0 // BLOCK + b) + lane * 0, mask=is_there, other=NOTHING),)
+    return states, units
+
+
+@triton.jit
+def border_above(kind: tl.constexpr, t0, g, border, real: tl.constexpr, lane, count: tl.constexpr):
+    """The states of the row above the matrix in `count` columns from t0 on, and their unit."""
+    m, e = outside(kind, False, (lane * 0 + t0).to(real), border)
+    along = ()
+    for _k in tl.static_range(count):
+        m *= g
+        along = along + (m,)
+    return along, e
+
+
+@triton.jit
+def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.constexpr):
+    """The states left of each lane's rows, at their upper corner, and their unit."""
+    zero = (row * 0).to(real)
+    if kind == LOCAL_ANY or kind == LOCAL_MATCH:
+        return repeated(zero, height), zero, zero + NOTHING
+    else:
+        corner, unit = outside(kind, False, row.to(real), border)
+        m = corner
+        left = ()
+        for _r in tl.static_range(height):
+            m *= g
+            left = left + (m,)
+        return left, corner, unit
+
+
+@triton.jit
+def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, lane, lane_above, height: tl.constexpr):
+    """A block's unit, and what a lane holds in it: states to the left, at the corner; and the factor of those above."""
+    sent = tl.gather(left[height - 1], lane_above, 0)
+    sent_unit = tl.gather(unit, lane_above, 0)
+    first = tl.where(lane == 0, above, sent)
+    first_unit = tl.where(lane == 0, above_unit, sent_unit)
+    now = tl.maximum(unit + exponent_of(largest(left)), first_unit + exponent_of(first))
+    if local:
+        now = tl.maximum(now, 0.0)
+    change = tl.exp2(unit - now)
+    from_above = tl.where(lane == 0, above_unit, tl.gather(now, lane_above, 0))
+    return times(left, change), corner * change, now, tl.exp2(from_above - now)

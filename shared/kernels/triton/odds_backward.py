@@ -1,0 +1,286 @@
+"""The backward kernel in plain odds, in Triton: the probabilities of matches.
+
+A chunk is computed again from what the forward kernel has left of it, and then walked back through in registers. B of a
+cell are the odds of all ways on from it, so that a match's probability is the share of its odds times B in the total.
+"""
+
+import triton
+import triton.language as tl
+
+from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.gradients import clear_outside, store_values
+from shared.kernels.triton.odds import (
+    BLOCK,
+    LEAST_STATE,
+    above_loaded,
+    border_above,
+    chunk_at,
+    chunk_to,
+    exponent_of,
+    forward_unit,
+    from_lane,
+    in_lane,
+    joined_columns,
+    largest,
+    repeated,
+    split_columns,
+    times,
+)
+from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
+from shared.kernels.triton.tiles import is_inside
+
+
+@triton.jit
+def kept_loaded(kept, at, lane, lanes: tl.constexpr, height: tl.constexpr):
+    """What the forward kernel has left of a chunk: states to the left, at the corner, and their unit."""
+    own = kept + at * ((height + 2) * lanes) + lane
+    left = ()
+    for r in tl.static_range(height):
+        left = left + (tl.load(own + r * lanes),)
+    return left, tl.load(own + height * lanes), tl.load(own + (height + 1) * lanes)
+
+
+@triton.jit
+def below_loaded(below, below_units, at, t0, own_cols, lane, has_below, lanes: tl.constexpr, steps: tl.constexpr):
+    """What the row below a strip has sent to the last lane in these steps, and the units of blocks."""
+    blocks: tl.constexpr = steps // BLOCK
+    sent, units = (), ()
+    for b in tl.static_range(blocks):
+        # a record has the columns from one after a block's first to the next block's first
+        col = t0 + b * BLOCK - lanes
+        is_there = (lane == lanes - 1) & has_below & (col >= 0 - BLOCK) & (col < own_cols)
+        sent = sent + in_lane(below + (at * BLOCK + col + BLOCK) + lane * 0, is_there, BLOCK)
+        units = units + (tl.load(below_units + (at + col // BLOCK + 1) + lane * 0, mask=is_there, other=NOTHING),)
+    return sent, units
+
+
+@triton.jit(
+    do_not_specialize=["pairs", "rows", "cols", "pair_stride", "row_stride"],
+    do_not_specialize_on_alignment=[
+        "similarity",
+        "lengths",
+        "values",
+        "odds_totals",
+        "flags",
+        "kept_rows",
+        "kept_units",
+        "kept",
+        "odds_below",
+        "below_units",
+        "d_similarity",
+        "d_values",
+    ],
+)
+def odds_backward_kernel(
+    similarity,
+    lengths,
+    values,
+    odds_totals,
+    flags,
+    kept_rows,
+    kept_units,
+    kept,
+    odds_below,
+    below_units,
+    d_similarity,
+    d_values,
+    pairs: tl.int32,
+    rows: tl.int32,
+    cols: tl.int32,
+    pair_stride: tl.int64,
+    row_stride: tl.int64,
+    kind: tl.constexpr,
+    has_lengths: tl.constexpr,
+    lanes: tl.constexpr,
+    height: tl.constexpr,
+    steps: tl.constexpr,
+):
+    local: tl.constexpr = kind == LOCAL_ANY or kind == LOCAL_MATCH
+    blocks: tl.constexpr = steps // BLOCK
+    real: tl.constexpr = similarity.dtype.element_ty
+    pair = tl.program_id(0).to(tl.int64)
+    costs, match, border, _valid, _parameters = constants(kind, False, False, False, values, values, pair, real)
+    length, width = rows, cols
+    if has_lengths:
+        length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
+    all_rows, all_cols = size_of(has_lengths, length, width, pair, rows, cols)
+    given_up = tl.load(flags + pair) != 0
+    own_rows, own_cols = tl.where(given_up, 0, all_rows), tl.where(given_up, 0, all_cols)
+    g = costs[0][0] * tl.exp2(costs[1][0])
+    bits = match[0]
+    best, inverse = tl.load(odds_totals + pair * 2), tl.load(odds_totals + pair * 2 + 1)
+
+    strip_rows: tl.constexpr = lanes * height
+    lane = tl.arange(0, lanes)
+    lane_above, lane_below = tl.maximum(lane - 1, 0), tl.minimum(lane + 1, lanes - 1)
+    base = similarity + pair * pair_stride
+    all_blocks = (cols + BLOCK - 1) // BLOCK
+    all_strips = (rows + strip_rows - 1) // strip_rows
+    all_chunks = (cols + lanes + steps - 1) // steps
+    out_row = pair * 0 + cols
+    out = d_similarity + out_row * rows * pair
+    of_below = pair * (all_blocks + 1)
+
+    zero = tl.zeros([lanes], real)
+    lowest = zero + 1
+    bad = tl.zeros([lanes], tl.int1)
+    chunks = (own_cols + lanes + steps - 1) // steps
+    strips = (own_rows + strip_rows - 1) // strip_rows
+    for back_strip in range(0, strips):
+        strip = strips - 1 - back_strip
+        first_row = strip * strip_rows
+        row = first_row + lane * height
+        of_above = (pair * all_strips + strip - 1) * all_blocks
+        of_kept = (pair * all_strips + strip) * all_chunks
+        has_below = back_strip > 0
+        widths = ()
+        for r in tl.static_range(height):
+            widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
+        strip_base = base + (pair * 0 + first_row) * row_stride
+        strip_out = out + out_row * first_row
+        rows_left = own_rows - first_row
+        t0 = (chunks - 1) * steps
+        next_tiles = chunk_at(strip_base, row_stride, t0, rows_left, own_cols, lanes, height, steps)
+        next_above, next_units = above_loaded(kept_rows, kept_units, of_above, t0, own_cols, lane, first_row, steps)
+        next_left, next_corner, next_unit = kept_loaded(kept, of_kept + chunks - 1, lane, lanes, height)
+        next_below, next_below_units = below_loaded(
+            odds_below, below_units, of_below, t0, own_cols, lane, has_below, lanes, steps
+        )
+        # B of the cells to the right, and times their matches' odds, in units
+        right, right_match, unit = repeated(zero, height), repeated(zero, height), zero + NOTHING
+        sent = zero
+        out_stride, out_rows = cols, rows_left
+        for back_chunk in range(0, chunks):
+            chunk = chunks - 1 - back_chunk
+            t0 = chunk * steps
+            given = ()
+            for r in tl.static_range(height):
+                given = given + (split_columns(next_tiles[r], lanes, steps),)
+            above, above_units = next_above, next_units
+            left, corner, down_unit = next_left, next_corner, next_unit
+            from_below, below_unit = next_below, next_below_units
+            # before the first chunk there are no rows; what is not known before the loop is not kept in registers
+            is_first = chunk == 0
+            next_count, next_stride = tl.where(is_first, 0, rows_left), tl.where(is_first, 0, row_stride)
+            next_tiles = chunk_at(strip_base, next_stride, t0 - steps, next_count, own_cols, lanes, height, steps)
+            next_above, next_units = above_loaded(
+                kept_rows, kept_units, of_above, t0 - steps, own_cols, lane, tl.where(is_first, 0, first_row), steps
+            )
+            next_left, next_corner, next_unit = kept_loaded(
+                kept, of_kept + tl.maximum(chunk - 1, 0), lane, lanes, height
+            )
+            next_below, next_below_units = below_loaded(
+                odds_below, below_units, of_below, t0 - steps, own_cols, lane, has_below, lanes, steps
+            )
+            if not local:
+                if first_row == 0:
+                    above, e = border_above(kind, t0, g, border, real, lane, steps)
+                    above_units = ()
+                    for _b in tl.static_range(blocks):
+                        above_units = above_units + (e,)
+
+            # forwards, as the forward kernel went
+            matches, before, down_units = (), (), ()
+            for b in tl.static_range(blocks):
+                left, corner, down_unit, factor = forward_unit(
+                    local, left, corner, down_unit, above[b * BLOCK], above_units[b], lane, lane_above, height
+                )
+                down_units = down_units + (down_unit,)
+                start = tl.exp2(0.0 - down_unit)
+                for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
+                    up = tl.where(lane == 0, above[k], tl.gather(left[height - 1], lane_above, 0)) * factor
+                    diagonal, corner = corner, up
+                    fresh, of_column, of_before = (), (), ()
+                    for r in tl.static_range(height):
+                        w = tl.exp2(given[r][k] * bits)
+                        d = diagonal if r == 0 else left[r - 1]
+                        with_start = d + start if local else d
+                        v = tl.fma(g, up, tl.fma(g, left[r], w * with_start))
+                        if not local:
+                            v = tl.where(t0 - lane + k < 0, left[r], v)
+                        fresh, of_column = fresh + (v,), of_column + (w,)
+                        of_before = of_before + (d if kind == LOCAL_MATCH else with_start,)
+                        up = v
+                    if not local:
+                        corner = tl.where(t0 - lane + k < 0, diagonal, corner)
+                    left = fresh
+                    matches, before = matches + (of_column,), before + (of_before,)
+
+            # backwards
+            made = ()
+            for b in tl.static_range(blocks - 1, -1, -1):
+                first = tl.where(lane == lanes - 1, from_below[b * BLOCK + BLOCK - 1], tl.gather(sent, lane_below, 0))
+                first_unit = tl.where(lane == lanes - 1, below_unit[b], tl.gather(unit, lane_below, 0))
+                now = unit + exponent_of(tl.maximum(largest(right), largest(right_match)))
+                now = tl.maximum(now, first_unit + exponent_of(first))
+                if local:
+                    now = tl.maximum(now, 0.0)
+                else:
+                    # from the last column on it is all gaps
+                    is_edge = is_inside(own_cols - 1 - (t0 + b * BLOCK - lane), lane * 0 + BLOCK) & (row < own_rows)
+                    _m, e = outside(kind, False, tl.maximum(own_rows - row - height, 0).to(real), border)
+                    now = tl.where(is_edge, tl.maximum(now, e), now)
+                change = tl.exp2(unit - now)
+                right, right_match, sent = times(right, change), times(right_match, change), sent * change
+                unit = now
+                source = tl.where(lane == lanes - 1, below_unit[b], tl.gather(unit, lane_below, 0))
+                factor = tl.exp2(source - unit)
+                end_odds = tl.exp2(0.0 - unit)
+                power = down_units[b] + unit - best
+                half = tl.floor(power * 0.5)
+                scale, b_scale = tl.exp2(half), tl.exp2(power - half) * inverse
+                start = tl.exp2(0.0 - down_units[b])
+                least = zero + 1
+                to_send = (sent,)
+                for k in tl.static_range(b * BLOCK + BLOCK - 1, b * BLOCK - 1, -1):
+                    x = tl.where(lane == lanes - 1, from_below[k], tl.gather(sent, lane_below, 0)) * factor
+                    fresh, fresh_match, of_column = (), (), ()
+                    for r in tl.static_range(height - 1, -1, -1):
+                        is_cell = is_inside(t0 - lane + k, widths[r])
+                        w = matches[k][r]
+                        here = tl.fma(g, right[r], x)
+                        if kind == LOCAL_ANY:
+                            here += end_odds
+                        elif kind != LOCAL_MATCH:
+                            is_last = (row + r == own_rows - 1) & (t0 - lane + k == own_cols - 1)
+                            here += tl.where(is_last, end_odds, 0.0)
+                        here = tl.where(is_cell, here, 0.0)
+                        if kind == LOCAL_MATCH:
+                            with_end = here + end_odds
+                            onward = w * with_end
+                            own = (w * scale) * tl.fma(before[k][r], with_end * b_scale, start * (here * b_scale))
+                            least = tl.minimum(least, tl.where(is_cell, with_end, 1.0))
+                        else:
+                            onward = w * here
+                            own = ((w * before[k][r]) * scale) * (here * b_scale)
+                            least = tl.minimum(least, tl.where(is_cell, here, 1.0))
+                        of_column = (own,) + of_column
+                        x = tl.fma(g, here, right_match[r])
+                        fresh, fresh_match = (here,) + fresh, (onward,) + fresh_match
+                    right, right_match, sent = fresh, fresh_match, x
+                    made = (of_column,) + made
+                    to_send = (sent,) + to_send
+                lowest = tl.where((unit > 0) if local else (unit > NOTHING), tl.minimum(lowest, least), lowest)
+                bad = bad | ~(largest(right) < float("inf"))
+                at = t0 + b * BLOCK
+                is_sent = (lane == 0) & (at < own_cols)
+                from_lane(odds_below + ((of_below + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])
+                tl.store(below_units + (of_below + 1 + at // BLOCK) + lane * 0, unit, mask=is_sent)
+            for r in tl.static_range(height):
+                of_row = ()
+                for k in tl.static_range(steps):
+                    of_row = of_row + (made[k][r],)
+                chunk_to(strip_out, out_stride, t0, out_rows, own_cols, joined_columns(of_row), lanes, height, r, steps)
+            out_stride, out_rows = tl.where(is_first, 0, cols), next_count
+            # what the first lane has left is read by the last
+            tl.debug_barrier()
+        tl.store(odds_below + (of_below * BLOCK + BLOCK - 1) + lane * 0, sent, mask=lane == 0)
+        tl.store(below_units + of_below + lane * 0, unit, mask=lane == 0)
+        tl.debug_barrier()
+
+    bad = bad | (lowest < LEAST_STATE)
+    if tl.max(bad.to(tl.int32), 0) > 0:
+        tl.store(flags + pair, 1)
+    none = (pair * 0).to(real)
+    store_values(kind, d_values, pair, none, none, none, none, pair >= 0, real)
+    clear_outside(out, out_row, rows, cols, all_rows, all_cols, lanes, 8, real)

@@ -1,0 +1,194 @@
+"""The forward kernel in plain odds, in Triton: scores and, on request, what the way back begins its chunks with."""
+
+import triton
+import triton.language as tl
+
+from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.odds import (
+    BLOCK,
+    LARGEST_COST,
+    LARGEST_MATCH,
+    LEAST_STATE,
+    LEAST_TOTAL,
+    LONGEST_ROW,
+    above_loaded,
+    begun,
+    border_above,
+    chunk_at,
+    forward_unit,
+    from_lane,
+    split_columns,
+)
+from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
+from shared.kernels.triton.tiles import is_inside
+
+
+@triton.jit(
+    do_not_specialize=["pairs", "rows", "cols", "pair_stride", "row_stride"],
+    do_not_specialize_on_alignment=[
+        "similarity",
+        "lengths",
+        "values",
+        "scores",
+        "odds_totals",
+        "flags",
+        "kept_rows",
+        "kept_units",
+        "kept",
+    ],
+)
+def odds_forward_kernel(
+    similarity,
+    lengths,
+    values,
+    scores,
+    odds_totals,
+    flags,
+    kept_rows,
+    kept_units,
+    kept,
+    pairs: tl.int32,
+    rows: tl.int32,
+    cols: tl.int32,
+    pair_stride: tl.int64,
+    row_stride: tl.int64,
+    kind: tl.constexpr,
+    has_lengths: tl.constexpr,
+    keep: tl.constexpr,
+    lanes: tl.constexpr,
+    height: tl.constexpr,
+    steps: tl.constexpr,
+):
+    local: tl.constexpr = kind == LOCAL_ANY or kind == LOCAL_MATCH
+    blocks: tl.constexpr = steps // BLOCK
+    real: tl.constexpr = similarity.dtype.element_ty
+    pair = tl.program_id(0).to(tl.int64)
+    costs, match, border, valid, parameters = constants(kind, False, False, False, values, values, pair, real)
+    length, width = rows, cols
+    if has_lengths:
+        length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
+    own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
+    bits_of_gap = costs[1][0] + tl.log2(costs[0][0])
+    fits = valid & (own_rows > 0) & (own_cols > 0) & (tl.abs(bits_of_gap) <= LARGEST_COST)
+    fits = fits & (row_stride < LONGEST_ROW) & (cols < LONGEST_ROW)
+    own_rows, own_cols = tl.where(fits, own_rows, 0), tl.where(fits, own_cols, 0)
+    g = costs[0][0] * tl.exp2(costs[1][0])
+    bits = match[0]
+
+    strip_rows: tl.constexpr = lanes * height
+    lane = tl.arange(0, lanes)
+    lane_above = tl.maximum(lane - 1, 0)
+    base = similarity + pair * pair_stride
+    all_blocks = (cols + BLOCK - 1) // BLOCK
+    all_strips = (rows + strip_rows - 1) // strip_rows if keep else 1
+    all_chunks = (cols + lanes + steps - 1) // steps
+
+    zero = tl.zeros([lanes], real)
+    top, total = zero + NOTHING, zero
+    lowest, highest = zero + 1, zero
+    bad = tl.zeros([lanes], tl.int1)
+    for first_row in range(0, own_rows, strip_rows):
+        strip = first_row // strip_rows if keep else 0
+        row = first_row + lane * height
+        of_strip = (pair * all_strips + strip) * all_blocks
+        of_above = of_strip - all_blocks if keep else of_strip
+        widths = ()
+        for r in tl.static_range(height):
+            widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
+        left, corner, unit = begun(kind, g, border, row, real, height)
+        strip_base = base + (pair * 0 + first_row) * row_stride
+        rows_left = own_rows - first_row
+        next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, lanes, height, steps)
+        next_above, next_units = above_loaded(kept_rows, kept_units, of_above, 0, own_cols, lane, first_row, steps)
+        chunks = (own_cols + lanes + steps - 1) // steps
+        for chunk in range(0, chunks):
+            t0 = chunk * steps
+            given = ()
+            for r in tl.static_range(height):
+                given = given + (split_columns(next_tiles[r], lanes, steps),)
+            above, above_units = next_above, next_units
+            # after the last chunk there are no rows; what is not known before the loop is not kept in registers
+            is_last = chunk + 1 == chunks
+            next_left, next_stride = tl.where(is_last, 0, rows_left), tl.where(is_last, 0, row_stride)
+            next_tiles = chunk_at(strip_base, next_stride, t0 + steps, next_left, own_cols, lanes, height, steps)
+            next_above, next_units = above_loaded(
+                kept_rows, kept_units, of_above, t0 + steps, own_cols, lane, first_row, steps
+            )
+            if not local:
+                if first_row == 0:
+                    above, e = border_above(kind, t0, g, border, real, lane, steps)
+                    above_units = ()
+                    for _b in tl.static_range(blocks):
+                        above_units = above_units + (e,)
+            if keep:
+                own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * ((height + 2) * lanes) + lane
+                for r in tl.static_range(height):
+                    tl.store(own + r * lanes, left[r])
+                tl.store(own + height * lanes, corner)
+                tl.store(own + (height + 1) * lanes, unit)
+            for b in tl.static_range(blocks):
+                left, corner, unit, factor = forward_unit(
+                    local, left, corner, unit, above[b * BLOCK], above_units[b], lane, lane_above, height
+                )
+                start = tl.exp2(0.0 - unit)
+                of_block = zero
+                least = zero + 1
+                to_keep = (left[height - 1],)
+                for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
+                    sent = tl.gather(left[height - 1], lane_above, 0)
+                    up = tl.where(lane == 0, above[k], sent) * factor
+                    diagonal, corner = corner, up
+                    fresh = ()
+                    for r in tl.static_range(height):
+                        is_cell = is_inside(t0 - lane + k, widths[r])
+                        of_match = given[r][k] * bits
+                        highest = tl.maximum(highest, of_match)
+                        w = tl.exp2(of_match)
+                        d = diagonal if r == 0 else left[r - 1]
+                        own_odds = w * (d + start) if local else w * d
+                        v = tl.fma(g, up, tl.fma(g, left[r], own_odds))
+                        if not local:
+                            # lanes that have not begun are at the border
+                            v = tl.where(t0 - lane + k < 0, left[r], v)
+                        least = tl.minimum(least, tl.where(is_cell, v, 1.0))
+                        if kind == LOCAL_ANY:
+                            of_block += tl.where(is_cell, v, 0.0)
+                        elif kind == LOCAL_MATCH:
+                            of_block += w * d
+                        else:
+                            is_last = (row + r == own_rows - 1) & (t0 - lane + k == own_cols - 1)
+                            of_block = tl.where(is_last, v, of_block)
+                        fresh = fresh + (v,)
+                        up = v
+                    if not local:
+                        corner = tl.where(t0 - lane + k < 0, diagonal, corner)
+                    left = fresh
+                    to_keep = to_keep + (left[height - 1],)
+                if local:
+                    lowest = tl.where(unit > 0, tl.minimum(lowest, least), lowest)
+                else:
+                    lowest = tl.minimum(lowest, least)
+                counts = of_block > 0
+                higher = tl.maximum(top, tl.where(counts, unit, NOTHING))
+                total = total * tl.exp2(top - higher) + tl.where(counts, of_block * tl.exp2(unit - higher), 0.0)
+                bad = bad | ~(of_block < float("inf"))
+                top = higher
+                at = t0 + b * BLOCK - lanes
+                is_kept = (lane == lanes - 1) & is_inside(at, own_cols)
+                from_lane(kept_rows + (of_strip * BLOCK + at) + lane * 0, is_kept, to_keep[:BLOCK])
+                tl.store(kept_units + (of_strip + at // BLOCK) + lane * 0, unit, mask=is_kept)
+            # what the last lane has left is read by the first
+            tl.debug_barrier()
+
+    highest_top = tl.max(top, 0)
+    whole = tl.sum(total * tl.exp2(top - highest_top), 0)
+    bad = bad | ~(highest <= LARGEST_MATCH) | (lowest < LEAST_STATE)
+    good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < float("inf"))
+    if local:
+        good = good & (whole * tl.exp2(highest_top) > LEAST_TOTAL)
+    score = parameters[2] * ((highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2)
+    tl.store(scores + pair, score.to(real))
+    tl.store(flags + pair, tl.where(good, 0, 1))
+    if keep:
+        tl.store(odds_totals + pair * 2, highest_top)
+        tl.store(odds_totals + pair * 2 + 1, 1 / whole)
