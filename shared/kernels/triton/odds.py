@@ -1,11 +1,19 @@
 """Plain odds with shared exponents, in Triton: what both directions of that arithmetic have in common.
 
 Odds are exp(value / T), so that a smooth maximum is a sum. cells.py gives each its own exponent, which is safe at every
-temperature and takes most of the time. Here the cells that a lane works on in a block of BLOCK steps are multiples of
-one unit 2^e: what is left are products and sums. Where that could lose anything, the pair is flagged, and left to the
-other kernels.
+temperature and takes most of the time. Here what a lane computes in a block of BLOCK steps are multiples of one unit
+2^e, chosen so that the largest of what the block begins with is about 1: what is left are products and sums. Where that
+could lose anything, the pair is flagged, and left to the exact kernels.
 
-A chunk of a few blocks is read from memory, and written, by whole rows, and goes through shared memory to the lanes.
+What is lost is what falls below 2^-126 of a unit: a neighbour's state that is brought to this unit, or the start. A
+gap's odds are at most 2^LARGEST_COST and a match's 2^LARGEST_MATCH, so a cell loses at most about 2^-86 of its unit, a
+part of 2^-36 of a state that is at least LEAST_STATE. Smaller states are flagged, with one exception: in a local
+alignment no unit is below 1, and where it is 1 what is lost is as little beside a fresh start; the total is at least
+LEAST_TOTAL. What is too large becomes infinite, or NaN, and stays so to the end of the row and in the total. On the way
+back the same holds of B, the odds of all ways on from a cell, and of the ends in place of the starts.
+
+A chunk of a few blocks is read from memory, and written, by whole rows, and goes through shared memory to the lanes:
+lanes that read their own rows would each touch a line of memory of their own.
 """
 
 import triton

@@ -244,7 +244,8 @@ def odds_backward_kernel(
                         elif kind != LOCAL_MATCH:
                             is_last = (row + r == own_rows - 1) & (t0 - lane + k == own_cols - 1)
                             here += tl.where(is_last, end_odds, 0.0)
-                        here = tl.where(is_cell, here, 0.0)
+                        # 0 from the end of the row on; before its first cell what that has, which is looked at below
+                        here = tl.where(is_cell, here, right[r])
                         if kind == LOCAL_MATCH:
                             with_end = here + end_odds
                             onward = w * with_end

@@ -23,6 +23,12 @@ from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
 from shared.kernels.triton.tiles import is_inside
 
 
+@triton.jit
+def is_beyond(highest, lowest):
+    """Whether a match's bits or a state's odds are more or less than may be."""
+    return ~(highest <= LARGEST_MATCH) | (lowest < LEAST_STATE)
+
+
 @triton.jit(
     do_not_specialize=["pairs", "rows", "cols", "pair_stride", "row_stride"],
     do_not_specialize_on_alignment=[
@@ -100,7 +106,9 @@ def odds_forward_kernel(
         rows_left = own_rows - first_row
         next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, lanes, height, steps)
         next_above, next_units = above_loaded(kept_rows, kept_units, of_above, 0, own_cols, lane, first_row, steps)
-        chunks = (own_cols + lanes + steps - 1) // steps
+        # a pair that is flagged already is not gone through
+        has_failed = tl.max((bad | is_beyond(highest, lowest)).to(tl.int32), 0) > 0
+        chunks = tl.where(has_failed, 0, (own_cols + lanes + steps - 1) // steps)
         for chunk in range(0, chunks):
             t0 = chunk * steps
             given = ()
@@ -182,7 +190,7 @@ def odds_forward_kernel(
 
     highest_top = tl.max(top, 0)
     whole = tl.sum(total * tl.exp2(top - highest_top), 0)
-    bad = bad | ~(highest <= LARGEST_MATCH) | (lowest < LEAST_STATE)
+    bad = bad | is_beyond(highest, lowest)
     good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < float("inf"))
     if local:
         good = good & (whole * tl.exp2(highest_top) > LEAST_TOTAL)
