@@ -49,7 +49,7 @@ def computed(which: str, arrays: Given, chunk: Chunk = CHUNKS[1], exact: bool = 
     Results are 7 where nobody writes, which the exact kernels do not for a pair without a flag.
     """
     call = CALLS[which]
-    inputs = torch_calls._inputs(*(torch.from_numpy(array) for array in arrays), [], call.options)
+    inputs = operators._inputs(*(torch.from_numpy(array) for array in arrays), [], call.options)
     own = call, *torch_calls._described(inputs), with_odds(chunk)
     programs = score_program(*own), gradients_program(*own, with_values=False)
     return Found(*(_run(program, inputs, exact) for program in programs))
@@ -76,8 +76,8 @@ def pairs_of(which: str, *similarities: Any, gap: float = -1.0, temperature: flo
     tables = [np.atleast_2d(np.asarray(own, np.float32)) for own in similarities]
     lengths = np.array([own.shape for own in tables], np.int32)
     similarity = np.full((len(tables), *lengths.max(0)), np.nan, np.float32)
-    for place, own in zip(similarity, tables, strict=True):
-        place[: own.shape[0], : own.shape[1]] = own
+    for pair, own in enumerate(tables):
+        similarity[pair, : own.shape[0], : own.shape[1]] = own
     values = [temperature] if which == "free" else [gap, temperature]
     return Given(similarity, lengths, np.array([values] * len(tables), np.float32))
 
