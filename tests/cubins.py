@@ -21,7 +21,14 @@ def parameters(compiled: Any) -> list[int]:
 
 
 def counts_of_loop(compiled: Any) -> tuple[int, int]:
-    """Calls of the special function unit, and other instructions, in the innermost loop that shuffles most."""
+    """Calls of the special function unit, and other instructions, in `inner_loop`."""
+    inner = inner_loop(compiled)
+    special = sum("MUFU" in line for line in inner)
+    return special, len(inner) - special
+
+
+def inner_loop(compiled: Any) -> list[str]:
+    """The instructions of the innermost loop that shuffles most."""
     text = _told("-sass", compiled)
     lines = {int(at, 16): line for at, line in re.findall(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", text, re.MULTILINE)}
     jumps = [(re.search(r"\bBRA\b.*0x([0-9a-f]+)", line), end) for end, line in lines.items()]
@@ -29,9 +36,7 @@ def counts_of_loop(compiled: Any) -> tuple[int, int]:
     # a strip's loop has what is done once in a strip as well
     innermost = [(a, b) for a, b in spans if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in spans)]
     loops = [[line for at, line in lines.items() if a <= at <= b] for a, b in innermost]
-    inner = max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
-    special = sum("MUFU" in line for line in inner)
-    return special, len(inner) - special
+    return max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
 
 
 def _told(option: str, compiled: Any) -> str:

@@ -2,17 +2,29 @@
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cubins import counts_of_loop, parameters, resources
+from command_line import ROOT
+from cubins import counts_of_loop, inner_loop, parameters, resources
 from gpu_programs import programs
 
 import jax_impl.kernels.triton_binding as jax_calls
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
-from shared.kernels.triton.programs import NARROW, WIDE, Kernel, Launch, Layout, exponentials_program, layout_of
+from shared.kernels.triton.programs import (
+    NARROW,
+    TYPES,
+    WIDE,
+    Kernel,
+    Launch,
+    Layout,
+    exponentials_program,
+    layout_of,
+)
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -20,6 +32,8 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 LOCAL_BYTES = {"smith_waterman_affine": 256}
 LOCAL_BYTES_BY_POSITION = {"smith_waterman_affine": 448}
 FEW_LOCAL_BYTES = 48
+# of plain odds: a warp's step of similarities, or of gradients, of four rows to a lane two of them
+SHARED_BYTES_OF_A_STEP = 256
 
 
 def check_parameters(launch: Launch, compiled: Any) -> None:
@@ -63,20 +77,65 @@ def test_the_kernels_compile_and_fit(
     limits = LOCAL_BYTES_BY_POSITION if by_position else LOCAL_BYTES
     for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
         found = resources(machine_code(kernel, capability))
-        assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * layout.warps, (kernel, found)
+        assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * kernel.warps, (kernel, found)
         assert found["STACK"] <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
         needed = requirements(machine_code(kernel, capability))
-        assert (needed.threads, needed.scratch, needed.blocks) == (32 * layout.warps, 0, 1), (kernel, needed)
+        assert (needed.threads, needed.scratch, needed.blocks) == (32 * kernel.warps, 0, 1), (kernel, needed)
     for launch in (launch for call in calls for launch in every[call].launches):
         check_parameters(launch, machine_code(launch.kernel, capability))
     # what is said to bound them, without gaps by position
     for pass_name in (name for name, call in PASSES.items() if call in calls and not by_position):
+        launches = every[PASSES[pass_name]].launches
+        if any(launch.kernel.name.startswith("odds") for launch in launches):
+            continue  # below
         counts = [
             counts_of_loop(machine_code(launch.kernel, capability))[0]
             / dict[str, Any](launch.kernel.constants)["steps"]
-            for launch in every[PASSES[pass_name]].launches
+            for launch in launches
         ]
         assert SPECIAL_FUNCTIONS[problem][pass_name] == pytest.approx(sum(counts), abs=1), (pass_name, counts)
+
+
+# instructions for a cell, as counted: of scores, or of gradients forward and back
+INSTRUCTIONS = [
+    ("smith_waterman", 90, "score", NARROW, (26.0,)),
+    ("smith_waterman", 90, "gradients", NARROW, (37.6, 55.9)),
+    ("smith_waterman", 90, "gradients", WIDE, (26.8, 39.9)),
+    ("smith_waterman", 80, "gradients", WIDE, (27.9, 41.6)),  # which have memory of their own, but not in the loop
+    ("needleman_wunsch", 90, "gradients", NARROW, (41.0, 64.2)),  # free_gap's kernels are these without a gap
+]
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize(("problem", "capability", "call", "layout", "counted"), INSTRUCTIONS)
+def test_plain_odds_take_few_instructions(
+    problem: str, capability: int, call: str, layout: Layout, counted: tuple[float, ...]
+):
+    from shared.kernels.triton.machine_code import machine_code, requirements
+
+    launches = programs(problem, "float32", layout)[call].launches[: len(counted)]
+    special = 0.0
+    for launch, instructions in zip(launches, counted, strict=True):
+        compiled, constants = machine_code(launch.kernel, capability), dict[str, Any](launch.kernel.constants)
+        check_parameters(launch, compiled)
+        found, needed = resources(compiled), requirements(compiled)
+        assert launch.kernel.name.startswith("odds") and found["REG"] <= 255
+        assert found["STACK"] <= (0 if capability == 90 else FEW_LOCAL_BYTES), (launch.kernel, found)
+        assert needed.threads == 32 and needed.shared <= SHARED_BYTES_OF_A_STEP * constants["steps"], needed
+        inner = inner_loop(compiled)
+        assert not any("LDL" in line or "STL" in line for line in inner), launch.kernel
+        cells = constants["height"] * constants["steps"]
+        assert len(inner) / cells <= 1.1 * instructions, (launch.kernel, len(inner) / cells)
+        special += counts_of_loop(compiled)[0] / cells
+    # with more rows to a lane there are fewer
+    if call == "score" or layout == WIDE:
+        limit = SPECIAL_FUNCTIONS[problem]["score" if call == "score" else "marginals"]
+        assert special == pytest.approx(limit, abs=0.05)
+
+
+def test_a_linear_gap_takes_as_many_special_functions_in_each_problem():
+    for pass_name in ("score", "marginals"):
+        assert len({SPECIAL_FUNCTIONS[name][pass_name] for name in SPECIAL_FUNCTIONS if "affine" not in name}) == 1
 
 
 @pytest.mark.usefixtures("triton_cache")
@@ -121,7 +180,7 @@ def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: py
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(jax_calls, "_alive", [])  # the launcher, which may not be loaded, is the first in it
-    kernel = programs("free_gap", "float32", NARROW)["score"].launches[0].kernel
+    kernel = programs("free_gap", "float64", NARROW)["score"].launches[0].kernel
     found = jax_calls._Found()
     assert jax_calls._find(json.dumps(kernel).encode(), 90, ctypes.pointer(found)) == 0
     assert ctypes.string_at(found.code, 4) == b"\x7fELF"
@@ -130,6 +189,22 @@ def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: py
     unknown = json.dumps(Kernel("sideways_kernel", "float32", (), 1)).encode()
     assert jax_calls._find(unknown, 90, ctypes.pointer(found)) == 1
     assert found.error.startswith(b"Triton could not compile a kernel: KeyError: 'sideways_kernel'")
+
+
+KEYS = """
+import sys
+from shared.kernels.triton.kernels import KERNELS
+
+print(*sorted((name, KERNELS[name].cache_key) for name in sorted(KERNELS, reverse="backwards" in sys.argv)))
+"""
+
+
+def test_every_process_looks_for_a_kernel_under_the_same_key():
+    """By itself, Triton's key of a kernel depends on which others a process has used before."""
+    ways = ([], ["backwards"])
+    ran = [subprocess.Popen([sys.executable, "-c", KEYS, *way], cwd=ROOT, stdout=subprocess.PIPE) for way in ways]
+    forwards, backwards = [process.communicate()[0] for process in ran]
+    assert b"odds_forward_kernel" in forwards and forwards == backwards
 
 
 def test_few_pairs_are_walked_in_wide_strips():
@@ -145,10 +220,11 @@ def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: 
     from shared.kernels.triton.machine_code import machine_code
 
     machine_code.cache_clear()
-    (launch,) = programs(problem, "float32", NARROW, by_position)["score"].launches
+    launch = programs(problem, "float32", NARROW, by_position)["score"].launches[0]
     compiled = machine_code(launch.kernel, 90)
-    buffers = {name: torch.empty(1) for name in launch.arguments if isinstance(name, str)}
-    buffers["lengths"] = torch.empty(1, dtype=torch.int32)
+    types = {"lengths": "int32", **TYPES}
+    names = [name for name in launch.arguments if isinstance(name, str)]
+    buffers = {name: torch.empty(1, dtype=getattr(torch, types.get(name, "float32"))) for name in names}
     arguments = [buffers.get(argument, argument) for argument in launch.arguments]
     kernel = KERNELS[launch.kernel.name]
     kernel.device_caches.clear()
