@@ -83,7 +83,7 @@ def test_several_processes_and_both_ways_to_use_one_have_the_same_work():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ("--processes 2", "processes must be 1 and other numbers, such as 1,2, got '2'"),
+        ("--processes 1", "processes must be numbers above 1, such as 2 or 2,4, got '1'"),
         ("--processes 1,0", "processes must be a whole number from 1"),
         ("--processes 1,99", f"--processes must be at most {len(usable_cores())}, the cores to use, got 99"),
         ("--threads 1", "processes needs at least 2 cores, got 1"),

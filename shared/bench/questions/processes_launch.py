@@ -20,10 +20,10 @@ _JAX = ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS")
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Numbers of processes from the command line, in order; 1 is one of them. Raises ArgumentTypeError."""
-    found = sorted({whole("processes", 1)(part) for part in names(text)})
-    if found[0] != 1 or len(found) < 2:
-        raise ArgumentTypeError(f"processes must be 1 and other numbers, such as 1,2, got {text!r}")
+    """Numbers of processes from the command line, and 1, in order. Raises ArgumentTypeError."""
+    found = sorted({1, *(whole("processes", 1)(part) for part in names(text))})
+    if len(found) < 2:
+        raise ArgumentTypeError(f"processes must be numbers above 1, such as 2 or 2,4, got {text!r}")
     return tuple(found)
 
 
