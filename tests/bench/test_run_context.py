@@ -26,6 +26,7 @@ class FakeWorker:
     command: tuple[str, ...]
     memory_share: float
     alive: bool = True
+    stopped: bool = False
     asked: list[str] = field(default_factory=list)
     compiler_start_seconds: float | None = None
     environment: dict[str, Any] = field(default_factory=lambda: {"cores": [0, 1]})
@@ -39,8 +40,11 @@ class FakeWorker:
         self.compiler_start_seconds = 0.5
         return Reply("ok")
 
+    def lost(self) -> str | None:
+        return None if self.alive or self.stopped else "the worker was killed by SIGKILL"
+
     def stop(self) -> None:
-        self.alive = False
+        self.alive, self.stopped = False, True
 
 
 @pytest.fixture
@@ -61,7 +65,7 @@ def run_of(settings: Settings | None = None, question: Any = QUESTIONS["speed"])
     return Run(question, record(settings=settings), progress, lambda: None, Path())  # pyright: ignore[reportArgumentType]
 
 
-def test_a_worker_that_has_ended_is_replaced(started: list[FakeWorker]):
+def test_a_worker_that_has_ended_is_replaced_and_noted(started: list[FakeWorker]):
     run = run_of()
     for _ in range(2):
         run.ask("cold", CASE)
@@ -69,6 +73,21 @@ def test_a_worker_that_has_ended_is_replaced(started: list[FakeWorker]):
     assert run.running(CASE) is None
     run.ask("cold", CASE)
     assert [worker.asked for worker in started] == [["cold", "cold"], ["cold"]]
+    run.stop()
+    assert run.record.notes == ["PyTorch, between two cases: the worker was killed by SIGKILL"]
+    run.record.notes.clear()
+    run.ask("cold", CASE)
+    started[2].alive = False  # after its last case
+    run.stop()
+    assert run.record.notes == ["PyTorch, between two cases: the worker was killed by SIGKILL"]
+
+
+def test_a_worker_that_was_stopped_is_not_noted(started: list[FakeWorker]):
+    run = run_of()
+    for _ in range(2):
+        run.ask("cold", CASE)
+        run.stop()
+    assert not run.record.notes and len(started) == 2
 
 
 def test_the_start_of_the_compiler_is_recorded_once_for_each_process(started: list[FakeWorker]):

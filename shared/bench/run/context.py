@@ -96,6 +96,7 @@ class Run:
                 self._ready(key)
 
     def _spawn(self, key: tuple[str, str]) -> None:
+        self._note_if_lost(key)
         start = self.starts[key]
         # here before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
@@ -158,4 +159,10 @@ class Run:
         """Stop the case's worker, or all of them."""
         for key in list(self._workers) if case is None else [case.worker_key]:
             if key in self._workers:
+                self._note_if_lost(key)
                 self._workers.pop(key).stop()
+
+    def _note_if_lost(self, key: tuple[str, str]) -> None:
+        """Of a worker that ended between two commands: what it was asked next, a new one was asked."""
+        if key in self._workers and (how := self._workers[key].lost()):
+            self.record.note(f"{FRAMEWORKS[key[0]]}, between two cases: {how}")
