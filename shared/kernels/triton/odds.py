@@ -21,7 +21,7 @@ lanes that read their own rows would each touch a line of memory of their own.
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
 from shared.kernels.triton.pairs import NOTHING, outside
 from shared.kernels.triton.tiles import columns, is_inside
 
@@ -41,14 +41,6 @@ LONGEST_ROW = tl.constexpr(1 << 23)
 def exponent_of(x):
     """floor(log2 x) of a positive float32; -127 of 0."""
     return ((x.to(tl.int32, bitcast=True) >> 23) - 127).to(tl.float32)
-
-
-@triton.jit
-def largest(values):
-    top = values[0]
-    for k in tl.static_range(1, len(values)):
-        top = tl.maximum(top, values[k])
-    return top
 
 
 @triton.jit
@@ -221,9 +213,19 @@ def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, lan
     sent_unit = tl.gather(unit, lane_above, 0)
     first = tl.where(lane == 0, above, sent)
     first_unit = tl.where(lane == 0, above_unit, sent_unit)
-    now = tl.maximum(unit + exponent_of(largest(left)), first_unit + exponent_of(first))
+    now = tl.maximum(unit + exponent_of(highest(left)), first_unit + exponent_of(first))
     if local:
         now = tl.maximum(now, 0.0)
     change = tl.exp2(unit - now)
     from_above = tl.where(lane == 0, above_unit, tl.gather(now, lane_above, 0))
     return times(left, change), corner * change, now, tl.exp2(from_above - now)
+
+
+@triton.jit
+def state_of(local: tl.constexpr, g, w, diagonal, start, left, up, col):
+    """A cell's state, and what its match's odds w are multiplied by. Lanes that have not begun stay at the border."""
+    before = diagonal + start if local else diagonal
+    v = tl.fma(g, up, tl.fma(g, left, w * before))
+    if not local:
+        v = tl.where(col < 0, left, v)
+    return v, before

@@ -7,7 +7,7 @@ cell are the odds of all ways on from it, so that a match's probability is the s
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
 from shared.kernels.triton.gradients import clear_outside, store_values
 from shared.kernels.triton.odds import (
     BLOCK,
@@ -21,9 +21,9 @@ from shared.kernels.triton.odds import (
     from_lane,
     in_lane,
     joined_columns,
-    largest,
     repeated,
     split_columns,
+    state_of,
     times,
 )
 from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
@@ -194,10 +194,7 @@ def odds_backward_kernel(
                     for r in tl.static_range(height):
                         w = tl.exp2(given[r][k] * bits)
                         d = diagonal if r == 0 else left[r - 1]
-                        with_start = d + start if local else d
-                        v = tl.fma(g, up, tl.fma(g, left[r], w * with_start))
-                        if not local:
-                            v = tl.where(t0 - lane + k < 0, left[r], v)
+                        v, with_start = state_of(local, g, w, d, start, left[r], up, t0 - lane + k)
                         fresh, of_column = fresh + (v,), of_column + (w,)
                         of_before = of_before + (d if kind == LOCAL_MATCH else with_start,)
                         up = v
@@ -211,7 +208,7 @@ def odds_backward_kernel(
             for b in tl.static_range(blocks - 1, -1, -1):
                 first = tl.where(lane == lanes - 1, from_below[b * BLOCK + BLOCK - 1], tl.gather(sent, lane_below, 0))
                 first_unit = tl.where(lane == lanes - 1, below_unit[b], tl.gather(unit, lane_below, 0))
-                now = unit + exponent_of(tl.maximum(largest(right), largest(right_match)))
+                now = unit + exponent_of(tl.maximum(highest(right), highest(right_match)))
                 now = tl.maximum(now, first_unit + exponent_of(first))
                 if local:
                     now = tl.maximum(now, 0.0)
@@ -262,7 +259,7 @@ def odds_backward_kernel(
                     made = (of_column,) + made
                     to_send = (sent,) + to_send
                 lowest = tl.where((unit > 0) if local else (unit > NOTHING), tl.minimum(lowest, least), lowest)
-                bad = bad | ~(largest(right) < float("inf"))
+                bad = bad | ~(highest(right) < float("inf"))
                 at = t0 + b * BLOCK
                 is_sent = (lane == 0) & (at < own_cols)
                 from_lane(odds_below + ((of_below + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])

@@ -20,6 +20,7 @@ from shared.kernels.triton.odds import (
     forward_unit,
     from_lane,
     split_columns,
+    state_of,
 )
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
 from shared.kernels.triton.tiles import is_inside
@@ -158,11 +159,7 @@ def odds_forward_kernel(
                         highest = tl.maximum(highest, of_match)
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[r - 1]
-                        own_odds = w * (d + start) if local else w * d
-                        v = tl.fma(g, up, tl.fma(g, left[r], own_odds))
-                        if not local:
-                            # lanes that have not begun are at the border
-                            v = tl.where(t0 - lane + k < 0, left[r], v)
+                        v, _before = state_of(local, g, w, d, start, left[r], up, t0 - lane + k)
                         least = tl.minimum(least, tl.where(is_cell, v, 1.0))
                         if kind == LOCAL_ANY:
                             of_block += tl.where(is_cell, v, 0.0)
