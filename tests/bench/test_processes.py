@@ -24,6 +24,7 @@ from shared.bench.questions.processes_inputs import (
     copies_name,
     inputs_of,
     reference_of_rows,
+    repeated,
     rows_of,
     shards,
     step_inputs,
@@ -31,7 +32,7 @@ from shared.bench.questions.processes_inputs import (
 )
 from shared.bench.questions.processes_launch import launch_of
 from shared.bench.questions.processes_rows import many_label, one_label
-from shared.bench.questions.processes_step import compared, repeated
+from shared.bench.questions.processes_step import compared
 from shared.bench.questions.processes_worker import command
 from shared.bench.record import Record, Result
 from shared.bench.report.html import html_report
@@ -129,6 +130,8 @@ def test_a_step_has_the_pairs_of_a_batch_or_so_many_of_them_over_and_over():
         np.testing.assert_array_equal(found[own:], np.concatenate([expected[:own]] * 50)[own:50])
     assert f"{own} pairs of" in given.text and "50 pairs of" in many.text
     assert inputs_of(SMALL, [2])[ALONE].pairs == 5
+    only = inputs_of(replace(SMALL, passes=(STEP,), batch=10_000), [2])
+    assert {name: each.pairs for name, each in only.items()} == {BATCH: 10_000, "2 batches": 20_000, ALONE: 10_000}
 
 
 def test_the_gate_of_a_step_compares_losses():
@@ -219,7 +222,7 @@ def of(framework: str, **others: Any) -> Settings:
 
 
 def test_a_process_knows_its_place_among_those_of_its_launcher():
-    assert launch_of(SMALL, {}) is None
+    assert launch_of(SMALL, {"MASTER_ADDR": "node"}) is None
     local = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     launch = launch_of(of("torch", threads=4), TORCHRUN | local)
     assert launch == (1, 2, "node:29500", 1, 2)
@@ -238,7 +241,10 @@ def test_a_process_knows_its_place_among_those_of_its_launcher():
         (of("jax"), {"JAX_COORDINATOR_ADDRESS": "a:1"}, "goes with JAX_PROCESS_ID, JAX_NUM_PROCESSES"),
         (of("torch", processes=(1, 2)), TORCHRUN, "--processes goes without a launcher, which has started 2 processes"),
         (of("torch"), TORCHRUN | {"LOCAL_WORLD_SIZE": "3"}, "3 processes on this host need a core each, got 2"),
-        (of("torch"), TORCHRUN | {"RANK": "one"}, "LOCAL_WORLD_SIZE must be whole numbers: "),
+        (of("torch"), {"RANK": "0", "WORLD_SIZE": "2"}, "RANK, WORLD_SIZE in the env.* goes with MASTER_ADDR, MASTER_"),
+        (of("torch"), TORCHRUN | {"RANK": "one"}, "^RANK in the environment must be a whole number, got 'one'"),
+        (of("torch"), TORCHRUN | {"LOCAL_RANK": "1"}, "^LOCAL_RANK .* must be below 1, the number of processes, got 1"),
+        (of("jax"), OF_JAX | {"JAX_PROCESS_ID": "5"}, "^JAX_PROCESS_ID .* must be below 2, the number of proc.* got 5"),
     ],
 )
 def test_a_launcher_that_cannot_be_measured_is_refused(settings: Settings, environment: dict[str, str], text: str):

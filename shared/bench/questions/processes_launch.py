@@ -51,11 +51,11 @@ def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
     found: dict[str, tuple[str, ...]] = {}
     for framework, wanted in (("torch", _TORCH), ("jax", _JAX)):
         missing = [name for name in wanted if name not in environment]
+        given = [name for name in wanted if name in environment]
         if not missing:
             found[framework] = wanted
-        elif framework == "jax" and len(missing) < len(wanted):
-            given = ", ".join(name for name in wanted if name in environment)
-            raise UnusableInput(f"{given} in the environment goes with {', '.join(missing)}")
+        elif given and not given[0].startswith("MASTER_"):  # which say nothing of this process
+            raise UnusableInput(f"{', '.join(given)} in the environment goes with {', '.join(missing)}")
     if not found:
         return None
     own = next((wanted for framework, wanted in found.items() if settings.frameworks == (framework,)), None)
@@ -64,18 +64,27 @@ def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
         got = " and ".join(FRAMEWORKS[name] for name in settings.frameworks)
         raise UnusableInput(f"a launcher has started this process: expected {known}, got {got}")
     rank, count, *address = own
-    try:
-        index, total = (int(environment[name]) for name in (rank, count))
-        local, locals_ = (int(environment.get(*each)) for each in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))
-    except ValueError as error:
-        raise UnusableInput(
-            f"{rank}, {count}, LOCAL_RANK and LOCAL_WORLD_SIZE must be whole numbers: {error}"
-        ) from None
+    total, locals_ = (_number(environment, name, 1) for name in (count, "LOCAL_WORLD_SIZE"))
     if total < 2:
         return None
+    index, local = _index(environment, rank, total), _index(environment, "LOCAL_RANK", locals_)
     launch = Launch(index, total, ":".join(environment[name] for name in address), local, locals_)
     if settings.processes is not None:
         raise UnusableInput(f"--processes goes without a launcher, which has started {total} processes")
     if not launch.cores(settings):
         raise UnusableInput(f"{locals_} processes on this host need a core each, got {settings.threads}")
     return launch
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    if not text.isdecimal():
+        raise UnusableInput(f"{name} in the environment must be a whole number, got {text!r}")
+    return int(text)
+
+
+def _index(environment: Mapping[str, str], name: str, count: int) -> int:
+    index = _number(environment, name, 0)
+    if index >= count:
+        raise UnusableInput(f"{name} in the environment must be below {count}, the number of processes, got {index}")
+    return index

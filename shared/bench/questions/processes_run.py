@@ -34,7 +34,7 @@ def measure_processes(run: "Run", cases: Sequence[Case], inputs: Mapping[str, An
         record.result(case)  # in the order of the tables
     for count in counts:
         first = next(result for result in record.results if result.case.label.startswith(f"{count} "))
-        shares = {name: largest_share(inputs[BATCH], count, name) for name in (BATCH, COUNT)}
+        shares = {name: largest_share(inputs[BATCH], count, name) for name in (BATCH, COUNT) if COUNT in inputs}
         first.details = {"count": count, "largest_share": shares, "hosts": 1} | first.details
     if settings.workers is None:
         run.progress.ends_within(run.seconds_left)
