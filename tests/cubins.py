@@ -20,11 +20,29 @@ def parameters(compiled: Any) -> list[int]:
     return [sizes[ordinal] for ordinal in sorted(sizes)]
 
 
-def counts_of_loop(compiled: Any) -> tuple[int, int]:
-    """Calls of the special function unit, and other instructions, in `inner_loop`."""
-    inner = inner_loop(compiled)
-    special = sum("MUFU" in line for line in inner)
-    return special, len(inner) - special
+def resident_warps(registers: int) -> int:
+    """The warps of a multiprocessor whose threads may have so many registers each, which come in eights."""
+    return 4 * (16384 // (32 * -(-registers // 8) * 8))
+
+
+def pipes_of_loop(compiled: Any) -> dict[str, int]:
+    """The instructions in `inner_loop` by the pipe that executes them."""
+    found: dict[str, int] = dict.fromkeys(("special", "alu", "fma", "memory", "others"), 0)
+    for line in inner_loop(compiled):
+        found[_pipe(re.sub(r"^@!?U?P\w+\s+", "", line.strip()).split()[0].partition(".")[0])] += 1
+    return found
+
+
+def _pipe(name: str) -> str:
+    if name == "MUFU":
+        return "special"
+    if name in ("FADD", "FMUL", "FFMA", "IMAD", "HFMA2"):  # IMAD and HFMA2 also move numbers
+        return "fma"
+    if name.startswith(("LD", "ST", "SHFL")) and name != "LDC":
+        return "memory"
+    # once for a warp, control, constants, float64
+    is_other = name[0] in "UD" or name in ("BRA", "BAR", "NOP", "LDC", "BSSY", "BSYNC", "WARPSYNC", "R2UR")
+    return "others" if is_other else "alu"
 
 
 def inner_loop(compiled: Any) -> list[str]:

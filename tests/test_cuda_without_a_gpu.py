@@ -52,11 +52,15 @@ def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str, by_position: tu
     def curve(s: Any) -> Any:
         return (jax.grad(score)(s) ** 2).sum()
 
+    def descent(s: Any) -> Any:
+        return jax.lax.scan(lambda own, _: (own - jax.grad(score)(own), None), s, length=9)[0]
+
     # pairs that the first ones flag are left to the last ones
     odds = () if by_position or problem == "smith_waterman_affine" else ("odds_forward", "odds_backward")
     launched = (
         (score, (*odds[:1], "forward")),
         (jax.grad(score), (*odds, "forward", "backward")),
+        (descent, (*odds, "forward", "backward")),  # in the loop's body
         (jax.grad(curve), (*odds, "forward", "backward", "forward", "backward")),
     )
     for function, names in launched:
