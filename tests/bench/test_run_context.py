@@ -114,9 +114,19 @@ def test_workers_are_started_together_and_one_that_does_not_start_fails_its_firs
 
 def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(context, "MEMORY_SHARE", 2.0)
-    reply = run_of().ask("cold", CASE)
+    run = run_of()
+    reply = run.ask("cold", CASE)
     assert (reply.status, reply.reason) == ("failed", "the worker could not be started again: no memory")
     assert not started[0].alive
+    why = iter(["the port is in use", "it had ended"])
+
+    def fails(_: FakeWorker) -> None:
+        raise Unavailable(next(why))
+
+    monkeypatch.setattr(FakeWorker, "wait_until_ready", fails)
+    run.start_workers([CASE])
+    reply = run.ask("cold", CASE)  # the first reason tells more
+    assert reply.reason == "the worker could not be started again: the port is in use; then: it had ended"
 
 
 @pytest.mark.parametrize(("label", "status"), [("2 threads", "ok"), ("1 thread", "failed")])

@@ -23,7 +23,7 @@ def counts(text: str) -> tuple[int, ...]:
     """Numbers of processes from the command line, and 1, in order. Raises ArgumentTypeError."""
     found = sorted({1, *(whole("processes", 1)(part) for part in names(text))})
     if len(found) < 2:
-        raise ArgumentTypeError(f"processes must be numbers above 1, such as 2 or 2,4, got {text!r}")
+        raise ArgumentTypeError(f"processes must have a number above 1, such as 2 or 1,2,4, got {text!r}")
     return tuple(found)
 
 
@@ -69,6 +69,8 @@ def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
         return None
     index, local = _index(environment, rank, total), _index(environment, "LOCAL_RANK", locals_)
     launch = Launch(index, total, ":".join(environment[name] for name in address), local, locals_)
+    if not launch.address.rpartition(":")[0] or not launch.address.rpartition(":")[2].isdecimal():
+        raise UnusableInput(f"{' and '.join(address)} must be HOST:PORT, got {launch.address!r}")
     if settings.processes is not None:
         raise UnusableInput(f"--processes goes without a launcher, which has started {total} processes")
     if not launch.cores(settings):
