@@ -233,9 +233,9 @@ def test_a_process_knows_its_place_among_those_of_its_launcher():
     local = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     launch = launch_of(of("torch", threads=4), TORCHRUN | local)
     assert launch == (1, 2, "node:29500", 1, 2)
-    assert launch is not None and launch.place(of("torch", threads=4), "group 3") == Place(
-        "torch", 1, 2, "node:29500", "group 3", first_core=2, is_launched=True
-    )
+    assert launch is not None
+    place = launch.place(of("torch", threads=4), "group 3")
+    assert place == Place("torch", 1, 2, "node:29500", "group 3", first_core=2, is_launched=True, given=place.given)
     assert launch_of(of("jax"), OF_JAX) == (1, 2, "node:1234", 0, 1)
     assert launch_of(of("torch"), TORCHRUN | {"WORLD_SIZE": "1"}) is None
 
@@ -273,6 +273,7 @@ class Store(dict):
     def join(self, *_: Any) -> None:
         """Nothing."""
 
+    leave = join
     put = dict.__setitem__
 
     def get(self, key: str, seconds: float) -> str | None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -295,13 +296,24 @@ def test_a_process_that_falls_silent_ends_the_others(monkeypatch: pytest.MonkeyP
     assert told == ([] if does_the_other_live else ["PyTorch process 1 of 2 was silent for 0.2 s"])
 
 
+def test_a_launched_process_with_other_options_ends(monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    monkeypatch.setattr(Group, "end", lambda self, text: told.append(text))
+    store = Store()
+    for index, batch in ((0, 5), (1, 5), (1, 7)):
+        launch = launch_of(of("jax"), OF_JAX | {"JAX_PROCESS_ID": str(index)})
+        assert launch is not None
+        Group(store, launch.place(of("jax", batch=batch), "group")).leave()
+    assert told == ["JAX process 1 of 2 has other options than process 0: batch 7, expected 5"]
+
+
 def test_a_process_that_waits_in_vain_for_the_others_to_join_says_so(monkeypatch: pytest.MonkeyPatch):
     told: list[str] = []
-    monkeypatch.setattr(processes_group, "LAUNCHED_JOIN_SECONDS", 0.05)
+    monkeypatch.setattr(processes_group, "JOIN_SECONDS", 0.05)
     monkeypatch.setattr(Group, "end", lambda self, text: told.append(text))
     for seconds in (0.2, 0.0):  # the second joins at once
         own = SimpleNamespace(join=lambda *_, seconds=seconds: time.sleep(seconds), leave=lambda: None)
-        Group(own, Place("jax", 1, 2, is_launched=True)).leave()
+        Group(own, Place("jax", 1, 2)).leave()
     time.sleep(0.1)
     assert told == ["JAX process 1 of 2 waited 0.05 s for the others to join"]
 

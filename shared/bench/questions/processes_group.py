@@ -37,6 +37,7 @@ class Place:
     name: str = "group"  # of the group, where one follows the other at an address
     first_core: int = 0  # of those that are usable
     is_launched: bool = False  # whether the user's launcher starts the processes, and not process 0
+    given: str = "{}"  # of those, as JSON: the options that all must have
 
     def title(self, index: int) -> str:
         """How messages name a process."""
@@ -61,6 +62,12 @@ class Group:
         self._left = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
+        if place.is_launched:
+            own, first = json.loads(place.given), json.loads(self.broadcast(place.given))
+            if others := [
+                f"{name} {own[name]!r}, expected {first[name]!r}" for name in own if own[name] != first[name]
+            ]:
+                self.end(f"{place.title(place.index)} has other options than process 0: {'; '.join(others)}")
 
     def broadcast(self, value: Any = None) -> Any:
         """The value of process 0, in every process: plain JSON."""

@@ -5,6 +5,7 @@ PyTorch's are those of torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). JA
 LOCAL_WORLD_SIZE, which torchrun sets, say which share of a host's cores a process has; without them it has all.
 """
 
+import json
 import os
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
@@ -16,6 +17,8 @@ from shared.problems.argument_types import names, whole
 from shared.problems.problem import UnusableInput
 
 _TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# the settings of which the processes' shards are made
+_SAME = ("problem", "passes", "variants", "input", "matrix", "batch", "size", "dtype", "arguments", "seed")
 _JAX = ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS")
 
 
@@ -43,7 +46,8 @@ class Launch(NamedTuple):
     def place(self, settings: Settings, name: str) -> Place:
         """Of this process in a group."""
         first = self.local_index * self.cores(settings)
-        return Place(settings.frameworks[0], self.index, self.count, self.address, name, first, is_launched=True)
+        given = json.dumps({name: getattr(settings, name) for name in _SAME})
+        return Place(settings.frameworks[0], self.index, self.count, self.address, name, first, True, given)
 
 
 def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -> Launch | None:
