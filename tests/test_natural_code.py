@@ -114,9 +114,9 @@ def test_a_hessian_product_is_one_call_with_and_without_a_graph(problem, learned
 
 def test_marginals_are_one_node_of_the_graph():
     s = S.clone().requires_grad_()
-    node = torch_impl.marginals(torch_impl.smith_waterman, s, LENGTHS).grad_fn
-    assert node is not None
-    (below,) = (following for following, _ in node.next_functions if following is not None)
+    expected = torch_impl.marginals(torch_impl.smith_waterman, s, LENGTHS)  # which keeps its node
+    assert expected.grad_fn is not None
+    (below,) = (following for following, _ in expected.grad_fn.next_functions if following is not None)
     assert getattr(below, "variable", None) is s
 
 

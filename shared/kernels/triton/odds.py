@@ -69,7 +69,7 @@ def chunk_at(base, stride, t0, rows_left, own_cols, lanes: tl.constexpr, height:
     """
     tiles = ()
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    away = stride.to(tl.int32)
+    away = tl.cast(stride, tl.int32)
     for r in tl.static_range(height):
         is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
         offsets = (lane * height + r) * away + (k - lane)
@@ -137,7 +137,7 @@ def chunk_to(
     """Stores a tile (lanes, steps) where chunk_at would load it from."""
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
     is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
-    tl.store((base + t0) + ((lane * height + r) * stride.to(tl.int32) + (k - lane)), tile, mask=is_there)
+    tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - lane)), tile, mask=is_there)
 
 
 @triton.jit
