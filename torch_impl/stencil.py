@@ -94,7 +94,7 @@ def _scanned(following: Callable[..., Tensor], w: Tensor) -> Tensor:
         after = following(column, weights)
         return after, after.clone()  # the operator forbids results that alias each other
 
-    # ones, but with a gradient: without one, PyTorch 2.11 takes that of every later column for 0, and does not say so
+    # ones, but with a gradient: the scan operator cuts that of later columns where the first needs none (2.11)
     first = w[:, 0] ** 0
     _, columns = scan(step, first, w.T)
     return torch.cat([first[None], columns]).T
