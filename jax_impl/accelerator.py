@@ -33,6 +33,11 @@ def peak_bytes(
     return plan.temp_size_in_bytes + plan.output_size_in_bytes
 
 
+def device_name(device: str) -> str:
+    """What an accelerator is called."""
+    return _own(device).device_kind
+
+
 def device_memory(device: str) -> int:
     """Bytes of memory that an accelerator has for all its processes."""
     return round(_own(device).memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))

@@ -25,6 +25,7 @@ import jax_impl
 from jax_impl import sweeps
 from jax_impl.accelerator import copy as copy
 from jax_impl.accelerator import device_memory as device_memory
+from jax_impl.accelerator import device_name
 from jax_impl.accelerator import device_seconds as device_seconds
 from jax_impl.accelerator import exponentials as exponentials
 from jax_impl.accelerator import extremes as extremes
@@ -260,6 +261,6 @@ def environment(device: str) -> dict[str, Any]:
     """Versions, and the accelerator's name if one is used."""
     details: dict[str, Any] = {"jax": jax.__version__, "jaxlib": importlib.metadata.version("jaxlib")}
     if device != "cpu":
-        details["gpu"] = jax.local_devices(backend=device)[0].device_kind
+        details["gpu"] = device_name(device)
     flags = os.environ.get("XLA_FLAGS")
     return details | ({"XLA_FLAGS": flags} if flags else {})

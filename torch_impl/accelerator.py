@@ -26,6 +26,11 @@ def peak_bytes(
     return torch.cuda.max_memory_allocated(device) - before
 
 
+def device_name(device: str) -> str:
+    """What an accelerator is called."""
+    return torch.cuda.get_device_name(device)
+
+
 def device_memory(device: str) -> int:
     """Bytes of memory that an accelerator has for all its processes."""
     return torch.cuda.get_device_properties(device).total_memory

@@ -33,6 +33,7 @@ from shared.variants import PATH, Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
 from torch_impl.accelerator import copy as copy
 from torch_impl.accelerator import device_memory as device_memory
+from torch_impl.accelerator import device_name
 from torch_impl.accelerator import device_seconds as device_seconds
 from torch_impl.accelerator import exponentials as exponentials
 from torch_impl.accelerator import extremes as extremes
@@ -265,5 +266,5 @@ def environment(device: str) -> dict[str, Any]:
     """Versions, and the accelerator's name if one is used."""
     details: dict[str, Any] = {"torch": torch.__version__}
     if device != "cpu":
-        details |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+        details |= {"gpu": device_name(device), "cuda": torch.version.cuda}
     return details

@@ -1,5 +1,6 @@
 """The question of processes: its cases and shards, its answer, launchers, a process that is lost, and whole runs."""
 
+import json
 import signal
 import time
 from dataclasses import replace
@@ -303,7 +304,8 @@ def test_a_launched_process_with_other_options_ends(monkeypatch: pytest.MonkeyPa
     for index, batch in ((0, 5), (1, 5), (1, 7)):
         launch = launch_of(of("jax"), OF_JAX | {"JAX_PROCESS_ID": str(index)})
         assert launch is not None
-        Group(store, launch.place(of("jax", batch=batch), "group")).leave()
+        sent = json.loads(command(launch.place(of("jax", batch=batch), "group"))[-1])
+        Group(store, Place(**sent)).leave()
     assert told == ["JAX process 1 of 2 has other options than process 0: batch 7, expected 5"]
 
 

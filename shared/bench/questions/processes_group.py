@@ -10,8 +10,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, NoReturn
 
 from shared.bench.cases import FRAMEWORKS
@@ -37,7 +37,7 @@ class Place:
     name: str = "group"  # of the group, where one follows the other at an address
     first_core: int = 0  # of those that are usable
     is_launched: bool = False  # whether the user's launcher starts the processes, and not process 0
-    given: str = "{}"  # of those, as JSON: the options that all must have
+    given: Mapping[str, Any] = field(default_factory=dict)  # of those: the options that all must have, as plain JSON
 
     def title(self, index: int) -> str:
         """How messages name a process."""
@@ -63,10 +63,9 @@ class Group:
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
         if place.is_launched:
-            own, first = json.loads(place.given), json.loads(self.broadcast(place.given))
-            if others := [
-                f"{name} {own[name]!r}, expected {first[name]!r}" for name in own if own[name] != first[name]
-            ]:
+            first = self.broadcast(place.given)
+            others = [f"{k} {v!r}, expected {first[k]!r}" for k, v in place.given.items() if v != first[k]]
+            if others:
                 self.end(f"{place.title(place.index)} has other options than process 0: {'; '.join(others)}")
 
     def broadcast(self, value: Any = None) -> Any:

@@ -19,7 +19,7 @@ from shared.learning.training import epoch_batches
 from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignment_reference import CELLS, ReferenceResults, reference_results
-from shared.problems.problem import BATCH, NotMeasurable
+from shared.problems.problem import BATCH, NotMeasurable, UnusableInput
 
 # the pass that is a step of training
 STEP = "step"
@@ -76,36 +76,46 @@ class StepInputs(Inputs):
 def inputs_of(settings: Settings, counts: Sequence[int]) -> dict[str, Inputs]:
     """By name: the batch, divided in two ways, several times for each of these counts, and the one of a step.
 
-    Where only steps are asked for, the batch is theirs.
+    Where only steps are asked for, the batch is theirs. Raises UnusableInput for fewer pairs than processes.
     """
+    step = {ALONE: step_inputs(settings.seed, settings.batch)} if STEP in settings.passes else {}
+    found: dict[str, Inputs] = {}
     if settings.passes == (STEP,):
-        own = step_inputs(settings.seed, settings.batch)
-        copies = {
-            copies_name(count): replace(own, text=_copies_text(count), batch=repeated(own.batch, count))
-            for count in counts
-        }
-        return {BATCH: own, **copies, ALONE: replace(own, text=f"the same batch, {ALONE}")}
-    asked = settings
-    if settings.input == "random":
-        asked = replace(settings, size=settings.size or SIZE, batch=settings.batch or PAIRS)
-    (given,) = cast("Mapping[str, AlignmentInputs]", problem_of(settings.problem).inputs(asked)).values()
-    if settings.input == "random":
-        given = _ragged(given)
-    several: dict[str, Inputs] = {}
+        given = step[ALONE]
+        step = {ALONE: replace(given, text=f"the same batch, {ALONE}")}
+    else:
+        given = _pairs(settings)
+        found[COUNT] = replace(given, text="the same batch, divided by count")
+    if (pairs := given.pairs or 0) < max(counts):
+        raise UnusableInput(f"{max(counts)} processes need a pair each, got {pairs}")
     for count in counts:
-        rows = np.tile(np.arange(given.pairs), count)
-        several[copies_name(count)] = replace(rows_of(given, rows), text=_copies_text(count))
-    found: dict[str, Inputs] = {BATCH: given, COUNT: replace(given, text="the same batch, divided by count"), **several}
-    return found | ({ALONE: step_inputs(settings.seed, settings.batch)} if STEP in settings.passes else {})
+        found[copies_name(count)] = replace(_several(given, count), text=f"{count} of these batches, one each")
+    return {BATCH: given, **found, **step}
+
+
+def _pairs(settings: Settings) -> AlignmentInputs:
+    """The problem's, or random ones of several lengths."""
+    if settings.input != "random":
+        return _batch_of(settings)
+    return _ragged(_batch_of(replace(settings, size=settings.size or SIZE, batch=settings.batch or PAIRS)))
+
+
+def _batch_of(settings: Settings) -> AlignmentInputs:
+    (given,) = cast("Mapping[str, AlignmentInputs]", problem_of(settings.problem).inputs(settings)).values()
+    return given
+
+
+def _several(given: Inputs, count: int) -> Inputs:
+    """Every pair so many times."""
+    if isinstance(given, StepInputs):
+        return replace(given, batch=repeated(given.batch, count))
+    assert isinstance(given, AlignmentInputs)
+    return rows_of(given, np.tile(np.arange(given.pairs), count))
 
 
 def copies_name(count: int) -> str:
     """Of the input that has the batch so many times, once for each process."""
     return f"{count} batches"
-
-
-def _copies_text(count: int) -> str:
-    return f"{count} of these batches, one each"
 
 
 def copies_of(name: str) -> int:

@@ -5,7 +5,6 @@ PyTorch's are those of torchrun (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT). JA
 LOCAL_WORLD_SIZE, which torchrun sets, say which share of a host's cores a process has; without them it has all.
 """
 
-import json
 import os
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
@@ -17,9 +16,9 @@ from shared.problems.argument_types import names, whole
 from shared.problems.problem import UnusableInput
 
 _TORCH = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_JAX = ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS")
 # the settings of which the processes' shards are made
 _SAME = ("problem", "passes", "variants", "input", "matrix", "batch", "size", "dtype", "arguments", "seed")
-_JAX = ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS")
 
 
 def counts(text: str) -> tuple[int, ...]:
@@ -46,7 +45,7 @@ class Launch(NamedTuple):
     def place(self, settings: Settings, name: str) -> Place:
         """Of this process in a group."""
         first = self.local_index * self.cores(settings)
-        given = json.dumps({name: getattr(settings, name) for name in _SAME})
+        given = {name: getattr(settings, name) for name in _SAME}
         return Place(settings.frameworks[0], self.index, self.count, self.address, name, first, True, given)
 
 
@@ -73,7 +72,8 @@ def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
         return None
     index, local = _index(environment, rank, total), _index(environment, "LOCAL_RANK", locals_)
     launch = Launch(index, total, ":".join(environment[name] for name in address), local, locals_)
-    if not launch.address.rpartition(":")[0] or not launch.address.rpartition(":")[2].isdecimal():
+    host, _, port = launch.address.rpartition(":")
+    if not host or not port.isdecimal():
         raise UnusableInput(f"{' and '.join(address)} must be HOST:PORT, got {launch.address!r}")
     if settings.processes is not None:
         raise UnusableInput(f"--processes goes without a launcher, which has started {total} processes")

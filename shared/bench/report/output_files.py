@@ -70,8 +70,7 @@ class Keeper:
         self._has_warned = False
 
     def __call__(self) -> None:
-        problem = self.write()
-        if problem and not self._has_warned:
+        if (problem := self.write()) and not self._has_warned:
             self._has_warned = True
             print_error(f"{problem}; the run continues, and prints its results at the end")
 

@@ -98,7 +98,7 @@ class Run:
                 self._not_started[key] = str(error)
 
     def _spawn(self, key: tuple[str, str]) -> None:
-        self._note_if_lost(key)
+        self._end(key)
         start = self.starts[key]
         # here before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
@@ -133,12 +133,13 @@ class Run:
 
         arguments: of `Worker.ask`, and of the command.
         """
+        first = self._not_started.pop(case.worker_key, None)
         try:
             if (worker := self.running(case)) is None:
                 self._spawn(case.worker_key)
                 worker = self._ready(case.worker_key)
         except Unavailable as error:
-            reasons = dict.fromkeys([self._not_started.get(case.worker_key, str(error)), str(error)])
+            reasons = dict.fromkeys([first or str(error), str(error)])
             return Reply("failed", f"the worker could not be started again: {'; then: '.join(reasons)}")
         before = worker.compiler_start_seconds
         reply = worker.ask(do, case, **arguments)
@@ -160,11 +161,11 @@ class Run:
     def stop(self, case: Case | None = None) -> None:
         """Stop the case's worker, or all of them."""
         for key in list(self._workers) if case is None else [case.worker_key]:
-            if key in self._workers:
-                self._note_if_lost(key)
-                self._workers.pop(key).stop()
+            self._end(key)
 
-    def _note_if_lost(self, key: tuple[str, str]) -> None:
-        """Of a worker that ended between two commands: what it was asked next, a new one was asked."""
-        if key in self._workers and (how := self._workers[key].lost()):
-            self.record.note(f"{FRAMEWORKS[key[0]]}, between two cases: {how}")
+    def _end(self, key: tuple[str, str]) -> None:
+        """Stop a worker, if there is one. That it had ended between two commands is noted: the next was a new one's."""
+        if worker := self._workers.pop(key, None):
+            if how := worker.lost():
+                self.record.note(f"{FRAMEWORKS[key[0]]}, between two cases: {how}")
+            worker.stop()

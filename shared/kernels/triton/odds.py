@@ -21,11 +21,12 @@ lanes that read their own rows would each touch a line of memory of their own.
 import triton
 import triton.language as tl
 
+from shared.kernels.triton import programs
 from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
 from shared.kernels.triton.pairs import NOTHING, outside
 from shared.kernels.triton.tiles import columns, is_inside
 
-BLOCK = tl.constexpr(8)
+BLOCK = tl.constexpr(programs.BLOCK)
 # what a pair's numbers must keep to, in bits
 LARGEST_COST = tl.constexpr(27.0)  # of a gap's odds, of either sign
 LARGEST_MATCH = tl.constexpr(40.0)  # of a match's odds
@@ -181,13 +182,13 @@ def above_loaded(kept_rows, kept_units, at, t0, own_cols, lane, first_row, steps
 
 @triton.jit
 def border_above(kind: tl.constexpr, t0, g, border, real: tl.constexpr, lane, count: tl.constexpr):
-    """The states of the row above the matrix in `count` columns from t0 on, and their unit."""
+    """The states of the row above the matrix in `count` columns from t0 on, and the units of their blocks."""
     m, e = outside(kind, False, (lane * 0 + t0).to(real), border)
     along = ()
     for _k in tl.static_range(count):
         m *= g
         along = along + (m,)
-    return along, e
+    return along, repeated(e, count // BLOCK)
 
 
 @triton.jit

@@ -174,10 +174,7 @@ def odds_backward_kernel(
             )
             if not local:
                 if first_row == 0:
-                    above, e = border_above(kind, t0, g, border, real, lane, steps)
-                    above_units = ()
-                    for _b in tl.static_range(blocks):
-                        above_units = above_units + (e,)
+                    above, above_units = border_above(kind, t0, g, border, real, lane, steps)
 
             # forwards, as the forward kernel went
             matches, before, down_units = (), (), ()

@@ -130,10 +130,7 @@ def odds_forward_kernel(
             )
             if not local:
                 if first_row == 0:
-                    above, e = border_above(kind, t0, g, border, real, lane, steps)
-                    above_units = ()
-                    for _b in tl.static_range(blocks):
-                        above_units = above_units + (e,)
+                    above, above_units = border_above(kind, t0, g, border, real, lane, steps)
             if keep:
                 own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * ((height + 2) * lanes) + lane
                 for r in tl.static_range(height):

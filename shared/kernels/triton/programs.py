@@ -80,7 +80,7 @@ class Layout(NamedTuple):
     gradients: Chunk | None = None
 
 
-# columns that have one unit in a row: shared/kernels/triton/odds.py
+# steps for which a lane has one unit in plain odds
 BLOCK = 8
 # with this many pairs the whole GPU is busy, and the work per cell counts
 MANY_PAIRS = 512
@@ -211,8 +211,8 @@ def _odds_forward(
 
 def _odds_backward(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk) -> Launch:
     constants = {"kind": call.kind, "has_lengths": has_lengths, **chunk._asdict()}
-    buffers = ("similarity", "lengths", "values", "odds_totals", "flags", *_ODDS_KEPT, "odds_below", "below_units")
-    buffers = (*buffers, "d_similarity", "d_values")
+    given = ("similarity", "lengths", "values", "odds_totals", "flags", *_ODDS_KEPT)
+    buffers = (*given, "odds_below", "below_units", "d_similarity", "d_values")
     return _launch("odds_backward_kernel", dtype, buffers, (), (), {}, shape, strides, constants, 1)
 
 
