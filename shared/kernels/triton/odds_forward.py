@@ -13,13 +13,13 @@ from shared.kernels.triton.odds import (
     LONGEST_ROW,
     above_loaded,
     begun,
-    border_above,
+    of_step,
     chunk_at,
     forward_unit,
     from_lane,
     split_columns,
 )
-from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
+from shared.kernels.triton.pairs import LN_2, NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import is_inside
 
 
@@ -124,10 +124,9 @@ def odds_forward_kernel(
             )
             if not local:
                 if first_row == 0:
-                    above, e = border_above(kind, t0, g, border, real, lane, steps)
-                    above_units = ()
-                    for _b in tl.static_range(blocks):
-                        above_units = above_units + (e,)
+                    m, e = outside(kind, False, (t0 + lane + 1).to(real), border)
+                    above_units = tl.gather(e, lane // BLOCK * BLOCK, 0)
+                    above = m * tl.exp2(e - above_units)
             if keep:
                 own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * ((height + 2) * lanes) + lane
                 for r in tl.static_range(height):
@@ -136,7 +135,7 @@ def odds_forward_kernel(
                 tl.store(own + (height + 1) * lanes, unit)
             for b in tl.static_range(blocks):
                 left, corner, unit, factor = forward_unit(
-                    local, left, corner, unit, above[b * BLOCK], above_units[b], lane, lane_above, height
+                    local, left, corner, unit, of_step(above, b * BLOCK), of_step(above_units, b * BLOCK), lane, lane_above, height
                 )
                 start = tl.exp2(0.0 - unit)
                 of_block = zero
@@ -144,7 +143,7 @@ def odds_forward_kernel(
                 to_keep = (left[height - 1],)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
                     sent = tl.gather(left[height - 1], lane_above, 0)
-                    up = tl.where(lane == 0, above[k], sent) * factor
+                    up = tl.where(lane == 0, of_step(above, k), sent) * factor
                     diagonal, corner = corner, up
                     fresh = ()
                     for r in tl.static_range(height):
