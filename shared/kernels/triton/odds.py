@@ -133,15 +133,22 @@ def chunk_to(
     rows_left,
     own_cols,
     tile,
+    later,
     lanes: tl.constexpr,
     height: tl.constexpr,
     r: tl.constexpr,
     steps: tl.constexpr,
 ):
-    """Stores a tile (lanes, steps) where chunk_at would load it from."""
+    """Stores tiles (lanes, steps) in pieces of rows that begin at a multiple of `steps`.
+
+    tile: the columns that chunk_at would load; later: those of the chunk after it, from which the end of a piece is.
+    """
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
-    tl.store((base + t0) + ((lane * height + r) * stride.to(tl.int32) + (k - lane)), tile, mask=is_there)
+    shift = lane % steps
+    piece = tl.gather(tl.where(k >= shift, tile, later), (k + shift) % steps, 1)
+    col = t0 - lane + shift + k
+    is_there = is_inside(col, own_cols) & (lane * height + r < rows_left)
+    tl.store((base + t0) + ((lane * height + r) * stride.to(tl.int32) + (k - lane + shift)), piece, mask=is_there)
 
 
 @triton.jit

@@ -149,6 +149,7 @@ def odds_backward_kernel(
         right, right_match, unit = repeated(zero, height), repeated(zero, height), zero + NOTHING
         sent = zero
         out_stride, out_rows = cols, rows_left
+        later = repeated(tl.zeros([lanes, steps], real), height)
         for back_chunk in range(0, chunks):
             chunk = chunks - 1 - back_chunk
             t0 = chunk * steps
@@ -265,11 +266,15 @@ def odds_backward_kernel(
                 is_sent = (lane == 0) & (at < own_cols)
                 from_lane(odds_below + ((of_below + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])
                 tl.store(below_units + (of_below + 1 + at // BLOCK) + lane * 0, unit, mask=is_sent)
+            written = ()
             for r in tl.static_range(height):
                 of_row = ()
                 for k in tl.static_range(steps):
                     of_row = of_row + (made[k][r],)
-                chunk_to(strip_out, out_stride, t0, out_rows, own_cols, joined_columns(of_row), lanes, height, r, steps)
+                tile = joined_columns(of_row)
+                chunk_to(strip_out, out_stride, t0, out_rows, own_cols, tile, later[r], lanes, height, r, steps)
+                written = written + (tile,)
+            later = written
             out_stride, out_rows = tl.where(is_first, 0, cols), next_count
             # what the first lane has left is read by the last
             tl.debug_barrier()
