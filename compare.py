@@ -112,8 +112,7 @@ def _measure(records: Sequence[Record], request: Request) -> int:
                 print_error(f"not asked: {record.settings.question}: {error}")
             if record.started is not None:
                 found.append(record)
-                problem = keep.write()
-                if problem:
+                if problem := keep.write():
                     codes.append(_fail(problem))
             if codes[-1] > 1:
                 break

@@ -1,15 +1,14 @@
 """The adapter: how JAX moves data, compiles, waits and reports. Tests and the benchmark speak to this, not to JAX.
 
+What only accelerators need is in accelerator.py, what several processes need in process_group.py.
 `torch_impl.backend` has the same names with the same meaning.
 """
 
-import collections
 import contextlib
 import functools
 import importlib
 import importlib.metadata
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,20 +18,30 @@ from typing import Any
 import jax
 import jax.monitoring
 import jax.numpy as jnp
-import jax.profiler
 import numpy as np
-from jax._src import distributed  # nothing public has its store
 from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
 from jax_impl import sweeps
+from jax_impl.accelerator import copy as copy
+from jax_impl.accelerator import device_memory as device_memory
+from jax_impl.accelerator import device_seconds as device_seconds
+from jax_impl.accelerator import exponentials as exponentials
+from jax_impl.accelerator import extremes as extremes
+from jax_impl.accelerator import flush as flush
+from jax_impl.accelerator import limit_memory as limit_memory
+from jax_impl.accelerator import peak_bytes as peak_bytes
+from jax_impl.accelerator import repeated as repeated
 from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_binding
 from jax_impl.kernels.cpp_binding import register
+from jax_impl.process_group import get as get
+from jax_impl.process_group import join as join
+from jax_impl.process_group import leave as leave
+from jax_impl.process_group import put as put
 from shared.alignments import ALIGNMENTS
 from shared.backends import (
-    FLUSH_BYTES,
     CompileTimes,
     build_kernels,
     environment_of,
@@ -67,12 +76,8 @@ def device_problem(device: str) -> str | None:
 
 def to_device(array: np.ndarray, device: str) -> jax.Array:
     """A NumPy array as an array on the device; float64 stays float64 only inside `precision("float64")`."""
-    return jax.device_put(array, _own(device))
-
-
-def _own(device: str) -> Any:
-    """The first device of this process: other processes have some too where several have joined."""
-    return jax.local_devices(backend=device)[0]
+    # the first of this process: others have some too where several have joined
+    return jax.device_put(array, jax.local_devices(backend=device)[0])
 
 
 def to_numpy(value: Any) -> np.ndarray:
@@ -241,68 +246,6 @@ def set_threads(threads: int) -> None:
     """JAX takes its thread count from the cores that the process may use."""
 
 
-def join(index: int, count: int, address: str, name: str, seconds: float) -> None:
-    """Be process `index` of `count` that compute together; returns when all of them are there.
-
-    address: HOST:PORT, where process 0 keeps what `put` says. name: of this meeting, one of several at an address: each
-    has a store of its own anyway. seconds: how long to wait for the others. Call before anything is computed.
-    """
-    limit = round(seconds)
-    jax.distributed.initialize(
-        address, count, index, cluster_detection_method="deactivate", initialization_timeout=limit
-    )
-    jax.devices()  # which all processes find out together
-
-
-def leave() -> None:
-    """End what `join` began."""
-    jax.distributed.shutdown()
-
-
-def _store() -> Any:
-    return distributed.global_state.client
-
-
-def put(key: str, text: str) -> None:
-    """Say something to the processes that have joined."""
-    _store().key_value_set(key, text, allow_overwrite=True)
-
-
-def get(key: str, seconds: float) -> str | None:
-    """What a process has said, or will say within these seconds; None if it does not."""
-    try:
-        return _store().blocking_key_value_get(key, round(1000 * seconds))
-    except jax.errors.JaxRuntimeError as error:
-        if "DEADLINE_EXCEEDED" not in str(error):
-            raise
-        return None
-
-
-def peak_bytes(
-    function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
-) -> int | None:
-    """Bytes of an accelerator's memory that a call needs beside its arguments; None if it is not compiled as a whole.
-
-    As XLA has planned it: the device's own peak counter cannot be reset, so it would serve one call per process.
-    """
-    if not hasattr(function, "lower"):
-        return None
-    plan = function.lower(*arguments, **parameters).compile().memory_analysis()
-    return plan.temp_size_in_bytes + plan.output_size_in_bytes
-
-
-def device_memory(device: str) -> int:
-    """Bytes of memory that an accelerator has for all its processes."""
-    return round(_own(device).memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
-
-
-def limit_memory(device: str, share: float) -> None:
-    """Limit the use of an accelerator's memory to this fraction, without preallocation. Call before JAX initializes."""
-    if device != "cpu":
-        os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)  # the same by its old name
-        os.environ |= {"XLA_CLIENT_MEM_FRACTION": f"{share:.6f}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error says that an accelerator's memory, or the part that may be used, was too small."""
     text = str(error).lower()
@@ -313,99 +256,10 @@ def release(device: str) -> None:
     """Drop what calls keep to be faster the next time: nothing here."""
 
 
-def flush(device: str) -> None:
-    """Overwrite an accelerator's caches; does nothing on a CPU."""
-    if device != "cpu":
-        wait(jnp.zeros(FLUSH_BYTES, jnp.uint8, device=_own(device)))
-
-
-def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
-    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
-
-    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so
-    that the host's time between two launches does not count. Read from the profiler: JAX has no events.
-    """
-    if device == "cpu":
-        return None
-    before = collections.Counter(_head_start_kernels(device))
-    own = []
-    for name, start, end in _profiled(lambda: (_head_start(device), launch())):
-        if before[name] > 0:
-            before[name] -= 1
-        else:
-            own.append((start, end))
-    return (max(end for _, end in own) - min(start for start, _ in own)) / 1e9 if own else None
-
-
-def _head_start(device: str) -> Any:
-    """Keep an accelerator busy for some milliseconds: what is launched meanwhile waits in its queue."""
-    product, factor = _large_product(device)
-    return [product(factor, factor) for _ in range(8)]
-
-
-@functools.cache
-def _large_product(device: str) -> tuple[Callable[..., jax.Array], jax.Array]:
-    """Compiled for good: `forget_compiled` spares it, so that nothing is compiled while the profiler looks on."""
-    factor = to_device(np.ones((2048, 2048), np.float32), device)
-    return _product.lower(factor, factor).compile(), factor
-
-
-@functools.cache
-def _head_start_kernels(device: str) -> list[str]:
-    wait(_head_start(device))  # loaded
-    return [name for name, _, _ in _profiled(lambda: _head_start(device))]
-
-
-def _profiled(launch: Callable[[], Any]) -> list[tuple[str, float, float]]:
-    """What an accelerator does for a call, in the order of time: kernels and copies, each with start and end in ns."""
-    with tempfile.TemporaryDirectory(prefix="compare-") as name:
-        options = jax.profiler.ProfileOptions()
-        options.python_tracer_level = 0  # trace the device alone: tracing Python would slow it down
-        with jax.profiler.trace(name, profiler_options=options):
-            wait(launch())
-        events = [
-            (event.name, event.start_ns, event.start_ns + event.duration_ns)
-            for path in Path(name).rglob("*.xplane.pb")
-            for plane in jax.profiler.ProfileData.from_file(str(path)).planes
-            if plane.name.startswith("/device:GPU")
-            for line in plane.lines
-            if line.name.startswith("Stream")
-            for event in line.events
-        ]
-    return sorted(events, key=lambda event: event[1])
-
-
-def repeated(value: jax.Array, times: int) -> jax.Array:
-    """The value, repeated along the first axis."""
-    return jnp.tile(value, (times, *(1 for _ in value.shape[1:])))
-
-
-def extremes(value: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
-    """Minimum and maximum over the copies that `repeated` made, element by element; NaN if one is."""
-    parts = value.reshape(times, -1, *value.shape[1:])
-    return parts.min(0), parts.max(0)
-
-
-_exponentials = jax.jit(triton_binding.exponentials, static_argnums=1)
-
-
-def exponentials(value: jax.Array, rounds: int) -> jax.Array:
-    """16 exponentials of each number in each round, by one kernel of a GPU; returns before they are computed.
-
-    The size of value must be a multiple of 1024. Raises JaxRuntimeError without Triton.
-    """
-    return _exponentials(value, rounds)
-
-
-def copy(value: jax.Array) -> jax.Array:
-    """A copy of the value; returns before it is made."""
-    return value.copy()
-
-
 def environment(device: str) -> dict[str, Any]:
     """Versions, and the accelerator's name if one is used."""
     details: dict[str, Any] = {"jax": jax.__version__, "jaxlib": importlib.metadata.version("jaxlib")}
     if device != "cpu":
-        details["gpu"] = _own(device).device_kind
+        details["gpu"] = jax.local_devices(backend=device)[0].device_kind
     flags = os.environ.get("XLA_FLAGS")
     return details | ({"XLA_FLAGS": flags} if flags else {})

@@ -20,8 +20,33 @@ def parameters(compiled: Any) -> list[int]:
     return [sizes[ordinal] for ordinal in sorted(sizes)]
 
 
-def counts_of_loop(compiled: Any) -> tuple[int, int]:
-    """Calls of the special function unit, and other instructions, in the innermost loop that shuffles most."""
+def resident_warps(registers: int) -> int:
+    """The warps of a multiprocessor whose threads may have so many registers each, which come in eights."""
+    return 4 * (16384 // (32 * -(-registers // 8) * 8))
+
+
+def pipes_of_loop(compiled: Any) -> dict[str, int]:
+    """The instructions in `inner_loop` by the pipe that executes them."""
+    found: dict[str, int] = dict.fromkeys(("special", "alu", "fma", "memory", "others"), 0)
+    for line in inner_loop(compiled):
+        found[_pipe(re.sub(r"^@!?U?P\w+\s+", "", line.strip()).split()[0].partition(".")[0])] += 1
+    return found
+
+
+def _pipe(name: str) -> str:
+    if name == "MUFU":
+        return "special"
+    if name in ("FADD", "FMUL", "FFMA", "IMAD", "HFMA2"):  # IMAD and HFMA2 also move numbers
+        return "fma"
+    if name.startswith(("LD", "ST", "SHFL")) and name != "LDC":
+        return "memory"
+    # once for a warp, control, constants, float64
+    is_other = name[0] in "UD" or name in ("BRA", "BAR", "NOP", "LDC", "BSSY", "BSYNC", "WARPSYNC", "R2UR")
+    return "others" if is_other else "alu"
+
+
+def inner_loop(compiled: Any) -> list[str]:
+    """The instructions of the innermost loop that shuffles most."""
     text = _told("-sass", compiled)
     lines = {int(at, 16): line for at, line in re.findall(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", text, re.MULTILINE)}
     jumps = [(re.search(r"\bBRA\b.*0x([0-9a-f]+)", line), end) for end, line in lines.items()]
@@ -29,9 +54,7 @@ def counts_of_loop(compiled: Any) -> tuple[int, int]:
     # a strip's loop has what is done once in a strip as well
     innermost = [(a, b) for a, b in spans if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in spans)]
     loops = [[line for at, line in lines.items() if a <= at <= b] for a, b in innermost]
-    inner = max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
-    special = sum("MUFU" in line for line in inner)
-    return special, len(inner) - special
+    return max(loops, key=lambda body: sum("SHFL" in line or "BAR" in line for line in body))
 
 
 def _told(option: str, compiled: Any) -> str:

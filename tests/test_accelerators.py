@@ -11,6 +11,7 @@ from frameworks import FRAMEWORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jax_impl import accelerator
 from shared.backends import union_length
 from shared.kernels.triton.programs import exponentials_program
 
@@ -46,21 +47,20 @@ def test_a_copy_is_memory_of_its_own(framework):
 
 def test_jax_s_device_time_is_of_the_call_alone(monkeypatch: pytest.MonkeyPatch):
     """From its first to its last kernel, though they wait for the head start and one of them is of the same kind."""
-    backend = FRAMEWORKS["jax"].backend
     ahead = [("product", 10.0 * k, 10.0 * k + 9) for k in range(8)]
     call = [("stack", 80.0, 82.0), ("product", 83.0, 87.0), ("forward_kernel", 88.0, 95.0)]
     seen = iter([ahead, [*ahead, *call]])
-    monkeypatch.setattr(backend, "to_device", lambda array, _: jnp.asarray(array[:2, :2]))
+    monkeypatch.setattr(accelerator, "_own", lambda _: jax.devices("cpu")[0])
 
     def profiled(launch):
-        backend.wait(launch())
+        jax.block_until_ready(launch())
         return next(seen)
 
-    monkeypatch.setattr(backend, "_profiled", profiled)
-    for cached in (backend._large_product, backend._head_start_kernels):
+    monkeypatch.setattr(accelerator, "_profiled", profiled)
+    for cached in (accelerator._large_product, accelerator._head_start_kernels):
         cached.cache_clear()
-    assert backend.device_seconds(lambda: jnp.ones(3), "cuda") == pytest.approx(15e-9)
-    for cached in (backend._large_product, backend._head_start_kernels):
+    assert accelerator.device_seconds(lambda: jnp.ones(3), "cuda") == pytest.approx(15e-9)
+    for cached in (accelerator._large_product, accelerator._head_start_kernels):
         cached.cache_clear()
 
 

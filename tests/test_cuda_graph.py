@@ -6,6 +6,7 @@ is captured neither waits for the device nor brings numbers to it is seen on a d
 
 import functools
 import gc
+import importlib
 import weakref
 
 import numpy as np
@@ -247,6 +248,40 @@ def test_what_the_caller_s_own_graph_reads_stays(monkeypatch):
         diagonal_layout.alone(wavefront._score, (s, values.long(), values), "smith_waterman(end=any)", graph=graph)
     assert list(cuda_graph._read_by_others.values()) == [diagonal_layout.layout_of(4, 3, 4, 3, s.device)]
     assert not Graph.made
+
+
+# fused, in the caller's own graph
+
+
+def test_nothing_of_fused_waits_for_the_device_or_brings_numbers_to_it(monkeypatch):
+    calls = pytest.importorskip("torch_impl.kernels.triton_binding", exc_type=ImportError)
+    for module in ("alignment", "kernels.fused", "best_alignment"):
+        monkeypatch.setattr(importlib.import_module(f"torch_impl.{module}"), "is_on_gpu", lambda _: True)
+    launched = []
+    monkeypatch.setattr(calls, "_launch", lambda kernel, launch, buffers: launched.append(launch.kernel.name))
+    s, vector = torch.empty(2, 3, 9, 7, device="meta")
+    lengths, gap = torch.empty(3, 2, dtype=torch.int32, device="meta"), torch.empty((), device="meta").requires_grad_()
+    own = functools.partial(torch_impl.smith_waterman, temperature=0.5)
+
+    def curve():
+        leaf = s.clone().requires_grad_()
+        slope, _ = torch.autograd.grad(own(leaf, lengths, gap=gap).sum(), (leaf, gap), create_graph=True)
+        return torch.autograd.grad((slope**2).sum(), leaf)
+
+    exact = ["forward_kernel", "backward_kernel"]
+    for call, names in (
+        (lambda: own(s), ["odds_forward_kernel", "forward_kernel"]),
+        (lambda: torch_impl.marginals(own, s, lengths), ["odds_forward_kernel", "odds_backward_kernel", *exact]),
+        (lambda: torch_impl.hessian_vector_product(own, s, vector, lengths, gap=-2.0), exact),
+        (curve, exact * 2),
+        (lambda: torch_impl.best_alignment(torch_impl.smith_waterman, s, lengths), ["best_kernel"]),
+    ):
+        launched.clear()
+        with Watch() as watch, Calls() as made:
+            call()
+        assert launched == names and made.seen == []
+        assert {devices for _, devices in watch.seen} <= {("meta",), ()}
+        assert not [name for name, _ in watch.seen for word in WAITS if word in name]
 
 
 # the variant

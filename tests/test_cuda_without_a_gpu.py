@@ -4,6 +4,7 @@ import functools
 import importlib
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -51,10 +52,21 @@ def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str, by_position: tu
     def curve(s: Any) -> Any:
         return (jax.grad(score)(s) ** 2).sum()
 
-    for function, launched in ((score, 1), (jax.grad(score), 2), (jax.grad(curve), 4)):
+    def descent(s: Any) -> Any:
+        return jax.lax.scan(lambda own, _: (own - jax.grad(score)(own), None), s, length=9)[0]
+
+    # pairs that the first ones flag are left to the last ones
+    odds = () if by_position or problem == "smith_waterman_affine" else ("odds_forward", "odds_backward")
+    launched = (
+        (score, (*odds[:1], "forward")),
+        (jax.grad(score), (*odds, "forward", "backward")),
+        (descent, (*odds, "forward", "backward")),  # in the loop's body
+        (jax.grad(curve), (*odds, "forward", "backward", "forward", "backward")),
+    )
+    for function, names in launched:
         lowered = jax.jit(function).trace(arrays[0]).lower(lowering_platforms=("cuda",))
         text = lowered.as_text()
-        assert text.count("_kernel\\22") == launched and jax_calls.TARGET in text
+        assert sorted(re.findall(r"([a-z_]+)_kernel\\22", text)) == sorted(names) and jax_calls.TARGET in text
 
 
 @pytest.mark.parametrize("shape", [(0, 9, 7), (3, 0, 7), (3, 9, 0)])
@@ -66,7 +78,7 @@ def test_no_pairs_are_no_launch(shape: tuple[int, int, int]):
     def score(s: Any) -> Any:
         return _scores(kernels, "", s, *arrays).sum()
 
-    for function, launched in ((score, 1), (jax.grad(score), 2)):
+    for function, launched in ((score, 2), (jax.grad(score), 4)):
         text = jax.jit(function).trace(jnp.ones(shape)).lower(lowering_platforms=("cuda",)).as_text()
         assert text.count("_kernel\\22") == launched * bool(shape[0])
 
@@ -187,8 +199,13 @@ def traced(function: Callable[..., Any], *arguments: Any) -> list[list[tuple[str
 
 
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
-@pytest.mark.parametrize(("has_lengths", "by_position"), [(True, ()), (False, ()), (True, ("gap",))])
-def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_lengths: bool, by_position: tuple[str, ...]):
+@pytest.mark.parametrize(
+    ("has_lengths", "by_position", "with_values"),
+    [(True, (), True), (False, (), True), (True, ("gap",), True), (True, (), False), (False, (), False)],
+)
+def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(
+    has_lengths: bool, by_position: tuple[str, ...], with_values: bool
+):
     """A buffer that it takes for written is copied before, and back. A gradient launches everything in the forward."""
     import torch_impl.kernels.triton_binding
 
@@ -201,10 +218,17 @@ def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(has_length
         return torch_scores(engine, "no third", s, lengths, values, gaps).sum()
 
     gaps = (torch.zeros(3, 9, 7).requires_grad_() for _ in by_position)
-    leaves = torch.zeros(3, 9, 7).requires_grad_(), torch.ones(3, 2).requires_grad_(), *gaps
+    values = torch.ones(3, 2).requires_grad_(with_values)
+    leaves = torch.zeros(3, 9, 7).requires_grad_(), values, *gaps
     forward, backward = traced(total, *leaves)
     written = [kwargs["tensors_to_clone"] for target, kwargs in forward if "triton_kernel_wrapper" in target]
+    kept = {"kept_rows", "kept_units", "kept"}
+    in_odds = [
+        {"scores", "odds_totals", "flags", *kept},
+        {"flags", "odds_below", "below_units", "d_similarity", "d_values"},
+    ]
     assert [set(names) for names in written] == [
+        *([] if with_values else in_odds),
         {"scores", "totals", "first_plane", "planes"},
         {"first_plane", "below", "d_values", *(["d_gap_open"] if by_position else [])},
     ]

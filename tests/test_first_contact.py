@@ -236,31 +236,6 @@ def test_the_kernels_compiled_up_front_are_those_that_the_steps_launch(monkeypat
     assert launched == {kernel for kernel in programs.kernels() if kernel.name != "exponentials_kernel"}
 
 
-KEYS = """
-import sys
-from shared.kernels.triton.kernels import KERNELS
-from tools.first_contact_steps import settle_cache_keys
-
-if "settled" in sys.argv:
-    settle_cache_keys()
-names = sorted(KERNELS, reverse="backwards" in sys.argv)
-keys = {name: KERNELS[name].cache_key for name in names}
-print(*sorted(keys.items()))
-"""
-
-
-def test_every_process_looks_for_a_kernel_under_the_same_key():
-    """By itself, Triton's key of a kernel depends on which others a process has used before."""
-    ways = itertools.product((["settled"], []), ([], ["backwards"]))
-    ran = [
-        subprocess.Popen([sys.executable, "-c", KEYS, *own, *way], cwd=ROOT, stdout=subprocess.PIPE)
-        for own, way in ways
-    ]
-    settled, backwards, *unsettled = [process.communicate()[0] for process in ran]
-    assert b"forward_kernel" in settled and settled == backwards
-    assert len(set(unsettled)) == 2, "Triton has mended it: settle_cache_keys can go"
-
-
 def test_the_shapes_have_both_layouts_with_several_strips():
     layouts = {programs.layout_of(*shape[:2]) for shape in steps.SHAPES}
     assert layouts == {programs.NARROW, programs.WIDE}

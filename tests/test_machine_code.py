@@ -2,17 +2,30 @@
 
 import importlib.util
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from cubins import counts_of_loop, parameters, resources
+from command_line import ROOT
+from cubins import inner_loop, parameters, pipes_of_loop, resident_warps, resources
 from gpu_programs import programs
 
 import jax_impl.kernels.triton_binding as jax_calls
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
-from shared.kernels.triton.programs import NARROW, WIDE, Kernel, Launch, Layout, exponentials_program, layout_of
+from shared.kernels.triton.programs import (
+    NARROW,
+    TYPES,
+    WIDE,
+    Kernel,
+    Launch,
+    Layout,
+    exponentials_program,
+    layout_of,
+)
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -20,6 +33,8 @@ pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reas
 LOCAL_BYTES = {"smith_waterman_affine": 256}
 LOCAL_BYTES_BY_POSITION = {"smith_waterman_affine": 448}
 FEW_LOCAL_BYTES = 48
+# of plain odds: a warp's step of similarities, or of gradients, of four rows to a lane two of them
+SHARED_BYTES_OF_A_STEP = 256
 
 
 def check_parameters(launch: Launch, compiled: Any) -> None:
@@ -63,20 +78,82 @@ def test_the_kernels_compile_and_fit(
     limits = LOCAL_BYTES_BY_POSITION if by_position else LOCAL_BYTES
     for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
         found = resources(machine_code(kernel, capability))
-        assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * layout.warps, (kernel, found)
+        assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * kernel.warps, (kernel, found)
         assert found["STACK"] <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
         needed = requirements(machine_code(kernel, capability))
-        assert (needed.threads, needed.scratch, needed.blocks) == (32 * layout.warps, 0, 1), (kernel, needed)
+        assert (needed.threads, needed.scratch, needed.blocks) == (32 * kernel.warps, 0, 1), (kernel, needed)
     for launch in (launch for call in calls for launch in every[call].launches):
         check_parameters(launch, machine_code(launch.kernel, capability))
     # what is said to bound them, without gaps by position
     for pass_name in (name for name, call in PASSES.items() if call in calls and not by_position):
+        launches = every[PASSES[pass_name]].launches
+        if any(launch.kernel.name.startswith("odds") for launch in launches):
+            continue  # below
         counts = [
-            counts_of_loop(machine_code(launch.kernel, capability))[0]
+            pipes_of_loop(machine_code(launch.kernel, capability))["special"]
             / dict[str, Any](launch.kernel.constants)["steps"]
-            for launch in every[PASSES[pass_name]].launches
+            for launch in launches
         ]
         assert SPECIAL_FUNCTIONS[problem][pass_name] == pytest.approx(sum(counts), abs=1), (pass_name, counts)
+
+
+# rows of a table of the engineering notes: a call's kernel, instructions for 32 cells by pipe, registers, warps
+NOTES = (ROOT / "docs/engineering-notes-gpu.md").read_text()
+ROW = r"\| (\w+) (score|gradients|tangents)(, few pairs)? \| (\w+), (\d+) × (\d+) \| ([\d. |]+) \| (\d+) \| (\d+) \|"
+ROWS = [found.groups() for found in re.finditer(ROW, NOTES)]
+
+
+def test_the_notes_have_a_row_of_each_kernel_that_gradients_launch():
+    assert {row[3] for row in ROWS} == {"odds_forward", "odds_backward", "forward", "backward"}
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row[:4])))
+def test_the_pipes_and_registers_are_those_of_the_notes(row: tuple[str, ...]):
+    from shared.kernels.triton.machine_code import machine_code
+
+    problem, call, is_wide, name, height, steps, counts, registers, warps = row
+    launches = programs(problem, "float32", WIDE if is_wide else NARROW)[call].launches
+    (kernel,) = (launch.kernel for launch in launches if launch.kernel.name == f"{name}_kernel")
+    constants = {"height": 1, **dict[str, Any](kernel.constants)}
+    assert (constants["height"], constants["steps"]) == (int(height), int(steps))
+    compiled = machine_code(kernel, 90)
+    found = {name: count / (int(height) * int(steps)) for name, count in pipes_of_loop(compiled).items()}
+    noted = dict(zip(found, map(float, counts.split(" | ")), strict=True))
+    assert found["special"] == pytest.approx(noted["special"], abs=0.1)
+    assert sum(found.values()) == pytest.approx(sum(noted.values()), rel=0.1)
+    assert all(found[name] <= 1.1 * noted[name] + 0.3 for name in found), (found, noted)
+    used = resources(compiled)["REG"]
+    assert used <= 1.1 * int(registers) and resident_warps(used) >= int(warps), used
+
+
+ODDS = [("score", 90, NARROW), ("gradients", 90, NARROW), ("gradients", 90, WIDE), ("gradients", 80, WIDE)]
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize(("call", "capability", "layout"), ODDS)
+def test_plain_odds_have_no_memory_of_their_own_in_the_loop(call: str, capability: int, layout: Layout):
+    from shared.kernels.triton.machine_code import machine_code, requirements
+
+    special = 0.0
+    launches = programs("smith_waterman", "float32", layout)[call].launches
+    for launch in (each for each in launches if each.kernel.name.startswith("odds")):
+        compiled, constants = machine_code(launch.kernel, capability), dict[str, Any](launch.kernel.constants)
+        check_parameters(launch, compiled)
+        found, needed = resources(compiled), requirements(compiled)
+        assert found["REG"] <= 255 and found["STACK"] <= (0 if capability == 90 else 2 * FEW_LOCAL_BYTES), found
+        assert needed.threads == 32 and needed.shared <= SHARED_BYTES_OF_A_STEP * constants["steps"], needed
+        assert not any("LDL" in line or "STL" in line for line in inner_loop(compiled)), launch.kernel
+        special += pipes_of_loop(compiled)["special"] / (constants["height"] * constants["steps"])
+    # with more rows to a lane there are fewer
+    if call == "score" or layout == WIDE:
+        limit = SPECIAL_FUNCTIONS["smith_waterman"]["score" if call == "score" else "marginals"]
+        assert special == pytest.approx(limit, abs=0.05)
+
+
+def test_a_linear_gap_takes_as_many_special_functions_in_each_problem():
+    for pass_name in ("score", "marginals"):
+        assert len({SPECIAL_FUNCTIONS[name][pass_name] for name in SPECIAL_FUNCTIONS if "affine" not in name}) == 1
 
 
 @pytest.mark.usefixtures("triton_cache")
@@ -87,7 +164,8 @@ def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
     (launch,) = exponentials_program("float32", 2**12, 8).launches
     assert launch.grid == 4
     check_parameters(launch, machine_code(launch.kernel, capability))
-    special, others = counts_of_loop(machine_code(launch.kernel, capability))
+    pipes = pipes_of_loop(machine_code(launch.kernel, capability))
+    special, others = pipes["special"], sum(pipes.values()) - pipes["special"]
     # 8 numbers for a thread, 16 exponentials of each; a multiprocessor issues 8 instructions in the time of one of them
     assert special == 8 * 16
     assert others <= 2 * special
@@ -121,7 +199,7 @@ def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: py
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(jax_calls, "_alive", [])  # the launcher, which may not be loaded, is the first in it
-    kernel = programs("free_gap", "float32", NARROW)["score"].launches[0].kernel
+    kernel = programs("free_gap", "float64", NARROW)["score"].launches[0].kernel
     found = jax_calls._Found()
     assert jax_calls._find(json.dumps(kernel).encode(), 90, ctypes.pointer(found)) == 0
     assert ctypes.string_at(found.code, 4) == b"\x7fELF"
@@ -130,6 +208,22 @@ def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: py
     unknown = json.dumps(Kernel("sideways_kernel", "float32", (), 1)).encode()
     assert jax_calls._find(unknown, 90, ctypes.pointer(found)) == 1
     assert found.error.startswith(b"Triton could not compile a kernel: KeyError: 'sideways_kernel'")
+
+
+KEYS = """
+import sys
+from shared.kernels.triton.kernels import KERNELS
+
+print(*sorted((name, KERNELS[name].cache_key) for name in sorted(KERNELS, reverse="backwards" in sys.argv)))
+"""
+
+
+def test_every_process_looks_for_a_kernel_under_the_same_key():
+    """By itself, Triton's key of a kernel depends on which others a process has used before."""
+    ways = ([], ["backwards"])
+    ran = [subprocess.Popen([sys.executable, "-c", KEYS, *way], cwd=ROOT, stdout=subprocess.PIPE) for way in ways]
+    forwards, backwards = [process.communicate()[0] for process in ran]
+    assert b"odds_forward_kernel" in forwards and forwards == backwards
 
 
 def test_few_pairs_are_walked_in_wide_strips():
@@ -145,10 +239,11 @@ def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: 
     from shared.kernels.triton.machine_code import machine_code
 
     machine_code.cache_clear()
-    (launch,) = programs(problem, "float32", NARROW, by_position)["score"].launches
+    launch = programs(problem, "float32", NARROW, by_position)["score"].launches[0]
     compiled = machine_code(launch.kernel, 90)
-    buffers = {name: torch.empty(1) for name in launch.arguments if isinstance(name, str)}
-    buffers["lengths"] = torch.empty(1, dtype=torch.int32)
+    types = {"lengths": "int32", **TYPES}
+    names = [name for name in launch.arguments if isinstance(name, str)]
+    buffers = {name: torch.empty(1, dtype=getattr(torch, types.get(name, "float32"))) for name in names}
     arguments = [buffers.get(argument, argument) for argument in launch.arguments]
     kernel = KERNELS[launch.kernel.name]
     kernel.device_caches.clear()

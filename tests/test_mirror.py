@@ -1,5 +1,6 @@
 """The two packages are mirrors: the same files, public names, signatures, defaults and variants."""
 
+import importlib
 import inspect
 import re
 from pathlib import Path
@@ -8,10 +9,8 @@ import numpy as np
 import pytest
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 
-import jax_impl.backend
 import jax_impl.plain_loops
 import jax_impl.sweeps
-import torch_impl.backend
 import torch_impl.plain_loops
 import torch_impl.sweeps
 from shared import reference
@@ -160,7 +159,10 @@ def test_the_adapters_have_the_same_functions():
             if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
         }
 
-    assert public(jax_impl.backend) == public(torch_impl.backend)
+    for name in ("backend", "accelerator", "process_group"):
+        assert public(importlib.import_module(f"jax_impl.{name}")) == public(
+            importlib.import_module(f"torch_impl.{name}")
+        )
 
 
 def test_the_files_have_the_same_names():

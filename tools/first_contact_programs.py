@@ -29,7 +29,7 @@ from shared.kernels.triton.programs import (
     tangents_program,
 )
 from tools.first_contact_runs import first_gpu
-from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, WITH_GAPS, ragged, settle_cache_keys
+from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, WITH_GAPS, ragged
 
 
 def kernels(options_too: bool = False) -> list[Kernel]:
@@ -78,7 +78,6 @@ def _compile(kernel: Kernel, capability: int) -> str | None:
     try:
         from shared.kernels.triton.machine_code import machine_code  # here: it imports Triton
 
-        settle_cache_keys()
         machine_code(kernel, capability)
     except Exception as error:
         return f"{kernel}: {type(error).__name__}: {error}"
@@ -117,7 +116,6 @@ def sanitized() -> None:
     import torch_impl
     import torch_impl.kernels.triton_binding as calls
 
-    settle_cache_keys()
     for layout in (NARROW, WIDE):
         calls.forced_layout = layout
         for problem, dtype in SANITIZED:
@@ -140,7 +138,6 @@ def profiled() -> None:
 
     import torch_impl
 
-    settle_cache_keys()
     s = torch.rand(PROFILED, device=DEVICE)
     lengths = torch.tensor([PROFILED[1:]] * len(s), dtype=torch.int32, device=DEVICE)
     for _ in range(2):

@@ -45,7 +45,6 @@ class Steps:
 
     def __init__(self, framework: str) -> None:
         self.framework = framework
-        settle_cache_keys()
         self.backend = importlib.import_module(f"{framework}_impl.backend")
 
     def start(self) -> dict[str, Any]:
@@ -216,16 +215,6 @@ class Steps:
 
         with jax.default_device(jax.devices("cpu")[0]):
             yield
-
-
-def settle_cache_keys() -> None:
-    """Have Triton name each kernel in its disk cache as every other process does that has called this first.
-
-    Its key of a kernel depends on which others the process has hashed before: constants of the functions that a kernel
-    calls are part of it only if those had been hashed already (Triton 3.6).
-    """
-    for kernel in importlib.import_module("shared.kernels.triton.kernels").KERNELS.values():
-        getattr(kernel, "cache_key", None)  # computed once, and kept
 
 
 @functools.cache

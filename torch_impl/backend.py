@@ -1,5 +1,6 @@
 """The adapter: how PyTorch moves data, compiles, waits and reports. Tests and the benchmark speak to this.
 
+What only accelerators need is in accelerator.py, what several processes need in process_group.py.
 `jax_impl.backend` has the same names with the same meaning.
 """
 
@@ -8,7 +9,6 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,12 +17,10 @@ import numpy as np
 import torch
 import torch._dynamo
 import torch._dynamo.utils
-import torch.distributed as dist
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
 from shared.backends import (
-    FLUSH_BYTES,
     CompileTimes,
     build_kernels,
     environment_of,
@@ -33,10 +31,23 @@ from shared.backends import (
 from shared.kernels.cpp.build import Absent, check_compiler
 from shared.variants import PATH, Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
+from torch_impl.accelerator import copy as copy
+from torch_impl.accelerator import device_memory as device_memory
+from torch_impl.accelerator import device_seconds as device_seconds
+from torch_impl.accelerator import exponentials as exponentials
+from torch_impl.accelerator import extremes as extremes
+from torch_impl.accelerator import flush as flush
+from torch_impl.accelerator import limit_memory as limit_memory
+from torch_impl.accelerator import peak_bytes as peak_bytes
+from torch_impl.accelerator import repeated as repeated
 from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
 from torch_impl.kernels.fused import TRITON_BINDING
+from torch_impl.process_group import get as get
+from torch_impl.process_group import join as join
+from torch_impl.process_group import leave as leave
+from torch_impl.process_group import put as put
 
 NAME = "torch"
 absent = ABSENT
@@ -46,10 +57,6 @@ uncompiled_variants: dict[str, str] = dict.fromkeys(
     ("wavefront", "cuda_graph", "fused"), "it is one operator already, around which torch.compile has nothing to fuse"
 )
 slow_compiler = "torch.compile takes too long for --quick: its start alone may take 20 s"
-# clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
-_HEAD_START = 5_000_000
-# of the processes that have joined
-_store: Any = None
 
 
 def device_problem(device: str) -> str | None:
@@ -240,66 +247,6 @@ def set_threads(threads: int) -> None:
     torch.set_num_threads(threads)
 
 
-def join(index: int, count: int, address: str, name: str, seconds: float) -> None:
-    """Be process `index` of `count` that compute together; returns when all of them are there.
-
-    address: HOST:PORT, where process 0 keeps what `put` says. name: of this meeting, one of several at an address.
-    seconds: how long to wait for the others. Call before anything is computed.
-    """
-    # here: some builds of PyTorch do not have them
-    from torch.distributed.distributed_c10d import PrefixStore
-    from torch.distributed.rendezvous import rendezvous
-
-    global _store
-    limit = timedelta(seconds=seconds)
-    host, _, port = address.rpartition(":")
-    place = {"RANK": str(index), "WORLD_SIZE": str(count), "MASTER_ADDR": host, "MASTER_PORT": port}
-    with environment_of(**place):
-        store, _, _ = next(rendezvous("env://", timeout=limit))
-    _store = PrefixStore(name, store)
-    dist.init_process_group("gloo", store=_store, rank=index, world_size=count, timeout=limit)
-
-
-def leave() -> None:
-    """End what `join` began."""
-    dist.destroy_process_group()
-
-
-def put(key: str, text: str) -> None:
-    """Say something to the processes that have joined."""
-    _store.set(key, text)
-
-
-def get(key: str, seconds: float) -> str | None:
-    """What a process has said, or will say within these seconds; None if it does not."""
-    try:
-        _store.wait([key], timedelta(seconds=seconds))
-    except dist.DistStoreError:
-        return None
-    return _store.get(key).decode()
-
-
-def peak_bytes(
-    function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
-) -> int | None:
-    """Bytes of an accelerator's memory that a call needs beside its arguments, by PyTorch's own counter."""
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    wait(function(*arguments, **parameters))
-    return torch.cuda.max_memory_allocated(device) - before
-
-
-def device_memory(device: str) -> int:
-    """Bytes of memory that an accelerator has for all its processes."""
-    return torch.cuda.get_device_properties(device).total_memory
-
-
-def limit_memory(device: str, share: float) -> None:
-    """Limit the use of an accelerator's memory to this fraction."""
-    if device != "cpu" and torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(share)
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether this error says that an accelerator's memory, or the part that may be used, was too small."""
     # the driver's own, as where a graph is made, is no OutOfMemoryError
@@ -312,57 +259,6 @@ def release(device: str) -> None:
     """Drop what calls keep to be faster the next time: CUDA graphs, each with a whole call's memory."""
     if device != "cpu":
         cuda_graph.forget()
-
-
-def flush(device: str) -> None:
-    """Overwrite an accelerator's caches; does nothing on a CPU."""
-    if device != "cpu":
-        torch.zeros(FLUSH_BYTES, dtype=torch.uint8, device=device)
-        torch.cuda.synchronize()
-
-
-def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
-    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
-
-    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so
-    that Python's time between two launches does not count.
-    """
-    if device == "cpu":
-        return None
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(_HEAD_START)
-    start.record()
-    result = launch()
-    end.record()
-    torch.cuda.synchronize()
-    del result
-    return start.elapsed_time(end) / 1e3
-
-
-def repeated(value: torch.Tensor, times: int) -> torch.Tensor:
-    """The value, repeated along the first axis."""
-    return value.repeat(times, *(1 for _ in value.shape[1:]))
-
-
-def extremes(value: torch.Tensor, times: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Minimum and maximum over the copies that `repeated` made, element by element; NaN if one is."""
-    parts = value.unflatten(0, (times, -1))
-    return parts.amin(0), parts.amax(0)
-
-
-def exponentials(value: torch.Tensor, rounds: int) -> torch.Tensor:
-    """16 exponentials of each number in each round, by one kernel of a GPU; returns before they are computed.
-
-    The size of value must be a multiple of 1024. Raises ImportError without Triton.
-    """
-    from torch_impl.kernels import triton_binding  # here: it imports Triton
-
-    return triton_binding.exponentials(value, rounds)
-
-
-def copy(value: torch.Tensor) -> torch.Tensor:
-    """A copy of the value; returns before it is made."""
-    return value.clone()
 
 
 def environment(device: str) -> dict[str, Any]:

@@ -114,7 +114,8 @@ def _check(similarity: Any, arrays: dict[str, Any]) -> None:
         checks.check_vector(_see(vector), tuple(similarity.shape))
     placements = similarity.placements
     if not all(own.is_replicate() or (own.is_shard(0) and similarity.ndim == 3) for own in placements):
-        raise ValueError(f"similarity must have the placements {_OF_PAIRS}, got {placements}; redistribute it first")
+        got = f"{placements} of a {'batch' if similarity.ndim == 3 else 'single pair'}"
+        raise ValueError(f"similarity must have the placements {_OF_PAIRS}, got {got}; redistribute it first")
     for name, value in arrays.items():
         if value.device_mesh != similarity.device_mesh:
             raise ValueError(f"{name} must be on similarity's mesh {similarity.device_mesh}, got {value.device_mesh}")

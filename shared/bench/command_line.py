@@ -166,8 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     seconds, limit = (real(name, positive=True) for name in ("budget", "compile-limit"))
     budgets = " or ".join(dict.fromkeys(f"{question.default_budget:g}" for question in QUESTIONS.values()))
     add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {budgets})")
-    quick = "an answer in a minute, without what takes long to compile"
-    add("--quick", action="store_true", help=quick)
+    add("--quick", action="store_true", help="an answer in a minute, without what takes long to compile")
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION",
         help=f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})")  # fmt: skip
     add("--workers", type=whole("workers", 1), metavar="N",

@@ -58,6 +58,7 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
         environment=environment,
         alive=True,
         wait_until_ready=lambda: None,
+        lost=lambda: None,
         stop=lambda: None,
     )
     monkeypatch.setattr(context, "Worker", lambda *_, **__: worker)

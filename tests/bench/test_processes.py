@@ -1,6 +1,7 @@
 """The question of processes: its cases and shards, its answer, launchers, a process that is lost, and whole runs."""
 
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from shared.bench.questions.processes_inputs import (
     copies_name,
     inputs_of,
     reference_of_rows,
+    repeated,
     rows_of,
     shards,
     step_inputs,
@@ -31,11 +33,14 @@ from shared.bench.questions.processes_inputs import (
 )
 from shared.bench.questions.processes_launch import launch_of
 from shared.bench.questions.processes_rows import many_label, one_label
-from shared.bench.questions.processes_step import compared, repeated
+from shared.bench.questions.processes_run import measure_processes
+from shared.bench.questions.processes_step import compared
 from shared.bench.questions.processes_worker import command
-from shared.bench.record import Record, Result
+from shared.bench.record import Generation, Record, Result
 from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
+from shared.bench.run.context import Run
+from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Worker
 from shared.bench.worker.parity_gate import Wrong
 from shared.learning.batches import Batch
@@ -83,7 +88,8 @@ def test_several_processes_and_both_ways_to_use_one_have_the_same_work():
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ("--processes 2", "processes must be 1 and other numbers, such as 1,2, got '2'"),
+        ("--processes 1", "processes must have a number above 1, such as 2 or 1,2,4, got '1'"),
+        ("--processes 2 --batch 1", "2 processes need a pair each, got 1"),
         ("--processes 1,0", "processes must be a whole number from 1"),
         ("--processes 1,99", f"--processes must be at most {len(usable_cores())}, the cores to use, got 99"),
         ("--threads 1", "processes needs at least 2 cores, got 1"),
@@ -129,6 +135,8 @@ def test_a_step_has_the_pairs_of_a_batch_or_so_many_of_them_over_and_over():
         np.testing.assert_array_equal(found[own:], np.concatenate([expected[:own]] * 50)[own:50])
     assert f"{own} pairs of" in given.text and "50 pairs of" in many.text
     assert inputs_of(SMALL, [2])[ALONE].pairs == 5
+    only = inputs_of(replace(SMALL, passes=(STEP,), batch=10_000), [2])
+    assert {name: each.pairs for name, each in only.items()} == {BATCH: 10_000, "2 batches": 20_000, ALONE: 10_000}
 
 
 def test_the_gate_of_a_step_compares_losses():
@@ -177,8 +185,10 @@ def test_a_row_has_speed_up_and_efficiency_over_both_ways_to_use_one_process():
     ]
     assert dividing.rows == [("JAX", "score", "1.20×\n(1.20 … 1.20)", "–")]
     assert dividing.below[-1].endswith("1.25 times an equal share of the cells by count, 1.00 times by cells.")
-    results[0].details["hosts"] = 2
-    assert answer(*results).tables[0].title.startswith("Process scaling on 2 hosts: ")
+    results[0].details |= {"hosts": 2, "share_cores": True}
+    (on_hosts, _) = answer(*results).tables
+    assert on_hosts.title.startswith("Process scaling on 2 hosts: ") and "had the same cores" in on_hosts.below[-1]
+    assert "had the same cores" not in scaling.below[-1]
 
 
 def test_the_sentences_say_what_to_take_and_what_communication_takes():
@@ -219,7 +229,7 @@ def of(framework: str, **others: Any) -> Settings:
 
 
 def test_a_process_knows_its_place_among_those_of_its_launcher():
-    assert launch_of(SMALL, {}) is None
+    assert launch_of(SMALL, {"MASTER_ADDR": "node"}) is None
     local = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     launch = launch_of(of("torch", threads=4), TORCHRUN | local)
     assert launch == (1, 2, "node:29500", 1, 2)
@@ -237,8 +247,16 @@ def test_a_process_knows_its_place_among_those_of_its_launcher():
         (of("jax"), TORCHRUN, "expected --framework torch, got JAX"),
         (of("jax"), {"JAX_COORDINATOR_ADDRESS": "a:1"}, "goes with JAX_PROCESS_ID, JAX_NUM_PROCESSES"),
         (of("torch", processes=(1, 2)), TORCHRUN, "--processes goes without a launcher, which has started 2 processes"),
+        (
+            of("jax"),
+            OF_JAX | {"JAX_COORDINATOR_ADDRESS": "node"},
+            "^JAX_COORDINATOR_ADDRESS must be HOST:PORT, got 'node",
+        ),
         (of("torch"), TORCHRUN | {"LOCAL_WORLD_SIZE": "3"}, "3 processes on this host need a core each, got 2"),
-        (of("torch"), TORCHRUN | {"RANK": "one"}, "LOCAL_WORLD_SIZE must be whole numbers: "),
+        (of("torch"), {"RANK": "0", "WORLD_SIZE": "2"}, "RANK, WORLD_SIZE in the env.* goes with MASTER_ADDR, MASTER_"),
+        (of("torch"), TORCHRUN | {"RANK": "one"}, "^RANK in the environment must be a whole number, got 'one'"),
+        (of("torch"), TORCHRUN | {"LOCAL_RANK": "1"}, "^LOCAL_RANK .* must be below 1, the number of processes, got 1"),
+        (of("jax"), OF_JAX | {"JAX_PROCESS_ID": "5"}, "^JAX_PROCESS_ID .* must be below 2, the number of proc.* got 5"),
     ],
 )
 def test_a_launcher_that_cannot_be_measured_is_refused(settings: Settings, environment: dict[str, str], text: str):
@@ -275,6 +293,26 @@ def test_a_process_that_falls_silent_ends_the_others(monkeypatch: pytest.MonkeyP
         group._left.wait(0.02)
     group._left.set()
     assert told == ([] if does_the_other_live else ["PyTorch process 1 of 2 was silent for 0.2 s"])
+
+
+def test_a_process_that_waits_in_vain_for_the_others_to_join_says_so(monkeypatch: pytest.MonkeyPatch):
+    told: list[str] = []
+    monkeypatch.setattr(processes_group, "LAUNCHED_JOIN_SECONDS", 0.05)
+    monkeypatch.setattr(Group, "end", lambda self, text: told.append(text))
+    for seconds in (0.2, 0.0):  # the second joins at once
+        own = SimpleNamespace(join=lambda *_, seconds=seconds: time.sleep(seconds), leave=lambda: None)
+        Group(own, Place("jax", 1, 2, is_launched=True)).leave()
+    time.sleep(0.1)
+    assert told == ["JAX process 1 of 2 waited 0.05 s for the others to join"]
+
+
+def test_what_a_launcher_s_processes_have_measured_is_not_resumed(monkeypatch: pytest.MonkeyPatch):
+    first = timed("jax", two=0.2)[0]
+    first.details = {"is_launched": True}
+    made = record(first, settings=of("jax"), generations=[Generation(0, 1.0, 0.0)])
+    run: Any = Run(PROCESSES, made, Lines(lambda _: None), lambda: None, Path())
+    with pytest.raises(UnusableInput, match="cannot be resumed"):
+        measure_processes(run, [], {})
 
 
 def test_the_store_that_is_gone_ends_a_process(monkeypatch: pytest.MonkeyPatch):

@@ -26,6 +26,7 @@ class FakeWorker:
     command: tuple[str, ...]
     memory_share: float
     alive: bool = True
+    stopped: bool = False
     asked: list[str] = field(default_factory=list)
     compiler_start_seconds: float | None = None
     environment: dict[str, Any] = field(default_factory=lambda: {"cores": [0, 1]})
@@ -39,8 +40,11 @@ class FakeWorker:
         self.compiler_start_seconds = 0.5
         return Reply("ok")
 
+    def lost(self) -> str | None:
+        return None if self.alive or self.stopped else "the worker was killed by SIGKILL"
+
     def stop(self) -> None:
-        self.alive = False
+        self.alive, self.stopped = False, True
 
 
 @pytest.fixture
@@ -61,7 +65,7 @@ def run_of(settings: Settings | None = None, question: Any = QUESTIONS["speed"])
     return Run(question, record(settings=settings), progress, lambda: None, Path())  # pyright: ignore[reportArgumentType]
 
 
-def test_a_worker_that_has_ended_is_replaced(started: list[FakeWorker]):
+def test_a_worker_that_has_ended_is_replaced_and_noted(started: list[FakeWorker]):
     run = run_of()
     for _ in range(2):
         run.ask("cold", CASE)
@@ -69,6 +73,21 @@ def test_a_worker_that_has_ended_is_replaced(started: list[FakeWorker]):
     assert run.running(CASE) is None
     run.ask("cold", CASE)
     assert [worker.asked for worker in started] == [["cold", "cold"], ["cold"]]
+    run.stop()
+    assert run.record.notes == ["PyTorch, between two cases: the worker was killed by SIGKILL"]
+    run.record.notes.clear()
+    run.ask("cold", CASE)
+    started[2].alive = False  # after its last case
+    run.stop()
+    assert run.record.notes == ["PyTorch, between two cases: the worker was killed by SIGKILL"]
+
+
+def test_a_worker_that_was_stopped_is_not_noted(started: list[FakeWorker]):
+    run = run_of()
+    for _ in range(2):
+        run.ask("cold", CASE)
+        run.stop()
+    assert not run.record.notes and len(started) == 2
 
 
 def test_the_start_of_the_compiler_is_recorded_once_for_each_process(started: list[FakeWorker]):
@@ -95,9 +114,19 @@ def test_workers_are_started_together_and_one_that_does_not_start_fails_its_firs
 
 def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(context, "MEMORY_SHARE", 2.0)
-    reply = run_of().ask("cold", CASE)
+    run = run_of()
+    reply = run.ask("cold", CASE)
     assert (reply.status, reply.reason) == ("failed", "the worker could not be started again: no memory")
     assert not started[0].alive
+    why = iter(["the port is in use", "it had ended"])
+
+    def fails(_: FakeWorker) -> None:
+        raise Unavailable(next(why))
+
+    monkeypatch.setattr(FakeWorker, "wait_until_ready", fails)
+    run.start_workers([CASE])
+    reply = run.ask("cold", CASE)  # the first reason tells more
+    assert reply.reason == "the worker could not be started again: the port is in use; then: it had ended"
 
 
 @pytest.mark.parametrize(("label", "status"), [("2 threads", "ok"), ("1 thread", "failed")])

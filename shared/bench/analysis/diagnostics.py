@@ -88,6 +88,5 @@ def _steadiness(record: Record) -> Iterator[str]:
         yield f"times had not settled when the warm-up ended, in at least one worker: {'; '.join(restless)}"
     if speeds := all_seconds(record.speed):
         low, median, high, slowest = (float(np.percentile(speeds, part)) for part in (25, 50, 75, 100))
-        yield (
-            f"calibration loop: median {duration(median)}, quartiles {between(low, high)}, slowest {duration(slowest)}"
-        )
+        quartiles = between(low, high)
+        yield f"calibration loop: median {duration(median)}, quartiles {quartiles}, slowest {duration(slowest)}"

@@ -56,7 +56,10 @@ class Processes(Question):
             raise UnusableInput("processes measures in the interpreter that runs it: leave out --python")
         if PATH in settings.passes:
             raise UnusableInput(f"processes goes with passes that a training needs, not with {PATH}")
-        return inputs_of(settings, counts_of(settings)[1:])
+        found, most = inputs_of(settings, counts_of(settings)[1:]), counts_of(settings)[-1]
+        if (pairs := found[BATCH].pairs or 0) < most:
+            raise UnusableInput(f"{most} processes need a pair each, got {pairs}")
+        return found
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         """One process on all cores first: the machine is measured by it."""

@@ -15,6 +15,10 @@ _STRONG = (
     "Speed-up: the time of one process over that of all, with the efficiency (the speed-up for each process) and the "
     "95% interval. Strong: the processes divide a batch. Weak: each has a batch."
 )
+_SHARED_CORES = (
+    "Some of the processes had the same cores, so the speed-ups say little: LOCAL_RANK and LOCAL_WORLD_SIZE in the "
+    "environment give each cores of its own."
+)
 
 
 def tables(record: Record) -> Iterator[Table]:
@@ -52,7 +56,7 @@ def _tables(record: Record, count: int, rows: Sequence[Row]) -> Iterator[Table]:
         headers,
         cells,
         left_then_right(2, 4),
-        (_STRONG, *lost),
+        (_STRONG, *lost, *([_SHARED_CORES] if facts.get("share_cores") else [])),
     )
     cells = [
         (_name(row, rows), row.pass_name, _cell(row.by_count), _percent(row.communication))

@@ -18,8 +18,8 @@ from shared.bench.cases import FRAMEWORKS
 
 # how often a process says that it is alive, and for how long one may be silent; documented in docs/questions.md
 SIGN_SECONDS, SILENT_SECONDS = 5.0, 20.0
-# longest time until all have joined
-JOIN_SECONDS = 300.0
+# longest time until all have joined; those of a launcher may begin minutes after one another
+JOIN_SECONDS, LAUNCHED_JOIN_SECONDS = 60.0, 240.0
 # the last command of a group: another group follows, or none
 AGAIN, LAST = "again", "last"
 # a store is asked again after so long, so that another thread can use it too
@@ -47,9 +47,16 @@ class Group:
     """This process's side of a group."""
 
     def __init__(self, backend: Any, place: Place) -> None:
-        """Join; returns when all have joined. Raises what the framework raises where that takes too long."""
+        """Join; returns when all have joined. Ends the process where that takes too long."""
         self.place, self._backend, self._number = place, backend, 0
-        backend.join(place.index, place.count, place.address, place.name, JOIN_SECONDS)
+        seconds = LAUNCHED_JOIN_SECONDS if place.is_launched else JOIN_SECONDS
+        text = f"{place.title(place.index)} waited {seconds:g} s for the others to join"
+        patience = threading.Timer(seconds, self.end, [text])
+        patience.daemon = True
+        patience.start()
+        # the frameworks wait longer: JAX would end without a word, PyTorch with many
+        backend.join(place.index, place.count, place.address, place.name, 2 * seconds)
+        patience.cancel()
         self.on_sign: Callable[[], None] = lambda: None  # called each time that this process says that it is alive
         self._left = threading.Event()
         self._watcher = threading.Thread(target=self._watch, daemon=True)

@@ -74,7 +74,17 @@ class StepInputs(Inputs):
 
 
 def inputs_of(settings: Settings, counts: Sequence[int]) -> dict[str, Inputs]:
-    """By name: the batch, divided in two ways, several times for each of these counts, and the one of a step."""
+    """By name: the batch, divided in two ways, several times for each of these counts, and the one of a step.
+
+    Where only steps are asked for, the batch is theirs.
+    """
+    if settings.passes == (STEP,):
+        own = step_inputs(settings.seed, settings.batch)
+        copies = {
+            copies_name(count): replace(own, text=_copies_text(count), batch=repeated(own.batch, count))
+            for count in counts
+        }
+        return {BATCH: own, **copies, ALONE: replace(own, text=f"the same batch, {ALONE}")}
     asked = settings
     if settings.input == "random":
         asked = replace(settings, size=settings.size or SIZE, batch=settings.batch or PAIRS)
@@ -84,7 +94,7 @@ def inputs_of(settings: Settings, counts: Sequence[int]) -> dict[str, Inputs]:
     several: dict[str, Inputs] = {}
     for count in counts:
         rows = np.tile(np.arange(given.pairs), count)
-        several[copies_name(count)] = replace(rows_of(given, rows), text=f"{count} of these batches, one each")
+        several[copies_name(count)] = replace(rows_of(given, rows), text=_copies_text(count))
     found: dict[str, Inputs] = {BATCH: given, COUNT: replace(given, text="the same batch, divided by count"), **several}
     return found | ({ALONE: step_inputs(settings.seed, settings.batch)} if STEP in settings.passes else {})
 
@@ -92,6 +102,10 @@ def inputs_of(settings: Settings, counts: Sequence[int]) -> dict[str, Inputs]:
 def copies_name(count: int) -> str:
     """Of the input that has the batch so many times, once for each process."""
     return f"{count} batches"
+
+
+def _copies_text(count: int) -> str:
+    return f"{count} of these batches, one each"
 
 
 def copies_of(name: str) -> int:
@@ -116,6 +130,11 @@ def step_inputs(seed: int, batch: int | None = None) -> StepInputs:
     pairs, length = np.count_nonzero(given.weights), given.first.shape[1]
     text = f"a batch of learning, {pairs} pairs of up to {length} residues, for the pass {STEP}"
     return StepInputs(text, given, seed=seed)
+
+
+def repeated(batch: Batch, copies: int) -> Batch:
+    """A batch that has every pair so many times."""
+    return Batch._make(np.concatenate([array] * copies) for array in batch)
 
 
 def _ragged(given: AlignmentInputs) -> AlignmentInputs:
@@ -174,7 +193,6 @@ def reference_of_rows(
 def write_inputs(folder: Path, settings: Settings, inputs: Mapping[str, Inputs], counts: Sequence[int]) -> None:
     """Write what workers read: inputs with their reference results, those of every shard too."""
     passes = [name for name in settings.passes if name != STEP]
-    given = cast(AlignmentInputs, inputs[BATCH])
 
     def write(name: str, value: Inputs, reference: ReferenceResults | None) -> None:
         for kind, each in (("inputs", value), ("reference", reference)):
@@ -184,6 +202,7 @@ def write_inputs(folder: Path, settings: Settings, inputs: Mapping[str, Inputs],
         write(STEP, inputs[ALONE], None)
     if not passes:
         return
+    given = cast(AlignmentInputs, inputs[BATCH])
     whole = reference_results(settings.problem, given, passes)
     write(BATCH, given, whole)
     for count in counts:

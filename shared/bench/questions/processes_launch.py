@@ -20,10 +20,10 @@ _JAX = ("JAX_PROCESS_ID", "JAX_NUM_PROCESSES", "JAX_COORDINATOR_ADDRESS")
 
 
 def counts(text: str) -> tuple[int, ...]:
-    """Numbers of processes from the command line, in order; 1 is one of them. Raises ArgumentTypeError."""
-    found = sorted({whole("processes", 1)(part) for part in names(text)})
-    if found[0] != 1 or len(found) < 2:
-        raise ArgumentTypeError(f"processes must be 1 and other numbers, such as 1,2, got {text!r}")
+    """Numbers of processes from the command line, and 1, in order. Raises ArgumentTypeError."""
+    found = sorted({1, *(whole("processes", 1)(part) for part in names(text))})
+    if len(found) < 2:
+        raise ArgumentTypeError(f"processes must have a number above 1, such as 2 or 1,2,4, got {text!r}")
     return tuple(found)
 
 
@@ -51,11 +51,11 @@ def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
     found: dict[str, tuple[str, ...]] = {}
     for framework, wanted in (("torch", _TORCH), ("jax", _JAX)):
         missing = [name for name in wanted if name not in environment]
+        given = [name for name in wanted if name in environment]
         if not missing:
             found[framework] = wanted
-        elif framework == "jax" and len(missing) < len(wanted):
-            given = ", ".join(name for name in wanted if name in environment)
-            raise UnusableInput(f"{given} in the environment goes with {', '.join(missing)}")
+        elif given and not given[0].startswith("MASTER_"):  # which say nothing of this process
+            raise UnusableInput(f"{', '.join(given)} in the environment goes with {', '.join(missing)}")
     if not found:
         return None
     own = next((wanted for framework, wanted in found.items() if settings.frameworks == (framework,)), None)
@@ -64,18 +64,29 @@ def launch_of(settings: Settings, environment: Mapping[str, str] = os.environ) -
         got = " and ".join(FRAMEWORKS[name] for name in settings.frameworks)
         raise UnusableInput(f"a launcher has started this process: expected {known}, got {got}")
     rank, count, *address = own
-    try:
-        index, total = (int(environment[name]) for name in (rank, count))
-        local, locals_ = (int(environment.get(*each)) for each in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))
-    except ValueError as error:
-        raise UnusableInput(
-            f"{rank}, {count}, LOCAL_RANK and LOCAL_WORLD_SIZE must be whole numbers: {error}"
-        ) from None
+    total, locals_ = (_number(environment, name, 1) for name in (count, "LOCAL_WORLD_SIZE"))
     if total < 2:
         return None
+    index, local = _index(environment, rank, total), _index(environment, "LOCAL_RANK", locals_)
     launch = Launch(index, total, ":".join(environment[name] for name in address), local, locals_)
+    if not launch.address.rpartition(":")[0] or not launch.address.rpartition(":")[2].isdecimal():
+        raise UnusableInput(f"{' and '.join(address)} must be HOST:PORT, got {launch.address!r}")
     if settings.processes is not None:
         raise UnusableInput(f"--processes goes without a launcher, which has started {total} processes")
     if not launch.cores(settings):
         raise UnusableInput(f"{locals_} processes on this host need a core each, got {settings.threads}")
     return launch
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, str(default))
+    if not text.isdecimal():
+        raise UnusableInput(f"{name} in the environment must be a whole number, got {text!r}")
+    return int(text)
+
+
+def _index(environment: Mapping[str, str], name: str, count: int) -> int:
+    index = _number(environment, name, 0)
+    if index >= count:
+        raise UnusableInput(f"{name} in the environment must be below {count}, the number of processes, got {index}")
+    return index

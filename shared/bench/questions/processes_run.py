@@ -25,7 +25,7 @@ def measure_processes(run: "Run", cases: Sequence[Case], inputs: Mapping[str, An
     run.stop()
     run.environment = {}
     record, settings, launch = run.record, run.settings, launch_of(run.settings)
-    if launch is not None and record.generations:
+    if record.generations and (launch or any(result.details.get("is_launched") for result in record.results)):
         raise UnusableInput("what a launcher's processes have measured cannot be resumed")
     counts = counts_of(settings)[1:]
     seconds, _ = timed(lambda: write_inputs(run.folder, settings, inputs, counts))
@@ -34,8 +34,9 @@ def measure_processes(run: "Run", cases: Sequence[Case], inputs: Mapping[str, An
         record.result(case)  # in the order of the tables
     for count in counts:
         first = next(result for result in record.results if result.case.label.startswith(f"{count} "))
-        shares = {name: largest_share(inputs[BATCH], count, name) for name in (BATCH, COUNT)}
-        first.details = {"count": count, "largest_share": shares, "hosts": 1} | first.details
+        shares = {name: largest_share(inputs[BATCH], count, name) for name in (BATCH, COUNT) if COUNT in inputs}
+        own = {"count": count, "largest_share": shares, "hosts": 1, "is_launched": launch is not None}
+        first.details = own | first.details
     if settings.workers is None:
         run.progress.ends_within(run.seconds_left)
     number = 1 + max((block.worker for result in record.results for block in result.blocks), default=-1)
@@ -91,9 +92,9 @@ def _end_group(run: "Run", launch: Launch, cases: Sequence[Case], is_enough: boo
     case = next(case for case in cases if case.label.startswith(f"{launch.count} "))
     if run.running(case) is None:
         return True  # one of them was lost, and the others have noticed it
-    hosts = run.ask("hosts", case, expected=0.0).details.get("hosts", 1)
+    found = run.ask("hosts", case, expected=0.0).details
     for result in run.record.results:
         if result.details.get("count") == launch.count:
-            result.details["hosts"] = hosts
+            result.details |= found
     run.ask("dismiss", case, expected=0.0, last=LAST if is_enough else AGAIN)
     return is_enough

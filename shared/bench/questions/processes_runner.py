@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from shared.bench.cases import Case
+from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.processes_group import Group, Place
 from shared.bench.questions.processes_inputs import STEP, shard_name
 from shared.bench.questions.processes_step import prepare_step
@@ -48,9 +49,9 @@ class OnShard(Commands):
             self.group.barrier()
 
     def host(self, case: Case) -> dict[str, Any]:
-        """A name of this computer that no other one has, however many containers it is."""
+        """This process's cores, and a name of this computer that no other one has, however many containers it is."""
         path = Path("/proc/sys/kernel/random/boot_id")
-        return {"host": path.read_text().strip() if path.exists() else platform.node()}
+        return {"host": path.read_text().strip() if path.exists() else platform.node(), "cores": usable_cores()}
 
     def _own(self, case: Case) -> Case:
         """Of a label that no other case has: several inputs may have the same shard."""
@@ -77,8 +78,10 @@ class Leader(Commands):
         return max(self._together("sample", case, **plan), key=lambda each: sum(each["seconds"]))
 
     def hosts(self, case: Case) -> dict[str, Any]:
-        """On how many computers the processes are."""
-        return {"hosts": len({each["host"] for each in self._together("host", case)})}
+        """On how many computers the processes are, and whether any two have a core in common."""
+        found = self._together("host", case)
+        cores = [(each["host"], core) for each in found for core in each["cores"]]
+        return {"hosts": len({each["host"] for each in found}), "share_cores": len(set(cores)) < len(cores)}
 
     def dismiss(self, case: Case, last: str) -> dict[str, Any]:
         """Give the others their last command."""

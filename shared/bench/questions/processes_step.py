@@ -9,7 +9,7 @@ import numpy as np
 
 from shared.bench.cases import Case
 from shared.bench.measure.clock import WarmUp, timed
-from shared.bench.questions.processes_inputs import ALONE, STEP, StepInputs, copies_of
+from shared.bench.questions.processes_inputs import ALONE, STEP, StepInputs, copies_of, repeated
 from shared.bench.record import Compilation, Gate
 from shared.bench.worker.parity_gate import Wrong
 from shared.learning.batches import Batch
@@ -69,11 +69,6 @@ def prepare_step(runner: "OnShard", case: Case) -> tuple[Any, dict[str, Any]]:
     seconds = float(np.median([seconds for seconds, _ in calls[_WARM_UP_CALLS // 2 :]]))
     warm = Compilation(first, split.tracing, split.compiling)
     return steps, {"warm": warm, "gate": gate, "warm_up": WarmUp(len(calls), None), "call_seconds": seconds}
-
-
-def repeated(batch: Batch, copies: int) -> Batch:
-    """A batch that has every pair so many times."""
-    return Batch._make(np.concatenate([array] * copies) for array in batch)
 
 
 def compared(losses: list[float], expected: list[float], dtype: str) -> Gate:

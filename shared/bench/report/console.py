@@ -44,5 +44,4 @@ def console_table(table: Table) -> str:
 
 def first_table(record: Record) -> str | None:
     """The first table of the answer as far as it is known."""
-    tables = QUESTIONS[record.settings.question].answer(record).tables
-    return console_table(tables[0]) if tables else None
+    return next(map(console_table, QUESTIONS[record.settings.question].answer(record).tables), None)

@@ -1,6 +1,5 @@
 """The context of a run: its settings, its record, and its workers, one process for each framework and label."""
 
-import contextlib
 import functools
 import pickle
 import time
@@ -39,6 +38,7 @@ class Run:
     slow_compilers: set[str] = field(default_factory=set)  # the frameworks that take long to compile anything
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder
     _workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
+    _not_started: dict[tuple[str, str], str] = field(default_factory=dict)  # why, at first
 
     @property
     def settings(self) -> Settings:
@@ -87,15 +87,18 @@ class Run:
         return workers, missing
 
     def start_workers(self, cases: Iterable[Case]) -> None:
-        """Start the workers of these cases at once; one that does not start fails with the first of its cases."""
+        """Start the workers of these cases at once; one that does not start is started again with its first case."""
         keys = dict.fromkeys(case.worker_key for case in cases)
         for key in keys:
             self._spawn(key)
         for key in keys:
-            with contextlib.suppress(Unavailable):
+            try:
                 self._ready(key)
+            except Unavailable as error:
+                self._not_started[key] = str(error)
 
     def _spawn(self, key: tuple[str, str]) -> None:
+        self._note_if_lost(key)
         start = self.starts[key]
         # here before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
@@ -131,12 +134,12 @@ class Run:
         arguments: of `Worker.ask`, and of the command.
         """
         try:
-            worker = self.running(case)
-            if worker is None:
+            if (worker := self.running(case)) is None:
                 self._spawn(case.worker_key)
                 worker = self._ready(case.worker_key)
         except Unavailable as error:
-            return Reply("failed", f"the worker could not be started again: {error}")
+            reasons = dict.fromkeys([self._not_started.get(case.worker_key, str(error)), str(error)])
+            return Reply("failed", f"the worker could not be started again: {'; then: '.join(reasons)}")
         before = worker.compiler_start_seconds
         reply = worker.ask(do, case, **arguments)
         environment = self.record.environment.get("frameworks", {}).get(case.framework)
@@ -158,4 +161,10 @@ class Run:
         """Stop the case's worker, or all of them."""
         for key in list(self._workers) if case is None else [case.worker_key]:
             if key in self._workers:
+                self._note_if_lost(key)
                 self._workers.pop(key).stop()
+
+    def _note_if_lost(self, key: tuple[str, str]) -> None:
+        """Of a worker that ended between two commands: what it was asked next, a new one was asked."""
+        if key in self._workers and (how := self._workers[key].lost()):
+            self.record.note(f"{FRAMEWORKS[key[0]]}, between two cases: {how}")

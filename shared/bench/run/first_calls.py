@@ -124,8 +124,7 @@ def _measure_device_time(run: Run, case: Case) -> None:
     """Record how long the case of the last cold call keeps the accelerator busy, or why that is not known."""
     reply = run.ask("device_time", case, expected=0.0)
     run.record.result(case).on_device = reply.details.get("on_device", [])
-    problem = reply.reason or reply.details.get("problem")
-    if problem:
+    if problem := reply.reason or reply.details.get("problem"):
         run.record.note(f"no device time: {case.title}: {problem}")
 
 

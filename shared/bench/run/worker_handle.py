@@ -131,6 +131,10 @@ class Worker:
         """Whether it can take another command."""
         return self._process.poll() is None
 
+    def lost(self) -> str | None:
+        """How it ended, if it was not stopped and no command has told."""
+        return None if self._stopped or self.alive else self._how_it_ended()
+
     def stop(self) -> None:
         """End the process and all that it started."""
         if self._stopped:  # its process id may have been reused

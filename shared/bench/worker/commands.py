@@ -50,8 +50,7 @@ def serve(
         send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} {how} ({error})")
         return
     backend.limit_memory(device, memory)
-    problem = backend.device_problem(device)
-    if problem:
+    if problem := backend.device_problem(device):
         send("unavailable", device_problem=True, reason=problem)
         return
     backend.set_threads(threads)

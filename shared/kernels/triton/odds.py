@@ -5,12 +5,14 @@ temperature and takes most of the time. Here what a lane computes in a block of 
 2^e, chosen so that the largest of what the block begins with is about 1: what is left are products and sums. Where that
 could lose anything, the pair is flagged, and left to the exact kernels.
 
-What is lost is what falls below 2^-126 of a unit: a neighbour's state that is brought to this unit, or the start. A
-gap's odds are at most 2^LARGEST_COST and a match's 2^LARGEST_MATCH, so a cell loses at most about 2^-86 of its unit, a
-part of 2^-36 of a state that is at least LEAST_STATE. Smaller states are flagged, with one exception: in a local
-alignment no unit is below 1, and where it is 1 what is lost is as little beside a fresh start; the total is at least
-LEAST_TOTAL. What is too large becomes infinite, or NaN, and stays so to the end of the row and in the total. On the way
-back the same holds of B, the odds of all ways on from a cell, and of the ends in place of the starts.
+What is lost is what falls below 2^-126 of a unit: a neighbour's state that is brought to this unit, a match, or the
+start. A gap's odds are at most 2^LARGEST_COST and a match's 2^LARGEST_MATCH, so a cell loses at most about 2^-86 of its
+unit, a part of 2^-36 of a state that is at least LEAST_STATE. Smaller states are flagged, with one exception: in a
+local alignment no unit is below 1, and where it is 1 what is lost is as little beside a fresh start, unless gaps can
+raise it by more than 2^LARGEST_RISE before the next match. The total of a local alignment is at least 2^LEAST_TOTAL of
+the largest unit: where only matches end, all that counts could else be lost. What is too large becomes infinite, or
+NaN, and stays so to the end of the row and in the total. On the way back the same holds of B, the odds of all ways on
+from a cell, and of the ends in place of the starts.
 
 A chunk of a few blocks is read from memory, and written, by whole rows, and goes through shared memory to the lanes:
 lanes that read their own rows would each touch a line of memory of their own.
@@ -19,7 +21,7 @@ lanes that read their own rows would each touch a line of memory of their own.
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
 from shared.kernels.triton.pairs import NOTHING, outside
 from shared.kernels.triton.tiles import columns, is_inside
 
@@ -28,7 +30,9 @@ BLOCK = tl.constexpr(8)
 LARGEST_COST = tl.constexpr(27.0)  # of a gap's odds, of either sign
 LARGEST_MATCH = tl.constexpr(40.0)  # of a match's odds
 LEAST_STATE = tl.constexpr(2.0**-50)  # of a cell's odds, in its block's unit
-LEAST_TOTAL = tl.constexpr(2.0**-40)
+LARGEST_RISE = tl.constexpr(20.0)  # of an alignment by gaps alone
+LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the largest unit
+LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
 # numbers from row to row: what is in a strip is addressed by 32 bits
 LONGEST_ROW = tl.constexpr(1 << 23)
 
@@ -37,14 +41,6 @@ LONGEST_ROW = tl.constexpr(1 << 23)
 def exponent_of(x):
     """floor(log2 x) of a positive float32; -127 of 0."""
     return ((x.to(tl.int32, bitcast=True) >> 23) - 127).to(tl.float32)
-
-
-@triton.jit
-def largest(values):
-    top = values[0]
-    for k in tl.static_range(1, len(values)):
-        top = tl.maximum(top, values[k])
-    return top
 
 
 @triton.jit
@@ -219,9 +215,19 @@ def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, lan
     sent_unit = tl.gather(unit, lane_above, 0)
     first = tl.where(lane == 0, above, sent)
     first_unit = tl.where(lane == 0, above_unit, sent_unit)
-    now = tl.maximum(unit + exponent_of(largest(left)), first_unit + exponent_of(first))
+    now = tl.maximum(unit + exponent_of(highest(left)), first_unit + exponent_of(first))
     if local:
         now = tl.maximum(now, 0.0)
     change = tl.exp2(unit - now)
     from_above = tl.where(lane == 0, above_unit, tl.gather(now, lane_above, 0))
     return times(left, change), corner * change, now, tl.exp2(from_above - now)
+
+
+@triton.jit
+def state_of(local: tl.constexpr, g, w, diagonal, start, left, up, col):
+    """A cell's state, and what its match's odds w are multiplied by. Lanes that have not begun stay at the border."""
+    before = diagonal + start if local else diagonal
+    v = tl.fma(g, up, tl.fma(g, left, w * before))
+    if not local:
+        v = tl.where(col < 0, left, v)
+    return v, before

@@ -7,22 +7,22 @@ cell are the odds of all ways on from it, so that a match's probability is the s
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
 from shared.kernels.triton.gradients import clear_outside, store_values
 from shared.kernels.triton.odds import (
     BLOCK,
     LEAST_STATE,
     above_loaded,
-    of_step,
     chunk_at,
     chunk_to,
     exponent_of,
     forward_unit,
     from_lane,
     joined_columns,
-    largest,
+    of_step,
     repeated,
     split_columns,
+    state_of,
     times,
 )
 from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
@@ -182,7 +182,15 @@ def odds_backward_kernel(
             matches, before, down_units = (), (), ()
             for b in tl.static_range(blocks):
                 left, corner, down_unit, factor = forward_unit(
-                    local, left, corner, down_unit, of_step(above, b * BLOCK), of_step(above_units, b * BLOCK), lane, lane_above, height
+                    local,
+                    left,
+                    corner,
+                    down_unit,
+                    of_step(above, b * BLOCK),
+                    of_step(above_units, b * BLOCK),
+                    lane,
+                    lane_above,
+                    height,
                 )
                 down_units = down_units + (down_unit,)
                 start = tl.exp2(0.0 - down_unit)
@@ -193,10 +201,7 @@ def odds_backward_kernel(
                     for r in tl.static_range(height):
                         w = tl.exp2(given[r][k] * bits)
                         d = diagonal if r == 0 else left[r - 1]
-                        with_start = d + start if local else d
-                        v = tl.fma(g, up, tl.fma(g, left[r], w * with_start))
-                        if not local:
-                            v = tl.where(t0 - lane + k < 0, left[r], v)
+                        v, with_start = state_of(local, g, w, d, start, left[r], up, t0 - lane + k)
                         fresh, of_column = fresh + (v,), of_column + (w,)
                         of_before = of_before + (d if kind == LOCAL_MATCH else with_start,)
                         up = v
@@ -208,9 +213,11 @@ def odds_backward_kernel(
             # backwards
             made = ()
             for b in tl.static_range(blocks - 1, -1, -1):
-                first = tl.where(lane == lanes - 1, of_step(from_below, b * BLOCK + BLOCK - 1), tl.gather(sent, lane_below, 0))
+                first = tl.where(
+                    lane == lanes - 1, of_step(from_below, b * BLOCK + BLOCK - 1), tl.gather(sent, lane_below, 0)
+                )
                 first_unit = tl.where(lane == lanes - 1, of_step(below_unit, b * BLOCK), tl.gather(unit, lane_below, 0))
-                now = unit + exponent_of(tl.maximum(largest(right), largest(right_match)))
+                now = unit + exponent_of(tl.maximum(highest(right), highest(right_match)))
                 now = tl.maximum(now, first_unit + exponent_of(first))
                 if local:
                     now = tl.maximum(now, 0.0)
@@ -261,7 +268,7 @@ def odds_backward_kernel(
                     made = (of_column,) + made
                     to_send = (sent,) + to_send
                 lowest = tl.where((unit > 0) if local else (unit > NOTHING), tl.minimum(lowest, least), lowest)
-                bad = bad | ~(largest(right) < float("inf"))
+                bad = bad | ~(highest(right) < float("inf"))
                 at = t0 + b * BLOCK
                 is_sent = (lane == 0) & (at < own_cols)
                 from_lane(odds_below + ((of_below + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])

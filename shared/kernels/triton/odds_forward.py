@@ -8,16 +8,19 @@ from shared.kernels.triton.odds import (
     BLOCK,
     LARGEST_COST,
     LARGEST_MATCH,
+    LARGEST_RISE,
+    LARGEST_TOTAL,
     LEAST_STATE,
     LEAST_TOTAL,
     LONGEST_ROW,
     above_loaded,
     begun,
-    of_step,
     chunk_at,
     forward_unit,
     from_lane,
+    of_step,
     split_columns,
+    state_of,
 )
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import is_inside
@@ -77,6 +80,9 @@ def odds_forward_kernel(
     bits_of_gap = costs[1][0] + tl.log2(costs[0][0])
     fits = valid & (own_rows > 0) & (own_cols > 0) & (tl.abs(bits_of_gap) <= LARGEST_COST)
     fits = fits & (row_stride < LONGEST_ROW) & (cols < LONGEST_ROW)
+    # what gaps may make of a local alignment before its next match: each has one way more, and is worth this
+    rise = (bits_of_gap + 1) * (own_rows + own_cols).to(real)
+    spared = tl.where(rise > LARGEST_RISE, -1.0, 0.0)  # the unit up to which states may be small
     own_rows, own_cols = tl.where(fits, own_rows, 0), tl.where(fits, own_cols, 0)
     g = costs[0][0] * tl.exp2(costs[1][0])
     bits = match[0]
@@ -90,7 +96,7 @@ def odds_forward_kernel(
     all_chunks = (cols + lanes + steps - 1) // steps
 
     zero = tl.zeros([lanes], real)
-    top, total = zero + NOTHING, zero
+    top, total, most = zero + NOTHING, zero, zero
     lowest, highest = zero + 1, zero
     bad = tl.zeros([lanes], tl.int1)
     for first_row in range(0, own_rows, strip_rows):
@@ -135,7 +141,15 @@ def odds_forward_kernel(
                 tl.store(own + (height + 1) * lanes, unit)
             for b in tl.static_range(blocks):
                 left, corner, unit, factor = forward_unit(
-                    local, left, corner, unit, of_step(above, b * BLOCK), of_step(above_units, b * BLOCK), lane, lane_above, height
+                    local,
+                    left,
+                    corner,
+                    unit,
+                    of_step(above, b * BLOCK),
+                    of_step(above_units, b * BLOCK),
+                    lane,
+                    lane_above,
+                    height,
                 )
                 start = tl.exp2(0.0 - unit)
                 of_block = zero
@@ -152,11 +166,7 @@ def odds_forward_kernel(
                         highest = tl.maximum(highest, of_match)
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[r - 1]
-                        own_odds = w * (d + start) if local else w * d
-                        v = tl.fma(g, up, tl.fma(g, left[r], own_odds))
-                        if not local:
-                            # lanes that have not begun are at the border
-                            v = tl.where(t0 - lane + k < 0, left[r], v)
+                        v, _before = state_of(local, g, w, d, start, left[r], up, t0 - lane + k)
                         least = tl.minimum(least, tl.where(is_cell, v, 1.0))
                         if kind == LOCAL_ANY:
                             of_block += tl.where(is_cell, v, 0.0)
@@ -172,13 +182,14 @@ def odds_forward_kernel(
                     left = fresh
                     to_keep = to_keep + (left[height - 1],)
                 if local:
-                    lowest = tl.where(unit > 0, tl.minimum(lowest, least), lowest)
+                    lowest = tl.where(unit > spared, tl.minimum(lowest, least), lowest)
                 else:
                     lowest = tl.minimum(lowest, least)
                 counts = of_block > 0
                 higher = tl.maximum(top, tl.where(counts, unit, NOTHING))
                 total = total * tl.exp2(top - higher) + tl.where(counts, of_block * tl.exp2(unit - higher), 0.0)
                 bad = bad | ~(of_block < float("inf"))
+                most = tl.maximum(most, unit)
                 top = higher
                 at = t0 + b * BLOCK - lanes
                 is_kept = (lane == lanes - 1) & is_inside(at, own_cols)
@@ -190,9 +201,10 @@ def odds_forward_kernel(
     highest_top = tl.max(top, 0)
     whole = tl.sum(total * tl.exp2(top - highest_top), 0)
     bad = bad | is_beyond(highest, lowest)
-    good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < float("inf"))
+    good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < LARGEST_TOTAL)
     if local:
-        good = good & (whole * tl.exp2(highest_top) > LEAST_TOTAL)
+        # no state was much larger: one with an end of its own always counts
+        good = good & (highest_top + tl.log2(whole) >= tl.max(most, 0) + LEAST_TOTAL)
     score = parameters[2] * ((highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2)
     tl.store(scores + pair, score.to(real))
     tl.store(flags + pair, tl.where(good, 0, 1))

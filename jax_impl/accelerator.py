@@ -1,0 +1,139 @@
+"""The adapter's part that only accelerators need: their memory, caches and clock, large batches, the machine's limits.
+
+`torch_impl.accelerator` has the same names with the same meaning.
+"""
+
+import collections
+import functools
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.profiler
+import numpy as np
+
+from jax_impl.kernels import triton_binding
+from shared.backends import FLUSH_BYTES
+
+
+def peak_bytes(
+    function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
+) -> int | None:
+    """Bytes of an accelerator's memory that a call needs beside its arguments; None if it is not compiled as a whole.
+
+    As XLA has planned it: the device's own peak counter cannot be reset, so it would serve one call per process.
+    """
+    if not hasattr(function, "lower"):
+        return None
+    plan = function.lower(*arguments, **parameters).compile().memory_analysis()
+    return plan.temp_size_in_bytes + plan.output_size_in_bytes
+
+
+def device_memory(device: str) -> int:
+    """Bytes of memory that an accelerator has for all its processes."""
+    return round(_own(device).memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
+
+
+def limit_memory(device: str, share: float) -> None:
+    """Limit the use of an accelerator's memory to this fraction, without preallocation. Call before JAX initializes."""
+    if device != "cpu":
+        os.environ.pop("XLA_PYTHON_CLIENT_MEM_FRACTION", None)  # the same by its old name
+        os.environ |= {"XLA_CLIENT_MEM_FRACTION": f"{share:.6f}", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+def flush(device: str) -> None:
+    """Overwrite an accelerator's caches; does nothing on a CPU."""
+    if device != "cpu":
+        jax.block_until_ready(jnp.zeros(FLUSH_BYTES, jnp.uint8, device=_own(device)))
+
+
+def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
+    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
+
+    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so
+    that the host's time between two launches does not count. Read from the profiler: JAX has no events.
+    """
+    if device == "cpu":
+        return None
+    before = collections.Counter(_head_start_kernels(device))
+    own = []
+    for name, start, end in _profiled(lambda: (_head_start(device), launch())):
+        if before[name] > 0:
+            before[name] -= 1
+        else:
+            own.append((start, end))
+    return (max(end for _, end in own) - min(start for start, _ in own)) / 1e9 if own else None
+
+
+def _head_start(device: str) -> Any:
+    """Keep an accelerator busy for some milliseconds: what is launched meanwhile waits in its queue."""
+    product, factor = _large_product(device)
+    return [product(factor, factor) for _ in range(8)]
+
+
+@functools.cache
+def _large_product(device: str) -> tuple[Callable[..., jax.Array], jax.Array]:
+    """Compiled for good: `forget_compiled` spares it, so that nothing is compiled while the profiler looks on."""
+    factor = jax.device_put(np.ones((2048, 2048), np.float32), _own(device))
+    return jax.jit(jnp.matmul).lower(factor, factor).compile(), factor
+
+
+@functools.cache
+def _head_start_kernels(device: str) -> list[str]:
+    jax.block_until_ready(_head_start(device))  # loaded
+    return [name for name, _, _ in _profiled(lambda: _head_start(device))]
+
+
+def _profiled(launch: Callable[[], Any]) -> list[tuple[str, float, float]]:
+    """What an accelerator does for a call, in the order of time: kernels and copies, each with start and end in ns."""
+    with tempfile.TemporaryDirectory(prefix="compare-") as name:
+        options = jax.profiler.ProfileOptions()
+        options.python_tracer_level = 0  # trace the device alone: tracing Python would slow it down
+        with jax.profiler.trace(name, profiler_options=options):
+            jax.block_until_ready(launch())
+        events = [
+            (event.name, event.start_ns, event.start_ns + event.duration_ns)
+            for path in Path(name).rglob("*.xplane.pb")
+            for plane in jax.profiler.ProfileData.from_file(str(path)).planes
+            if plane.name.startswith("/device:GPU")
+            for line in plane.lines
+            if line.name.startswith("Stream")
+            for event in line.events
+        ]
+    return sorted(events, key=lambda event: event[1])
+
+
+def repeated(value: jax.Array, times: int) -> jax.Array:
+    """The value, repeated along the first axis."""
+    return jnp.tile(value, (times, *(1 for _ in value.shape[1:])))
+
+
+def extremes(value: jax.Array, times: int) -> tuple[jax.Array, jax.Array]:
+    """Minimum and maximum over the copies that `repeated` made, element by element; NaN if one is."""
+    parts = value.reshape(times, -1, *value.shape[1:])
+    return parts.min(0), parts.max(0)
+
+
+_exponentials = jax.jit(triton_binding.exponentials, static_argnums=1)
+
+
+def exponentials(value: jax.Array, rounds: int) -> jax.Array:
+    """16 exponentials of each number in each round, by one kernel of a GPU; returns before they are computed.
+
+    The size of value must be a multiple of 1024. Raises JaxRuntimeError without Triton.
+    """
+    return _exponentials(value, rounds)
+
+
+def copy(value: jax.Array) -> jax.Array:
+    """A copy of the value; returns before it is made."""
+    return value.copy()
+
+
+def _own(device: str) -> Any:
+    """The first device of this process: other processes have some too where several have joined."""
+    return jax.local_devices(backend=device)[0]

@@ -1,0 +1,309 @@
+"""The kernels in plain odds give what float64 gives, or flag a pair; flagged ones are computed by the exact kernels."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from frameworks import Result, assert_parity, ragged, reference_result
+from kernel_calls import Given, given, jax_calls, jnp, run, run_native, torch_calls
+
+from shared.kernels import cpp
+from shared.kernels.triton.programs import Chunk, Layout, Program, gradients_program, score_program
+from shared.tolerances import marginals_bound, score_bound
+
+operators: Any = torch_calls
+CALLS: dict[str, Any] = {
+    "any": cpp.call_of("smith_waterman", {"end": "any"}),
+    "match": cpp.call_of("smith_waterman", {"end": "match"}),
+    "global": cpp.call_of("needleman_wunsch", {}),
+    "free": cpp.call_of("free_gap", {}),
+}
+PROBLEMS = {"any": "smith_waterman", "match": "smith_waterman", "global": "needleman_wunsch", "free": "free_gap"}
+OPTIONS = {"any": {"end": "any"}, "match": {"end": "match"}, "global": {}, "free": {}}
+LOCAL = ("any", "match")
+# rows to a lane, and blocks of steps to a chunk
+CHUNKS = (Chunk(8, 1, 8), Chunk(8, 4, 8), Chunk(8, 2, 16))
+BIT = float(np.log(2))  # of a value at temperature 1
+FORBIDDEN = -1e30
+
+
+def with_odds(chunk: Chunk) -> Layout:
+    return Layout(4, 1, chunk, chunk)
+
+
+class Found(NamedTuple):
+    """What a score and a gradient leave in their buffers."""
+
+    scores: dict[str, np.ndarray]
+    gradients: dict[str, np.ndarray]
+
+    def flags(self) -> list[tuple[int, int]]:
+        """Of each pair, those of both."""
+        return list(zip(self.scores["flags"].tolist(), self.gradients["flags"].tolist(), strict=True))
+
+
+def computed(which: str, arrays: Given, chunk: Chunk = CHUNKS[1], exact: bool = False) -> Found:
+    """By the kernels in plain odds alone, or with the exact ones after them.
+
+    Results are 7 where nobody writes, which the exact kernels do not for a pair without a flag.
+    """
+    call = CALLS[which]
+    inputs = operators._inputs(*(torch.from_numpy(array) for array in arrays), [], call.options)
+    own = call, *torch_calls._described(inputs), with_odds(chunk)
+    programs = score_program(*own), gradients_program(*own, with_values=False)
+    return Found(*(_run(program, inputs, exact) for program in programs))
+
+
+def _run(program: Program, inputs: dict[str, torch.Tensor], exact: bool) -> dict[str, np.ndarray]:
+    count = len(program.launches) // 2
+    odds = torch_calls._run(program._replace(launches=program.launches[:count]), inputs)
+    buffers = {name: buffer.clone() for name, buffer in odds.items()}
+    if exact:
+        for name in program.results:
+            buffers[name][buffers["flags"] == 0] = 7
+        for launch in program.launches[count:]:
+            torch_calls._launch(torch_calls.KERNELS[launch.kernel.name], launch, buffers)
+        for name in program.results:
+            is_odds = buffers["flags"] == 0
+            assert (buffers[name][is_odds] == 7).all(), f"{name} of pairs without a flag"
+            buffers[name][is_odds] = odds[name][is_odds]
+    return {name: buffer.numpy() for name, buffer in buffers.items()}
+
+
+def pairs_of(which: str, *similarities: Any, gap: float = -1.0, temperature: float = 1.0) -> Given:
+    """Pairs of one temperature and gap, each as large as its similarities."""
+    tables = [np.atleast_2d(np.asarray(own, np.float32)) for own in similarities]
+    lengths = np.array([own.shape for own in tables], np.int32)
+    similarity = np.full((len(tables), *lengths.max(0)), np.nan, np.float32)
+    for pair, own in enumerate(tables):
+        similarity[pair, : own.shape[0], : own.shape[1]] = own
+    values = [temperature] if which == "free" else [gap, temperature]
+    return Given(similarity, lengths, np.array([values] * len(tables), np.float32))
+
+
+def assert_right(which: str, arrays: Given, found: Found) -> None:
+    """By the tolerances of all tests, against the native kernels in float64; of all pairs without a flag."""
+    similarity, lengths, values = arrays
+    wanted = run_native(CALLS[which], Given(similarity.astype(float), lengths, values.astype(float)))
+    for pair, flags in enumerate(found.flags()):
+        score, temperature = wanted.scores[pair], values[pair, -1]
+        gap = abs(float(values[pair, 0])) if which == "global" else 0.0
+        largest = max(abs(score), gap * lengths[pair].sum())
+        if not flags[0]:
+            bound = score_bound("float32", score, largest, temperature)
+            np.testing.assert_allclose(found.scores["scores"][pair], score, rtol=0, atol=bound, err_msg=f"pair {pair}")
+        if not flags[1]:
+            bound = marginals_bound("float32", largest, temperature)
+            own, other = found.gradients["d_similarity"][pair], wanted.d_similarity[pair]
+            np.testing.assert_allclose(own, other, rtol=0, atol=bound, err_msg=f"pair {pair}")
+            np.testing.assert_array_equal(found.gradients["scores"][pair], found.scores["scores"][pair])
+            assert not np.nan_to_num(found.gradients["d_values"][pair]).any()
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize(("which", "chunk"), list(zip(CALLS, (*CHUNKS, CHUNKS[1]), strict=True)))
+def test_scores_and_marginals_are_the_references(
+    framework: str, which: str, chunk: Chunk, monkeypatch: pytest.MonkeyPatch
+):
+    """Through a framework's calls: ragged pairs with poison; empty ones have flags as well."""
+    for calls in (torch_calls, jax_calls):
+        monkeypatch.setattr(calls, "forced_layout", with_odds(chunk))
+    inputs = ragged(9, 17, problem=PROBLEMS[which])
+    inputs.similarity[4, 0, 0] = 60.0  # at its temperature more than fits: a pair with a flag among those without
+    call, arrays = CALLS[which], given(inputs, "float32")
+    scores, d_similarity, d_values = run(framework, call, arrays, with_values=False)
+    expected = reference_result(inputs, PROBLEMS[which], **OPTIONS[which])
+    gradients = {"similarity": d_similarity * inputs.cotangent[:, None, None].astype("float32")}
+    expected = expected._replace(gradients={"similarity": expected.gradients["similarity"]})
+    temperature = inputs.parameters["temperature"]
+    assert_parity(Result(scores, gradients, inputs.cotangent), expected, "float32", temperature)
+    assert not d_values.any()
+    if framework == "torch":
+        alone = operators.score(*(torch.from_numpy(array) for array in arrays), [], *call).numpy()
+    else:
+        similarity, lengths, values = (jnp.asarray(array) for array in arrays)
+        alone = np.asarray(jax_calls.score(call, similarity, lengths, tuple(values.T)))
+    np.testing.assert_array_equal(alone, scores)
+
+
+# rows and columns at and around a block, a chunk, and a strip, which is of 8, 16 or 32 rows
+SIZES = [(1, 1), (1, 9), (9, 1), (7, 8), (8, 7), (8, 16), (16, 15), (17, 17), (31, 3), (32, 8), (33, 9)]
+
+
+@pytest.mark.parametrize("which", CALLS)
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_awkward_sizes(which: str, chunk: Chunk):
+    random = np.random.default_rng(chunk)
+    first = (CHUNKS.index(chunk) + list(CALLS).index(which)) % 3
+    own = SIZES[first::3]
+    arrays = pairs_of(which, *(2 * random.normal(size=size) for size in own))
+    found = computed(which, arrays, chunk)
+    # without a second row and column no second match
+    assert [max(flags) for flags in found.flags()] == [which == "match" and min(size) == 1 for size in own]
+    assert_right(which, arrays, found)
+    for pair, (rows, cols) in enumerate(arrays.lengths):
+        if not max(found.flags()[pair]):
+            marginals = found.gradients["d_similarity"][pair]
+            assert not marginals[rows:].any() and not marginals[:, cols:].any()
+
+
+def test_without_lengths_the_matrices_are_whole_and_may_lie_anywhere():
+    random = np.random.default_rng(1)
+    wide = torch.from_numpy(random.normal(size=(9, 3, 21)).astype(np.float32))[:, :, 3:14].transpose(0, 1)
+    assert wide.stride(2) == 1 and not wide.is_contiguous()
+    lengths, values = np.array([[9, 11]] * 3, np.int32), np.array([[-1, 1]] * 3, np.float32)
+    call, none = CALLS["any"], torch.empty((0, 2), dtype=torch.int32)
+    inputs = torch_calls._inputs(wide, none, torch.from_numpy(values), [], call.options)
+    own = call, *torch_calls._described(inputs), with_odds(CHUNKS[0])
+    programs = score_program(*own), gradients_program(*own, with_values=False)
+    found = Found(*(_run(program, inputs, exact=False) for program in programs))
+    assert found.flags() == [(0, 0)] * 3
+    assert_right("any", Given(wide.contiguous().numpy(), lengths, values), found)
+
+
+def test_a_long_alignment_is_right():
+    random = np.random.default_rng(2)
+    similarity = random.normal(size=(120, 110)) + 4 * np.eye(120, 110)
+    arrays = pairs_of("any", similarity)
+    found = computed("any", arrays, Chunk(32, 4, 8))
+    assert found.flags() == [(0, 0)]
+    assert_right("any", arrays, found)
+
+
+@pytest.mark.parametrize(
+    ("which", "gap", "temperature"),
+    [("any", -11.0, 1.0), ("any", -0.2, 0.05), ("match", -1.0, 1e3), ("global", -4.0, 1.0), ("global", -0.2, 0.05)],
+)
+def test_temperatures_and_gaps_that_fit(which: str, gap: float, temperature: float):
+    random = np.random.default_rng(3)
+    similarity = min(2, 4 * temperature) * random.normal(size=(18, 20))
+    arrays = pairs_of(which, similarity, gap=gap, temperature=temperature)
+    found = computed(which, arrays, CHUNKS[0])
+    assert found.flags() == [(0, 0)]
+    assert_right(which, arrays, found)
+
+
+def one(value: float, size: int = 4) -> np.ndarray:
+    """Similarities of 0, but for one."""
+    table = np.zeros((size, size))
+    table[1, 2] = value
+    return table
+
+
+def row_of(before: int, bits: float, after: int) -> list[float]:
+    """A row of a match between forbidden ones."""
+    return [FORBIDDEN] * before + [bits * BIT] + [FORBIDDEN] * after
+
+
+# what has a flag in a score and in a gradient, and what has none
+BOUNDS = {
+    "a gap's cost": ("any", -26.9 * BIT, [np.zeros((3, 3))], [0]),
+    "a larger one": ("any", -27.1 * BIT, [np.zeros((3, 3))], [1]),
+    "a gap's gain": ("global", 12 * BIT, [np.zeros((2, 2))], [0]),
+    "a larger gain": ("global", 27.1 * BIT, [np.zeros((2, 2))], [1]),
+    "a match": ("any", -1.0, [one(39.9 * BIT), one(40.1 * BIT)], [0, 1]),
+    "what is no number": ("any", -1.0, [one(np.nan), one(np.inf), one(-np.inf), one(FORBIDDEN)], [1, 1, 0, 0]),
+    "nor globally": ("global", -1.0, [one(np.nan), one(np.inf), one(-np.inf), one(FORBIDDEN)], [1, 1, 0, 0]),
+    "no number in the last cell": ("match", -1.0, [[[0, 0], [0, np.nan]]], [1]),
+    # 2^39 where a block ends, and as much as it can sink within the next
+    "a state": ("any", -16 * BIT, [row_of(7, 39, 3), row_of(7, 39, 4)], [0, 1]),
+    # below 1 it may sink as it likes
+    "a state below a start": ("any", -16 * BIT, [row_of(7, 0, 8)], [0]),
+    "a total": ("any", -1.0, [[[-39.9 * BIT]], [[-40.1 * BIT]]], [0, 1]),
+    "no way": ("match", -1.0, [np.full((3, 3), FORBIDDEN)], [1]),
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_what_does_not_fit_has_a_flag_and_is_right_all_the_same(bound: str):
+    which, gap, similarities, flags = BOUNDS[bound]
+    arrays = pairs_of(which, *similarities, gap=gap)
+    found = computed(which, arrays, exact=True)
+    assert found.flags() == [(flag, flag) for flag in flags]
+    everything = Found(*({**own, "flags": 0 * own["flags"]} for own in found))
+    assert_right(which, arrays, everything)
+
+
+def test_what_does_not_fit_on_the_way_back_alone_has_a_flag():
+    """Odds of 2^78 on the way on, where a block ends, which sink within it."""
+    table = np.full((3, 11), FORBIDDEN)
+    table[1, 8] = table[2, 9] = 39 * BIT
+    arrays = pairs_of("any", table, gap=-16 * BIT)
+    found = computed("any", arrays, exact=True)
+    assert found.flags() == [(0, 1)]
+    assert_right("any", arrays, Found(*({**own, "flags": 0 * own["flags"]} for own in found)))
+
+
+@pytest.mark.parametrize("which", ["any", "global"])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
+def test_a_temperature_that_is_none_has_a_flag(which: str, temperature: float):
+    assert computed(which, pairs_of(which, np.zeros((2, 2)), temperature=temperature)).flags() == [(1, 1)]
+
+
+def test_an_empty_pair_has_a_flag():
+    zeros = np.zeros((3, 4, 5), np.float32), np.array([[0, 5], [4, 0], [4, 5]], np.int32)
+    for which in ("any", "global"):
+        found = computed(which, Given(*zeros, np.array([[-1, 1]] * 3, np.float32)))
+        assert found.flags() == [(1, 1), (1, 1), (0, 0)]
+
+
+def _diagonal(size: int, own: Any, others: float) -> np.ndarray:
+    table = np.full((size, size), float(others))
+    np.fill_diagonal(table, own)
+    return table
+
+
+def _regions(others: float) -> np.ndarray:
+    """Two that score high, and nothing between them."""
+    table = np.full((18, 20), float(others))
+    table[:5, :4], table[-5:, -6:] = 6, 5
+    return table
+
+
+def _steep(random: np.random.Generator) -> np.ndarray:
+    return random.normal(size=(18, 18)) * 3 + 12 * random.choice([-1, 1], size=(18, 1))
+
+
+# In bits: a gap, and similarities that come near to what fits, by chance on one side of it or the other.
+HARD = [
+    (-7, _diagonal(17, [10] * 4 + [-49] + [12] * 4 + [-80] * 2 + [20] * 6, -150)),  # sinks, and returns
+    (-4, _regions(-200)),
+    (-6, _regions(-30)),
+    (-3, _steep(np.random.default_rng(5))),
+    (-0.5, np.array([row_of(0, 39, 40), [x + 38 * BIT * (x == 0) for x in range(41)]]) / BIT),  # a long decay
+    (-2, _diagonal(18, [39] + [-1] * 16 + [39], -300)),
+    (-26.9, np.array([[39.0] + [-3] * 3] + [[-3.0] * 4] * 12)),  # from lane to lane another unit
+    (-26.9, _diagonal(12, [-40, 39] * 6, -90)),  # what comes from the corner is 2^54 times its neighbours
+    (-1, _diagonal(18, 15, -60)),  # near overflow within a block
+    (-1, _diagonal(18, 39, -60)),
+    (-1, _diagonal(18, 16, -1e9)[::-1]),
+    (-20, np.where(np.indices((17, 17)).sum(0) % 2, 30.0, -30.0)),
+    (0, np.full((18, 18), -20.0)),  # the ways are so many that they outweigh their odds
+    (0.7, np.full((17, 18), -3.0)),
+    (-8, np.where(np.indices((18, 18))[1] % 9 == 8, 39.0, -100.0)),
+]
+
+
+@pytest.mark.parametrize(("which", "chunk"), [("any", 1), ("match", 2), ("global", 0), ("free", 1)])
+def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: int):
+    arrays = pairs_of(which, *(table * BIT for _, table in HARD))
+    if which != "free":
+        arrays.values[:, 0] = [gap * BIT for gap, _ in HARD]
+    found = computed(which, arrays, CHUNKS[chunk])
+    assert_right(which, arrays, found)
+    assert 5 <= sum(map(max, found.flags())) <= 9
+
+
+# ways that gain by gaps, of which there are many, from a match whose odds are 0 in float32
+GAIN = [
+    ("any", 18.7, [[-105.0, *[-1e9] * 5, 0.0]]),
+    ("any", 0.5, [*[[-110.0] * 60] * 59, [*[-110.0] * 59, 0.0]]),
+    ("match", 1.0, [[0.0, *[-1e9] * 99], [-1e9, -3.0, *[-1e9] * 97, -95.0]]),
+]
+
+
+@pytest.mark.parametrize(("which", "gap", "table"), GAIN)
+def test_what_gaps_raise_from_below_all_numbers_has_a_flag(which: str, gap: float, table: Any):
+    arrays = pairs_of(which, table, gap=gap)
+    assert_right(which, arrays, computed(which, arrays))

@@ -1,0 +1,88 @@
+"""The adapter's part that only accelerators need: their memory, caches and clock, large batches, the machine's limits.
+
+`jax_impl.accelerator` has the same names with the same meaning.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from shared.backends import FLUSH_BYTES
+
+# clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
+_HEAD_START = 5_000_000
+
+
+def peak_bytes(
+    function: Callable[..., Any], arguments: Sequence[Any], parameters: dict[str, Any], device: str
+) -> int | None:
+    """Bytes of an accelerator's memory that a call needs beside its arguments, by PyTorch's own counter."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    result = function(*arguments, **parameters)
+    torch.cuda.synchronize()
+    del result
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def device_memory(device: str) -> int:
+    """Bytes of memory that an accelerator has for all its processes."""
+    return torch.cuda.get_device_properties(device).total_memory
+
+
+def limit_memory(device: str, share: float) -> None:
+    """Limit the use of an accelerator's memory to this fraction."""
+    if device != "cpu" and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(share)
+
+
+def flush(device: str) -> None:
+    """Overwrite an accelerator's caches; does nothing on a CPU."""
+    if device != "cpu":
+        torch.zeros(FLUSH_BYTES, dtype=torch.uint8, device=device)
+        torch.cuda.synchronize()
+
+
+def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
+    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
+
+    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so
+    that Python's time between two launches does not count.
+    """
+    if device == "cpu":
+        return None
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda._sleep(_HEAD_START)
+    start.record()
+    result = launch()
+    end.record()
+    torch.cuda.synchronize()
+    del result
+    return start.elapsed_time(end) / 1e3
+
+
+def repeated(value: torch.Tensor, times: int) -> torch.Tensor:
+    """The value, repeated along the first axis."""
+    return value.repeat(times, *(1 for _ in value.shape[1:]))
+
+
+def extremes(value: torch.Tensor, times: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Minimum and maximum over the copies that `repeated` made, element by element; NaN if one is."""
+    parts = value.unflatten(0, (times, -1))
+    return parts.amin(0), parts.amax(0)
+
+
+def exponentials(value: torch.Tensor, rounds: int) -> torch.Tensor:
+    """16 exponentials of each number in each round, by one kernel of a GPU; returns before they are computed.
+
+    The size of value must be a multiple of 1024. Raises ImportError without Triton.
+    """
+    from torch_impl.kernels import triton_binding  # here: it imports Triton
+
+    return triton_binding.exponentials(value, rounds)
+
+
+def copy(value: torch.Tensor) -> torch.Tensor:
+    """A copy of the value; returns before it is made."""
+    return value.clone()
