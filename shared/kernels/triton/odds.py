@@ -130,15 +130,22 @@ def chunk_to(
     rows_left,
     own_cols,
     tile,
+    later,
     lanes: tl.constexpr,
     height: tl.constexpr,
     r: tl.constexpr,
     steps: tl.constexpr,
 ):
-    """Stores a tile (lanes, steps) where chunk_at would load it from."""
+    """Stores tiles (lanes, steps) in pieces of rows that begin at a multiple of `steps`.
+
+    tile: the columns that chunk_at would load; later: those of the chunk after it, from which the end of a piece is.
+    """
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
-    tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - lane)), tile, mask=is_there)
+    shift = lane % steps
+    piece = tl.gather(tl.where(k >= shift, tile, later), (k + shift) % steps, 1)
+    col = t0 - lane + shift + k
+    is_there = is_inside(col, own_cols) & (lane * height + r < rows_left)
+    tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - lane + shift)), piece, mask=is_there)
 
 
 @triton.jit
@@ -170,25 +177,20 @@ def from_lane(start, is_there, numbers):
 
 @triton.jit
 def above_loaded(kept_rows, kept_units, at, t0, own_cols, lane, first_row, steps: tl.constexpr):
-    """What the row above a strip has left for the first lane in these steps: states, and the units of blocks."""
-    blocks: tl.constexpr = steps // BLOCK
-    states, units = (), ()
-    for b in tl.static_range(blocks):
-        is_there = (lane == 0) & (first_row > 0) & (t0 + b * BLOCK < own_cols)
-        states = states + in_lane(kept_rows + (at * BLOCK + t0 + b * BLOCK) + lane * 0, is_there, BLOCK)
-        units = units + (tl.load(kept_units + (at + t0 // BLOCK + b) + lane * 0, mask=is_there, other=NOTHING),)
+    """What the row above a strip has left for the first lane in these steps: states, and the units of blocks.
+
+    In a register each, step by step in the lanes.
+    """
+    is_there = (first_row > 0) & (lane < steps) & (t0 + lane < (own_cols + BLOCK - 1) // BLOCK * BLOCK)
+    states = tl.load(kept_rows + (at * BLOCK + t0) + lane, mask=is_there, other=0.0)
+    units = tl.load(kept_units + (at + t0 // BLOCK) + lane // BLOCK, mask=is_there, other=NOTHING)
     return states, units
 
 
 @triton.jit
-def border_above(kind: tl.constexpr, t0, g, border, real: tl.constexpr, lane, count: tl.constexpr):
-    """The states of the row above the matrix in `count` columns from t0 on, and the units of their blocks."""
-    m, e = outside(kind, False, (lane * 0 + t0).to(real), border)
-    along = ()
-    for _k in tl.static_range(count):
-        m *= g
-        along = along + (m,)
-    return along, repeated(e, count // BLOCK)
+def of_step(values, k: tl.constexpr):
+    """The k-th lane's number, in all lanes."""
+    return tl.gather(values, values.to(tl.int32) * 0 + k, 0)
 
 
 @triton.jit

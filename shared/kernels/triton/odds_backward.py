@@ -13,14 +13,13 @@ from shared.kernels.triton.odds import (
     BLOCK,
     LEAST_STATE,
     above_loaded,
-    border_above,
     chunk_at,
     chunk_to,
     exponent_of,
     forward_unit,
     from_lane,
-    in_lane,
     joined_columns,
+    of_step,
     repeated,
     split_columns,
     state_of,
@@ -42,16 +41,16 @@ def kept_loaded(kept, at, lane, lanes: tl.constexpr, height: tl.constexpr):
 
 @triton.jit
 def below_loaded(below, below_units, at, t0, own_cols, lane, has_below, lanes: tl.constexpr, steps: tl.constexpr):
-    """What the row below a strip has sent to the last lane in these steps, and the units of blocks."""
-    blocks: tl.constexpr = steps // BLOCK
-    sent, units = (), ()
-    for b in tl.static_range(blocks):
-        # a record has the columns from one after a block's first to the next block's first
-        col = t0 + b * BLOCK - lanes
-        is_there = (lane == lanes - 1) & has_below & (col >= 0 - BLOCK) & (col < own_cols)
-        sent = sent + in_lane(below + (at * BLOCK + col + BLOCK) + lane * 0, is_there, BLOCK)
-        units = units + (tl.load(below_units + (at + col // BLOCK + 1) + lane * 0, mask=is_there, other=NOTHING),)
-    return sent, units
+    """What the row below a strip has sent to the last lane in these steps, and the units of blocks.
+
+    In a register each, step by step in the lanes.
+    """
+    # a record has the columns from one after a block's first to the next block's first
+    col = t0 - lanes + lane
+    block = t0 // BLOCK - lanes // BLOCK + lane // BLOCK + 1
+    is_there = has_below & (lane < steps) & (block >= 0) & (block <= (own_cols + BLOCK - 1) // BLOCK)
+    sent = tl.load(below + (at * BLOCK + col + BLOCK), mask=is_there, other=0.0)
+    return sent, tl.load(below_units + (at + block), mask=is_there, other=NOTHING)
 
 
 @triton.jit(
@@ -150,6 +149,7 @@ def odds_backward_kernel(
         right, right_match, unit = repeated(zero, height), repeated(zero, height), zero + NOTHING
         sent = zero
         out_stride, out_rows = cols, rows_left
+        later = repeated(tl.zeros([lanes, steps], real), height)
         for back_chunk in range(0, chunks):
             chunk = chunks - 1 - back_chunk
             t0 = chunk * steps
@@ -174,18 +174,28 @@ def odds_backward_kernel(
             )
             if not local:
                 if first_row == 0:
-                    above, above_units = border_above(kind, t0, g, border, real, lane, steps)
+                    m, e = outside(kind, False, (t0 + lane + 1).to(real), border)
+                    above_units = tl.gather(e, lane // BLOCK * BLOCK, 0)
+                    above = m * tl.exp2(e - above_units)
 
             # forwards, as the forward kernel went
             matches, before, down_units = (), (), ()
             for b in tl.static_range(blocks):
                 left, corner, down_unit, factor = forward_unit(
-                    local, left, corner, down_unit, above[b * BLOCK], above_units[b], lane, lane_above, height
+                    local,
+                    left,
+                    corner,
+                    down_unit,
+                    of_step(above, b * BLOCK),
+                    of_step(above_units, b * BLOCK),
+                    lane,
+                    lane_above,
+                    height,
                 )
                 down_units = down_units + (down_unit,)
                 start = tl.exp2(0.0 - down_unit)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                    up = tl.where(lane == 0, above[k], tl.gather(left[height - 1], lane_above, 0)) * factor
+                    up = tl.where(lane == 0, of_step(above, k), tl.gather(left[height - 1], lane_above, 0)) * factor
                     diagonal, corner = corner, up
                     fresh, of_column, of_before = (), (), ()
                     for r in tl.static_range(height):
@@ -203,8 +213,10 @@ def odds_backward_kernel(
             # backwards
             made = ()
             for b in tl.static_range(blocks - 1, -1, -1):
-                first = tl.where(lane == lanes - 1, from_below[b * BLOCK + BLOCK - 1], tl.gather(sent, lane_below, 0))
-                first_unit = tl.where(lane == lanes - 1, below_unit[b], tl.gather(unit, lane_below, 0))
+                first = tl.where(
+                    lane == lanes - 1, of_step(from_below, b * BLOCK + BLOCK - 1), tl.gather(sent, lane_below, 0)
+                )
+                first_unit = tl.where(lane == lanes - 1, of_step(below_unit, b * BLOCK), tl.gather(unit, lane_below, 0))
                 now = unit + exponent_of(tl.maximum(highest(right), highest(right_match)))
                 now = tl.maximum(now, first_unit + exponent_of(first))
                 if local:
@@ -217,7 +229,7 @@ def odds_backward_kernel(
                 change = tl.exp2(unit - now)
                 right, right_match, sent = times(right, change), times(right_match, change), sent * change
                 unit = now
-                source = tl.where(lane == lanes - 1, below_unit[b], tl.gather(unit, lane_below, 0))
+                source = tl.where(lane == lanes - 1, of_step(below_unit, b * BLOCK), tl.gather(unit, lane_below, 0))
                 factor = tl.exp2(source - unit)
                 end_odds = tl.exp2(0.0 - unit)
                 power = down_units[b] + unit - best
@@ -227,7 +239,7 @@ def odds_backward_kernel(
                 least = zero + 1
                 to_send = (sent,)
                 for k in tl.static_range(b * BLOCK + BLOCK - 1, b * BLOCK - 1, -1):
-                    x = tl.where(lane == lanes - 1, from_below[k], tl.gather(sent, lane_below, 0)) * factor
+                    x = tl.where(lane == lanes - 1, of_step(from_below, k), tl.gather(sent, lane_below, 0)) * factor
                     fresh, fresh_match, of_column = (), (), ()
                     for r in tl.static_range(height - 1, -1, -1):
                         is_cell = is_inside(t0 - lane + k, widths[r])
@@ -261,11 +273,15 @@ def odds_backward_kernel(
                 is_sent = (lane == 0) & (at < own_cols)
                 from_lane(odds_below + ((of_below + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])
                 tl.store(below_units + (of_below + 1 + at // BLOCK) + lane * 0, unit, mask=is_sent)
+            written = ()
             for r in tl.static_range(height):
                 of_row = ()
                 for k in tl.static_range(steps):
                     of_row = of_row + (made[k][r],)
-                chunk_to(strip_out, out_stride, t0, out_rows, own_cols, joined_columns(of_row), lanes, height, r, steps)
+                tile = joined_columns(of_row)
+                chunk_to(strip_out, out_stride, t0, out_rows, own_cols, tile, later[r], lanes, height, r, steps)
+                written = written + (tile,)
+            later = written
             out_stride, out_rows = tl.where(is_first, 0, cols), next_count
             # what the first lane has left is read by the last
             tl.debug_barrier()

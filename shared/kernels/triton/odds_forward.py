@@ -15,14 +15,14 @@ from shared.kernels.triton.odds import (
     LONGEST_ROW,
     above_loaded,
     begun,
-    border_above,
     chunk_at,
     forward_unit,
     from_lane,
+    of_step,
     split_columns,
     state_of,
 )
-from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
+from shared.kernels.triton.pairs import LN_2, NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import is_inside
 
 
@@ -130,7 +130,9 @@ def odds_forward_kernel(
             )
             if not local:
                 if first_row == 0:
-                    above, above_units = border_above(kind, t0, g, border, real, lane, steps)
+                    m, e = outside(kind, False, (t0 + lane + 1).to(real), border)
+                    above_units = tl.gather(e, lane // BLOCK * BLOCK, 0)
+                    above = m * tl.exp2(e - above_units)
             if keep:
                 own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * ((height + 2) * lanes) + lane
                 for r in tl.static_range(height):
@@ -139,7 +141,15 @@ def odds_forward_kernel(
                 tl.store(own + (height + 1) * lanes, unit)
             for b in tl.static_range(blocks):
                 left, corner, unit, factor = forward_unit(
-                    local, left, corner, unit, above[b * BLOCK], above_units[b], lane, lane_above, height
+                    local,
+                    left,
+                    corner,
+                    unit,
+                    of_step(above, b * BLOCK),
+                    of_step(above_units, b * BLOCK),
+                    lane,
+                    lane_above,
+                    height,
                 )
                 start = tl.exp2(0.0 - unit)
                 of_block = zero
@@ -147,7 +157,7 @@ def odds_forward_kernel(
                 to_keep = (left[height - 1],)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
                     sent = tl.gather(left[height - 1], lane_above, 0)
-                    up = tl.where(lane == 0, above[k], sent) * factor
+                    up = tl.where(lane == 0, of_step(above, k), sent) * factor
                     diagonal, corner = corner, up
                     fresh = ()
                     for r in tl.static_range(height):
