@@ -10,6 +10,7 @@ from shared.kernels.triton.programs import (
     Program,
     best_program,
     gradients_program,
+    product_program,
     score_program,
     tangents_program,
 )
@@ -18,14 +19,14 @@ SHAPE, STRIDES = (2, 9, 7), (63, 7)
 
 
 def programs(problem: str, dtype: str, layout: Layout, by_position: tuple[str, ...] = ()) -> dict[str, Program]:
-    """The calls of a problem. "product" is one of gaps by position, without which tangents are as fast."""
+    """The calls of a problem."""
     given = cpp.call_of(problem, PROBLEMS[problem].options[0], by_position), dtype, SHAPE
     return {
         "score": score_program(*given, STRIDES, True, layout),
         "gradients": gradients_program(*given, STRIDES, True, layout, False),
         "gradients with values": gradients_program(*given, STRIDES, True, layout, True),
         "tangents": tangents_program(*given, (*STRIDES, *STRIDES), True, layout),
-        "product": tangents_program(*given, (*STRIDES, *STRIDES), True, layout, with_values=False),
+        "product": product_program(*given, (*STRIDES, *STRIDES), True, layout),
         "best": best_program(*given, STRIDES, True, layout),
     }
 

@@ -25,8 +25,8 @@ from shared.kernels.triton.programs import (
     exponentials_program,
     gradients_program,
     layout_of,
+    product_program,
     score_program,
-    tangents_program,
 )
 from tools.first_contact_runs import first_gpu
 from tools.first_contact_steps import DEVICE, DTYPES, FUNCTIONS, SHAPES, WITH_GAPS, ragged
@@ -44,7 +44,7 @@ def kernels(options_too: bool = False) -> list[Kernel]:
                 programs += [
                     score_program(*given, (63, 7), True, layout),
                     gradients_program(*given, (63, 7), True, layout, False),
-                    tangents_program(*given, (63, 7, 63, 7), True, layout),
+                    product_program(*given, (63, 7, 63, 7), True, layout),
                     best_program(*given, (63, 7), True, layout),
                 ]
     for name in WITH_GAPS:
@@ -53,7 +53,7 @@ def kernels(options_too: bool = False) -> list[Kernel]:
         programs += [
             score_program(*given, (63, 7), True, layout),
             gradients_program(*given, (63, 7), True, layout, False),
-            tangents_program(*given, (63, 7, 63, 7), True, layout, with_values=False),
+            product_program(*given, (63, 7, 63, 7), True, layout),
         ]
     return list(dict.fromkeys(launch.kernel for program in programs for launch in program.launches))
 

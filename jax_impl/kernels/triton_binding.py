@@ -32,6 +32,7 @@ from shared.kernels.triton.programs import (
     gaps_of,
     gradients_program,
     layout_of,
+    product_program,
     score_program,
     tangents_program,
     values_of,
@@ -119,19 +120,19 @@ def _tangents(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: A
     count = values_of(call.kind)
     inputs = _inputs(call, similarity, lengths, both[:count])
     inputs |= {"t_similarity": t_similarity} | _values_and_gaps(call, both[count:], "t_")
-    return _results(call, _run(_tangents_program(call, similarity, True), inputs))
+    return _results(call, _run(_program(tangents_program, call, similarity), inputs))
 
 
 def _product(call: cpp.Call, similarity: Array, lengths: Array, t_similarity: Array, *parameters: Array) -> Arrays:
     inputs = _inputs(call, similarity, lengths, parameters)
     inputs |= {"t_similarity": t_similarity, "t_values": jnp.zeros_like(inputs["values"])}
-    program = _tangents_program(call, similarity, not gaps_of(call.options, ""))
-    return (_run(program, inputs)["d_similarity"],)
+    return (_run(_program(product_program, call, similarity), inputs)["d_similarity"],)
 
 
-def _tangents_program(call: cpp.Call, similarity: Array, with_values: bool) -> Program:
+def _program(made: Callable[..., Program], call: cpp.Call, similarity: Array) -> Program:
+    """Of tangents, whose matrices lie as those of similarities."""
     dtype, shape, strides, has_lengths = _described(similarity)
-    return tangents_program(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity), with_values)
+    return made(call, dtype, shape, (*strides, *strides), has_lengths, _layout(similarity))
 
 
 def _best(call: cpp.Call, similarity: Array, lengths: Array, *parameters: Array) -> Arrays:

@@ -24,6 +24,7 @@ from shared.kernels.triton.programs import (
     gaps_of,
     gradients_program,
     layout_of,
+    product_program,
     score_program,
     tangents_program,
 )
@@ -77,30 +78,29 @@ def tangents(
     kind: int,
     options: int,
 ) -> tuple[Tensor, Tensor, Tensor, list[Tensor]]:
-    """The tangents of all results of gradients, in the direction (t_similarity, t_values, t_gaps).
-
-    Without t_gaps, which then count as 0, none of the gaps' gradients.
-    """
+    """The tangents of all results of gradients, in the direction (t_similarity, t_values, t_gaps)."""
     inputs = _inputs(similarity, lengths, values, gaps, options)
     inputs |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
     inputs |= _matrices(t_gaps, options, "t_")
-    layout, with_gaps = _layout(similarity), len(t_gaps) == len(gaps)
-    program = tangents_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_gaps)
+    program = tangents_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
     return _derivatives(_run(program, inputs))
 
 
+@triton_op("smooth_alignment::triton_product", mutates_args=())
 def product(
     similarity: Tensor,
     lengths: Tensor,
     values: Tensor,
-    gaps: Sequence[Tensor],
+    gaps: list[Tensor],
     t_similarity: Tensor,
     kind: int,
     options: int,
 ) -> Tensor:
     """The tangents of the gradients with respect to similarity, in a direction that leaves values and gaps alone."""
-    own, t_values = list(gaps), torch.zeros_like(values)
-    return tangents(similarity, lengths, values, own, t_similarity, t_values, [], kind, options)[1]
+    inputs = _inputs(similarity, lengths, values, gaps, options)
+    inputs |= {"t_similarity": _rows(t_similarity), "t_values": torch.zeros_like(inputs["values"])}
+    program = product_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    return _run(program, inputs)["d_similarity"]
 
 
 @triton_op("smooth_alignment::triton_best", mutates_args=())
@@ -190,6 +190,6 @@ def _derivatives(results: dict[str, Tensor]) -> Derivatives:
     return results["scores"], results["d_similarity"], results["d_values"], gaps
 
 
-for _operator in (score, gradients, tangents, best):
+for _operator in (score, gradients, tangents, product, best):
     register_map(_operator)
 without_gradient.register("smooth_alignment::triton_best")

@@ -5,6 +5,10 @@ temperature and takes most of the time. Here what a lane computes in a block of 
 2^e, chosen so that the largest of what the block begins with is about 1: what is left are products and sums. Where that
 could lose anything, the pair is flagged, and left to the exact kernels.
 
+Tangents of odds, by the chain rule, are in the same unit, and relative to an origin: what is held is the tangent less
+the odds times the origin, which a lane moves to a state of its own in each block. In a long alignment the tangents of
+logarithms are large, and what counts in the end are differences between them.
+
 What is lost is what falls below 2^-126 of a unit: a neighbour's state that is brought to this unit, a match, or the
 start. A gap's odds are at most 2^LARGEST_COST and a match's 2^LARGEST_MATCH, so a cell loses at most about 2^-86 of its
 unit, a part of 2^-36 of a state that is at least LEAST_STATE. Smaller states are flagged, with one exception: in a
@@ -34,6 +38,8 @@ LEAST_STATE = tl.constexpr(2.0**-50)  # of a cell's odds, in its block's unit
 LARGEST_RISE = tl.constexpr(20.0)  # of an alignment by gaps alone
 LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the largest unit
 LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
+LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
+NO_MATCH = tl.constexpr(float("-inf"))  # a similarity
 # numbers from row to row: what is in a strip is addressed by 32 bits
 LONGEST_ROW = tl.constexpr(1 << 23)
 
@@ -62,8 +68,10 @@ def repeated(value, count: tl.constexpr):
 
 
 @triton.jit
-def chunk_at(base, stride, t0, rows_left, own_cols, lanes: tl.constexpr, height: tl.constexpr, steps: tl.constexpr):
-    """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps); -inf where is no cell.
+def chunk_at(
+    base, stride, t0, rows_left, own_cols, none, lanes: tl.constexpr, height: tl.constexpr, steps: tl.constexpr
+):
+    """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps); `none` where is no cell.
 
     base: the strip's first row; rows_left: how many there are from that on. Addresses are a number of 32 bits each, and
     nothing that is known of lanes is kept, which would take most of a thread's registers.
@@ -74,7 +82,7 @@ def chunk_at(base, stride, t0, rows_left, own_cols, lanes: tl.constexpr, height:
     for r in tl.static_range(height):
         is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
         offsets = (lane * height + r) * away + (k - lane)
-        tiles = tiles + (tl.load((base + t0) + offsets, mask=is_there, other=float("-inf")),)
+        tiles = tiles + (tl.load((base + t0) + offsets, mask=is_there, other=none),)
     return tiles
 
 
@@ -176,14 +184,14 @@ def from_lane(start, is_there, numbers):
 
 
 @triton.jit
-def above_loaded(kept_rows, kept_units, at, t0, own_cols, lane, first_row, steps: tl.constexpr):
+def above_loaded(kept_rows, kept_units, at, t0, own_cols, lane, first_row, none, steps: tl.constexpr):
     """What the row above a strip has left for the first lane in these steps: states, and the units of blocks.
 
-    In a register each, step by step in the lanes.
+    In a register each, step by step in the lanes. Also of tangents, with origins. none: the unit of what is not there.
     """
     is_there = (first_row > 0) & (lane < steps) & (t0 + lane < (own_cols + BLOCK - 1) // BLOCK * BLOCK)
     states = tl.load(kept_rows + (at * BLOCK + t0) + lane, mask=is_there, other=0.0)
-    units = tl.load(kept_units + (at + t0 // BLOCK) + lane // BLOCK, mask=is_there, other=NOTHING)
+    units = tl.load(kept_units + (at + t0 // BLOCK) + lane // BLOCK, mask=is_there, other=none)
     return states, units
 
 
@@ -211,7 +219,10 @@ def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.con
 
 @triton.jit
 def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, lane, lane_above, height: tl.constexpr):
-    """A block's unit, and what a lane holds in it: states to the left, at the corner; and the factor of those above."""
+    """A block's unit, and what a lane holds in it: states to the left, at the corner; and the factor of those above.
+
+    Last what all that was multiplied by.
+    """
     sent = tl.gather(left[height - 1], lane_above, 0)
     sent_unit = tl.gather(unit, lane_above, 0)
     first = tl.where(lane == 0, above, sent)
@@ -221,7 +232,23 @@ def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, lan
         now = tl.maximum(now, 0.0)
     change = tl.exp2(unit - now)
     from_above = tl.where(lane == 0, above_unit, tl.gather(now, lane_above, 0))
-    return times(left, change), corner * change, now, tl.exp2(from_above - now)
+    return times(left, change), corner * change, now, tl.exp2(from_above - now), change
+
+
+@triton.jit
+def moved_origin(odds, tangent, origin):
+    """An origin at which a state's tangent is 0, and how far it is from the one before."""
+    there = origin + tl.where(odds >= LEAST_STATE, tangent / odds, 0.0)
+    return there, there - origin
+
+
+@triton.jit
+def moved(tangents, odds, by):
+    """A tuple of tangents relative to an origin that has moved."""
+    own = ()
+    for k in tl.static_range(len(odds)):
+        own = own + (tl.fma(0.0 - by, odds[k], tangents[k]),)
+    return own
 
 
 @triton.jit
@@ -232,3 +259,16 @@ def state_of(local: tl.constexpr, g, w, diagonal, start, left, up, col):
     if not local:
         v = tl.where(col < 0, left, v)
     return v, before
+
+
+@triton.jit
+def tangent_of(local: tl.constexpr, g, w, t_match, before, t_diagonal, t_start, t_left, t_up, col):
+    """The tangent of a cell's state, and of what its match's odds are multiplied by. t_match: of the match's logarithm.
+
+    before: as state_of gives it.
+    """
+    t_before = t_diagonal + t_start if local else t_diagonal
+    t_v = tl.fma(g, t_up, tl.fma(g, t_left, w * tl.fma(t_match, before, t_before)))
+    if not local:
+        t_v = tl.where(col < 0, t_left, t_v)
+    return t_v, t_before

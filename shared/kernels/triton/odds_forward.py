@@ -1,4 +1,5 @@
-"""The forward kernel in plain odds, in Triton: scores and, on request, what the way back begins its chunks with."""
+"""The forward kernel in plain odds, in Triton: scores or their tangents and, on request, what the way back begins its
+chunks with."""
 
 import triton
 import triton.language as tl
@@ -9,10 +10,12 @@ from shared.kernels.triton.odds import (
     LARGEST_COST,
     LARGEST_MATCH,
     LARGEST_RISE,
+    LARGEST_TANGENT,
     LARGEST_TOTAL,
     LEAST_STATE,
     LEAST_TOTAL,
     LONGEST_ROW,
+    NO_MATCH,
     above_loaded,
     begun,
     chunk_at,
@@ -20,10 +23,23 @@ from shared.kernels.triton.odds import (
     from_lane,
     of_step,
     split_columns,
+    moved,
+    moved_origin,
     state_of,
+    tangent_of,
+    times,
 )
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import is_inside
+
+
+@triton.jit
+def keep_numbers(to, left, corner, unit, lanes: tl.constexpr):
+    """Stores what a chunk begins with, the lanes' numbers side by side."""
+    for r in tl.static_range(len(left)):
+        tl.store(to + r * lanes, left[r])
+    tl.store(to + len(left) * lanes, corner)
+    tl.store(to + (len(left) + 1) * lanes, unit)
 
 
 @triton.jit
@@ -33,9 +49,10 @@ def is_beyond(highest, lowest):
 
 
 @triton.jit(
-    do_not_specialize=["pairs", "rows", "cols", "pair_stride", "row_stride"],
+    do_not_specialize=["pairs", "rows", "cols", "pair_stride", "row_stride", "t_pair_stride", "t_row_stride"],
     do_not_specialize_on_alignment=[
         "similarity",
+        "t_similarity",
         "lengths",
         "values",
         "scores",
@@ -48,6 +65,7 @@ def is_beyond(highest, lowest):
 )
 def odds_forward_kernel(
     similarity,
+    t_similarity,
     lengths,
     values,
     scores,
@@ -61,15 +79,22 @@ def odds_forward_kernel(
     cols: tl.int32,
     pair_stride: tl.int64,
     row_stride: tl.int64,
+    t_pair_stride: tl.int64,
+    t_row_stride: tl.int64,
     kind: tl.constexpr,
     has_lengths: tl.constexpr,
+    tangents: tl.constexpr,
     keep: tl.constexpr,
     lanes: tl.constexpr,
     height: tl.constexpr,
     steps: tl.constexpr,
 ):
+    """Scores, or with `tangents`, for which they are kept, their tangents in the direction t_similarity."""
     local: tl.constexpr = kind == LOCAL_ANY or kind == LOCAL_MATCH
     blocks: tl.constexpr = steps // BLOCK
+    # numbers of a state
+    flows: tl.constexpr = 2 if tangents else 1
+    numbers: tl.constexpr = flows * (height + 2)
     real: tl.constexpr = similarity.dtype.element_ty
     pair = tl.program_id(0).to(tl.int64)
     costs, match, border, valid, parameters = constants(kind, False, False, False, values, values, pair, real)
@@ -79,18 +104,19 @@ def odds_forward_kernel(
     own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
     bits_of_gap = costs[1][0] + tl.log2(costs[0][0])
     fits = valid & (own_rows > 0) & (own_cols > 0) & (tl.abs(bits_of_gap) <= LARGEST_COST)
-    fits = fits & (row_stride < LONGEST_ROW) & (cols < LONGEST_ROW)
+    fits = fits & (row_stride < LONGEST_ROW) & (t_row_stride < LONGEST_ROW) & (cols < LONGEST_ROW)
     # what gaps may make of a local alignment before its next match: each has one way more, and is worth this
     rise = (bits_of_gap + 1) * (own_rows + own_cols).to(real)
     spared = tl.where(rise > LARGEST_RISE, -1.0, 0.0)  # the unit up to which states may be small
     own_rows, own_cols = tl.where(fits, own_rows, 0), tl.where(fits, own_cols, 0)
     g = costs[0][0] * tl.exp2(costs[1][0])
-    bits = match[0]
+    bits, inverse_t = match[0], match[2]
 
     strip_rows: tl.constexpr = lanes * height
     lane = tl.arange(0, lanes)
     lane_above = tl.maximum(lane - 1, 0)
     base = similarity + pair * pair_stride
+    t_base = t_similarity + pair * t_pair_stride
     all_blocks = (cols + BLOCK - 1) // BLOCK
     all_strips = (rows + strip_rows - 1) // strip_rows if keep else 1
     all_chunks = (cols + lanes + steps - 1) // steps
@@ -99,19 +125,30 @@ def odds_forward_kernel(
     top, total, most = zero + NOTHING, zero, zero
     lowest, highest = zero + 1, zero
     bad = tl.zeros([lanes], tl.int1)
+    if tangents:
+        t_total, total_origin = zero, zero
     for first_row in range(0, own_rows, strip_rows):
         strip = first_row // strip_rows if keep else 0
         row = first_row + lane * height
-        of_strip = (pair * all_strips + strip) * all_blocks
-        of_above = of_strip - all_blocks if keep else of_strip
+        of_strip = (pair * all_strips + strip) * flows * all_blocks
+        of_above = of_strip - flows * all_blocks if keep else of_strip
         widths = ()
         for r in tl.static_range(height):
             widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
         left, corner, unit = begun(kind, g, border, row, real, height)
         strip_base = base + (pair * 0 + first_row) * row_stride
         rows_left = own_rows - first_row
-        next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, lanes, height, steps)
-        next_above, next_units = above_loaded(kept_rows, kept_units, of_above, 0, own_cols, lane, first_row, steps)
+        next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, lanes, height, steps)
+        next_above, next_units = above_loaded(
+            kept_rows, kept_units, of_above, 0, own_cols, lane, first_row, NOTHING, steps
+        )
+        if tangents:
+            t_left, t_corner, origin = times(left, zero), zero, zero
+            strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
+            next_t_tiles = chunk_at(strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, lanes, height, steps)
+            next_t_above, next_origins = above_loaded(
+                kept_rows, kept_units, of_above + all_blocks, 0, own_cols, lane, first_row, 0.0, steps
+            )
         # a pair that is flagged already is not gone through
         has_failed = tl.max((bad | is_beyond(highest, lowest)).to(tl.int32), 0) > 0
         chunks = tl.where(has_failed, 0, (own_cols + lanes + steps - 1) // steps)
@@ -124,23 +161,36 @@ def odds_forward_kernel(
             # after the last chunk there are no rows; what is not known before the loop is not kept in registers
             is_last = chunk + 1 == chunks
             next_left, next_stride = tl.where(is_last, 0, rows_left), tl.where(is_last, 0, row_stride)
-            next_tiles = chunk_at(strip_base, next_stride, t0 + steps, next_left, own_cols, lanes, height, steps)
-            next_above, next_units = above_loaded(
-                kept_rows, kept_units, of_above, t0 + steps, own_cols, lane, first_row, steps
+            next_tiles = chunk_at(
+                strip_base, next_stride, t0 + steps, next_left, own_cols, NO_MATCH, lanes, height, steps
             )
+            next_above, next_units = above_loaded(
+                kept_rows, kept_units, of_above, t0 + steps, own_cols, lane, first_row, NOTHING, steps
+            )
+            if tangents:
+                t_given = ()
+                for r in tl.static_range(height):
+                    t_given = t_given + (split_columns(next_t_tiles[r], lanes, steps),)
+                t_above, origins = next_t_above, next_origins
+                next_stride = tl.where(is_last, 0, t_row_stride)
+                next_t_tiles = chunk_at(
+                    strip_t_base, next_stride, t0 + steps, next_left, own_cols, 0.0, lanes, height, steps
+                )
+                next_t_above, next_origins = above_loaded(
+                    kept_rows, kept_units, of_above + all_blocks, t0 + steps, own_cols, lane, first_row, 0.0, steps
+                )
             if not local:
                 if first_row == 0:
                     m, e = outside(kind, False, (t0 + lane + 1).to(real), border)
                     above_units = tl.gather(e, lane // BLOCK * BLOCK, 0)
                     above = m * tl.exp2(e - above_units)
             if keep:
-                own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * ((height + 2) * lanes) + lane
-                for r in tl.static_range(height):
-                    tl.store(own + r * lanes, left[r])
-                tl.store(own + height * lanes, corner)
-                tl.store(own + (height + 1) * lanes, unit)
+                own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (numbers * lanes) + lane
+                keep_numbers(own, left, corner, unit, lanes)
+                if tangents:
+                    keep_numbers(own + (height + 2) * lanes, t_left, t_corner, origin, lanes)
             for b in tl.static_range(blocks):
-                left, corner, unit, factor = forward_unit(
+                left, corner, unit, factor, change = forward_unit(
                     local,
                     left,
                     corner,
@@ -155,18 +205,34 @@ def odds_forward_kernel(
                 of_block = zero
                 least = zero + 1
                 to_keep = (left[height - 1],)
+                if tangents:
+                    t_left, t_corner = times(t_left, change), t_corner * change
+                    origin, away = moved_origin(left[height - 1], t_left[height - 1], origin)
+                    t_left, t_corner = moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner)
+                    from_above = tl.gather(origin, lane_above, 0)
+                    apart = tl.where(lane == 0, of_step(origins, b * BLOCK), from_above) - origin
+                    t_start = start * (0.0 - origin)
+                    t_of_block = zero
+                    t_to_keep = (t_left[height - 1],)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
                     sent = tl.gather(left[height - 1], lane_above, 0)
                     up = tl.where(lane == 0, of_step(above, k), sent) * factor
                     diagonal, corner = corner, up
                     fresh = ()
+                    if tangents:
+                        t_sent = tl.where(
+                            lane == 0, of_step(t_above, k), tl.gather(t_left[height - 1], lane_above, 0)
+                        )
+                        t_up = tl.fma(apart, up, t_sent * factor)
+                        t_diagonal, t_corner = t_corner, t_up
+                        t_fresh = ()
                     for r in tl.static_range(height):
                         is_cell = is_inside(t0 - lane + k, widths[r])
                         of_match = given[r][k] * bits
                         highest = tl.maximum(highest, of_match)
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[r - 1]
-                        v, _before = state_of(local, g, w, d, start, left[r], up, t0 - lane + k)
+                        v, before = state_of(local, g, w, d, start, left[r], up, t0 - lane + k)
                         least = tl.minimum(least, tl.where(is_cell, v, 1.0))
                         if kind == LOCAL_ANY:
                             of_block += tl.where(is_cell, v, 0.0)
@@ -175,18 +241,41 @@ def odds_forward_kernel(
                         else:
                             is_last = (row + r == own_rows - 1) & (t0 - lane + k == own_cols - 1)
                             of_block = tl.where(is_last, v, of_block)
+                        if tangents:
+                            t_match = t_given[r][k] * inverse_t
+                            t_d = t_diagonal if r == 0 else t_left[r - 1]
+                            t_v, _t_before = tangent_of(
+                                local, g, w, t_match, before, t_d, t_start, t_left[r], t_up, t0 - lane + k
+                            )
+                            if kind == LOCAL_ANY:
+                                t_of_block += tl.where(is_cell, t_v, 0.0)
+                            elif kind == LOCAL_MATCH:
+                                t_of_block += w * tl.fma(t_match, d, t_d)
+                            else:
+                                t_of_block = tl.where(is_last, t_v, t_of_block)
+                            t_fresh = t_fresh + (t_v,)
+                            t_up = t_v
                         fresh = fresh + (v,)
                         up = v
                     if not local:
                         corner = tl.where(t0 - lane + k < 0, diagonal, corner)
                     left = fresh
                     to_keep = to_keep + (left[height - 1],)
+                    if tangents:
+                        if not local:
+                            t_corner = tl.where(t0 - lane + k < 0, t_diagonal, t_corner)
+                        t_left = t_fresh
+                        t_to_keep = t_to_keep + (t_left[height - 1],)
                 if local:
                     lowest = tl.where(unit > spared, tl.minimum(lowest, least), lowest)
                 else:
                     lowest = tl.minimum(lowest, least)
                 counts = of_block > 0
                 higher = tl.maximum(top, tl.where(counts, unit, NOTHING))
+                if tangents:
+                    t_total = tl.fma(total_origin - origin, total, t_total) * tl.exp2(top - higher)
+                    t_total += tl.where(counts, t_of_block * tl.exp2(unit - higher), 0.0)
+                    total_origin = origin
                 total = total * tl.exp2(top - higher) + tl.where(counts, of_block * tl.exp2(unit - higher), 0.0)
                 bad = bad | ~(of_block < float("inf"))
                 most = tl.maximum(most, unit)
@@ -195,19 +284,34 @@ def odds_forward_kernel(
                 is_kept = (lane == lanes - 1) & is_inside(at, own_cols)
                 from_lane(kept_rows + (of_strip * BLOCK + at) + lane * 0, is_kept, to_keep[:BLOCK])
                 tl.store(kept_units + (of_strip + at // BLOCK) + lane * 0, unit, mask=is_kept)
+                if tangents:
+                    of_tangents = of_strip + all_blocks
+                    from_lane(kept_rows + (of_tangents * BLOCK + at) + lane * 0, is_kept, t_to_keep[:BLOCK])
+                    tl.store(kept_units + (of_tangents + at // BLOCK) + lane * 0, origin, mask=is_kept)
             # what the last lane has left is read by the first
             tl.debug_barrier()
 
     highest_top = tl.max(top, 0)
-    whole = tl.sum(total * tl.exp2(top - highest_top), 0)
+    share = tl.exp2(top - highest_top)
+    whole = tl.sum(total * share, 0)
     bad = bad | is_beyond(highest, lowest)
     good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < LARGEST_TOTAL)
     if local:
         # no state was much larger: one with an end of its own always counts
         good = good & (highest_top + tl.log2(whole) >= tl.max(most, 0) + LEAST_TOTAL)
-    score = parameters[2] * ((highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2)
+    if tangents:
+        t_whole = tl.sum(total_origin.to(tl.float64) * (total * share) + t_total * share, 0) / whole
+        good = good & (tl.abs(t_whole) < LARGEST_TANGENT)
+        score = parameters[2] * t_whole
+    else:
+        score = parameters[2] * ((highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2)
     tl.store(scores + pair, score.to(real))
     tl.store(flags + pair, tl.where(good, 0, 1))
     if keep:
-        tl.store(odds_totals + pair * 2, highest_top)
-        tl.store(odds_totals + pair * 2 + 1, 1 / whole)
+        own_totals = odds_totals + pair * (2 * flows)
+        tl.store(own_totals, highest_top)
+        tl.store(own_totals + 1, 1 / whole)
+        if tangents:
+            high = t_whole.to(real)
+            tl.store(own_totals + 2, high)
+            tl.store(own_totals + 3, (t_whole - high.to(tl.float64)).to(real))

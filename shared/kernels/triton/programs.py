@@ -71,13 +71,14 @@ class Chunk(NamedTuple):
 class Layout(NamedTuple):
     """How many rows of a matrix a program processes at once, and with how many warps.
 
-    scores, gradients: how plain odds are computed where they can be, and if they are to be.
+    scores, gradients, products: how plain odds are computed where they can be, and if they are to be.
     """
 
     lanes: int
     warps: int
     scores: Chunk | None = None
     gradients: Chunk | None = None
+    products: Chunk | None = None
 
 
 # steps for which a lane has one unit in plain odds
@@ -86,8 +87,8 @@ BLOCK = 8
 MANY_PAIRS = 512
 # With four rows a lane passes on a fourth as much, and the chain of steps is short. Gradients are written by chunks:
 # with 16 steps in twice as long pieces, which counts where there are many pairs.
-NARROW = Layout(32, 1, Chunk(32, 4, 8), Chunk(32, 1, 16))
-WIDE = Layout(128, 4, Chunk(32, 4, 8), Chunk(32, 4, 8))
+NARROW = Layout(32, 1, Chunk(32, 4, 8), Chunk(32, 1, 16), Chunk(32, 1, 8))
+WIDE = Layout(128, 4, Chunk(32, 4, 8), Chunk(32, 4, 8), Chunk(32, 2, 8))
 
 
 def layout_of(pairs: Any, rows: Any) -> Layout:
@@ -127,8 +128,9 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
     )
     if chunk is None:
         return Program((exact,), {"scores": (pairs,)}, scratch)
-    first = _odds_forward(call, dtype, shape, strides, has_lengths, chunk, keep=False)
-    return Program((first, exact), {"scores": (pairs,)}, scratch | _odds_scratch(shape, chunk, keep=False))
+    first = _odds_forward(call, dtype, shape, strides, has_lengths, chunk, tangents=False, keep=False)
+    scratch |= _odds_scratch(shape, chunk, tangents=False, keep=False)
+    return Program((first, exact), {"scores": (pairs,)}, scratch)
 
 
 def gradients_program(
@@ -144,33 +146,27 @@ def gradients_program(
     forward = _forward(*own, keep=True, flagged=bool(chunk))
     backward = _backward(*own, with_values=with_values, flagged=bool(chunk))
     exact = _both(call, shape, forward, backward, tangents=False)
-    if chunk is None:
-        return exact
-    first = _odds_forward(call, dtype, shape, strides, has_lengths, chunk, keep=True)
-    second = _odds_backward(call, dtype, shape, strides, has_lengths, chunk)
-    scratch = exact.scratch | _odds_scratch(shape, chunk, keep=True)
-    return exact._replace(launches=(first, second, *exact.launches), scratch=scratch)
+    return _odds_first(exact, call, dtype, shape, strides, has_lengths, chunk, tangents=False) if chunk else exact
 
 
-def tangents_program(
-    call: Call,
-    dtype: str,
-    shape: Shape,
-    strides: Shape,
-    has_lengths: bool,
-    layout: Layout,
-    with_values: bool = True,
-) -> Program:
+def tangents_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
     """The tangents of all results of gradients_program, under the same names.
 
-    Given are also t_similarity, t_values, and with_values t_gap_open and t_gap_extend of gaps by position, which else
-    count as 0. strides: of the pairs and rows of similarity, then of t_similarity.
+    Given are also t_similarity, t_values, and t_gap_open and t_gap_extend of gaps by position. strides: of the pairs
+    and rows of similarity, then of t_similarity.
     """
-    same_as = {"first_plane": "d_similarity"}
-    own = call, dtype, shape, strides, has_lengths, layout, same_as
-    forward = _forward(*own, tangents=True, keep=True, with_values=with_values)
-    backward = _backward(*own, tangents=True, with_values=with_values)
-    return _both(call, shape, forward, backward, tangents=True)
+    return _exact_tangents(call, dtype, shape, strides, has_lengths, layout, with_values=True, flagged=False)
+
+
+def product_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
+    """As tangents_program, of scores and d_similarity alone, in a direction that leaves values and gaps alone.
+
+    t_values must be 0; of gaps by position no tangents are given.
+    """
+    chunk = layout.products if _can_be_odds(call, dtype) else None
+    own = call, dtype, shape, strides, has_lengths
+    exact = _exact_tangents(*own, layout, with_values=False, flagged=bool(chunk))
+    return _odds_first(exact, *own, chunk, tangents=True) if chunk else exact
 
 
 def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
@@ -196,43 +192,104 @@ def exponentials_program(dtype: str, count: int, rounds: int, each: int = EXPONE
     return Program((launch,), {"results": (count,)}, {})
 
 
+def _exact_tangents(
+    call: Call,
+    dtype: str,
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    layout: Layout,
+    with_values: bool,
+    flagged: bool,
+) -> Program:
+    own = call, dtype, shape, strides, has_lengths, layout, {"first_plane": "d_similarity"}
+    forward = _forward(*own, tangents=True, keep=True, with_values=with_values, flagged=flagged)
+    backward = _backward(*own, tangents=True, with_values=with_values, flagged=flagged)
+    return _both(call, shape, forward, backward, tangents=True)
+
+
 def _can_be_odds(call: Call, dtype: str) -> bool:
     """Whether the kernels in plain odds can compute a call, but for pairs that they flag."""
     return dtype == "float32" and call.kind != AFFINE and not gaps_of(call.options, "")
 
 
+def _odds_first(
+    exact: Program,
+    call: Call,
+    dtype: str,
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    chunk: Chunk,
+    tangents: bool,
+) -> Program:
+    """A program of both directions with those in plain odds before it."""
+    own = call, dtype, shape, strides, has_lengths, chunk, tangents
+    scratch = exact.scratch | _odds_scratch(shape, chunk, tangents, keep=True)
+    launches = (_odds_forward(*own, keep=True), _odds_backward(*own), *exact.launches)
+    return exact._replace(launches=launches, scratch=scratch)
+
+
 def _odds_forward(
-    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk, keep: bool
+    call: Call,
+    dtype: str,
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    chunk: Chunk,
+    tangents: bool,
+    keep: bool,
 ) -> Launch:
-    constants = {"kind": call.kind, "has_lengths": has_lengths, "keep": keep, **chunk._asdict()}
-    buffers = ("similarity", "lengths", "values", "scores", "odds_totals", "flags", *_ODDS_KEPT)
-    return _launch("odds_forward_kernel", dtype, buffers, (), (), {}, shape, strides, constants, 1)
+    constants = {"tangents": tangents, "keep": keep, **chunk._asdict()}
+    buffers = (*_ODDS_INPUTS, "scores", "odds_totals", "flags", *_ODDS_KEPT)
+    return _odds_launch("odds_forward_kernel", call, dtype, buffers, shape, strides, has_lengths, constants)
 
 
-def _odds_backward(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk) -> Launch:
-    constants = {"kind": call.kind, "has_lengths": has_lengths, **chunk._asdict()}
-    given = ("similarity", "lengths", "values", "odds_totals", "flags", *_ODDS_KEPT)
+def _odds_backward(
+    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk, tangents: bool
+) -> Launch:
+    constants = {"tangents": tangents, **chunk._asdict()}
+    given = (*_ODDS_INPUTS, "odds_totals", "flags", *_ODDS_KEPT)
     buffers = (*given, "odds_below", "below_units", "d_similarity", "d_values")
-    return _launch("odds_backward_kernel", dtype, buffers, (), (), {}, shape, strides, constants, 1)
+    return _odds_launch("odds_backward_kernel", call, dtype, buffers, shape, strides, has_lengths, constants)
 
 
+_ODDS_INPUTS = ("similarity", "t_similarity", "lengths", "values")
 _ODDS_KEPT = ("kept_rows", "kept_units", "kept")
 
 
-def _odds_scratch(shape: Shape, chunk: Chunk, keep: bool) -> dict[str, Shape]:
+def _odds_launch(
+    name: str,
+    call: Call,
+    dtype: str,
+    buffers: tuple[str, ...],
+    shape: Shape,
+    strides: Shape,
+    has_lengths: bool,
+    constants: dict[str, int],
+) -> Launch:
+    """strides: without tangents only of similarity, which then stands in for them."""
+    same_as = {} if constants["tangents"] else {"t_similarity": "similarity"}
+    constants = {"kind": call.kind, "has_lengths": has_lengths, **constants}
+    both = strides if constants["tangents"] else (*strides, *strides)
+    return _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, 1)
+
+
+def _odds_scratch(shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
     """The buffers that the kernels in plain odds share: see there."""
     pairs, rows, cols = shape
+    flows = 2 if tangents else 1  # numbers of a state; units have origins beside them
     strips = -(-rows // (chunk.lanes * chunk.height)) if keep else 1
     blocks, chunks = -(-cols // BLOCK), -(-(cols + chunk.lanes) // chunk.steps)
     scratch: dict[str, Shape] = {
         "flags": (pairs,),
-        "odds_totals": (pairs, 2) if keep else (1,),
-        "kept_rows": (pairs, strips, blocks * BLOCK),
-        "kept_units": (pairs, strips, blocks),
-        "kept": (pairs, strips, chunks, chunk.height + 2, chunk.lanes) if keep else (1,),
+        "odds_totals": (pairs, 2 * flows) if keep else (1,),
+        "kept_rows": (pairs, strips, flows, blocks * BLOCK),
+        "kept_units": (pairs, strips, flows, blocks),
+        "kept": (pairs, strips, chunks, flows, chunk.height + 2, chunk.lanes) if keep else (1,),
     }
     if keep:
-        scratch |= {"odds_below": (pairs, blocks + 1, BLOCK), "below_units": (pairs, blocks + 1)}
+        scratch |= {"odds_below": (pairs, flows, blocks + 1, BLOCK), "below_units": (pairs, flows, blocks + 1)}
     return scratch
 
 
