@@ -61,7 +61,7 @@ def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str, by_position: tu
         (score, (*odds[:1], "forward")),
         (jax.grad(score), (*odds, "forward", "backward")),
         (descent, (*odds, "forward", "backward")),  # in the loop's body
-        (jax.grad(curve), (*odds, "forward", "backward", "forward", "backward")),
+        (jax.grad(curve), (*odds, "forward", "backward") * 2),
     )
     for function, names in launched:
         lowered = jax.jit(function).trace(arrays[0]).lower(lowering_platforms=("cuda",))

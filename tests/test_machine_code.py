@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +56,17 @@ def narrow_numbers(launch: Launch) -> list[bool]:
 
 # free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
 COMPILED = [
-    ("smith_waterman", (), 90, NARROW, ("score", "gradients", "tangents", "best")),
+    ("smith_waterman", (), 90, NARROW, ("score", "gradients", "tangents", "product", "best")),
     ("smith_waterman_affine", (), 90, NARROW, ("score", "gradients", "best")),
     ("smith_waterman_affine", (), 80, NARROW, ("tangents",)),  # which need most
+    ("smith_waterman_affine", (), 90, NARROW, ("product",)),
     ("needleman_wunsch", (), 90, NARROW, ("tangents",)),
     ("free_gap", (), 80, WIDE, ("score", "gradients with values", "best")),
     ("smith_waterman", ("gap",), 90, NARROW, ("score", "gradients", "gradients with values")),
     ("needleman_wunsch", ("gap",), 90, WIDE, ("tangents", "product")),
     ("smith_waterman_affine", ("gap_open", "gap_extend"), 80, NARROW, ("tangents", "best")),
 ]
-PASSES = {"score": "score", "marginals": "gradients", "hvp": "tangents"}
+PASSES = {"score": "score", "marginals": "gradients", "hvp": "product"}
 
 
 @pytest.mark.usefixtures("triton_cache")
@@ -81,7 +81,8 @@ def test_the_kernels_compile_and_fit(
     for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
         found = resources(machine_code(kernel, capability))
         assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * kernel.warps, (kernel, found)
-        assert found["STACK"] <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
+        is_odds = kernel.name.startswith("odds")  # below
+        assert is_odds or found["STACK"] <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
         needed = requirements(machine_code(kernel, capability))
         assert (needed.threads, needed.scratch, needed.blocks) == (32 * kernel.warps, 0, 1), (kernel, needed)
     for launch in (launch for call in calls for launch in every[call].launches):
@@ -101,7 +102,7 @@ def test_the_kernels_compile_and_fit(
 
 # rows of a table of the engineering notes: a call's kernel, instructions for 32 cells by pipe, registers, warps
 NOTES = (ROOT / "docs/engineering-notes-gpu.md").read_text()
-ROW = r"\| (\w+) (score|gradients|tangents)(, few pairs)? \| (\w+), (\d+) × (\d+) \| ([\d. |]+) \| (\d+) \| (\d+) \|"
+ROW = r"\| (\w+) (\w+)(, few pairs)? \| (\w+), (\d+) × (\d+) \| ([\d. |]+) \| (\d+) \| (\d+) \|"
 ROWS = [found.groups() for found in re.finditer(ROW, NOTES)]
 
 
@@ -129,44 +130,48 @@ def test_the_pipes_and_registers_are_those_of_the_notes(row: tuple[str, ...]):
     assert used <= 1.1 * int(registers) and resident_warps(used) >= int(warps), used
 
 
-# and instructions for a cell where the notes have no row, forwards and back
+# and instructions for a cell where the notes have no row, forwards and back; bytes of a thread's own memory on the way
+# back, and loads and stores of them for a cell: where registers are limited, and in second derivatives
 ODDS = [
-    ("score", 90, NARROW, ()),
-    ("gradients", 90, NARROW, ()),
-    ("gradients", 90, WIDE, ()),
-    ("gradients", 80, WIDE, (27.9, 41.6)),  # which have memory of their own, but not in the loop
+    ("score", 90, NARROW, (), 0, 0),
+    ("gradients", 90, NARROW, (), 208, 0.3),
+    ("gradients", 90, WIDE, (), 0, 0),
+    ("gradients", 80, WIDE, (27.9, 46.8), 96, 0),
+    ("product", 90, NARROW, (), 184, 1.2),
 ]
 
 
 @pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize(("call", "capability", "layout", "counted"), ODDS)
-def test_plain_odds_have_no_memory_of_their_own_in_the_loop(
-    call: str, capability: int, layout: Layout, counted: tuple[float, ...]
+@pytest.mark.parametrize(("call", "capability", "layout", "counted", "local", "moved"), ODDS)
+def test_plain_odds_have_little_memory_of_their_own(
+    call: str, capability: int, layout: Layout, counted: tuple[float, ...], local: int, moved: float
 ):
     from shared.kernels.triton.machine_code import machine_code, requirements
 
     special = 0.0
-    local = 0 if capability == 90 else FEW_LOCAL_BYTES if metadata.version("triton") >= "3.7" else 2 * FEW_LOCAL_BYTES
     launches = programs("smith_waterman", "float32", layout)[call].launches
     every = [launch for launch in launches if launch.kernel.name.startswith("odds")]
     for launch, instructions in itertools.zip_longest(every, counted):
         compiled, constants = machine_code(launch.kernel, capability), dict[str, Any](launch.kernel.constants)
         check_parameters(launch, compiled)
         found, needed = resources(compiled), requirements(compiled)
-        assert found["REG"] <= 255 and found["STACK"] <= local, found
+        is_back = launch.kernel.name == "odds_backward_kernel"
+        assert found["REG"] <= (launch.kernel.registers or 255), found
+        assert found["STACK"] <= (local if is_back or capability == 80 else 8), found
         assert needed.threads == 32 and needed.shared <= SHARED_BYTES_OF_A_STEP * constants["steps"], needed
         inner, cells = inner_loop(compiled), constants["height"] * constants["steps"]
-        assert not any("LDL" in line or "STL" in line for line in inner), launch.kernel
+        own = sum("LDL" in line or "STL" in line for line in inner)
+        assert own / cells <= (moved if is_back else 0), (launch.kernel, own)
         assert instructions is None or len(inner) / cells <= 1.1 * instructions, len(inner) / cells
         special += pipes_of_loop(compiled)["special"] / cells
     # with more rows to a lane there are fewer
-    if call == "score" or layout == WIDE:
-        limit = SPECIAL_FUNCTIONS["smith_waterman"]["score" if call == "score" else "marginals"]
-        assert special == pytest.approx(limit, abs=0.05)
+    if call != "gradients" or layout == WIDE:
+        (pass_name,) = (name for name, own in PASSES.items() if own == call)
+        assert special == pytest.approx(SPECIAL_FUNCTIONS["smith_waterman"][pass_name], abs=0.1)
 
 
 def test_a_linear_gap_takes_as_many_special_functions_in_each_problem():
-    for pass_name in ("score", "marginals"):
+    for pass_name in PASSES:
         assert len({SPECIAL_FUNCTIONS[name][pass_name] for name in SPECIAL_FUNCTIONS if "affine" not in name}) == 1
 
 

@@ -276,8 +276,8 @@ def _find(kernel: bytes, capability: int, found: Any) -> int:
 
 def kernel_of(text: bytes) -> Kernel:
     """The kernel that a call names."""
-    name, dtype, constants, warps = json.loads(text)
-    return Kernel(name, dtype, tuple((key, value) for key, value in constants), warps)
+    name, dtype, constants, *rest = json.loads(text)
+    return Kernel(name, dtype, tuple((key, value) for key, value in constants), *rest)
 
 
 def _interpreter(run: Callable[[Kernel, int, list[tuple[bool, int, int]]], None]) -> Any:

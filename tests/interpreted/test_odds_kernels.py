@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from frameworks import Result, assert_parity, ragged, reference_result
-from kernel_calls import Given, given, jax_calls, jnp, run, run_native, torch_calls
+from kernel_calls import Given, direction, given, jax_calls, jnp, run, run_native, torch_calls
 
 from shared.kernels import cpp
-from shared.kernels.triton.programs import Chunk, Layout, Program, gradients_program, score_program
-from shared.tolerances import marginals_bound, score_bound
+from shared.kernels.triton.programs import Chunk, Layout, Program, gradients_program, product_program, score_program
+from shared.tolerances import hvp_bound, marginals_bound, score_bound
 
 operators: Any = torch_calls
 CALLS: dict[str, Any] = {
@@ -29,7 +29,7 @@ FORBIDDEN = -1e30
 
 
 def with_odds(chunk: Chunk) -> Layout:
-    return Layout(4, 1, chunk, chunk)
+    return Layout(4, 1, chunk, chunk, chunk)
 
 
 class Found(NamedTuple):
@@ -55,6 +55,33 @@ def computed(which: str, arrays: Given, chunk: Chunk = CHUNKS[1], exact: bool = 
     return Found(*(_run(program, inputs, exact) for program in programs))
 
 
+def product_of(
+    which: str, arrays: Given, towards: np.ndarray, chunk: Chunk = CHUNKS[1], exact: bool = False
+) -> dict[str, np.ndarray]:
+    """As `computed`, of the second derivatives in a direction."""
+    call, tensors = CALLS[which], [torch.from_numpy(array) for array in (*arrays, towards)]
+    inputs = operators._inputs(*tensors[:3], [], call.options)
+    inputs |= {"t_similarity": tensors[3], "t_values": torch.zeros_like(tensors[2])}
+    return _run(product_program(call, *torch_calls._described(inputs), with_odds(chunk)), inputs, exact)
+
+
+def assert_product_right(which: str, arrays: Given, towards: np.ndarray, found: dict[str, np.ndarray]) -> None:
+    """By the tolerances of all tests, against the native kernels in float64; of all pairs without a flag."""
+    exact = Given(arrays.similarity.astype(float), arrays.lengths, arrays.values.astype(float))
+    wanted = run_native(CALLS[which], exact, (towards.astype(float), np.zeros_like(exact.values)))
+    scores = run_native(CALLS[which], exact).scores
+    for pair in np.flatnonzero(found["flags"] == 0):
+        rows, cols = arrays.lengths[pair]
+        own, other, temperature = found["d_similarity"][pair], wanted.d_similarity[pair], arrays.values[pair, -1]
+        gap = abs(float(arrays.values[pair, 0])) if which == "global" else 0.0
+        bound = hvp_bound("float32", np.abs(other).max(), max(abs(scores[pair]), gap * (rows + cols)), temperature)
+        np.testing.assert_allclose(own, other, rtol=0, atol=bound, err_msg=f"pair {pair}")
+        largest = np.abs(towards[pair, :rows, :cols]).max() * min(rows, cols)
+        np.testing.assert_allclose(found["scores"][pair], wanted.scores[pair], rtol=1e-4, atol=1e-5 * largest)
+        assert not own[rows:].any() and not own[:, cols:].any()
+        assert not found["d_values"][pair].any()
+
+
 def _run(program: Program, inputs: dict[str, torch.Tensor], exact: bool) -> dict[str, np.ndarray]:
     count = len(program.launches) // 2
     odds = torch_calls._run(program._replace(launches=program.launches[:count]), inputs)
@@ -63,7 +90,7 @@ def _run(program: Program, inputs: dict[str, torch.Tensor], exact: bool) -> dict
         for name in program.results:
             buffers[name][buffers["flags"] == 0] = 7
         for launch in program.launches[count:]:
-            torch_calls._launch(torch_calls.KERNELS[launch.kernel.name], launch, buffers)
+            torch_calls._launch(launch, buffers)
         for name in program.results:
             is_odds = buffers["flags"] == 0
             assert (buffers[name][is_odds] == 7).all(), f"{name} of pairs without a flag"
@@ -127,14 +154,39 @@ def test_scores_and_marginals_are_the_references(
     np.testing.assert_array_equal(alone, scores)
 
 
-# rows and columns at and around a block, a chunk, and a strip, which is of 8, 16 or 32 rows
-SIZES = [(1, 1), (1, 9), (9, 1), (7, 8), (8, 7), (8, 16), (16, 15), (17, 17), (31, 3), (32, 8), (33, 9)]
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+@pytest.mark.parametrize(("which", "chunk"), [("any", CHUNKS[2]), ("match", CHUNKS[1]), ("global", CHUNKS[0])])
+def test_products_are_the_native_ones(framework: str, which: str, chunk: Chunk, monkeypatch: pytest.MonkeyPatch):
+    """Through a framework's calls, as above; of pairs with a flag by the exact kernels."""
+    for calls in (torch_calls, jax_calls):
+        monkeypatch.setattr(calls, "forced_layout", with_odds(chunk))
+    inputs = ragged(9, 17, problem=PROBLEMS[which])
+    inputs.similarity[4, 0, 0] = 60.0
+    arrays = given(inputs, "float32")
+    towards, _ = direction(arrays)
+    if framework == "torch":
+        *tensors, t_similarity = (torch.from_numpy(array) for array in (*arrays, towards))
+        found = operators.product(*tensors, [], t_similarity, *CALLS[which]).numpy()
+    else:
+        similarity, lengths, values, t_similarity = (jnp.asarray(array) for array in (*arrays, towards))
+        found = np.asarray(jax_calls.product(CALLS[which], similarity, lengths, tuple(values.T), t_similarity))
+    own = product_of(which, arrays, towards, chunk, exact=True)
+    assert 0 < own["flags"].sum() < len(found)
+    np.testing.assert_array_equal(found, own["d_similarity"])
+    # of empty pairs nothing is looked at
+    own["flags"] = np.where(arrays.lengths.min(1) == 0, 1, 0)
+    assert_product_right(which, arrays, towards, own)
+
+
+# rows and columns at and around a block, a chunk, and a strip, which is of 8 or 32 rows; and columns for chunks
+# in which every lane has one
+SIZES = [(1, 1), (1, 9), (9, 1), (7, 8), (8, 7), (8, 16), (16, 15), (17, 17), (31, 3), (32, 8), (33, 9), (18, 67)]
 
 
 @pytest.mark.parametrize("which", CALLS)
 @pytest.mark.parametrize("chunk", CHUNKS)
 def test_awkward_sizes(which: str, chunk: Chunk):
-    random = np.random.default_rng(chunk)
+    random = np.random.default_rng(chunk[:3])
     first = (CHUNKS.index(chunk) + list(CALLS).index(which)) % 3
     own = SIZES[first::3]
     arrays = pairs_of(which, *(2 * random.normal(size=size) for size in own))
@@ -146,6 +198,10 @@ def test_awkward_sizes(which: str, chunk: Chunk):
         if not max(found.flags()[pair]):
             marginals = found.gradients["d_similarity"][pair]
             assert not marginals[rows:].any() and not marginals[:, cols:].any()
+    towards, _ = direction(arrays)
+    product = product_of(which, arrays, towards, chunk)
+    assert product["flags"].tolist() == [flags[1] for flags in found.flags()]
+    assert_product_right(which, arrays, towards, product)
 
 
 def test_without_lengths_the_matrices_are_whole_and_may_lie_anywhere():
@@ -169,6 +225,19 @@ def test_a_long_alignment_is_right():
     found = computed("any", arrays, Chunk(32, 4, 8))
     assert found.flags() == [(0, 0)]
     assert_right("any", arrays, found)
+    # a direction of which only little is left: the tangent of the score is large, and marginals are near 1
+    towards = (1 + 0.1 * random.normal(size=arrays.similarity.shape)).astype(np.float32)
+    product = product_of("any", arrays, towards, Chunk(32, 2, 8))
+    assert product["flags"].tolist() == [0] and product["scores"] > 80
+    assert_product_right("any", arrays, towards, product)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 3e38])
+def test_a_direction_that_is_no_number_or_too_large_has_a_flag(odd: float):
+    arrays = pairs_of("any", np.zeros((9, 9)), np.zeros((9, 9)))
+    towards = np.ones((2, 9, 9), np.float32)
+    towards[1, 3, 3] = odd
+    assert product_of("any", arrays, towards)["flags"].tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -293,6 +362,12 @@ def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: int):
     found = computed(which, arrays, CHUNKS[chunk])
     assert_right(which, arrays, found)
     assert 5 <= sum(map(max, found.flags())) <= 9
+    towards, _ = direction(arrays)
+    product = product_of(which, arrays, towards, CHUNKS[chunk])
+    # tangents are larger, and may overflow where odds do not
+    more = product["flags"] - found.gradients["flags"]
+    assert more.min() == 0 and more.sum() <= 1
+    assert_product_right(which, arrays, towards, product)
 
 
 # ways that gain by gaps, of which there are many, from a match whose odds are 0 in float32

@@ -90,9 +90,9 @@ def test_a_single_pair_and_fewer_bits():
 def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(monkeypatch: pytest.MonkeyPatch):
     launched = set()
 
-    def note(kernel: Any, launch: Any, buffers: Any, *, launch_it: Any = triton_binding._launch) -> None:
+    def note(launch: Any, *rest: Any, launch_it: Any = triton_binding._launch) -> None:
         launched.add((launch.kernel.name, launch.kernel.constants))
-        launch_it(kernel, launch, buffers)
+        launch_it(launch, *rest)
 
     monkeypatch.setattr(triton_binding, "_launch", note)
     monkeypatch.setattr(triton_binding, "forced_layout", None)  # so that it is put back

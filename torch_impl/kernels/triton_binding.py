@@ -5,10 +5,12 @@ launches. Triton's interpreter, where it is on, runs them on CPU tensors.
 """
 
 import contextlib
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import triton
 from torch.library import triton_op, wrap_triton
 
 from shared.kernels.cpp import Call
@@ -126,7 +128,7 @@ def exponentials(values: Tensor, rounds: int, each: int = EXPONENTIALS_IN_A_ROUN
     buffers = {"values": values, "results": torch.empty_like(values)}
     (launch,) = program.launches
     with _on(values):
-        _launch(KERNELS[launch.kernel.name], launch, buffers)
+        _launch(launch, buffers)
     return buffers["results"]
 
 
@@ -169,7 +171,7 @@ def _run(program: Program, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     if like.shape[0]:
         with _on(like):
             for launch in program.launches:
-                _launch(wrap_triton(KERNELS[launch.kernel.name]), launch, buffers)
+                _launch(launch, buffers, wrap_triton)
     return buffers
 
 
@@ -178,11 +180,20 @@ def _on(like: Tensor) -> Any:
     return torch.cuda.device(like.device) if like.is_cuda else contextlib.nullcontext()
 
 
-def _launch(kernel: Any, launch: Launch, buffers: dict[str, Tensor]) -> None:
+def _launch(launch: Launch, buffers: dict[str, Tensor], wrap: Callable[[Any], Any] = lambda kernel: kernel) -> None:
     arguments = [buffers[argument] if isinstance(argument, str) else argument for argument in launch.arguments]
     count = len(arguments) - len(launch.keywords)
     own = dict(zip(launch.keywords, arguments[count:], strict=True))
-    kernel[(launch.grid,)](*arguments[:count], **own, **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
+    kernel, options = KERNELS[launch.kernel.name], {"num_warps": launch.kernel.warps}
+    if launch.kernel.registers and isinstance(kernel, triton.JITFunction):  # the interpreter has no registers
+        kernel, options = _limited(kernel, launch.kernel.warps, launch.kernel.registers), {}
+    wrap(kernel)[(launch.grid,)](*arguments[:count], **own, **dict(launch.kernel.constants), **options)
+
+
+@functools.cache
+def _limited(kernel: triton.JITFunction, warps: int, registers: int) -> Any:
+    """A single configuration, so that nothing is tuned: PyTorch's compiler knows no other way to limit registers."""
+    return triton.autotune([triton.Config({}, num_warps=warps, maxnreg=registers)], key=[])(kernel)
 
 
 def _derivatives(results: dict[str, Tensor]) -> Derivatives:

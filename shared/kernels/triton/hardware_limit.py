@@ -8,8 +8,8 @@ plain odds that is counted, in the layout that needs fewer.
 
 # function -> pass -> calls for a cell
 SPECIAL_FUNCTIONS = {
-    "smith_waterman": {"score": 1.2, "marginals": 2.4, "hvp": 14},
+    "smith_waterman": {"score": 1.2, "marginals": 2.4, "hvp": 3.0},
     "smith_waterman_affine": {"score": 12, "marginals": 28, "hvp": 32},
-    "free_gap": {"score": 1.2, "marginals": 2.4, "hvp": 13},
-    "needleman_wunsch": {"score": 1.2, "marginals": 2.4, "hvp": 13},
+    "free_gap": {"score": 1.2, "marginals": 2.4, "hvp": 3.0},
+    "needleman_wunsch": {"score": 1.2, "marginals": 2.4, "hvp": 3.0},
 }

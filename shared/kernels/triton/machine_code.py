@@ -30,7 +30,8 @@ def machine_code(kernel: Kernel, capability: int, lengths: str = "int32") -> Any
     constants = dict(kernel.constants)
     signature = {name: _type_of(name, kernel, constants, lengths) for name in function.arg_names}
     source = ASTSource(function, signature, constants, _no_attributes(signature.values()))
-    return compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": kernel.warps})
+    options = {"num_warps": kernel.warps} | ({"maxnreg": kernel.registers} if kernel.registers else {})
+    return compile(source, target=GPUTarget("cuda", capability, 32), options=options)
 
 
 def _no_attributes(types: Iterable[str]) -> dict[tuple[int], list[Any]]:

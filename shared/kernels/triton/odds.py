@@ -69,21 +69,60 @@ def repeated(value, count: tl.constexpr):
 
 @triton.jit
 def chunk_at(
-    base, stride, t0, rows_left, own_cols, none, lanes: tl.constexpr, height: tl.constexpr, steps: tl.constexpr
+    base,
+    stride,
+    t0,
+    rows_left,
+    own_cols,
+    none,
+    inside: tl.constexpr,
+    lanes: tl.constexpr,
+    height: tl.constexpr,
+    steps: tl.constexpr,
 ):
     """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps); `none` where is no cell.
 
-    base: the strip's first row; rows_left: how many there are from that on. Addresses are a number of 32 bits each, and
-    nothing that is known of lanes is kept, which would take most of a thread's registers.
+    base: the strip's first row; rows_left: how many there are from that on. inside: all columns exist, and rows that do
+    not have what the last one has, so that what is computed of them must not be used. Addresses are a number of 32 bits
+    each, and nothing that is known of lanes is kept, which would take most of a thread's registers.
     """
     tiles = ()
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
     away = tl.cast(stride, tl.int32)
     for r in tl.static_range(height):
-        is_there = is_inside(t0 + k - lane, own_cols) & (lane * height + r < rows_left)
-        offsets = (lane * height + r) * away + (k - lane)
-        tiles = tiles + (tl.load((base + t0) + offsets, mask=is_there, other=none),)
+        row = lane * height + r
+        if inside:
+            own = tl.load((base + t0) + (tl.minimum(row, rows_left - 1) * away + (k - lane)))
+        else:
+            is_there = is_inside(t0 + k - lane, own_cols) & (row < rows_left)
+            own = tl.load((base + t0) + (row * away + (k - lane)), mask=is_there, other=none)
+        tiles = tiles + (own,)
     return tiles
+
+
+@triton.jit
+def within(row, own_rows, numbers, otherwise):
+    """Of numbers of each of a lane's rows those that exist, else `otherwise`."""
+    own = ()
+    for r in tl.static_range(len(numbers)):
+        own = own + (tl.where(row + r < own_rows, numbers[r], otherwise),)
+    return own
+
+
+@triton.jit
+def lowest_of(numbers):
+    own = numbers[0]
+    for r in tl.static_range(1, len(numbers)):
+        own = tl.minimum(own, numbers[r])
+    return own
+
+
+@triton.jit
+def sum_of(numbers):
+    own = numbers[0]
+    for r in tl.static_range(1, len(numbers)):
+        own += numbers[r]
+    return own
 
 
 @triton.jit
@@ -151,8 +190,7 @@ def chunk_to(
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
     shift = lane % steps
     piece = tl.gather(tl.where(k >= shift, tile, later), (k + shift) % steps, 1)
-    col = t0 - lane + shift + k
-    is_there = is_inside(col, own_cols) & (lane * height + r < rows_left)
+    is_there = is_inside(t0 - lane + shift + k, own_cols) & (lane * height + r < rows_left)
     tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - lane + shift)), piece, mask=is_there)
 
 
@@ -252,11 +290,11 @@ def moved(tangents, odds, by):
 
 
 @triton.jit
-def state_of(local: tl.constexpr, g, w, diagonal, start, left, up, col):
+def state_of(local: tl.constexpr, inside: tl.constexpr, g, w, diagonal, start, left, up, col):
     """A cell's state, and what its match's odds w are multiplied by. Lanes that have not begun stay at the border."""
     before = diagonal + start if local else diagonal
     v = tl.fma(g, up, tl.fma(g, left, w * before))
-    if not local:
+    if not local and not inside:
         v = tl.where(col < 0, left, v)
     return v, before
 

@@ -50,9 +50,7 @@ def product(w, d, t_d, t_w, b, t_b):
 
 
 @triton.jit
-def below_loaded(
-    below, below_units, at, t0, own_cols, lane, has_below, none, lanes: tl.constexpr, steps: tl.constexpr
-):
+def below_loaded(below, below_units, at, t0, own_cols, lane, has_below, none, lanes: tl.constexpr, steps: tl.constexpr):
     """What the row below a strip has sent to the last lane in these steps, and the units of blocks.
 
     In a register each, step by step in the lanes. Also of tangents, with origins. none: the unit of what is not there.
@@ -163,7 +161,7 @@ def odds_backward_kernel(
         strip_out = out + out_row * first_row
         rows_left = own_rows - first_row
         t0 = (chunks - 1) * steps
-        next_tiles = chunk_at(strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, lanes, height, steps)
+        next_tiles = chunk_at(strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, False, lanes, height, steps)
         next_above, next_units = above_loaded(
             kept_rows, kept_units, of_above, t0, own_cols, lane, first_row, NOTHING, steps
         )
@@ -173,7 +171,9 @@ def odds_backward_kernel(
         )
         if tangents:
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
-            next_t_tiles = chunk_at(strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, lanes, height, steps)
+            next_t_tiles = chunk_at(
+                strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, False, lanes, height, steps
+            )
             next_t_above, next_origins = above_loaded(
                 kept_rows, kept_units, of_above + all_blocks, t0, own_cols, lane, first_row, 0.0, steps
             )
@@ -201,7 +201,7 @@ def odds_backward_kernel(
             is_first = chunk == 0
             next_count, next_stride = tl.where(is_first, 0, rows_left), tl.where(is_first, 0, row_stride)
             next_tiles = chunk_at(
-                strip_base, next_stride, t0 - steps, next_count, own_cols, NO_MATCH, lanes, height, steps
+                strip_base, next_stride, t0 - steps, next_count, own_cols, NO_MATCH, False, lanes, height, steps
             )
             above_row = tl.where(is_first, 0, first_row)
             next_above, next_units = above_loaded(
@@ -221,7 +221,7 @@ def odds_backward_kernel(
                 t_from_below, below_origins = next_t_below, next_t_below_origins
                 next_stride = tl.where(is_first, 0, t_row_stride)
                 next_t_tiles = chunk_at(
-                    strip_t_base, next_stride, t0 - steps, next_count, own_cols, 0.0, lanes, height, steps
+                    strip_t_base, next_stride, t0 - steps, next_count, own_cols, 0.0, False, lanes, height, steps
                 )
                 next_t_above, next_origins = above_loaded(
                     kept_rows, kept_units, of_above + all_blocks, t0 - steps, own_cols, lane, above_row, 0.0, steps
@@ -274,7 +274,7 @@ def odds_backward_kernel(
                     for r in tl.static_range(height):
                         w = tl.exp2(given[r][k] * bits)
                         d = diagonal if r == 0 else left[r - 1]
-                        v, with_start = state_of(local, g, w, d, start, left[r], up, t0 - lane + k)
+                        v, with_start = state_of(local, False, g, w, d, start, left[r], up, t0 - lane + k)
                         fresh, of_column = fresh + (v,), of_column + (w,)
                         of_before = of_before + (d if kind == LOCAL_MATCH else with_start,)
                         if tangents:
@@ -375,9 +375,7 @@ def odds_backward_kernel(
                                 own = product(w * scale, d, t_d, t_away, with_end * b_scale, t_with_end * b_scale)
                                 own += product(w * scale, start, t_start, t_away, here * b_scale, t_here * b_scale)
                             else:
-                                own = (w * scale) * tl.fma(
-                                    before[k][r], with_end * b_scale, start * (here * b_scale)
-                                )
+                                own = (w * scale) * tl.fma(before[k][r], with_end * b_scale, start * (here * b_scale))
                             least = tl.minimum(least, tl.where(is_cell, with_end, 1.0))
                         else:
                             onward = w * here
@@ -421,13 +419,12 @@ def odds_backward_kernel(
                 written = written + (tile,)
             later = written
             out_stride, out_rows = tl.where(is_first, 0, cols), next_count
-            # what the first lane has left is read by the last
-            tl.debug_barrier()
         tl.store(odds_below + (of_below * BLOCK + BLOCK - 1) + lane * 0, sent, mask=lane == 0)
         tl.store(below_units + of_below + lane * 0, unit, mask=lane == 0)
         if tangents:
             tl.store(odds_below + (of_t_below * BLOCK + BLOCK - 1) + lane * 0, t_sent, mask=lane == 0)
             tl.store(below_units + of_t_below + lane * 0, origin, mask=lane == 0)
+        # what the first lane has left is read by the last
         tl.debug_barrier()
 
     bad = bad | (lowest < LEAST_STATE)

@@ -22,13 +22,14 @@ Shape = tuple[Any, ...]
 class Kernel(NamedTuple):
     """A kernel of `kernels` with its number type and constants: the unit of compilation.
 
-    A constant None is a buffer that the kernel does without.
+    A constant None is a buffer that the kernel does without. registers: the most that a thread may have, or None.
     """
 
     name: str
     dtype: str
     constants: tuple[tuple[str, int | None], ...]
     warps: int
+    registers: int | None = None
 
 
 class Launch(NamedTuple):
@@ -60,12 +61,13 @@ TYPES = {"matches": "uint8", "ends": "int32", "flags": "int32"}
 class Chunk(NamedTuple):
     """What a program of the kernels in plain odds takes at once: `height` rows of each lane, `steps` steps.
 
-    lanes: a warp, in tests less; a multiple of BLOCK, as steps are.
+    lanes: a warp, in tests less, but not less than steps; both are multiples of BLOCK. registers: as in Kernel.
     """
 
     lanes: int
     height: int
     steps: int
+    registers: int | None = None
 
 
 class Layout(NamedTuple):
@@ -86,8 +88,9 @@ BLOCK = 8
 # with this many pairs the whole GPU is busy, and the work per cell counts
 MANY_PAIRS = 512
 # With four rows a lane passes on a fourth as much, and the chain of steps is short. Gradients are written by chunks:
-# with 16 steps in twice as long pieces, which counts where there are many pairs.
-NARROW = Layout(32, 1, Chunk(32, 4, 8), Chunk(32, 1, 16), Chunk(32, 1, 8))
+# with 16 steps in twice as long pieces, which counts where there are many pairs. With fewer registers there are more
+# warps, of which some have work while others wait for memory.
+NARROW = Layout(32, 1, Chunk(32, 4, 8), Chunk(32, 1, 16, 128), Chunk(32, 2, 8))
 WIDE = Layout(128, 4, Chunk(32, 4, 8), Chunk(32, 4, 8), Chunk(32, 2, 8))
 
 
@@ -149,7 +152,9 @@ def gradients_program(
     return _odds_first(exact, call, dtype, shape, strides, has_lengths, chunk, tangents=False) if chunk else exact
 
 
-def tangents_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
+def tangents_program(
+    call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout
+) -> Program:
     """The tangents of all results of gradients_program, under the same names.
 
     Given are also t_similarity, t_values, and t_gap_open and t_gap_extend of gaps by position. strides: of the pairs
@@ -240,18 +245,18 @@ def _odds_forward(
     tangents: bool,
     keep: bool,
 ) -> Launch:
-    constants = {"tangents": tangents, "keep": keep, **chunk._asdict()}
+    constants: dict[str, int] = {"tangents": tangents, "keep": keep}
     buffers = (*_ODDS_INPUTS, "scores", "odds_totals", "flags", *_ODDS_KEPT)
-    return _odds_launch("odds_forward_kernel", call, dtype, buffers, shape, strides, has_lengths, constants)
+    return _odds_launch("odds_forward_kernel", call, dtype, buffers, shape, strides, has_lengths, chunk, constants)
 
 
 def _odds_backward(
     call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, chunk: Chunk, tangents: bool
 ) -> Launch:
-    constants = {"tangents": tangents, **chunk._asdict()}
+    constants: dict[str, int] = {"tangents": tangents}
     given = (*_ODDS_INPUTS, "odds_totals", "flags", *_ODDS_KEPT)
     buffers = (*given, "odds_below", "below_units", "d_similarity", "d_values")
-    return _odds_launch("odds_backward_kernel", call, dtype, buffers, shape, strides, has_lengths, constants)
+    return _odds_launch("odds_backward_kernel", call, dtype, buffers, shape, strides, has_lengths, chunk, constants)
 
 
 _ODDS_INPUTS = ("similarity", "t_similarity", "lengths", "values")
@@ -266,13 +271,16 @@ def _odds_launch(
     shape: Shape,
     strides: Shape,
     has_lengths: bool,
+    chunk: Chunk,
     constants: dict[str, int],
 ) -> Launch:
     """strides: without tangents only of similarity, which then stands in for them."""
     same_as = {} if constants["tangents"] else {"t_similarity": "similarity"}
-    constants = {"kind": call.kind, "has_lengths": has_lengths, **constants}
+    *tiling, (_, registers) = chunk._asdict().items()
+    constants = {"kind": call.kind, "has_lengths": has_lengths, **constants, **dict(tiling)}
     both = strides if constants["tangents"] else (*strides, *strides)
-    return _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, 1)
+    launch = _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, 1)
+    return launch._replace(kernel=launch.kernel._replace(registers=registers))
 
 
 def _odds_scratch(shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
