@@ -191,9 +191,8 @@ def odds_backward_kernel(
         for back_chunk in range(0, chunks):
             chunk = chunks - 1 - back_chunk
             t0 = chunk * steps
-            given = ()
-            for r in tl.static_range(height):
-                given = given + (split_columns(next_tiles[r], lanes, steps),)
+            # loaded before these are moved through shared memory, which takes a while: memory takes longer
+            tiles = next_tiles
             above, above_units = next_above, next_units
             left, corner, down_unit = next_kept
             from_below, below_unit = next_below, next_below_units
@@ -213,9 +212,7 @@ def odds_backward_kernel(
                 odds_below, below_units, of_below, t0 - steps, own_cols, lane, has_below, NOTHING, lanes, steps
             )
             if tangents:
-                t_given = ()
-                for r in tl.static_range(height):
-                    t_given = t_given + (split_columns(next_t_tiles[r], lanes, steps),)
+                t_tiles = next_t_tiles
                 t_above, origins = next_t_above, next_origins
                 t_left, t_corner, down_origin = next_t_kept
                 t_from_below, below_origins = next_t_below, next_t_below_origins
@@ -230,6 +227,13 @@ def odds_backward_kernel(
                 next_t_below, next_t_below_origins = below_loaded(
                     odds_below, below_units, of_t_below, t0 - steps, own_cols, lane, has_below, 0.0, lanes, steps
                 )
+            given = ()
+            for r in tl.static_range(height):
+                given = given + (split_columns(tiles[r], lanes, steps),)
+            if tangents:
+                t_given = ()
+                for r in tl.static_range(height):
+                    t_given = t_given + (split_columns(t_tiles[r], lanes, steps),)
             if not local:
                 if first_row == 0:
                     m, e = outside(kind, False, (t0 + lane + 1).to(real), border)

@@ -172,9 +172,8 @@ def odds_forward_kernel(
                     end = tl.where(part == 0, last_in if inside else first_in, last_in if inside else chunks)
                 for chunk in range(begin, end):
                     t0 = chunk * steps
-                    given = ()
-                    for r in tl.static_range(height):
-                        given = given + (split_columns(next_tiles[r], lanes, steps),)
+                    # loaded before these are moved through shared memory, which takes a while: memory takes longer
+                    tiles = next_tiles
                     above, above_units = next_above, next_units
                     # after the last chunk there are no rows; what is not known before the loop is not kept in registers
                     is_last = chunk + 1 == chunks
@@ -186,9 +185,7 @@ def odds_forward_kernel(
                         kept_rows, kept_units, of_above, t0 + steps, own_cols, lane, first_row, NOTHING, steps
                     )
                     if tangents:
-                        t_given = ()
-                        for r in tl.static_range(height):
-                            t_given = t_given + (split_columns(next_t_tiles[r], lanes, steps),)
+                        t_tiles = next_t_tiles
                         t_above, origins = next_t_above, next_origins
                         next_stride = tl.where(is_last, 0, t_row_stride)
                         next_t_tiles = chunk_at(
@@ -214,6 +211,13 @@ def odds_forward_kernel(
                             0.0,
                             steps,
                         )
+                    given = ()
+                    for r in tl.static_range(height):
+                        given = given + (split_columns(tiles[r], lanes, steps),)
+                    if tangents:
+                        t_given = ()
+                        for r in tl.static_range(height):
+                            t_given = t_given + (split_columns(t_tiles[r], lanes, steps),)
                     if not local:
                         if first_row == 0:
                             m, e = outside(kind, False, (t0 + lane + 1).to(real), border)
