@@ -19,6 +19,7 @@ from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
 from shared.kernels.triton.programs import (
     NARROW,
+    TALL,
     WIDE,
     Kernel,
     best_program,
@@ -116,7 +117,7 @@ def sanitized() -> None:
     import torch_impl
     import torch_impl.kernels.triton_binding as calls
 
-    for layout in (NARROW, WIDE):
+    for layout in (NARROW, WIDE, TALL):
         calls.forced_layout = layout
         for problem, dtype in SANITIZED:
             similarity, lengths, vector = ragged(problem, 3, 2 * layout.lanes + 5, 5)

@@ -23,7 +23,7 @@ PROBLEMS = {"any": "smith_waterman", "match": "smith_waterman", "global": "needl
 OPTIONS = {"any": {"end": "any"}, "match": {"end": "match"}, "global": {}, "free": {}}
 LOCAL = ("any", "match")
 # rows to a lane, and blocks of steps to a chunk
-CHUNKS = (Chunk(8, 1, 8), Chunk(8, 4, 8), Chunk(16, 2, 16))
+CHUNKS = (Chunk(8, 1, 8), Chunk(16, 2, 8, warps=2), Chunk(16, 2, 16))
 BIT = float(np.log(2))  # of a value at temperature 1
 FORBIDDEN = -1e30
 

@@ -97,7 +97,7 @@ def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(mo
     monkeypatch.setattr(triton_binding, "_launch", note)
     monkeypatch.setattr(triton_binding, "forced_layout", None)  # so that it is put back
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    for name, layout in (("NARROW", Layout(2, 1)), ("WIDE", Layout(4, 1))):
+    for name, layout in (("NARROW", Layout(2, 1)), ("WIDE", Layout(4, 1)), ("TALL", Layout(4, 1))):
         monkeypatch.setattr(programs, name, layout)
     monkeypatch.setattr(programs, "DEVICE", "cpu")
     monkeypatch.setattr(programs, "SANITIZED", (("needleman_wunsch", "float32"),))

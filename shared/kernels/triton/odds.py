@@ -40,8 +40,7 @@ LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the la
 LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
 NO_MATCH = tl.constexpr(float("-inf"))  # a similarity
-# numbers from row to row: what is in a strip is addressed by 32 bits
-LONGEST_ROW = tl.constexpr(1 << 23)
+LARGEST_OFFSET = tl.constexpr(1 << 30)  # of a number in a strip: 32 bits address it
 
 
 @triton.jit
@@ -68,6 +67,32 @@ def repeated(value, count: tl.constexpr):
 
 
 @triton.jit
+def skew_of(lane, lanes: tl.constexpr, group: tl.constexpr, delay: tl.constexpr):
+    """How many columns each lane is behind the first: a warp, of `group` lanes, is `delay` behind the one above."""
+    if group == lanes:
+        return lane
+    else:
+        return lane % group + lane // group * delay
+
+
+@triton.jit
+def in_group(values, places, group: tl.constexpr):
+    """The number of another lane of the same warp, by its place there."""
+    if values.shape[0] == group:
+        return tl.gather(values, places, 0)
+    else:
+        shape: tl.constexpr = [values.shape[0] // group, group]
+        own = tl.gather(tl.reshape(values, shape), tl.reshape(places, shape), 1)
+        return tl.reshape(own, [values.shape[0]])
+
+
+@triton.jit
+def of_step(values, k: tl.constexpr, group: tl.constexpr):
+    """The number of the k-th lane of the warp, in all its lanes."""
+    return in_group(values, values.to(tl.int32) * 0 + k, group)
+
+
+@triton.jit
 def chunk_at(
     base,
     stride,
@@ -77,6 +102,8 @@ def chunk_at(
     none,
     inside: tl.constexpr,
     lanes: tl.constexpr,
+    group: tl.constexpr,
+    delay: tl.constexpr,
     height: tl.constexpr,
     steps: tl.constexpr,
 ):
@@ -88,14 +115,15 @@ def chunk_at(
     """
     tiles = ()
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
+    skew = skew_of(lane, lanes, group, delay)
     away = tl.cast(stride, tl.int32)
     for r in tl.static_range(height):
         row = lane * height + r
         if inside:
-            own = tl.load((base + t0) + (tl.minimum(row, rows_left - 1) * away + (k - lane)))
+            own = tl.load((base + t0) + (tl.minimum(row, rows_left - 1) * away + (k - skew)))
         else:
-            is_there = is_inside(t0 + k - lane, own_cols) & (row < rows_left)
-            own = tl.load((base + t0) + (row * away + (k - lane)), mask=is_there, other=none)
+            is_there = is_inside(t0 + k - skew, own_cols) & (row < rows_left)
+            own = tl.load((base + t0) + (row * away + (k - skew)), mask=is_there, other=none)
         tiles = tiles + (own,)
     return tiles
 
@@ -179,6 +207,8 @@ def chunk_to(
     tile,
     later,
     lanes: tl.constexpr,
+    group: tl.constexpr,
+    delay: tl.constexpr,
     height: tl.constexpr,
     r: tl.constexpr,
     steps: tl.constexpr,
@@ -188,25 +218,10 @@ def chunk_to(
     tile: the columns that chunk_at would load; later: those of the chunk after it, from which the end of a piece is.
     """
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    shift = lane % steps
+    shift, skew = lane % steps, skew_of(lane, lanes, group, delay)
     piece = tl.gather(tl.where(k >= shift, tile, later), (k + shift) % steps, 1)
-    is_there = is_inside(t0 - lane + shift + k, own_cols) & (lane * height + r < rows_left)
-    tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - lane + shift)), piece, mask=is_there)
-
-
-@triton.jit
-def in_lane(start, is_there, count: tl.constexpr):
-    """`count` consecutive numbers in each lane, from a multiple of 16 bytes on; 0 where there are none."""
-    numbers = ()
-    k = tl.arange(0, 4)[None, :]
-    for first in tl.static_range(0, count, 4):
-        at = tl.max_contiguous(tl.multiple_of((start + first)[:, None] + k, [1, 16]), [1, 4])
-        tile = tl.load(at, mask=tl.broadcast_to(is_there[:, None], at.shape), other=0.0)
-        even, odd = tl.split(tl.reshape(tile, [tile.shape[0], 2, 2]))
-        c0, c2 = tl.split(even)
-        c1, c3 = tl.split(odd)
-        numbers = numbers + (c0, c1, c2, c3)
-    return numbers
+    is_there = is_inside(t0 - skew + shift + k, own_cols) & (lane * height + r < rows_left)
+    tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - skew + shift)), piece, mask=is_there)
 
 
 @triton.jit
@@ -222,21 +237,16 @@ def from_lane(start, is_there, numbers):
 
 
 @triton.jit
-def above_loaded(kept_rows, kept_units, at, t0, own_cols, lane, first_row, none, steps: tl.constexpr):
-    """What the row above a strip has left for the first lane in these steps: states, and the units of blocks.
+def above_loaded(kept_rows, kept_units, at, t0, own_cols, place, has_above, none, steps: tl.constexpr):
+    """What the row above a warp's rows has left for its first lane in these steps: states, and the units of blocks.
 
-    In a register each, step by step in the lanes. Also of tangents, with origins. none: the unit of what is not there.
+    In a register each, step by step in the lanes. Also of tangents, with origins. at: where the row begins, in blocks;
+    t0: the column; both of each warp. none: the unit of what is not there.
     """
-    is_there = (first_row > 0) & (lane < steps) & (t0 + lane < (own_cols + BLOCK - 1) // BLOCK * BLOCK)
-    states = tl.load(kept_rows + (at * BLOCK + t0) + lane, mask=is_there, other=0.0)
-    units = tl.load(kept_units + (at + t0 // BLOCK) + lane // BLOCK, mask=is_there, other=none)
+    is_there = has_above & (t0 >= 0) & (place < steps) & (t0 + place < (own_cols + BLOCK - 1) // BLOCK * BLOCK)
+    states = tl.load(kept_rows + (at * BLOCK + t0) + place, mask=is_there, other=0.0)
+    units = tl.load(kept_units + (at + t0 // BLOCK) + place // BLOCK, mask=is_there, other=none)
     return states, units
-
-
-@triton.jit
-def of_step(values, k: tl.constexpr):
-    """The k-th lane's number, in all lanes."""
-    return tl.gather(values, values.to(tl.int32) * 0 + k, 0)
 
 
 @triton.jit
@@ -256,20 +266,31 @@ def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.con
 
 
 @triton.jit
-def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, lane, lane_above, height: tl.constexpr):
+def forward_unit(
+    local: tl.constexpr,
+    left,
+    corner,
+    unit,
+    above,
+    above_unit,
+    place,
+    place_above,
+    group: tl.constexpr,
+    height: tl.constexpr,
+):
     """A block's unit, and what a lane holds in it: states to the left, at the corner; and the factor of those above.
 
     Last what all that was multiplied by.
     """
-    sent = tl.gather(left[height - 1], lane_above, 0)
-    sent_unit = tl.gather(unit, lane_above, 0)
-    first = tl.where(lane == 0, above, sent)
-    first_unit = tl.where(lane == 0, above_unit, sent_unit)
+    sent = in_group(left[height - 1], place_above, group)
+    sent_unit = in_group(unit, place_above, group)
+    first = tl.where(place == 0, above, sent)
+    first_unit = tl.where(place == 0, above_unit, sent_unit)
     now = tl.maximum(unit + exponent_of(highest(left)), first_unit + exponent_of(first))
     if local:
         now = tl.maximum(now, 0.0)
     change = tl.exp2(unit - now)
-    from_above = tl.where(lane == 0, above_unit, tl.gather(now, lane_above, 0))
+    from_above = tl.where(place == 0, above_unit, in_group(now, place_above, group))
     return times(left, change), corner * change, now, tl.exp2(from_above - now), change
 
 

@@ -19,6 +19,7 @@ from shared.kernels.triton.odds import (
     exponent_of,
     forward_unit,
     from_lane,
+    in_group,
     joined_columns,
     moved,
     moved_origin,
@@ -50,15 +51,18 @@ def product(w, d, t_d, t_w, b, t_b):
 
 
 @triton.jit
-def below_loaded(below, below_units, at, t0, own_cols, lane, has_below, none, lanes: tl.constexpr, steps: tl.constexpr):
-    """What the row below a strip has sent to the last lane in these steps, and the units of blocks.
+def below_loaded(
+    below, below_units, at, t0, own_cols, place, has_below, none, group: tl.constexpr, steps: tl.constexpr
+):
+    """What the row below a warp's rows has sent to its last lane in these steps, and the units of blocks.
 
-    In a register each, step by step in the lanes. Also of tangents, with origins. none: the unit of what is not there.
+    In a register each, step by step in the lanes. Also of tangents, with origins. at: where the row begins, in blocks;
+    t0: the column; both of each warp. none: the unit of what is not there.
     """
     # a record has the columns from one after a block's first to the next block's first
-    col = t0 - lanes + lane
-    block = t0 // BLOCK - lanes // BLOCK + lane // BLOCK + 1
-    is_there = has_below & (lane < steps) & (block >= 0) & (block <= (own_cols + BLOCK - 1) // BLOCK)
+    col = t0 - group + place
+    block = t0 // BLOCK - group // BLOCK + place // BLOCK + 1
+    is_there = has_below & (place < steps) & (block >= 0) & (block <= (own_cols + BLOCK - 1) // BLOCK)
     sent = tl.load(below + (at * BLOCK + col + BLOCK), mask=is_there, other=0.0)
     return sent, tl.load(below_units + (at + block), mask=is_there, other=none)
 
@@ -106,6 +110,8 @@ def odds_backward_kernel(
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     lanes: tl.constexpr,
+    group: tl.constexpr,
+    delay: tl.constexpr,
     height: tl.constexpr,
     steps: tl.constexpr,
 ):
@@ -130,30 +136,40 @@ def odds_backward_kernel(
         t_whole = tl.load(own_totals + 2).to(tl.float64) + tl.load(own_totals + 3)
 
     strip_rows: tl.constexpr = lanes * height
+    span: tl.constexpr = group + (lanes // group - 1) * delay
+    warps: tl.constexpr = lanes // group
     lane = tl.arange(0, lanes)
-    lane_above, lane_below = tl.maximum(lane - 1, 0), tl.minimum(lane + 1, lanes - 1)
+    warp, place = 0, lane
+    if warps > 1:
+        warp, place = lane // group, lane % group
+    behind = warp * delay
+    skew = behind + place
+    place_above, place_below = tl.maximum(place - 1, 0), tl.minimum(place + 1, group - 1)
     base = similarity + pair * pair_stride
     t_base = t_similarity + pair * t_pair_stride
     all_blocks = (cols + BLOCK - 1) // BLOCK
     all_strips = (rows + strip_rows - 1) // strip_rows
-    all_chunks = (cols + lanes + steps - 1) // steps
+    all_chunks = (cols + span + steps - 1) // steps
     out_row = pair * 0 + cols
     out = d_similarity + out_row * rows * pair
-    of_below = pair * flows * (all_blocks + 1)
-    of_t_below = of_below + all_blocks + 1
+    # what each warp sends up, and where what it is sent comes from
+    of_sent = (pair * warps + warp) * flows * (all_blocks + 1)
+    of_below = (pair * warps + (warp + 1) % warps) * flows * (all_blocks + 1)
+    of_t_sent, of_t_below = of_sent + all_blocks + 1, of_below + all_blocks + 1
 
     zero = tl.zeros([lanes], real)
     lowest = zero + 1
     bad = tl.zeros([lanes], tl.int1)
-    chunks = (own_cols + lanes + steps - 1) // steps
+    chunks = (own_cols + span + steps - 1) // steps
     strips = (own_rows + strip_rows - 1) // strip_rows
     for back_strip in range(0, strips):
         strip = strips - 1 - back_strip
         first_row = strip * strip_rows
         row = first_row + lane * height
-        of_above = (pair * all_strips + strip - 1) * flows * all_blocks
+        of_above = ((pair * all_strips + strip) * warps + (warp - 1)) * flows * all_blocks
+        has_above = (first_row > 0) | (warp > 0)
         of_kept = (pair * all_strips + strip) * all_chunks * numbers
-        has_below = back_strip > 0
+        has_below = (back_strip > 0) | (warp < warps - 1)
         widths = ()
         for r in tl.static_range(height):
             widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
@@ -161,25 +177,27 @@ def odds_backward_kernel(
         strip_out = out + out_row * first_row
         rows_left = own_rows - first_row
         t0 = (chunks - 1) * steps
-        next_tiles = chunk_at(strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, False, lanes, height, steps)
+        next_tiles = chunk_at(
+            strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, False, lanes, group, delay, height, steps
+        )
         next_above, next_units = above_loaded(
-            kept_rows, kept_units, of_above, t0, own_cols, lane, first_row, NOTHING, steps
+            kept_rows, kept_units, of_above, t0 - behind, own_cols, place, has_above, NOTHING, steps
         )
         next_kept = kept_loaded(kept, of_kept + (chunks - 1) * numbers, lane, lanes, height)
         next_below, next_below_units = below_loaded(
-            odds_below, below_units, of_below, t0, own_cols, lane, has_below, NOTHING, lanes, steps
+            odds_below, below_units, of_below, t0 - behind, own_cols, place, has_below, NOTHING, group, steps
         )
         if tangents:
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
             next_t_tiles = chunk_at(
-                strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, False, lanes, height, steps
+                strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, False, lanes, group, delay, height, steps
             )
             next_t_above, next_origins = above_loaded(
-                kept_rows, kept_units, of_above + all_blocks, t0, own_cols, lane, first_row, 0.0, steps
+                kept_rows, kept_units, of_above + all_blocks, t0 - behind, own_cols, place, has_above, 0.0, steps
             )
             next_t_kept = kept_loaded(kept, of_kept + (chunks - 1) * numbers + height + 2, lane, lanes, height)
             next_t_below, next_t_below_origins = below_loaded(
-                odds_below, below_units, of_t_below, t0, own_cols, lane, has_below, 0.0, lanes, steps
+                odds_below, below_units, of_t_below, t0 - behind, own_cols, place, has_below, 0.0, group, steps
             )
         # B of the cells to the right, and times their matches' odds, in units
         right, right_match, unit = repeated(zero, height), repeated(zero, height), zero + NOTHING
@@ -200,16 +218,36 @@ def odds_backward_kernel(
             is_first = chunk == 0
             next_count, next_stride = tl.where(is_first, 0, rows_left), tl.where(is_first, 0, row_stride)
             next_tiles = chunk_at(
-                strip_base, next_stride, t0 - steps, next_count, own_cols, NO_MATCH, False, lanes, height, steps
+                strip_base,
+                next_stride,
+                t0 - steps,
+                next_count,
+                own_cols,
+                NO_MATCH,
+                False,
+                lanes,
+                group,
+                delay,
+                height,
+                steps,
             )
-            above_row = tl.where(is_first, 0, first_row)
+            has_above = (tl.where(is_first, 0, first_row) > 0) | (warp > 0)
             next_above, next_units = above_loaded(
-                kept_rows, kept_units, of_above, t0 - steps, own_cols, lane, above_row, NOTHING, steps
+                kept_rows, kept_units, of_above, t0 - steps - behind, own_cols, place, has_above, NOTHING, steps
             )
             of_next = of_kept + tl.maximum(chunk - 1, 0) * numbers
             next_kept = kept_loaded(kept, of_next, lane, lanes, height)
             next_below, next_below_units = below_loaded(
-                odds_below, below_units, of_below, t0 - steps, own_cols, lane, has_below, NOTHING, lanes, steps
+                odds_below,
+                below_units,
+                of_below,
+                t0 - steps - behind,
+                own_cols,
+                place,
+                has_below,
+                NOTHING,
+                group,
+                steps,
             )
             if tangents:
                 t_tiles = next_t_tiles
@@ -218,14 +256,42 @@ def odds_backward_kernel(
                 t_from_below, below_origins = next_t_below, next_t_below_origins
                 next_stride = tl.where(is_first, 0, t_row_stride)
                 next_t_tiles = chunk_at(
-                    strip_t_base, next_stride, t0 - steps, next_count, own_cols, 0.0, False, lanes, height, steps
+                    strip_t_base,
+                    next_stride,
+                    t0 - steps,
+                    next_count,
+                    own_cols,
+                    0.0,
+                    False,
+                    lanes,
+                    group,
+                    delay,
+                    height,
+                    steps,
                 )
                 next_t_above, next_origins = above_loaded(
-                    kept_rows, kept_units, of_above + all_blocks, t0 - steps, own_cols, lane, above_row, 0.0, steps
+                    kept_rows,
+                    kept_units,
+                    of_above + all_blocks,
+                    t0 - steps - behind,
+                    own_cols,
+                    place,
+                    has_above,
+                    0.0,
+                    steps,
                 )
                 next_t_kept = kept_loaded(kept, of_next + height + 2, lane, lanes, height)
                 next_t_below, next_t_below_origins = below_loaded(
-                    odds_below, below_units, of_t_below, t0 - steps, own_cols, lane, has_below, 0.0, lanes, steps
+                    odds_below,
+                    below_units,
+                    of_t_below,
+                    t0 - steps - behind,
+                    own_cols,
+                    place,
+                    has_below,
+                    0.0,
+                    group,
+                    steps,
                 )
             given = ()
             for r in tl.static_range(height):
@@ -236,9 +302,12 @@ def odds_backward_kernel(
                     t_given = t_given + (split_columns(t_tiles[r], lanes, steps),)
             if not local:
                 if first_row == 0:
-                    m, e = outside(kind, False, (t0 + lane + 1).to(real), border)
-                    above_units = tl.gather(e, lane // BLOCK * BLOCK, 0)
-                    above = m * tl.exp2(e - above_units)
+                    m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
+                    e = in_group(exponent, place // BLOCK * BLOCK, group)
+                    m *= tl.exp2(exponent - e)
+                    if warps > 1:
+                        m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, above_units)
+                    above, above_units = m, e
 
             # forwards, as the forward kernel went
             matches, before, down_units = (), (), ()
@@ -250,10 +319,11 @@ def odds_backward_kernel(
                     left,
                     corner,
                     down_unit,
-                    of_step(above, b * BLOCK),
-                    of_step(above_units, b * BLOCK),
-                    lane,
-                    lane_above,
+                    of_step(above, b * BLOCK, group),
+                    of_step(above_units, b * BLOCK, group),
+                    place,
+                    place_above,
+                    group,
                     height,
                 )
                 down_units = down_units + (down_unit,)
@@ -262,42 +332,45 @@ def odds_backward_kernel(
                     t_left, t_corner = times(t_left, change), t_corner * change
                     down_origin, away = moved_origin(left[height - 1], t_left[height - 1], down_origin)
                     t_left, t_corner = moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner)
-                    from_above = tl.gather(down_origin, lane_above, 0)
-                    apart = tl.where(lane == 0, of_step(origins, b * BLOCK), from_above) - down_origin
+                    from_above = in_group(down_origin, place_above, group)
+                    apart = tl.where(place == 0, of_step(origins, b * BLOCK, group), from_above) - down_origin
                     t_start = start * (0.0 - down_origin)
                     down_origins = down_origins + (down_origin,)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                    up = tl.where(lane == 0, of_step(above, k), tl.gather(left[height - 1], lane_above, 0)) * factor
+                    up = (
+                        tl.where(place == 0, of_step(above, k, group), in_group(left[height - 1], place_above, group))
+                        * factor
+                    )
                     diagonal, corner = corner, up
                     fresh, of_column, of_before = (), (), ()
                     if tangents:
-                        t_here = tl.gather(t_left[height - 1], lane_above, 0)
-                        t_up = tl.fma(apart, up, tl.where(lane == 0, of_step(t_above, k), t_here) * factor)
+                        t_here = in_group(t_left[height - 1], place_above, group)
+                        t_up = tl.fma(apart, up, tl.where(place == 0, of_step(t_above, k, group), t_here) * factor)
                         t_diagonal, t_corner = t_corner, t_up
                         t_fresh, t_of_column, t_of_before = (), (), ()
                     for r in tl.static_range(height):
                         w = tl.exp2(given[r][k] * bits)
                         d = diagonal if r == 0 else left[r - 1]
-                        v, with_start = state_of(local, False, g, w, d, start, left[r], up, t0 - lane + k)
+                        v, with_start = state_of(local, False, g, w, d, start, left[r], up, t0 - skew + k)
                         fresh, of_column = fresh + (v,), of_column + (w,)
                         of_before = of_before + (d if kind == LOCAL_MATCH else with_start,)
                         if tangents:
                             t_match = t_given[r][k] * inverse_t
                             t_d = t_diagonal if r == 0 else t_left[r - 1]
                             t_v, t_with_start = tangent_of(
-                                local, g, w, t_match, with_start, t_d, t_start, t_left[r], t_up, t0 - lane + k
+                                local, g, w, t_match, with_start, t_d, t_start, t_left[r], t_up, t0 - skew + k
                             )
                             t_fresh, t_of_column = t_fresh + (t_v,), t_of_column + (t_match,)
                             t_of_before = t_of_before + (t_d if kind == LOCAL_MATCH else t_with_start,)
                             t_up = t_v
                         up = v
                     if not local:
-                        corner = tl.where(t0 - lane + k < 0, diagonal, corner)
+                        corner = tl.where(t0 - skew + k < 0, diagonal, corner)
                     left = fresh
                     matches, before = matches + (of_column,), before + (of_before,)
                     if tangents:
                         if not local:
-                            t_corner = tl.where(t0 - lane + k < 0, t_diagonal, t_corner)
+                            t_corner = tl.where(t0 - skew + k < 0, t_diagonal, t_corner)
                         t_left = t_fresh
                         t_matches, t_before = t_matches + (t_of_column,), t_before + (t_of_before,)
 
@@ -305,16 +378,20 @@ def odds_backward_kernel(
             made = ()
             for b in tl.static_range(blocks - 1, -1, -1):
                 first = tl.where(
-                    lane == lanes - 1, of_step(from_below, b * BLOCK + BLOCK - 1), tl.gather(sent, lane_below, 0)
+                    place == group - 1,
+                    of_step(from_below, b * BLOCK + BLOCK - 1, group),
+                    in_group(sent, place_below, group),
                 )
-                first_unit = tl.where(lane == lanes - 1, of_step(below_unit, b * BLOCK), tl.gather(unit, lane_below, 0))
+                first_unit = tl.where(
+                    place == group - 1, of_step(below_unit, b * BLOCK, group), in_group(unit, place_below, group)
+                )
                 now = unit + exponent_of(tl.maximum(highest(right), highest(right_match)))
                 now = tl.maximum(now, first_unit + exponent_of(first))
                 if local:
                     now = tl.maximum(now, 0.0)
                 else:
                     # from the last column on it is all gaps
-                    is_edge = is_inside(own_cols - 1 - (t0 + b * BLOCK - lane), lane * 0 + BLOCK) & (row < own_rows)
+                    is_edge = is_inside(own_cols - 1 - (t0 + b * BLOCK - skew), lane * 0 + BLOCK) & (row < own_rows)
                     _m, e = outside(kind, False, tl.maximum(own_rows - row - height, 0).to(real), border)
                     now = tl.where(is_edge, tl.maximum(now, e), now)
                 change = tl.exp2(unit - now)
@@ -325,10 +402,12 @@ def odds_backward_kernel(
                     origin, away = moved_origin(right[0], t_right[0], origin)
                     t_right, t_right_match = moved(t_right, right, away), moved(t_right_match, right_match, away)
                     t_sent = tl.fma(0.0 - away, sent, t_sent * change)
-                    from_below_origin = tl.gather(origin, lane_below, 0)
-                    own_below = of_step(below_origins, b * BLOCK)
-                    apart = tl.where(lane == lanes - 1, own_below, from_below_origin) - origin
-                source = tl.where(lane == lanes - 1, of_step(below_unit, b * BLOCK), tl.gather(unit, lane_below, 0))
+                    from_below_origin = in_group(origin, place_below, group)
+                    own_below = of_step(below_origins, b * BLOCK, group)
+                    apart = tl.where(place == group - 1, own_below, from_below_origin) - origin
+                source = tl.where(
+                    place == group - 1, of_step(below_unit, b * BLOCK, group), in_group(unit, place_below, group)
+                )
                 factor = tl.exp2(source - unit)
                 end_odds = tl.exp2(0.0 - unit)
                 power = down_units[b] + unit - best
@@ -343,14 +422,19 @@ def odds_backward_kernel(
                     t_end, t_start = end_odds * (0.0 - origin), start * (0.0 - down_origins[b])
                     t_to_send = (t_sent,)
                 for k in tl.static_range(b * BLOCK + BLOCK - 1, b * BLOCK - 1, -1):
-                    x = tl.where(lane == lanes - 1, of_step(from_below, k), tl.gather(sent, lane_below, 0)) * factor
+                    x = (
+                        tl.where(place == group - 1, of_step(from_below, k, group), in_group(sent, place_below, group))
+                        * factor
+                    )
                     fresh, fresh_match, of_column = (), (), ()
                     if tangents:
-                        t_x = tl.where(lane == lanes - 1, of_step(t_from_below, k), tl.gather(t_sent, lane_below, 0))
+                        t_x = tl.where(
+                            place == group - 1, of_step(t_from_below, k, group), in_group(t_sent, place_below, group)
+                        )
                         t_x = tl.fma(apart, x, t_x * factor)
                         t_fresh, t_fresh_match = (), ()
                     for r in tl.static_range(height - 1, -1, -1):
-                        is_cell = is_inside(t0 - lane + k, widths[r])
+                        is_cell = is_inside(t0 - skew + k, widths[r])
                         w = matches[k][r]
                         here = tl.fma(g, right[r], x)
                         if tangents:
@@ -360,7 +444,7 @@ def odds_backward_kernel(
                             if tangents:
                                 t_here += t_end
                         elif kind != LOCAL_MATCH:
-                            is_last = (row + r == own_rows - 1) & (t0 - lane + k == own_cols - 1)
+                            is_last = (row + r == own_rows - 1) & (t0 - skew + k == own_cols - 1)
                             here += tl.where(is_last, end_odds, 0.0)
                             if tangents:
                                 t_here += tl.where(is_last, t_end, 0.0)
@@ -406,29 +490,36 @@ def odds_backward_kernel(
                 if tangents:
                     for r in tl.static_range(height):
                         bad = bad | ~(tl.abs(t_right[r]) < float("inf"))
-                at = t0 + b * BLOCK
-                is_sent = (lane == 0) & (at < own_cols)
-                from_lane(odds_below + ((of_below + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])
-                tl.store(below_units + (of_below + 1 + at // BLOCK) + lane * 0, unit, mask=is_sent)
+                at = t0 - behind + b * BLOCK
+                is_sent = (place == 0) & (at < own_cols)
+                if warps > 1:  # one that has gone beyond the first column
+                    is_sent = is_sent & (at >= 0 - BLOCK)
+                from_lane(odds_below + ((of_sent + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])
+                tl.store(below_units + (of_sent + 1 + at // BLOCK) + lane * 0, unit, mask=is_sent)
                 if tangents:
-                    from_lane(odds_below + ((of_t_below + 1) * BLOCK + at) + lane * 0, is_sent, t_to_send[1:])
-                    tl.store(below_units + (of_t_below + 1 + at // BLOCK) + lane * 0, origin, mask=is_sent)
+                    from_lane(odds_below + ((of_t_sent + 1) * BLOCK + at) + lane * 0, is_sent, t_to_send[1:])
+                    tl.store(below_units + (of_t_sent + 1 + at // BLOCK) + lane * 0, origin, mask=is_sent)
             written = ()
             for r in tl.static_range(height):
                 of_row = ()
                 for k in tl.static_range(steps):
                     of_row = of_row + (made[k][r],)
                 tile = joined_columns(of_row)
-                chunk_to(strip_out, out_stride, t0, out_rows, own_cols, tile, later[r], lanes, height, r, steps)
+                chunk_to(
+                    strip_out, out_stride, t0, out_rows, own_cols, tile, later[r], lanes, group, delay, height, r, steps
+                )
                 written = written + (tile,)
             later = written
             out_stride, out_rows = tl.where(is_first, 0, cols), next_count
-        tl.store(odds_below + (of_below * BLOCK + BLOCK - 1) + lane * 0, sent, mask=lane == 0)
-        tl.store(below_units + of_below + lane * 0, unit, mask=lane == 0)
+            if warps > 1:
+                # the warp above reads what this one's first lane has left
+                tl.debug_barrier()
+        tl.store(odds_below + (of_sent * BLOCK + BLOCK - 1) + lane * 0, sent, mask=lane == 0)
+        tl.store(below_units + of_sent + lane * 0, unit, mask=lane == 0)
         if tangents:
-            tl.store(odds_below + (of_t_below * BLOCK + BLOCK - 1) + lane * 0, t_sent, mask=lane == 0)
-            tl.store(below_units + of_t_below + lane * 0, origin, mask=lane == 0)
-        # what the first lane has left is read by the last
+            tl.store(odds_below + (of_t_sent * BLOCK + BLOCK - 1) + lane * 0, t_sent, mask=lane == 0)
+            tl.store(below_units + of_t_sent + lane * 0, origin, mask=lane == 0)
+        # the last lane reads what the first one has left
         tl.debug_barrier()
 
     bad = bad | (lowest < LEAST_STATE)

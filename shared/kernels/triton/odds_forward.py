@@ -9,18 +9,19 @@ from shared.kernels.triton.odds import (
     BLOCK,
     LARGEST_COST,
     LARGEST_MATCH,
+    LARGEST_OFFSET,
     LARGEST_RISE,
     LARGEST_TANGENT,
     LARGEST_TOTAL,
     LEAST_STATE,
     LEAST_TOTAL,
-    LONGEST_ROW,
     NO_MATCH,
     above_loaded,
     begun,
     chunk_at,
     forward_unit,
     from_lane,
+    in_group,
     lowest_of,
     moved,
     moved_origin,
@@ -90,6 +91,8 @@ def odds_forward_kernel(
     tangents: tl.constexpr,
     keep: tl.constexpr,
     lanes: tl.constexpr,
+    group: tl.constexpr,
+    delay: tl.constexpr,
     height: tl.constexpr,
     steps: tl.constexpr,
 ):
@@ -110,7 +113,8 @@ def odds_forward_kernel(
     own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
     bits_of_gap = costs[1][0] + tl.log2(costs[0][0])
     fits = valid & (own_rows > 0) & (own_cols > 0) & (tl.abs(bits_of_gap) <= LARGEST_COST)
-    fits = fits & (row_stride < LONGEST_ROW) & (t_row_stride < LONGEST_ROW) & (cols < LONGEST_ROW)
+    longest_row: tl.constexpr = LARGEST_OFFSET // (lanes * height)
+    fits = fits & (row_stride < longest_row) & (t_row_stride < longest_row) & (cols < longest_row)
     # what gaps may make of a local alignment before its next match: each has one way more, and is worth this
     rise = (bits_of_gap + 1) * (own_rows + own_cols).to(real)
     spared = tl.where(rise > LARGEST_RISE, -1.0, 0.0)  # the unit up to which states may be small
@@ -119,13 +123,20 @@ def odds_forward_kernel(
     bits, inverse_t = match[0], match[2]
 
     strip_rows: tl.constexpr = lanes * height
+    span: tl.constexpr = group + (lanes // group - 1) * delay  # of the lanes' columns in a step
+    warps: tl.constexpr = lanes // group
     lane = tl.arange(0, lanes)
-    lane_above = tl.maximum(lane - 1, 0)
+    warp, place = 0, lane
+    if warps > 1:
+        warp, place = lane // group, lane % group
+    behind = warp * delay
+    skew = behind + place
+    place_above = tl.maximum(place - 1, 0)
     base = similarity + pair * pair_stride
     t_base = t_similarity + pair * t_pair_stride
     all_blocks = (cols + BLOCK - 1) // BLOCK
     all_strips = (rows + strip_rows - 1) // strip_rows if keep else 1
-    all_chunks = (cols + lanes + steps - 1) // steps
+    all_chunks = (cols + span + steps - 1) // steps
 
     zero = tl.zeros([lanes], real)
     top, total, most = zero + NOTHING, zero, zero
@@ -136,32 +147,38 @@ def odds_forward_kernel(
     for first_row in range(0, own_rows, strip_rows):
         strip = first_row // strip_rows if keep else 0
         row = first_row + lane * height
-        of_strip = (pair * all_strips + strip) * flows * all_blocks
-        of_above = of_strip - flows * all_blocks if keep else of_strip
+        # of each warp; what is not kept is written over by the next strip
+        of_first = (pair * all_strips + strip) * warps
+        of_strip = (of_first + warp) * flows * all_blocks
+        before_it = warp - 1 if keep else (warp + (warps - 1)) % warps
+        of_above = (of_first + before_it) * flows * all_blocks
+        has_above = (first_row > 0) | (warp > 0)
         widths = ()
         for r in tl.static_range(height):
             widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
         left, corner, unit = begun(kind, g, border, row, real, height)
         strip_base = base + (pair * 0 + first_row) * row_stride
         rows_left = own_rows - first_row
-        next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, False, lanes, height, steps)
+        next_tiles = chunk_at(
+            strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, False, lanes, group, delay, height, steps
+        )
         next_above, next_units = above_loaded(
-            kept_rows, kept_units, of_above, 0, own_cols, lane, first_row, NOTHING, steps
+            kept_rows, kept_units, of_above, 0 - behind, own_cols, place, has_above, NOTHING, steps
         )
         if tangents:
             t_left, t_corner, origin = times(left, zero), zero, zero
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
             next_t_tiles = chunk_at(
-                strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, False, lanes, height, steps
+                strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, False, lanes, group, delay, height, steps
             )
             next_t_above, next_origins = above_loaded(
-                kept_rows, kept_units, of_above + all_blocks, 0, own_cols, lane, first_row, 0.0, steps
+                kept_rows, kept_units, of_above + all_blocks, 0 - behind, own_cols, place, has_above, 0.0, steps
             )
         # a pair that is flagged already is not gone through
         has_failed = tl.max((bad | is_beyond(highest, lowest)).to(tl.int32), 0) > 0
-        chunks = tl.where(has_failed, 0, (own_cols + lanes + steps - 1) // steps)
+        chunks = tl.where(has_failed, 0, (own_cols + span + steps - 1) // steps)
         # the chunks in which every lane is on a column, that is not the last, and on the one after as well
-        first_in = tl.minimum((lanes + steps - 2) // steps, chunks)
+        first_in = tl.minimum((span + steps - 2) // steps, chunks)
         last_in = tl.minimum(tl.maximum((own_cols - 1) // steps - 1, first_in), chunks)
         for part in range(0, parts):
             # at the edges of the matrix first and last; in between where most need not be looked at
@@ -179,10 +196,21 @@ def odds_forward_kernel(
                     is_last = chunk + 1 == chunks
                     next_left, next_stride = tl.where(is_last, 0, rows_left), tl.where(is_last, 0, row_stride)
                     next_tiles = chunk_at(
-                        strip_base, next_stride, t0 + steps, next_left, own_cols, NO_MATCH, inside, lanes, height, steps
+                        strip_base,
+                        next_stride,
+                        t0 + steps,
+                        next_left,
+                        own_cols,
+                        NO_MATCH,
+                        inside,
+                        lanes,
+                        group,
+                        delay,
+                        height,
+                        steps,
                     )
                     next_above, next_units = above_loaded(
-                        kept_rows, kept_units, of_above, t0 + steps, own_cols, lane, first_row, NOTHING, steps
+                        kept_rows, kept_units, of_above, t0 + steps - behind, own_cols, place, has_above, NOTHING, steps
                     )
                     if tangents:
                         t_tiles = next_t_tiles
@@ -197,6 +225,8 @@ def odds_forward_kernel(
                             0.0,
                             inside,
                             lanes,
+                            group,
+                            delay,
                             height,
                             steps,
                         )
@@ -204,10 +234,10 @@ def odds_forward_kernel(
                             kept_rows,
                             kept_units,
                             of_above + all_blocks,
-                            t0 + steps,
+                            t0 + steps - behind,
                             own_cols,
-                            lane,
-                            first_row,
+                            place,
+                            has_above,
                             0.0,
                             steps,
                         )
@@ -220,9 +250,12 @@ def odds_forward_kernel(
                             t_given = t_given + (split_columns(t_tiles[r], lanes, steps),)
                     if not local:
                         if first_row == 0:
-                            m, e = outside(kind, False, (t0 + lane + 1).to(real), border)
-                            above_units = tl.gather(e, lane // BLOCK * BLOCK, 0)
-                            above = m * tl.exp2(e - above_units)
+                            m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
+                            e = in_group(exponent, place // BLOCK * BLOCK, group)
+                            m *= tl.exp2(exponent - e)
+                            if warps > 1:
+                                m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, above_units)
+                            above, above_units = m, e
                     if keep:
                         own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (numbers * lanes) + lane
                         keep_numbers(own, left, corner, unit, lanes)
@@ -234,10 +267,11 @@ def odds_forward_kernel(
                             left,
                             corner,
                             unit,
-                            of_step(above, b * BLOCK),
-                            of_step(above_units, b * BLOCK),
-                            lane,
-                            lane_above,
+                            of_step(above, b * BLOCK, group),
+                            of_step(above_units, b * BLOCK, group),
+                            place,
+                            place_above,
+                            group,
                             height,
                         )
                         start = tl.exp2(0.0 - unit)
@@ -247,19 +281,21 @@ def odds_forward_kernel(
                             t_left, t_corner = times(t_left, change), t_corner * change
                             origin, away = moved_origin(left[height - 1], t_left[height - 1], origin)
                             t_left, t_corner = moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner)
-                            from_above = tl.gather(origin, lane_above, 0)
-                            apart = tl.where(lane == 0, of_step(origins, b * BLOCK), from_above) - origin
+                            from_above = in_group(origin, place_above, group)
+                            apart = tl.where(place == 0, of_step(origins, b * BLOCK, group), from_above) - origin
                             t_start = start * (0.0 - origin)
                             t_of_rows = repeated(zero, height)
                             t_to_keep = (t_left[height - 1],)
                         for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                            sent = tl.gather(left[height - 1], lane_above, 0)
-                            up = tl.where(lane == 0, of_step(above, k), sent) * factor
+                            sent = in_group(left[height - 1], place_above, group)
+                            up = tl.where(place == 0, of_step(above, k, group), sent) * factor
                             diagonal, corner = corner, up
                             fresh, fresh_least, fresh_of_rows = (), (), ()
                             if tangents:
                                 t_sent = tl.where(
-                                    lane == 0, of_step(t_above, k), tl.gather(t_left[height - 1], lane_above, 0)
+                                    place == 0,
+                                    of_step(t_above, k, group),
+                                    in_group(t_left[height - 1], place_above, group),
                                 )
                                 t_up = tl.fma(apart, up, t_sent * factor)
                                 t_diagonal, t_corner = t_corner, t_up
@@ -269,18 +305,18 @@ def odds_forward_kernel(
                                 highest = tl.maximum(highest, of_match)
                                 w = tl.exp2(of_match)
                                 d = diagonal if r == 0 else left[r - 1]
-                                v, before = state_of(local, inside, g, w, d, start, left[r], up, t0 - lane + k)
+                                v, before = state_of(local, inside, g, w, d, start, left[r], up, t0 - skew + k)
                                 if inside:
                                     seen, counted = v, v
                                 else:
-                                    is_cell = is_inside(t0 - lane + k, widths[r])
+                                    is_cell = is_inside(t0 - skew + k, widths[r])
                                     seen, counted = tl.where(is_cell, v, 1.0), tl.where(is_cell, v, 0.0)
                                 if kind == LOCAL_MATCH:
                                     counted = w * d
                                 elif not local:
                                     counted = zero
                                     if not inside:
-                                        is_last = (row + r == own_rows - 1) & (t0 - lane + k == own_cols - 1)
+                                        is_last = (row + r == own_rows - 1) & (t0 - skew + k == own_cols - 1)
                                         counted = tl.where(is_last, v, 0.0)
                                 fresh_least = fresh_least + (tl.minimum(least[r], seen),)
                                 fresh_of_rows = fresh_of_rows + (of_rows[r] + counted,)
@@ -297,7 +333,7 @@ def odds_forward_kernel(
                                         t_start,
                                         t_left[r],
                                         t_up,
-                                        t0 - lane + k,
+                                        t0 - skew + k,
                                     )
                                     t_counted = tl.where(is_cell if local else is_last, t_v, 0.0)
                                     if kind == LOCAL_MATCH:
@@ -308,12 +344,12 @@ def odds_forward_kernel(
                                 fresh = fresh + (v,)
                                 up = v
                             if not local and not inside:
-                                corner = tl.where(t0 - lane + k < 0, diagonal, corner)
+                                corner = tl.where(t0 - skew + k < 0, diagonal, corner)
                             left, least, of_rows = fresh, fresh_least, fresh_of_rows
                             to_keep = to_keep + (left[height - 1],)
                             if tangents:
                                 if not local:
-                                    t_corner = tl.where(t0 - lane + k < 0, t_diagonal, t_corner)
+                                    t_corner = tl.where(t0 - skew + k < 0, t_diagonal, t_corner)
                                 t_left, t_of_rows = t_fresh, t_fresh_of_rows
                                 t_to_keep = t_to_keep + (t_left[height - 1],)
                         least_of_block = lowest_of(within(row, own_rows, least, 1.0))
@@ -333,15 +369,18 @@ def odds_forward_kernel(
                         bad = bad | ~(of_block < float("inf"))
                         most = tl.maximum(most, tl.where(row < own_rows, unit, 0.0))
                         top = higher
-                        at = t0 + b * BLOCK - lanes
-                        is_kept = (lane == lanes - 1) & is_inside(at, own_cols)
+                        at = t0 - behind + (b * BLOCK - group)
+                        is_kept = (place == group - 1) & is_inside(at, own_cols + lane * 0)
                         from_lane(kept_rows + (of_strip * BLOCK + at) + lane * 0, is_kept, to_keep[:BLOCK])
                         tl.store(kept_units + (of_strip + at // BLOCK) + lane * 0, unit, mask=is_kept)
                         if tangents:
                             of_tangents = of_strip + all_blocks
                             from_lane(kept_rows + (of_tangents * BLOCK + at) + lane * 0, is_kept, t_to_keep[:BLOCK])
                             tl.store(kept_units + (of_tangents + at // BLOCK) + lane * 0, origin, mask=is_kept)
-        # what the last lane has left is read by the first
+                    if warps > 1:
+                        # the next warp reads what this one's last lane has left
+                        tl.debug_barrier()
+        # the first lane reads what the last one has left
         tl.debug_barrier()
 
     highest_top = tl.max(top, 0)

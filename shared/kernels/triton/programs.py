@@ -61,13 +61,30 @@ TYPES = {"matches": "uint8", "ends": "int32", "flags": "int32"}
 class Chunk(NamedTuple):
     """What a program of the kernels in plain odds takes at once: `height` rows of each lane, `steps` steps.
 
-    lanes: a warp, in tests less, but not less than steps; both are multiples of BLOCK. registers: as in Kernel.
+    lanes: of all warps; of each as many as a GPU's have, in tests less, but not less than steps. Both are multiples of
+    BLOCK. registers: as in Kernel.
     """
 
     lanes: int
     height: int
     steps: int
     registers: int | None = None
+    warps: int = 1
+
+    @property
+    def group(self) -> int:
+        """The lanes of a warp."""
+        return self.lanes // self.warps
+
+    @property
+    def delay(self) -> int:
+        """By how many columns a warp is behind the one above: what it loads for its next chunk has been stored."""
+        return -(-(2 * self.steps + self.group) // self.steps) * self.steps if self.warps > 1 else 0
+
+    @property
+    def span(self) -> int:
+        """The columns that the lanes are on at the same time."""
+        return self.group + (self.warps - 1) * self.delay
 
 
 class Layout(NamedTuple):
@@ -91,12 +108,17 @@ MANY_PAIRS = 512
 # with 16 steps in twice as long pieces, which counts where there are many pairs. With fewer registers there are more
 # warps, of which some have work while others wait for memory.
 NARROW = Layout(32, 1, Chunk(32, 4, 8), Chunk(32, 1, 16, 128), Chunk(32, 2, 8))
-WIDE = Layout(128, 4, Chunk(32, 4, 8), Chunk(32, 4, 8), Chunk(32, 2, 8))
+# With few pairs every multiprocessor has several warps for each, one of which is behind the other.
+_LOW, _MEDIUM, _HIGH = (Chunk(128, height, 8, warps=4) for height in (1, 2, 4))
+WIDE = Layout(128, 4, _LOW, _LOW, _LOW)
+TALL = Layout(128, 4, _HIGH, _HIGH, _MEDIUM)
 
 
 def layout_of(pairs: Any, rows: Any) -> Layout:
-    """Wide strips for few pairs, where a step takes longer but there are fewer of them; else narrow ones."""
-    return NARROW if pairs >= MANY_PAIRS or rows <= NARROW.lanes else WIDE
+    """For few pairs, several warps and wide strips, where a step takes longer but there are fewer; else narrow ones."""
+    if pairs >= MANY_PAIRS or rows <= NARROW.lanes:
+        return NARROW
+    return WIDE if rows <= WIDE.lanes else TALL
 
 
 def states_of(kind: int) -> int:
@@ -276,11 +298,11 @@ def _odds_launch(
 ) -> Launch:
     """strides: without tangents only of similarity, which then stands in for them."""
     same_as = {} if constants["tangents"] else {"t_similarity": "similarity"}
-    *tiling, (_, registers) = chunk._asdict().items()
-    constants = {"kind": call.kind, "has_lengths": has_lengths, **constants, **dict(tiling)}
+    tiling = {name: getattr(chunk, name) for name in ("lanes", "group", "delay", "height", "steps")}
+    constants = {"kind": call.kind, "has_lengths": has_lengths, **constants, **tiling}
     both = strides if constants["tangents"] else (*strides, *strides)
-    launch = _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, 1)
-    return launch._replace(kernel=launch.kernel._replace(registers=registers))
+    launch = _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, chunk.warps)
+    return launch._replace(kernel=launch.kernel._replace(registers=chunk.registers))
 
 
 def _odds_scratch(shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
@@ -288,16 +310,17 @@ def _odds_scratch(shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dic
     pairs, rows, cols = shape
     flows = 2 if tangents else 1  # numbers of a state; units have origins beside them
     strips = -(-rows // (chunk.lanes * chunk.height)) if keep else 1
-    blocks, chunks = -(-cols // BLOCK), -(-(cols + chunk.lanes) // chunk.steps)
+    blocks, chunks, warps = -(-cols // BLOCK), -(-(cols + chunk.span) // chunk.steps), chunk.warps
     scratch: dict[str, Shape] = {
         "flags": (pairs,),
         "odds_totals": (pairs, 2 * flows) if keep else (1,),
-        "kept_rows": (pairs, strips, flows, blocks * BLOCK),
-        "kept_units": (pairs, strips, flows, blocks),
+        "kept_rows": (pairs, strips, warps, flows, blocks * BLOCK),
+        "kept_units": (pairs, strips, warps, flows, blocks),
         "kept": (pairs, strips, chunks, flows, chunk.height + 2, chunk.lanes) if keep else (1,),
     }
     if keep:
-        scratch |= {"odds_below": (pairs, flows, blocks + 1, BLOCK), "below_units": (pairs, flows, blocks + 1)}
+        below = pairs, warps, flows, blocks + 1
+        scratch |= {"odds_below": (*below, BLOCK), "below_units": below}
     return scratch
 
 
