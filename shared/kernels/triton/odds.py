@@ -76,6 +76,15 @@ def skew_of(lane, lanes: tl.constexpr, group: tl.constexpr, delay: tl.constexpr)
 
 
 @triton.jit
+def active_warps(rows_left, lanes: tl.constexpr, group: tl.constexpr, height: tl.constexpr):
+    """The warps that have rows, from the first one on."""
+    if group == lanes:
+        return 1
+    else:
+        return tl.minimum((rows_left + (group * height - 1)) // (group * height), lanes // group)
+
+
+@triton.jit
 def in_group(values, places, group: tl.constexpr):
     """The number of another lane of the same warp, by its place there."""
     if values.shape[0] == group:
@@ -100,7 +109,6 @@ def chunk_at(
     rows_left,
     own_cols,
     none,
-    inside: tl.constexpr,
     lanes: tl.constexpr,
     group: tl.constexpr,
     delay: tl.constexpr,
@@ -109,9 +117,8 @@ def chunk_at(
 ):
     """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps); `none` where is no cell.
 
-    base: the strip's first row; rows_left: how many there are from that on. inside: all columns exist, and rows that do
-    not have what the last one has, so that what is computed of them must not be used. Addresses are a number of 32 bits
-    each, and nothing that is known of lanes is kept, which would take most of a thread's registers.
+    base: the strip's first row; rows_left: how many there are from that on. Addresses are a number of 32 bits each, and
+    nothing that is known of lanes is kept, which would take most of a thread's registers.
     """
     tiles = ()
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
@@ -119,38 +126,9 @@ def chunk_at(
     away = tl.cast(stride, tl.int32)
     for r in tl.static_range(height):
         row = lane * height + r
-        if inside:
-            own = tl.load((base + t0) + (tl.minimum(row, rows_left - 1) * away + (k - skew)))
-        else:
-            is_there = is_inside(t0 + k - skew, own_cols) & (row < rows_left)
-            own = tl.load((base + t0) + (row * away + (k - skew)), mask=is_there, other=none)
-        tiles = tiles + (own,)
+        is_there = is_inside(t0 + k - skew, own_cols) & (row < rows_left)
+        tiles = tiles + (tl.load((base + t0) + (row * away + (k - skew)), mask=is_there, other=none),)
     return tiles
-
-
-@triton.jit
-def within(row, own_rows, numbers, otherwise):
-    """Of numbers of each of a lane's rows those that exist, else `otherwise`."""
-    own = ()
-    for r in tl.static_range(len(numbers)):
-        own = own + (tl.where(row + r < own_rows, numbers[r], otherwise),)
-    return own
-
-
-@triton.jit
-def lowest_of(numbers):
-    own = numbers[0]
-    for r in tl.static_range(1, len(numbers)):
-        own = tl.minimum(own, numbers[r])
-    return own
-
-
-@triton.jit
-def sum_of(numbers):
-    own = numbers[0]
-    for r in tl.static_range(1, len(numbers)):
-        own += numbers[r]
-    return own
 
 
 @triton.jit
@@ -311,11 +289,11 @@ def moved(tangents, odds, by):
 
 
 @triton.jit
-def state_of(local: tl.constexpr, inside: tl.constexpr, g, w, diagonal, start, left, up, col):
+def state_of(local: tl.constexpr, g, w, diagonal, start, left, up, col):
     """A cell's state, and what its match's odds w are multiplied by. Lanes that have not begun stay at the border."""
     before = diagonal + start if local else diagonal
     v = tl.fma(g, up, tl.fma(g, left, w * before))
-    if not local and not inside:
+    if not local:
         v = tl.where(col < 0, left, v)
     return v, before
 

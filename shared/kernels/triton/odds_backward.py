@@ -14,6 +14,7 @@ from shared.kernels.triton.odds import (
     LEAST_STATE,
     NO_MATCH,
     above_loaded,
+    active_warps,
     chunk_at,
     chunk_to,
     exponent_of,
@@ -160,7 +161,6 @@ def odds_backward_kernel(
     zero = tl.zeros([lanes], real)
     lowest = zero + 1
     bad = tl.zeros([lanes], tl.int1)
-    chunks = (own_cols + span + steps - 1) // steps
     strips = (own_rows + strip_rows - 1) // strip_rows
     for back_strip in range(0, strips):
         strip = strips - 1 - back_strip
@@ -169,16 +169,18 @@ def odds_backward_kernel(
         of_above = ((pair * all_strips + strip) * warps + (warp - 1)) * flows * all_blocks
         has_above = (first_row > 0) | (warp > 0)
         of_kept = (pair * all_strips + strip) * all_chunks * numbers
-        has_below = (back_strip > 0) | (warp < warps - 1)
+        rows_left = own_rows - first_row
+        active = active_warps(rows_left, lanes, group, height)
+        has_below = (back_strip > 0) | (warp + 1 < active)
+        chunks = (own_cols + (group + (active - 1) * delay) + steps - 1) // steps
         widths = ()
         for r in tl.static_range(height):
             widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
         strip_base = base + (pair * 0 + first_row) * row_stride
         strip_out = out + out_row * first_row
-        rows_left = own_rows - first_row
         t0 = (chunks - 1) * steps
         next_tiles = chunk_at(
-            strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, False, lanes, group, delay, height, steps
+            strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, lanes, group, delay, height, steps
         )
         next_above, next_units = above_loaded(
             kept_rows, kept_units, of_above, t0 - behind, own_cols, place, has_above, NOTHING, steps
@@ -190,7 +192,7 @@ def odds_backward_kernel(
         if tangents:
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
             next_t_tiles = chunk_at(
-                strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, False, lanes, group, delay, height, steps
+                strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, lanes, group, delay, height, steps
             )
             next_t_above, next_origins = above_loaded(
                 kept_rows, kept_units, of_above + all_blocks, t0 - behind, own_cols, place, has_above, 0.0, steps
@@ -224,7 +226,6 @@ def odds_backward_kernel(
                 next_count,
                 own_cols,
                 NO_MATCH,
-                False,
                 lanes,
                 group,
                 delay,
@@ -262,7 +263,6 @@ def odds_backward_kernel(
                     next_count,
                     own_cols,
                     0.0,
-                    False,
                     lanes,
                     group,
                     delay,
@@ -351,7 +351,7 @@ def odds_backward_kernel(
                     for r in tl.static_range(height):
                         w = tl.exp2(given[r][k] * bits)
                         d = diagonal if r == 0 else left[r - 1]
-                        v, with_start = state_of(local, False, g, w, d, start, left[r], up, t0 - skew + k)
+                        v, with_start = state_of(local, g, w, d, start, left[r], up, t0 - skew + k)
                         fresh, of_column = fresh + (v,), of_column + (w,)
                         of_before = of_before + (d if kind == LOCAL_MATCH else with_start,)
                         if tangents:

@@ -17,22 +17,19 @@ from shared.kernels.triton.odds import (
     LEAST_TOTAL,
     NO_MATCH,
     above_loaded,
+    active_warps,
     begun,
     chunk_at,
     forward_unit,
     from_lane,
     in_group,
-    lowest_of,
     moved,
     moved_origin,
     of_step,
-    repeated,
     split_columns,
     state_of,
-    sum_of,
     tangent_of,
     times,
-    within,
 )
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import is_inside
@@ -99,8 +96,6 @@ def odds_forward_kernel(
     """Scores, or with `tangents`, for which they are kept, their tangents in the direction t_similarity."""
     local: tl.constexpr = kind == LOCAL_ANY or kind == LOCAL_MATCH
     blocks: tl.constexpr = steps // BLOCK
-    # with what is kept, loads and stores are waited for, and there is no gain in a loop for the inside of a matrix
-    parts: tl.constexpr = 1 if keep else 2
     # numbers of a state
     flows: tl.constexpr = 2 if tangents else 1
     numbers: tl.constexpr = flows * (height + 2)
@@ -160,7 +155,7 @@ def odds_forward_kernel(
         strip_base = base + (pair * 0 + first_row) * row_stride
         rows_left = own_rows - first_row
         next_tiles = chunk_at(
-            strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, False, lanes, group, delay, height, steps
+            strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, lanes, group, delay, height, steps
         )
         next_above, next_units = above_loaded(
             kept_rows, kept_units, of_above, 0 - behind, own_cols, place, has_above, NOTHING, steps
@@ -169,219 +164,166 @@ def odds_forward_kernel(
             t_left, t_corner, origin = times(left, zero), zero, zero
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
             next_t_tiles = chunk_at(
-                strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, False, lanes, group, delay, height, steps
+                strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, lanes, group, delay, height, steps
             )
             next_t_above, next_origins = above_loaded(
                 kept_rows, kept_units, of_above + all_blocks, 0 - behind, own_cols, place, has_above, 0.0, steps
             )
         # a pair that is flagged already is not gone through
         has_failed = tl.max((bad | is_beyond(highest, lowest)).to(tl.int32), 0) > 0
-        chunks = tl.where(has_failed, 0, (own_cols + span + steps - 1) // steps)
-        # the chunks in which every lane is on a column, that is not the last, and on the one after as well
-        first_in = tl.minimum((span + steps - 2) // steps, chunks)
-        last_in = tl.minimum(tl.maximum((own_cols - 1) // steps - 1, first_in), chunks)
-        for part in range(0, parts):
-            # at the edges of the matrix first and last; in between where most need not be looked at
-            for inside in tl.static_range(0, parts):
-                begin, end = 0, chunks
-                if not keep:
-                    begin = tl.where(part == 0, first_in * inside, last_in)
-                    end = tl.where(part == 0, last_in if inside else first_in, last_in if inside else chunks)
-                for chunk in range(begin, end):
-                    t0 = chunk * steps
-                    # loaded before these are moved through shared memory, which takes a while: memory takes longer
-                    tiles = next_tiles
-                    above, above_units = next_above, next_units
-                    # after the last chunk there are no rows; what is not known before the loop is not kept in registers
-                    is_last = chunk + 1 == chunks
-                    next_left, next_stride = tl.where(is_last, 0, rows_left), tl.where(is_last, 0, row_stride)
-                    next_tiles = chunk_at(
-                        strip_base,
-                        next_stride,
-                        t0 + steps,
-                        next_left,
-                        own_cols,
-                        NO_MATCH,
-                        inside,
-                        lanes,
-                        group,
-                        delay,
-                        height,
-                        steps,
-                    )
-                    next_above, next_units = above_loaded(
-                        kept_rows, kept_units, of_above, t0 + steps - behind, own_cols, place, has_above, NOTHING, steps
-                    )
-                    if tangents:
-                        t_tiles = next_t_tiles
-                        t_above, origins = next_t_above, next_origins
-                        next_stride = tl.where(is_last, 0, t_row_stride)
-                        next_t_tiles = chunk_at(
-                            strip_t_base,
-                            next_stride,
-                            t0 + steps,
-                            next_left,
-                            own_cols,
-                            0.0,
-                            inside,
-                            lanes,
-                            group,
-                            delay,
-                            height,
-                            steps,
-                        )
-                        next_t_above, next_origins = above_loaded(
-                            kept_rows,
-                            kept_units,
-                            of_above + all_blocks,
-                            t0 + steps - behind,
-                            own_cols,
-                            place,
-                            has_above,
-                            0.0,
-                            steps,
-                        )
-                    given = ()
-                    for r in tl.static_range(height):
-                        given = given + (split_columns(tiles[r], lanes, steps),)
-                    if tangents:
-                        t_given = ()
-                        for r in tl.static_range(height):
-                            t_given = t_given + (split_columns(t_tiles[r], lanes, steps),)
-                    if not local:
-                        if first_row == 0:
-                            m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
-                            e = in_group(exponent, place // BLOCK * BLOCK, group)
-                            m *= tl.exp2(exponent - e)
-                            if warps > 1:
-                                m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, above_units)
-                            above, above_units = m, e
-                    if keep:
-                        own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (numbers * lanes) + lane
-                        keep_numbers(own, left, corner, unit, lanes)
-                        if tangents:
-                            keep_numbers(own + (height + 2) * lanes, t_left, t_corner, origin, lanes)
-                    for b in tl.static_range(blocks):
-                        left, corner, unit, factor, change = forward_unit(
-                            local,
-                            left,
-                            corner,
-                            unit,
-                            of_step(above, b * BLOCK, group),
-                            of_step(above_units, b * BLOCK, group),
-                            place,
-                            place_above,
-                            group,
-                            height,
-                        )
-                        start = tl.exp2(0.0 - unit)
-                        of_rows, least = repeated(zero, height), repeated(zero + 1, height)
-                        to_keep = (left[height - 1],)
-                        if tangents:
-                            t_left, t_corner = times(t_left, change), t_corner * change
-                            origin, away = moved_origin(left[height - 1], t_left[height - 1], origin)
-                            t_left, t_corner = moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner)
-                            from_above = in_group(origin, place_above, group)
-                            apart = tl.where(place == 0, of_step(origins, b * BLOCK, group), from_above) - origin
-                            t_start = start * (0.0 - origin)
-                            t_of_rows = repeated(zero, height)
-                            t_to_keep = (t_left[height - 1],)
-                        for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                            sent = in_group(left[height - 1], place_above, group)
-                            up = tl.where(place == 0, of_step(above, k, group), sent) * factor
-                            diagonal, corner = corner, up
-                            fresh, fresh_least, fresh_of_rows = (), (), ()
-                            if tangents:
-                                t_sent = tl.where(
-                                    place == 0,
-                                    of_step(t_above, k, group),
-                                    in_group(t_left[height - 1], place_above, group),
-                                )
-                                t_up = tl.fma(apart, up, t_sent * factor)
-                                t_diagonal, t_corner = t_corner, t_up
-                                t_fresh, t_fresh_of_rows = (), ()
-                            for r in tl.static_range(height):
-                                of_match = given[r][k] * bits
-                                highest = tl.maximum(highest, of_match)
-                                w = tl.exp2(of_match)
-                                d = diagonal if r == 0 else left[r - 1]
-                                v, before = state_of(local, inside, g, w, d, start, left[r], up, t0 - skew + k)
-                                if inside:
-                                    seen, counted = v, v
-                                else:
-                                    is_cell = is_inside(t0 - skew + k, widths[r])
-                                    seen, counted = tl.where(is_cell, v, 1.0), tl.where(is_cell, v, 0.0)
-                                if kind == LOCAL_MATCH:
-                                    counted = w * d
-                                elif not local:
-                                    counted = zero
-                                    if not inside:
-                                        is_last = (row + r == own_rows - 1) & (t0 - skew + k == own_cols - 1)
-                                        counted = tl.where(is_last, v, 0.0)
-                                fresh_least = fresh_least + (tl.minimum(least[r], seen),)
-                                fresh_of_rows = fresh_of_rows + (of_rows[r] + counted,)
-                                if tangents:
-                                    t_match = t_given[r][k] * inverse_t
-                                    t_d = t_diagonal if r == 0 else t_left[r - 1]
-                                    t_v, _t_before = tangent_of(
-                                        local,
-                                        g,
-                                        w,
-                                        t_match,
-                                        before,
-                                        t_d,
-                                        t_start,
-                                        t_left[r],
-                                        t_up,
-                                        t0 - skew + k,
-                                    )
-                                    t_counted = tl.where(is_cell if local else is_last, t_v, 0.0)
-                                    if kind == LOCAL_MATCH:
-                                        t_counted = w * tl.fma(t_match, d, t_d)
-                                    t_fresh_of_rows = t_fresh_of_rows + (t_of_rows[r] + t_counted,)
-                                    t_fresh = t_fresh + (t_v,)
-                                    t_up = t_v
-                                fresh = fresh + (v,)
-                                up = v
-                            if not local and not inside:
-                                corner = tl.where(t0 - skew + k < 0, diagonal, corner)
-                            left, least, of_rows = fresh, fresh_least, fresh_of_rows
-                            to_keep = to_keep + (left[height - 1],)
-                            if tangents:
-                                if not local:
-                                    t_corner = tl.where(t0 - skew + k < 0, t_diagonal, t_corner)
-                                t_left, t_of_rows = t_fresh, t_fresh_of_rows
-                                t_to_keep = t_to_keep + (t_left[height - 1],)
-                        least_of_block = lowest_of(within(row, own_rows, least, 1.0))
-                        of_block = sum_of(within(row, own_rows, of_rows, 0.0))
-                        if local:
-                            least_of_block = tl.where(unit > spared, least_of_block, 1.0)
-                        lowest = tl.minimum(lowest, least_of_block)
-                        counts = of_block > 0
-                        higher = tl.maximum(top, tl.where(counts, unit, NOTHING))
-                        if tangents:
-                            t_total = tl.fma(total_origin - origin, total, t_total) * tl.exp2(top - higher)
-                            t_total += tl.where(
-                                counts, sum_of(within(row, own_rows, t_of_rows, 0.0)) * tl.exp2(unit - higher), 0.0
-                            )
-                            total_origin = origin
-                        total = total * tl.exp2(top - higher) + tl.where(counts, of_block * tl.exp2(unit - higher), 0.0)
-                        bad = bad | ~(of_block < float("inf"))
-                        most = tl.maximum(most, tl.where(row < own_rows, unit, 0.0))
-                        top = higher
-                        at = t0 - behind + (b * BLOCK - group)
-                        is_kept = (place == group - 1) & is_inside(at, own_cols + lane * 0)
-                        from_lane(kept_rows + (of_strip * BLOCK + at) + lane * 0, is_kept, to_keep[:BLOCK])
-                        tl.store(kept_units + (of_strip + at // BLOCK) + lane * 0, unit, mask=is_kept)
-                        if tangents:
-                            of_tangents = of_strip + all_blocks
-                            from_lane(kept_rows + (of_tangents * BLOCK + at) + lane * 0, is_kept, t_to_keep[:BLOCK])
-                            tl.store(kept_units + (of_tangents + at // BLOCK) + lane * 0, origin, mask=is_kept)
+        # of the warps that have rows
+        all_steps = own_cols + (group + (active_warps(rows_left, lanes, group, height) - 1) * delay)
+        chunks = tl.where(has_failed, 0, (all_steps + steps - 1) // steps)
+        for chunk in range(0, chunks):
+            t0 = chunk * steps
+            given = ()
+            for r in tl.static_range(height):
+                given = given + (split_columns(next_tiles[r], lanes, steps),)
+            above, above_units = next_above, next_units
+            # after the last chunk there are no rows; what is not known before the loop is not kept in registers
+            is_last = chunk + 1 == chunks
+            next_left, next_stride = tl.where(is_last, 0, rows_left), tl.where(is_last, 0, row_stride)
+            next_tiles = chunk_at(
+                strip_base, next_stride, t0 + steps, next_left, own_cols, NO_MATCH, lanes, group, delay, height, steps
+            )
+            next_above, next_units = above_loaded(
+                kept_rows, kept_units, of_above, t0 + steps - behind, own_cols, place, has_above, NOTHING, steps
+            )
+            if tangents:
+                t_given = ()
+                for r in tl.static_range(height):
+                    t_given = t_given + (split_columns(next_t_tiles[r], lanes, steps),)
+                t_above, origins = next_t_above, next_origins
+                next_stride = tl.where(is_last, 0, t_row_stride)
+                next_t_tiles = chunk_at(
+                    strip_t_base, next_stride, t0 + steps, next_left, own_cols, 0.0, lanes, group, delay, height, steps
+                )
+                next_t_above, next_origins = above_loaded(
+                    kept_rows,
+                    kept_units,
+                    of_above + all_blocks,
+                    t0 + steps - behind,
+                    own_cols,
+                    place,
+                    has_above,
+                    0.0,
+                    steps,
+                )
+            if not local:
+                if first_row == 0:
+                    m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
+                    e = in_group(exponent, place // BLOCK * BLOCK, group)
+                    m *= tl.exp2(exponent - e)
                     if warps > 1:
-                        # the next warp reads what this one's last lane has left
-                        tl.debug_barrier()
-        # the first lane reads what the last one has left
-        tl.debug_barrier()
+                        m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, above_units)
+                    above, above_units = m, e
+            if keep:
+                own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (numbers * lanes) + lane
+                keep_numbers(own, left, corner, unit, lanes)
+                if tangents:
+                    keep_numbers(own + (height + 2) * lanes, t_left, t_corner, origin, lanes)
+            for b in tl.static_range(blocks):
+                left, corner, unit, factor, change = forward_unit(
+                    local,
+                    left,
+                    corner,
+                    unit,
+                    of_step(above, b * BLOCK, group),
+                    of_step(above_units, b * BLOCK, group),
+                    place,
+                    place_above,
+                    group,
+                    height,
+                )
+                start = tl.exp2(0.0 - unit)
+                of_block = zero
+                least = zero + 1
+                to_keep = (left[height - 1],)
+                if tangents:
+                    t_left, t_corner = times(t_left, change), t_corner * change
+                    origin, away = moved_origin(left[height - 1], t_left[height - 1], origin)
+                    t_left, t_corner = moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner)
+                    from_above = in_group(origin, place_above, group)
+                    apart = tl.where(place == 0, of_step(origins, b * BLOCK, group), from_above) - origin
+                    t_start = start * (0.0 - origin)
+                    t_of_block = zero
+                    t_to_keep = (t_left[height - 1],)
+                for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
+                    sent = in_group(left[height - 1], place_above, group)
+                    up = tl.where(place == 0, of_step(above, k, group), sent) * factor
+                    diagonal, corner = corner, up
+                    fresh = ()
+                    if tangents:
+                        t_sent = tl.where(
+                            place == 0, of_step(t_above, k, group), in_group(t_left[height - 1], place_above, group)
+                        )
+                        t_up = tl.fma(apart, up, t_sent * factor)
+                        t_diagonal, t_corner = t_corner, t_up
+                        t_fresh = ()
+                    for r in tl.static_range(height):
+                        is_cell = is_inside(t0 - skew + k, widths[r])
+                        of_match = given[r][k] * bits
+                        highest = tl.maximum(highest, of_match)
+                        w = tl.exp2(of_match)
+                        d = diagonal if r == 0 else left[r - 1]
+                        v, before = state_of(local, g, w, d, start, left[r], up, t0 - skew + k)
+                        least = tl.minimum(least, tl.where(is_cell, v, 1.0))
+                        if kind == LOCAL_ANY:
+                            of_block += tl.where(is_cell, v, 0.0)
+                        elif kind == LOCAL_MATCH:
+                            of_block += w * d
+                        else:
+                            is_last = (row + r == own_rows - 1) & (t0 - skew + k == own_cols - 1)
+                            of_block = tl.where(is_last, v, of_block)
+                        if tangents:
+                            t_match = t_given[r][k] * inverse_t
+                            t_d = t_diagonal if r == 0 else t_left[r - 1]
+                            t_v, _t_before = tangent_of(
+                                local, g, w, t_match, before, t_d, t_start, t_left[r], t_up, t0 - skew + k
+                            )
+                            if kind == LOCAL_ANY:
+                                t_of_block += tl.where(is_cell, t_v, 0.0)
+                            elif kind == LOCAL_MATCH:
+                                t_of_block += w * tl.fma(t_match, d, t_d)
+                            else:
+                                t_of_block = tl.where(is_last, t_v, t_of_block)
+                            t_fresh = t_fresh + (t_v,)
+                            t_up = t_v
+                        fresh = fresh + (v,)
+                        up = v
+                    if not local:
+                        corner = tl.where(t0 - skew + k < 0, diagonal, corner)
+                    left = fresh
+                    to_keep = to_keep + (left[height - 1],)
+                    if tangents:
+                        if not local:
+                            t_corner = tl.where(t0 - skew + k < 0, t_diagonal, t_corner)
+                        t_left = t_fresh
+                        t_to_keep = t_to_keep + (t_left[height - 1],)
+                if local:
+                    lowest = tl.where(unit > spared, tl.minimum(lowest, least), lowest)
+                else:
+                    lowest = tl.minimum(lowest, least)
+                counts = of_block > 0
+                higher = tl.maximum(top, tl.where(counts, unit, NOTHING))
+                if tangents:
+                    t_total = tl.fma(total_origin - origin, total, t_total) * tl.exp2(top - higher)
+                    t_total += tl.where(counts, t_of_block * tl.exp2(unit - higher), 0.0)
+                    total_origin = origin
+                total = total * tl.exp2(top - higher) + tl.where(counts, of_block * tl.exp2(unit - higher), 0.0)
+                bad = bad | ~(of_block < float("inf"))
+                most = tl.maximum(most, unit)
+                top = higher
+                at = t0 - behind + (b * BLOCK - group)
+                is_kept = (place == group - 1) & is_inside(at, own_cols + lane * 0)
+                from_lane(kept_rows + (of_strip * BLOCK + at) + lane * 0, is_kept, to_keep[:BLOCK])
+                tl.store(kept_units + (of_strip + at // BLOCK) + lane * 0, unit, mask=is_kept)
+                if tangents:
+                    of_tangents = of_strip + all_blocks
+                    from_lane(kept_rows + (of_tangents * BLOCK + at) + lane * 0, is_kept, t_to_keep[:BLOCK])
+                    tl.store(kept_units + (of_tangents + at // BLOCK) + lane * 0, origin, mask=is_kept)
+            # the next warp, or after the strip the first, reads what a warp's last lane has left
+            tl.debug_barrier()
 
     highest_top = tl.max(top, 0)
     share = tl.exp2(top - highest_top)

@@ -108,14 +108,14 @@ MANY_PAIRS = 512
 # with 16 steps in twice as long pieces, which counts where there are many pairs. With fewer registers there are more
 # warps, of which some have work while others wait for memory.
 NARROW = Layout(32, 1, Chunk(32, 4, 8), Chunk(32, 1, 16, 128), Chunk(32, 2, 8))
-# With few pairs every multiprocessor has several warps for each, one of which is behind the other.
-_LOW, _MEDIUM, _HIGH = (Chunk(128, height, 8, warps=4) for height in (1, 2, 4))
-WIDE = Layout(128, 4, _LOW, _LOW, _LOW)
-TALL = Layout(128, 4, _HIGH, _HIGH, _MEDIUM)
+WIDE = Layout(128, 4, Chunk(32, 4, 8), Chunk(32, 4, 8), Chunk(128, 1, 8, warps=4))
+# Of few pairs with many rows each has several warps, one behind the other. (For fewer rows a warp's chunks would be so
+# small that each waits for memory.)
+TALL = Layout(128, 4, Chunk(128, 4, 8, warps=4), Chunk(128, 4, 8, warps=4), Chunk(128, 2, 8, warps=4))
 
 
 def layout_of(pairs: Any, rows: Any) -> Layout:
-    """For few pairs, several warps and wide strips, where a step takes longer but there are fewer; else narrow ones."""
+    """Wide strips for few pairs, where a step takes longer but there are fewer of them; else narrow ones."""
     if pairs >= MANY_PAIRS or rows <= NARROW.lanes:
         return NARROW
     return WIDE if rows <= WIDE.lanes else TALL
