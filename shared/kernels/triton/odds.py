@@ -228,6 +228,17 @@ def above_loaded(kept_rows, kept_units, at, t0, own_cols, place, has_above, none
 
 
 @triton.jit
+def border_above(kind: tl.constexpr, t0, border, above, units, warp, place, group: tl.constexpr, real: tl.constexpr):
+    """Of the first strip of a global alignment: as above_loaded, in place of what the first warp was given."""
+    m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
+    e = in_group(exponent, place // BLOCK * BLOCK, group)
+    m *= tl.exp2(exponent - e)
+    if m.shape[0] > group:
+        m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, units)
+    return m, e
+
+
+@triton.jit
 def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.constexpr):
     """The states left of each lane's rows, at their upper corner, and their unit."""
     zero = (row * 0).to(real)
@@ -286,6 +297,21 @@ def moved(tangents, odds, by):
     for k in tl.static_range(len(odds)):
         own = own + (tl.fma(0.0 - by, odds[k], tangents[k]),)
     return own
+
+
+@triton.jit
+def forward_origin(
+    t_left, t_corner, left, corner, change, origin, above_origin, place, place_above, group: tl.constexpr
+):
+    """The tangents that a lane holds in a block, its origin, and how far that of the lane above is from it.
+
+    left, corner: the states, in the block's unit; change: what they were multiplied by.
+    """
+    t_left, t_corner = times(t_left, change), t_corner * change
+    origin, away = moved_origin(left[len(left) - 1], t_left[len(left) - 1], origin)
+    from_above = in_group(origin, place_above, group)
+    apart = tl.where(place == 0, above_origin, from_above) - origin
+    return moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner), origin, apart
 
 
 @triton.jit

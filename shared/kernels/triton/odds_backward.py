@@ -15,9 +15,11 @@ from shared.kernels.triton.odds import (
     NO_MATCH,
     above_loaded,
     active_warps,
+    border_above,
     chunk_at,
     chunk_to,
     exponent_of,
+    forward_origin,
     forward_unit,
     from_lane,
     in_group,
@@ -302,12 +304,7 @@ def odds_backward_kernel(
                     t_given = t_given + (split_columns(t_tiles[r], lanes, steps),)
             if not local:
                 if first_row == 0:
-                    m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
-                    e = in_group(exponent, place // BLOCK * BLOCK, group)
-                    m *= tl.exp2(exponent - e)
-                    if warps > 1:
-                        m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, above_units)
-                    above, above_units = m, e
+                    above, above_units = border_above(kind, t0, border, above, above_units, warp, place, group, real)
 
             # forwards, as the forward kernel went
             matches, before, down_units = (), (), ()
@@ -329,11 +326,18 @@ def odds_backward_kernel(
                 down_units = down_units + (down_unit,)
                 start = tl.exp2(0.0 - down_unit)
                 if tangents:
-                    t_left, t_corner = times(t_left, change), t_corner * change
-                    down_origin, away = moved_origin(left[height - 1], t_left[height - 1], down_origin)
-                    t_left, t_corner = moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner)
-                    from_above = in_group(down_origin, place_above, group)
-                    apart = tl.where(place == 0, of_step(origins, b * BLOCK, group), from_above) - down_origin
+                    t_left, t_corner, down_origin, apart = forward_origin(
+                        t_left,
+                        t_corner,
+                        left,
+                        corner,
+                        change,
+                        down_origin,
+                        of_step(origins, b * BLOCK, group),
+                        place,
+                        place_above,
+                        group,
+                    )
                     t_start = start * (0.0 - down_origin)
                     down_origins = down_origins + (down_origin,)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):

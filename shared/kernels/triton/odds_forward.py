@@ -19,19 +19,19 @@ from shared.kernels.triton.odds import (
     above_loaded,
     active_warps,
     begun,
+    border_above,
     chunk_at,
+    forward_origin,
     forward_unit,
     from_lane,
     in_group,
-    moved,
-    moved_origin,
     of_step,
     split_columns,
     state_of,
     tangent_of,
     times,
 )
-from shared.kernels.triton.pairs import LN_2, NOTHING, constants, outside, size_of
+from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
 from shared.kernels.triton.tiles import is_inside
 
 
@@ -211,12 +211,7 @@ def odds_forward_kernel(
                 )
             if not local:
                 if first_row == 0:
-                    m, exponent = outside(kind, False, (t0 + place + 1).to(real), border)
-                    e = in_group(exponent, place // BLOCK * BLOCK, group)
-                    m *= tl.exp2(exponent - e)
-                    if warps > 1:
-                        m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, above_units)
-                    above, above_units = m, e
+                    above, above_units = border_above(kind, t0, border, above, above_units, warp, place, group, real)
             if keep:
                 own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (numbers * lanes) + lane
                 keep_numbers(own, left, corner, unit, lanes)
@@ -240,11 +235,18 @@ def odds_forward_kernel(
                 least = zero + 1
                 to_keep = (left[height - 1],)
                 if tangents:
-                    t_left, t_corner = times(t_left, change), t_corner * change
-                    origin, away = moved_origin(left[height - 1], t_left[height - 1], origin)
-                    t_left, t_corner = moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner)
-                    from_above = in_group(origin, place_above, group)
-                    apart = tl.where(place == 0, of_step(origins, b * BLOCK, group), from_above) - origin
+                    t_left, t_corner, origin, apart = forward_origin(
+                        t_left,
+                        t_corner,
+                        left,
+                        corner,
+                        change,
+                        origin,
+                        of_step(origins, b * BLOCK, group),
+                        place,
+                        place_above,
+                        group,
+                    )
                     t_start = start * (0.0 - origin)
                     t_of_block = zero
                     t_to_keep = (t_left[height - 1],)
