@@ -121,10 +121,11 @@ def test_pytorch_knows_shapes_without_running_and_the_compiler_sees_the_kernels(
         assert of_gaps == []
         parts = calls.best(*tensors, [], *call)
         assert [(tuple(part.shape), part.dtype) for part in parts] == [((3,), torch.float32), ((3, 9, 7), torch.bool)]
-    traced = make_fx(lambda *own: calls.gradients(*own, [], *call, True), tracing_mode="fake")(
-        torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2)
-    )
-    assert "triton" in traced.code
+    for mode in ("fake", "symbolic"):  # sizes that are numbers, or that the compiler leaves open
+        traced = make_fx(lambda *own: calls.gradients(*own, [], *call, True), tracing_mode=mode)(
+            torch.empty(3, 9, 7), torch.empty(3, 2, dtype=torch.int32), torch.empty(3, 2)
+        )
+        assert "triton" in traced.code
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

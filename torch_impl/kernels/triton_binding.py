@@ -44,7 +44,7 @@ forced_layout: Layout | None = None
 def score(similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int) -> Tensor:
     """Scores (batch,)."""
     inputs = _inputs(similarity, lengths, values, gaps, options)
-    program = score_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    program = _program(score_program, Call(kind, options), inputs)
     return _run(program, inputs)["scores"]
 
 
@@ -63,8 +63,7 @@ def gradients(
     Unless with_values, 0 for the values and none for the gaps.
     """
     inputs = _inputs(similarity, lengths, values, gaps, options)
-    layout = _layout(similarity)
-    program = gradients_program(Call(kind, options), *_described(inputs), layout=layout, with_values=with_values)
+    program = _program(gradients_program, Call(kind, options), inputs, with_values)
     return _derivatives(_run(program, inputs))
 
 
@@ -84,7 +83,7 @@ def tangents(
     inputs = _inputs(similarity, lengths, values, gaps, options)
     inputs |= {"t_similarity": _rows(t_similarity), "t_values": t_values.contiguous()}
     inputs |= _matrices(t_gaps, options, "t_")
-    program = tangents_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    program = _program(tangents_program, Call(kind, options), inputs)
     return _derivatives(_run(program, inputs))
 
 
@@ -101,7 +100,7 @@ def product(
     """The tangents of the gradients with respect to similarity, in a direction that leaves values and gaps alone."""
     inputs = _inputs(similarity, lengths, values, gaps, options)
     inputs |= {"t_similarity": _rows(t_similarity), "t_values": torch.zeros_like(inputs["values"])}
-    program = product_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    program = _program(product_program, Call(kind, options), inputs)
     return _run(program, inputs)["d_similarity"]
 
 
@@ -111,7 +110,7 @@ def best(
 ) -> tuple[Tensor, Tensor]:
     """The scores (batch,) of the best alignments, and their matches (batch, rows, cols), boolean."""
     inputs = _inputs(similarity, lengths, values, gaps, options)
-    program = best_program(Call(kind, options), *_described(inputs), layout=_layout(similarity))
+    program = _program(best_program, Call(kind, options), inputs)
     results = _run(program, inputs)
     return results["scores"], results["matches"].view(torch.bool)
 
@@ -158,8 +157,22 @@ def _described(inputs: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[A
     return _DTYPES[similarity.dtype], tuple(similarity.shape), strides, inputs["lengths"].shape[0] > 0
 
 
-def _layout(similarity: Tensor) -> Layout:
-    return forced_layout or layout_of(*similarity.shape[:2])
+def _program(made: Callable[..., Program], call: Call, inputs: dict[str, Tensor], *options: bool) -> Program:
+    """Made once for each shape: it takes as long as to launch a kernel."""
+    dtype, shape, strides, has_lengths = _described(inputs)
+    known = not any(isinstance(size, torch.SymInt) for size in (*shape, *strides))  # those have no hash
+    return (_kept if known else _made)(made, call, dtype, shape, strides, has_lengths, _layout(*shape[:2]), *options)
+
+
+def _made(made: Callable[..., Program], *description: Any) -> Program:
+    return made(*description)
+
+
+_kept = functools.lru_cache(maxsize=256)(_made)
+
+
+def _layout(pairs: Any, rows: Any) -> Layout:
+    return forced_layout or layout_of(pairs, rows)
 
 
 def _run(program: Program, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
