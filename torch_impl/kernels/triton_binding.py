@@ -160,15 +160,15 @@ def _described(inputs: dict[str, Tensor]) -> tuple[str, tuple[Any, ...], tuple[A
 def _program(made: Callable[..., Program], call: Call, inputs: dict[str, Tensor], *options: bool) -> Program:
     """Made once for each shape: it takes as long as to launch a kernel."""
     dtype, shape, strides, has_lengths = _described(inputs)
-    known = not any(isinstance(size, torch.SymInt) for size in (*shape, *strides))  # those have no hash
-    return (_kept if known else _made)(made, call, dtype, shape, strides, has_lengths, _layout(*shape[:2]), *options)
+    description = call, dtype, shape, strides, has_lengths, _layout(*shape[:2]), *options
+    if any(isinstance(size, torch.SymInt) for size in (*shape, *strides)):  # which have no hash
+        return made(*description)
+    return _kept(made, *description)
 
 
-def _made(made: Callable[..., Program], *description: Any) -> Program:
+@functools.lru_cache(maxsize=256)
+def _kept(made: Callable[..., Program], *description: Any) -> Program:
     return made(*description)
-
-
-_kept = functools.lru_cache(maxsize=256)(_made)
 
 
 def _layout(pairs: Any, rows: Any) -> Layout:

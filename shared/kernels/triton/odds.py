@@ -67,12 +67,19 @@ def repeated(value, count: tl.constexpr):
 
 
 @triton.jit
-def skew_of(lane, lanes: tl.constexpr, group: tl.constexpr, delay: tl.constexpr):
-    """How many columns each lane is behind the first: a warp, of `group` lanes, is `delay` behind the one above."""
-    if group == lanes:
-        return lane
+def warp_and_place(lane, group: tl.constexpr):
+    """Of each lane its warp, of `group` lanes, and its place there."""
+    if lane.shape[0] == group:
+        return 0, lane
     else:
-        return lane % group + lane // group * delay
+        return lane // group, lane % group
+
+
+@triton.jit
+def skew_of(lane, group: tl.constexpr, delay: tl.constexpr):
+    """How many columns each lane is behind the first: a warp is `delay` behind the one above."""
+    warp, place = warp_and_place(lane, group)
+    return warp * delay + place
 
 
 @triton.jit
@@ -93,6 +100,18 @@ def in_group(values, places, group: tl.constexpr):
         shape: tl.constexpr = [values.shape[0] // group, group]
         own = tl.gather(tl.reshape(values, shape), tl.reshape(places, shape), 1)
         return tl.reshape(own, [values.shape[0]])
+
+
+@triton.jit
+def of_lane_above(values, of_first, place, group: tl.constexpr):
+    """The numbers of the lanes above; of_first: what a warp's first lane has instead."""
+    return tl.where(place == 0, of_first, in_group(values, tl.maximum(place - 1, 0), group))
+
+
+@triton.jit
+def of_lane_below(values, of_last, place, group: tl.constexpr):
+    """The numbers of the lanes below; of_last: what a warp's last lane has instead."""
+    return tl.where(place == group - 1, of_last, in_group(values, tl.minimum(place + 1, group - 1), group))
 
 
 @triton.jit
@@ -122,7 +141,7 @@ def chunk_at(
     """
     tiles = ()
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    skew = skew_of(lane, lanes, group, delay)
+    skew = skew_of(lane, group, delay)
     away = tl.cast(stride, tl.int32)
     for r in tl.static_range(height):
         row = lane * height + r
@@ -152,6 +171,15 @@ def split_columns(tile, lanes: tl.constexpr, steps: tl.constexpr):
         for k in tl.static_range(8):
             every = every + (a[k], b[k], c[k], d[k])
         return every
+
+
+@triton.jit
+def split_tiles(tiles, lanes: tl.constexpr, steps: tl.constexpr):
+    """The columns of each of a lane's rows."""
+    rows = ()
+    for r in tl.static_range(len(tiles)):
+        rows = rows + (split_columns(tiles[r], lanes, steps),)
+    return rows
 
 
 @triton.jit
@@ -196,7 +224,7 @@ def chunk_to(
     tile: the columns that chunk_at would load; later: those of the chunk after it, from which the end of a piece is.
     """
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    shift, skew = lane % steps, skew_of(lane, lanes, group, delay)
+    shift, skew = lane % steps, skew_of(lane, group, delay)
     piece = tl.gather(tl.where(k >= shift, tile, later), (k + shift) % steps, 1)
     is_there = is_inside(t0 - skew + shift + k, own_cols) & (lane * height + r < rows_left)
     tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - skew + shift)), piece, mask=is_there)
@@ -255,31 +283,18 @@ def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.con
 
 
 @triton.jit
-def forward_unit(
-    local: tl.constexpr,
-    left,
-    corner,
-    unit,
-    above,
-    above_unit,
-    place,
-    place_above,
-    group: tl.constexpr,
-    height: tl.constexpr,
-):
+def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, place, group: tl.constexpr):
     """A block's unit, and what a lane holds in it: states to the left, at the corner; and the factor of those above.
 
     Last what all that was multiplied by.
     """
-    sent = in_group(left[height - 1], place_above, group)
-    sent_unit = in_group(unit, place_above, group)
-    first = tl.where(place == 0, above, sent)
-    first_unit = tl.where(place == 0, above_unit, sent_unit)
+    first = of_lane_above(left[len(left) - 1], above, place, group)
+    first_unit = of_lane_above(unit, above_unit, place, group)
     now = tl.maximum(unit + exponent_of(highest(left)), first_unit + exponent_of(first))
     if local:
         now = tl.maximum(now, 0.0)
     change = tl.exp2(unit - now)
-    from_above = tl.where(place == 0, above_unit, in_group(now, place_above, group))
+    from_above = of_lane_above(now, above_unit, place, group)
     return times(left, change), corner * change, now, tl.exp2(from_above - now), change
 
 
@@ -300,17 +315,14 @@ def moved(tangents, odds, by):
 
 
 @triton.jit
-def forward_origin(
-    t_left, t_corner, left, corner, change, origin, above_origin, place, place_above, group: tl.constexpr
-):
+def forward_origin(t_left, t_corner, left, corner, change, origin, above_origin, place, group: tl.constexpr):
     """The tangents that a lane holds in a block, its origin, and how far that of the lane above is from it.
 
     left, corner: the states, in the block's unit; change: what they were multiplied by.
     """
     t_left, t_corner = times(t_left, change), t_corner * change
     origin, away = moved_origin(left[len(left) - 1], t_left[len(left) - 1], origin)
-    from_above = in_group(origin, place_above, group)
-    apart = tl.where(place == 0, above_origin, from_above) - origin
+    apart = of_lane_above(origin, above_origin, place, group) - origin
     return moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner), origin, apart
 
 

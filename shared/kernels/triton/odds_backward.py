@@ -22,16 +22,18 @@ from shared.kernels.triton.odds import (
     forward_origin,
     forward_unit,
     from_lane,
-    in_group,
     joined_columns,
     moved,
     moved_origin,
+    of_lane_above,
+    of_lane_below,
     of_step,
     repeated,
-    split_columns,
+    split_tiles,
     state_of,
     tangent_of,
     times,
+    warp_and_place,
 )
 from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
 from shared.kernels.triton.tiles import is_inside
@@ -142,12 +144,9 @@ def odds_backward_kernel(
     span: tl.constexpr = group + (lanes // group - 1) * delay
     warps: tl.constexpr = lanes // group
     lane = tl.arange(0, lanes)
-    warp, place = 0, lane
-    if warps > 1:
-        warp, place = lane // group, lane % group
+    warp, place = warp_and_place(lane, group)
     behind = warp * delay
     skew = behind + place
-    place_above, place_below = tl.maximum(place - 1, 0), tl.minimum(place + 1, group - 1)
     base = similarity + pair * pair_stride
     t_base = t_similarity + pair * t_pair_stride
     all_blocks = (cols + BLOCK - 1) // BLOCK
@@ -295,13 +294,9 @@ def odds_backward_kernel(
                     group,
                     steps,
                 )
-            given = ()
-            for r in tl.static_range(height):
-                given = given + (split_columns(tiles[r], lanes, steps),)
+            given = split_tiles(tiles, lanes, steps)
             if tangents:
-                t_given = ()
-                for r in tl.static_range(height):
-                    t_given = t_given + (split_columns(t_tiles[r], lanes, steps),)
+                t_given = split_tiles(t_tiles, lanes, steps)
             if not local:
                 if first_row == 0:
                     above, above_units = border_above(kind, t0, border, above, above_units, warp, place, group, real)
@@ -319,9 +314,7 @@ def odds_backward_kernel(
                     of_step(above, b * BLOCK, group),
                     of_step(above_units, b * BLOCK, group),
                     place,
-                    place_above,
                     group,
-                    height,
                 )
                 down_units = down_units + (down_unit,)
                 start = tl.exp2(0.0 - down_unit)
@@ -335,21 +328,17 @@ def odds_backward_kernel(
                         down_origin,
                         of_step(origins, b * BLOCK, group),
                         place,
-                        place_above,
                         group,
                     )
                     t_start = start * (0.0 - down_origin)
                     down_origins = down_origins + (down_origin,)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                    up = (
-                        tl.where(place == 0, of_step(above, k, group), in_group(left[height - 1], place_above, group))
-                        * factor
-                    )
+                    up = of_lane_above(left[height - 1], of_step(above, k, group), place, group) * factor
                     diagonal, corner = corner, up
                     fresh, of_column, of_before = (), (), ()
                     if tangents:
-                        t_here = in_group(t_left[height - 1], place_above, group)
-                        t_up = tl.fma(apart, up, tl.where(place == 0, of_step(t_above, k, group), t_here) * factor)
+                        t_sent_down = of_lane_above(t_left[height - 1], of_step(t_above, k, group), place, group)
+                        t_up = tl.fma(apart, up, t_sent_down * factor)
                         t_diagonal, t_corner = t_corner, t_up
                         t_fresh, t_of_column, t_of_before = (), (), ()
                     for r in tl.static_range(height):
@@ -381,14 +370,9 @@ def odds_backward_kernel(
             # backwards
             made = ()
             for b in tl.static_range(blocks - 1, -1, -1):
-                first = tl.where(
-                    place == group - 1,
-                    of_step(from_below, b * BLOCK + BLOCK - 1, group),
-                    in_group(sent, place_below, group),
-                )
-                first_unit = tl.where(
-                    place == group - 1, of_step(below_unit, b * BLOCK, group), in_group(unit, place_below, group)
-                )
+                last_unit = of_step(below_unit, b * BLOCK, group)
+                first = of_lane_below(sent, of_step(from_below, b * BLOCK + BLOCK - 1, group), place, group)
+                first_unit = of_lane_below(unit, last_unit, place, group)
                 now = unit + exponent_of(tl.maximum(highest(right), highest(right_match)))
                 now = tl.maximum(now, first_unit + exponent_of(first))
                 if local:
@@ -406,13 +390,9 @@ def odds_backward_kernel(
                     origin, away = moved_origin(right[0], t_right[0], origin)
                     t_right, t_right_match = moved(t_right, right, away), moved(t_right_match, right_match, away)
                     t_sent = tl.fma(0.0 - away, sent, t_sent * change)
-                    from_below_origin = in_group(origin, place_below, group)
-                    own_below = of_step(below_origins, b * BLOCK, group)
-                    apart = tl.where(place == group - 1, own_below, from_below_origin) - origin
-                source = tl.where(
-                    place == group - 1, of_step(below_unit, b * BLOCK, group), in_group(unit, place_below, group)
-                )
-                factor = tl.exp2(source - unit)
+                    last_origin = of_step(below_origins, b * BLOCK, group)
+                    apart = of_lane_below(origin, last_origin, place, group) - origin
+                factor = tl.exp2(of_lane_below(unit, last_unit, place, group) - unit)
                 end_odds = tl.exp2(0.0 - unit)
                 power = down_units[b] + unit - best
                 half = tl.floor(power * 0.5)
@@ -426,15 +406,10 @@ def odds_backward_kernel(
                     t_end, t_start = end_odds * (0.0 - origin), start * (0.0 - down_origins[b])
                     t_to_send = (t_sent,)
                 for k in tl.static_range(b * BLOCK + BLOCK - 1, b * BLOCK - 1, -1):
-                    x = (
-                        tl.where(place == group - 1, of_step(from_below, k, group), in_group(sent, place_below, group))
-                        * factor
-                    )
+                    x = of_lane_below(sent, of_step(from_below, k, group), place, group) * factor
                     fresh, fresh_match, of_column = (), (), ()
                     if tangents:
-                        t_x = tl.where(
-                            place == group - 1, of_step(t_from_below, k, group), in_group(t_sent, place_below, group)
-                        )
+                        t_x = of_lane_below(t_sent, of_step(t_from_below, k, group), place, group)
                         t_x = tl.fma(apart, x, t_x * factor)
                         t_fresh, t_fresh_match = (), ()
                     for r in tl.static_range(height - 1, -1, -1):
@@ -456,27 +431,21 @@ def odds_backward_kernel(
                         here = tl.where(is_cell, here, right[r])
                         if tangents:
                             t_here = tl.where(is_cell, t_here, t_right[r])
-                            t_match, d, t_d = t_matches[k][r], before[k][r], t_before[k][r]
-                            t_away = t_match + less
-                        if kind == LOCAL_MATCH:
-                            with_end = here + end_odds
-                            onward = w * with_end
-                            if tangents:
-                                t_with_end = t_here + t_end
-                                t_onward = w * tl.fma(t_match, with_end, t_with_end)
-                                own = product(w * scale, d, t_d, t_away, with_end * b_scale, t_with_end * b_scale)
+                        # a match that an alignment may end on counts its end as well
+                        with_end = here + end_odds if kind == LOCAL_MATCH else here
+                        onward, d = w * with_end, before[k][r]
+                        if tangents:
+                            t_with_end = t_here + t_end if kind == LOCAL_MATCH else t_here
+                            t_match, t_d = t_matches[k][r], t_before[k][r]
+                            t_onward, t_away = w * tl.fma(t_match, with_end, t_with_end), t_match + less
+                            own = product(w * scale, d, t_d, t_away, with_end * b_scale, t_with_end * b_scale)
+                            if kind == LOCAL_MATCH:
                                 own += product(w * scale, start, t_start, t_away, here * b_scale, t_here * b_scale)
-                            else:
-                                own = (w * scale) * tl.fma(before[k][r], with_end * b_scale, start * (here * b_scale))
-                            least = tl.minimum(least, tl.where(is_cell, with_end, 1.0))
+                        elif kind == LOCAL_MATCH:
+                            own = (w * scale) * tl.fma(d, with_end * b_scale, start * (here * b_scale))
                         else:
-                            onward = w * here
-                            if tangents:
-                                t_onward = w * tl.fma(t_match, here, t_here)
-                                own = product(w * scale, d, t_d, t_away, here * b_scale, t_here * b_scale)
-                            else:
-                                own = ((w * before[k][r]) * scale) * (here * b_scale)
-                            least = tl.minimum(least, tl.where(is_cell, here, 1.0))
+                            own = ((w * d) * scale) * (here * b_scale)
+                        least = tl.minimum(least, tl.where(is_cell, with_end, 1.0))
                         of_column = (own,) + of_column
                         x = tl.fma(g, here, right_match[r])
                         fresh, fresh_match = (here,) + fresh, (onward,) + fresh_match

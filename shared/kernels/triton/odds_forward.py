@@ -24,12 +24,13 @@ from shared.kernels.triton.odds import (
     forward_origin,
     forward_unit,
     from_lane,
-    in_group,
+    of_lane_above,
     of_step,
-    split_columns,
+    split_tiles,
     state_of,
     tangent_of,
     times,
+    warp_and_place,
 )
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
 from shared.kernels.triton.tiles import is_inside
@@ -121,12 +122,9 @@ def odds_forward_kernel(
     span: tl.constexpr = group + (lanes // group - 1) * delay  # of the lanes' columns in a step
     warps: tl.constexpr = lanes // group
     lane = tl.arange(0, lanes)
-    warp, place = 0, lane
-    if warps > 1:
-        warp, place = lane // group, lane % group
+    warp, place = warp_and_place(lane, group)
     behind = warp * delay
     skew = behind + place
-    place_above = tl.maximum(place - 1, 0)
     base = similarity + pair * pair_stride
     t_base = t_similarity + pair * t_pair_stride
     all_blocks = (cols + BLOCK - 1) // BLOCK
@@ -176,9 +174,7 @@ def odds_forward_kernel(
         chunks = tl.where(has_failed, 0, (all_steps + steps - 1) // steps)
         for chunk in range(0, chunks):
             t0 = chunk * steps
-            given = ()
-            for r in tl.static_range(height):
-                given = given + (split_columns(next_tiles[r], lanes, steps),)
+            given = split_tiles(next_tiles, lanes, steps)
             above, above_units = next_above, next_units
             # after the last chunk there are no rows; what is not known before the loop is not kept in registers
             is_last = chunk + 1 == chunks
@@ -190,9 +186,7 @@ def odds_forward_kernel(
                 kept_rows, kept_units, of_above, t0 + steps - behind, own_cols, place, has_above, NOTHING, steps
             )
             if tangents:
-                t_given = ()
-                for r in tl.static_range(height):
-                    t_given = t_given + (split_columns(next_t_tiles[r], lanes, steps),)
+                t_given = split_tiles(next_t_tiles, lanes, steps)
                 t_above, origins = next_t_above, next_origins
                 next_stride = tl.where(is_last, 0, t_row_stride)
                 next_t_tiles = chunk_at(
@@ -226,9 +220,7 @@ def odds_forward_kernel(
                     of_step(above, b * BLOCK, group),
                     of_step(above_units, b * BLOCK, group),
                     place,
-                    place_above,
                     group,
-                    height,
                 )
                 start = tl.exp2(0.0 - unit)
                 of_block = zero
@@ -244,21 +236,17 @@ def odds_forward_kernel(
                         origin,
                         of_step(origins, b * BLOCK, group),
                         place,
-                        place_above,
                         group,
                     )
                     t_start = start * (0.0 - origin)
                     t_of_block = zero
                     t_to_keep = (t_left[height - 1],)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                    sent = in_group(left[height - 1], place_above, group)
-                    up = tl.where(place == 0, of_step(above, k, group), sent) * factor
+                    up = of_lane_above(left[height - 1], of_step(above, k, group), place, group) * factor
                     diagonal, corner = corner, up
                     fresh = ()
                     if tangents:
-                        t_sent = tl.where(
-                            place == 0, of_step(t_above, k, group), in_group(t_left[height - 1], place_above, group)
-                        )
+                        t_sent = of_lane_above(t_left[height - 1], of_step(t_above, k, group), place, group)
                         t_up = tl.fma(apart, up, t_sent * factor)
                         t_diagonal, t_corner = t_corner, t_up
                         t_fresh = ()

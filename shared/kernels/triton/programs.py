@@ -301,8 +301,7 @@ def _odds_launch(
     tiling = {name: getattr(chunk, name) for name in ("lanes", "group", "delay", "height", "steps")}
     constants = {"kind": call.kind, "has_lengths": has_lengths, **constants, **tiling}
     both = strides if constants["tangents"] else (*strides, *strides)
-    launch = _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, chunk.warps)
-    return launch._replace(kernel=launch.kernel._replace(registers=chunk.registers))
+    return _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, chunk.warps, chunk.registers)
 
 
 def _odds_scratch(shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
@@ -416,11 +415,13 @@ def _launch(
     strides: Shape,
     constants: dict[str, int],
     warps: int,
+    registers: int | None = None,
 ) -> Launch:
     # an unused pointer must still be valid, unless the kernel does without
     stand_in = same_as if constants["has_lengths"] else same_as | {"lengths": "similarity"}
     arguments = (*(stand_in.get(buffer, buffer) for buffer in buffers), *shape, *strides, *optional)
     absent = tuple((name, None) for name in all_optional if name not in optional)
-    kernel = Kernel(name, dtype, (*((key, int(value)) for key, value in constants.items()), *absent), warps)
+    numbers = ((key, int(value)) for key, value in constants.items())
+    kernel = Kernel(name, dtype, (*numbers, *absent), warps, registers)
     is_wide = (*(False for _ in (*buffers, *shape)), *(True for _ in strides), *(False for _ in optional))
     return Launch(kernel, shape[0], arguments, is_wide, optional)
