@@ -28,7 +28,7 @@ import triton.language as tl
 from shared.kernels.triton import programs
 from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
 from shared.kernels.triton.pairs import NOTHING, outside
-from shared.kernels.triton.tiles import columns, is_inside
+from shared.kernels.triton.tiles import is_inside
 
 BLOCK = tl.constexpr(programs.BLOCK)
 # what a pair's numbers must keep to, in bits
@@ -148,38 +148,6 @@ def chunk_at(
         is_there = is_inside(t0 + k - skew, own_cols) & (row < rows_left)
         tiles = tiles + (tl.load((base + t0) + (row * away + (k - skew)), mask=is_there, other=none),)
     return tiles
-
-
-@triton.jit
-def split_columns(tile, lanes: tl.constexpr, steps: tl.constexpr):
-    """The columns of a tile (lanes, steps), of 8, 16 or 32 steps."""
-    if steps == 8:
-        return columns(tile, lanes, 8)
-    elif steps == 16:
-        even, odd = tl.split(tl.reshape(tile, [lanes, 8, 2]))
-        a, b = columns(even, lanes, 8), columns(odd, lanes, 8)
-        every = ()
-        for k in tl.static_range(8):
-            every = every + (a[k], b[k])
-        return every
-    else:
-        even, odd = tl.split(tl.reshape(tile, [lanes, 16, 2]))
-        c0, c2 = tl.split(tl.reshape(even, [lanes, 8, 2]))
-        c1, c3 = tl.split(tl.reshape(odd, [lanes, 8, 2]))
-        a, b, c, d = columns(c0, lanes, 8), columns(c1, lanes, 8), columns(c2, lanes, 8), columns(c3, lanes, 8)
-        every = ()
-        for k in tl.static_range(8):
-            every = every + (a[k], b[k], c[k], d[k])
-        return every
-
-
-@triton.jit
-def split_tiles(tiles, lanes: tl.constexpr, steps: tl.constexpr):
-    """The columns of each of a lane's rows."""
-    rows = ()
-    for r in tl.static_range(len(tiles)):
-        rows = rows + (split_columns(tiles[r], lanes, steps),)
-    return rows
 
 
 @triton.jit

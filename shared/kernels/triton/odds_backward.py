@@ -29,14 +29,13 @@ from shared.kernels.triton.odds import (
     of_lane_below,
     of_step,
     repeated,
-    split_tiles,
     state_of,
     tangent_of,
     times,
     warp_and_place,
 )
 from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
-from shared.kernels.triton.tiles import is_inside
+from shared.kernels.triton.tiles import columns_of, is_inside
 
 
 @triton.jit
@@ -294,9 +293,9 @@ def odds_backward_kernel(
                     group,
                     steps,
                 )
-            given = split_tiles(tiles, lanes, steps)
+            given = columns_of(tiles, lanes, steps)
             if tangents:
-                t_given = split_tiles(t_tiles, lanes, steps)
+                t_given = columns_of(t_tiles, lanes, steps)
             if not local:
                 if first_row == 0:
                     above, above_units = border_above(kind, t0, border, above, above_units, warp, place, group, real)

@@ -26,14 +26,13 @@ from shared.kernels.triton.odds import (
     from_lane,
     of_lane_above,
     of_step,
-    split_tiles,
     state_of,
     tangent_of,
     times,
     warp_and_place,
 )
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
-from shared.kernels.triton.tiles import is_inside
+from shared.kernels.triton.tiles import columns_of, is_inside
 
 
 @triton.jit
@@ -174,7 +173,7 @@ def odds_forward_kernel(
         chunks = tl.where(has_failed, 0, (all_steps + steps - 1) // steps)
         for chunk in range(0, chunks):
             t0 = chunk * steps
-            given = split_tiles(next_tiles, lanes, steps)
+            given = columns_of(next_tiles, lanes, steps)
             above, above_units = next_above, next_units
             # after the last chunk there are no rows; what is not known before the loop is not kept in registers
             is_last = chunk + 1 == chunks
@@ -186,7 +185,7 @@ def odds_forward_kernel(
                 kept_rows, kept_units, of_above, t0 + steps - behind, own_cols, place, has_above, NOTHING, steps
             )
             if tangents:
-                t_given = split_tiles(next_t_tiles, lanes, steps)
+                t_given = columns_of(next_t_tiles, lanes, steps)
                 t_above, origins = next_t_above, next_origins
                 next_stride = tl.where(is_last, 0, t_row_stride)
                 next_t_tiles = chunk_at(

@@ -45,6 +45,29 @@ def numbers(row, steps: tl.constexpr):
 
 
 @triton.jit
+def split_columns(tile, lanes: tl.constexpr, steps: tl.constexpr):
+    """The columns of a tile (lanes, steps), of 4, 8, 16 or 32 steps."""
+    if steps <= 8:
+        return columns(tile, lanes, steps)
+    elif steps == 16:
+        even, odd = tl.split(tl.reshape(tile, [lanes, 8, 2]))
+        a, b = columns(even, lanes, 8), columns(odd, lanes, 8)
+        every = ()
+        for k in tl.static_range(8):
+            every = every + (a[k], b[k])
+        return every
+    else:
+        even, odd = tl.split(tl.reshape(tile, [lanes, 16, 2]))
+        c0, c2 = tl.split(tl.reshape(even, [lanes, 8, 2]))
+        c1, c3 = tl.split(tl.reshape(odd, [lanes, 8, 2]))
+        a, b, c, d = columns(c0, lanes, 8), columns(c1, lanes, 8), columns(c2, lanes, 8), columns(c3, lanes, 8)
+        every = ()
+        for k in tl.static_range(8):
+            every = every + (a[k], b[k], c[k], d[k])
+        return every
+
+
+@triton.jit
 def tile_of(c, lanes: tl.constexpr, steps: tl.constexpr):
     """The tile made of these columns.
 
@@ -90,7 +113,7 @@ def columns_of(tiles, lanes: tl.constexpr, steps: tl.constexpr):
     """The columns of several tiles."""
     every = ()
     for n in tl.static_range(len(tiles)):
-        every = every + (columns(tiles[n], lanes, steps),)
+        every = every + (split_columns(tiles[n], lanes, steps),)
     return every
 
 
