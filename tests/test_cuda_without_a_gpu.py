@@ -56,7 +56,7 @@ def test_jax_lowers_for_cuda_on_a_host_without_one(problem: str, by_position: tu
         return jax.lax.scan(lambda own, _: (own - jax.grad(score)(own), None), s, length=9)[0]
 
     # pairs that the first ones flag are left to the last ones
-    odds = () if by_position or problem == "smith_waterman_affine" else ("odds_forward", "odds_backward")
+    odds = () if by_position else ("odds_forward", "odds_backward")
     launched = (
         (score, (*odds[:1], "forward")),
         (jax.grad(score), (*odds, "forward", "backward")),

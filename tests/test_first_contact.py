@@ -171,6 +171,7 @@ def test_each_framework_is_asked_for_everything(run: Run):
         for name in ("score", "marginals", "hvp"):
             step = run.steps[f"{own} time fused {name} 10x15"]
             assert len(step["device_seconds"]) == len(step["wall_seconds"]) == 5
+        assert run.steps[f"{own} time fused affine score 10x15"]["gcups"] > 0
 
 
 def test_machine_code_is_compiled_and_everything_is_in_one_archive(run: Run):

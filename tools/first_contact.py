@@ -47,11 +47,16 @@ SANITIZERS = {
 
 
 class Row(NamedTuple):
-    """What is timed of smith_waterman."""
+    """What is timed."""
 
     variant: str
     pass_name: str
     batch: str
+    problem: str = "smith_waterman"
+
+    @property
+    def words(self) -> str:
+        return " ".join((self.variant, *(["affine"] if "affine" in self.problem else []), self.pass_name, self.batch))
 
 
 class Contact:
@@ -142,9 +147,8 @@ class Contact:
 
     def _times(self, framework: Framework, rows: Sequence[Row]) -> Lane:
         def timed(row: Row) -> Step:
-            name = f"{framework.name} time {row.variant} {row.pass_name} {row.batch}"
-            given = {"problem": "smith_waterman", **row._asdict()}
-            return Step(name, 60, lambda left: framework.ask("time", left, **given))
+            name = f"{framework.name} time {row.words}"
+            return Step(name, 60, lambda left: framework.ask("time", left, **row._asdict()))
 
         return [*map(timed, rows)]
 
@@ -194,7 +198,8 @@ def _others(framework: Framework) -> list[tuple[str, str]]:
 
 
 def _rows_of_fused(framework: Framework) -> list[Row]:
-    return [Row("fused", pass_name, batch) for batch in BATCHES for pass_name in PASSES]
+    rows = [Row("fused", pass_name, batch) for batch in BATCHES for pass_name in PASSES]
+    return [*rows, *(Row("fused", pass_name, BATCHES[0], "smith_waterman_affine") for pass_name in PASSES)]
 
 
 def _other_rows(framework: Framework) -> list[Row]:

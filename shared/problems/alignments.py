@@ -175,7 +175,7 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
 
     def special_functions(self, pass_name: str, dtype: str) -> float | None:
         # the unit computes in float32
-        return SPECIAL_FUNCTIONS.get(self.name, {}).get(pass_name) if dtype == "float32" else None
+        return SPECIAL_FUNCTIONS.get(pass_name) if dtype == "float32" else None
 
     def covered(self, expected: ReferenceResults) -> int:
         return len(expected.pairs)

@@ -29,7 +29,7 @@ def gpu_case(seconds: float = 1e-4, problem: str = "smith_waterman", dtype: str 
 
 def test_the_limit_is_the_lower_one_of_memory_and_exponentials():
     result = gpu_case()
-    needed = SPECIAL_FUNCTIONS["smith_waterman"]["score"]
+    needed = SPECIAL_FUNCTIONS["score"]
     assert rate_limit(on_gpu(result, exponentials=None), result) == pytest.approx(1e12 / 8)
     assert rate_limit(on_gpu(result, bandwidth=1e15), result) == pytest.approx(1e12 / needed)
     assert rate_limit(on_gpu(result), result) == pytest.approx(min(1e12 / 8, 1e12 / needed))

@@ -9,19 +9,31 @@ from frameworks import Result, assert_parity, ragged, reference_result
 from kernel_calls import Given, direction, given, jax_calls, jnp, run, run_native, torch_calls
 
 from shared.kernels import cpp
-from shared.kernels.triton.programs import Chunk, Layout, Program, gradients_program, product_program, score_program
+from shared.kernels.triton.programs import (
+    NARROW,
+    Chunk,
+    Layout,
+    Program,
+    gradients_program,
+    product_program,
+    score_program,
+)
+from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
 from shared.tolerances import hvp_bound, marginals_bound, score_bound
 
 operators: Any = torch_calls
-CALLS: dict[str, Any] = {
-    "any": cpp.call_of("smith_waterman", {"end": "any"}),
-    "match": cpp.call_of("smith_waterman", {"end": "match"}),
-    "global": cpp.call_of("needleman_wunsch", {}),
-    "free": cpp.call_of("free_gap", {}),
-}
 PROBLEMS = {"any": "smith_waterman", "match": "smith_waterman", "global": "needleman_wunsch", "free": "free_gap"}
-OPTIONS = {"any": {"end": "any"}, "match": {"end": "match"}, "global": {}, "free": {}}
-LOCAL = ("any", "match")
+PROBLEMS |= dict.fromkeys(("affine", "turns"), "smith_waterman_affine")
+OPTIONS: dict[str, Any] = {
+    "any": {"end": "any"},
+    "match": {"end": "match"},
+    "global": {},
+    "free": {},
+    "affine": {"restrict_turns": True, "penalize_turns": True},
+    "turns": {"restrict_turns": False, "penalize_turns": False},
+}
+CALLS: dict[str, Any] = {which: cpp.call_of(PROBLEMS[which], options) for which, options in OPTIONS.items()}
+LOCAL = ("any", "match", "affine", "turns")
 # rows to a lane, and blocks of steps to a chunk
 CHUNKS = (Chunk(8, 1, 8), Chunk(16, 2, 8, warps=2), Chunk(16, 2, 16))
 BIT = float(np.log(2))  # of a value at temperature 1
@@ -98,14 +110,17 @@ def _run(program: Program, inputs: dict[str, torch.Tensor], exact: bool) -> dict
     return {name: buffer.numpy() for name, buffer in buffers.items()}
 
 
-def pairs_of(which: str, *similarities: Any, gap: float = -1.0, temperature: float = 1.0) -> Given:
-    """Pairs of one temperature and gap, each as large as its similarities."""
+def pairs_of(
+    which: str, *similarities: Any, gap: float | tuple[float, float] = -1.0, temperature: float = 1.0
+) -> Given:
+    """Pairs of one temperature and gap, each as large as its similarities. gap: of affine ones also (open, extend)."""
     tables = [np.atleast_2d(np.asarray(own, np.float32)) for own in similarities]
     lengths = np.array([own.shape for own in tables], np.int32)
     similarity = np.full((len(tables), *lengths.max(0)), np.nan, np.float32)
     for pair, own in enumerate(tables):
         similarity[pair, : own.shape[0], : own.shape[1]] = own
-    values = [temperature] if which == "free" else [gap, temperature]
+    count = {"free_gap": 0, "smith_waterman_affine": 2}.get(PROBLEMS[which], 1)
+    values = [*np.broadcast_to(gap, count), temperature]
     return Given(similarity, lengths, np.array([values] * len(tables), np.float32))
 
 
@@ -129,7 +144,7 @@ def assert_right(which: str, arrays: Given, found: Found) -> None:
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-@pytest.mark.parametrize(("which", "chunk"), list(zip(CALLS, (*CHUNKS, CHUNKS[1]), strict=True)))
+@pytest.mark.parametrize(("which", "chunk"), list(zip(CALLS, 2 * CHUNKS, strict=True)))
 def test_scores_and_marginals_are_the_references(
     framework: str, which: str, chunk: Chunk, monkeypatch: pytest.MonkeyPatch
 ):
@@ -155,7 +170,16 @@ def test_scores_and_marginals_are_the_references(
 
 
 @pytest.mark.parametrize("framework", ["torch", "jax"])
-@pytest.mark.parametrize(("which", "chunk"), [("any", CHUNKS[2]), ("match", CHUNKS[1]), ("global", CHUNKS[0])])
+@pytest.mark.parametrize(
+    ("which", "chunk"),
+    [
+        ("any", CHUNKS[2]),
+        ("match", CHUNKS[1]),
+        ("global", CHUNKS[0]),
+        ("affine", CHUNKS[1]),
+        ("turns", CHUNKS[2]),
+    ],
+)
 def test_products_are_the_native_ones(framework: str, which: str, chunk: Chunk, monkeypatch: pytest.MonkeyPatch):
     """Through a framework's calls, as above; of pairs with a flag by the exact kernels."""
     for calls in (torch_calls, jax_calls):
@@ -192,7 +216,8 @@ def test_awkward_sizes(which: str, chunk: Chunk):
     arrays = pairs_of(which, *(2 * random.normal(size=size) for size in own))
     found = computed(which, arrays, chunk)
     # without a second row and column no second match
-    assert [max(flags) for flags in found.flags()] == [which == "match" and min(size) == 1 for size in own]
+    ends_on_match = which in ("match", "affine", "turns")
+    assert [max(flags) for flags in found.flags()] == [ends_on_match and min(size) == 1 for size in own]
     assert_right(which, arrays, found)
     for pair, (rows, cols) in enumerate(arrays.lengths):
         if not max(found.flags()[pair]):
@@ -253,6 +278,21 @@ def test_temperatures_and_gaps_that_fit(which: str, gap: float, temperature: flo
     assert_right(which, arrays, found)
 
 
+@pytest.mark.parametrize(
+    ("which", "gap"), [("affine", (-11.0, -1.0)), ("turns", (-5.0, -2.0)), ("any", -8.0), ("global", -6.0)]
+)
+def test_proteins_have_no_flag(which: str, gap: Any):
+    """In the layouts of many pairs: steep alignments, one of a protein with itself."""
+    records = read_fasta(GLOBINS)
+    tables, _, _ = pair_batch(records, [(0, 0), (0, 1)], substitution_matrix("BLOSUM62"), GLOBINS)
+    arrays = pairs_of(which, *tables[:, :70, :60], gap=gap)
+    for chunk in (NARROW.scores, NARROW.gradients, NARROW.products):
+        assert chunk is not None
+        found = computed(which, arrays, chunk)
+        assert found.flags() == [(0, 0)] * 2
+        assert_right(which, arrays, found)
+
+
 def one(value: float, size: int = 4) -> np.ndarray:
     """Similarities of 0, but for one."""
     table = np.zeros((size, size))
@@ -263,6 +303,13 @@ def one(value: float, size: int = 4) -> np.ndarray:
 def row_of(before: int, bits: float, after: int) -> list[float]:
     """A row of a match between forbidden ones."""
     return [FORBIDDEN] * before + [bits * BIT] + [FORBIDDEN] * after
+
+
+def two_matches(cols: int) -> np.ndarray:
+    """The second one in the last row, and of 2^40, at the end of a block of steps."""
+    table = np.full((3, cols), FORBIDDEN)
+    table[1, 5], table[2, 6] = 0, 39 * BIT
+    return table
 
 
 # what has a flag in a score and in a gradient, and what has none
@@ -276,9 +323,15 @@ BOUNDS = {
     "nor globally": ("global", -1.0, [one(np.nan), one(np.inf), one(-np.inf), one(FORBIDDEN)], [1, 1, 0, 0]),
     "no number in the last cell": ("match", -1.0, [[[0, 0], [0, np.nan]]], [1]),
     # 2^39 where a block ends, and as much as it can sink within the next
-    "a state": ("any", -16 * BIT, [row_of(7, 39, 3), row_of(7, 39, 4)], [0, 1]),
+    "a state": ("any", -20 * BIT, [row_of(7, 39, 3), row_of(7, 39, 4)], [0, 1]),
+    # less where a gap's costs are 12 bits apart
+    "a state before a gap": ("affine", (-8 * BIT, -20 * BIT), [two_matches(10), two_matches(11)], [0, 1]),
     # below 1 it may sink as it likes
-    "a state below a start": ("any", -16 * BIT, [row_of(7, 0, 8)], [0]),
+    "a state below a start": ("any", -20 * BIT, [row_of(7, 0, 8)], [0]),
+    "an opened gap's cost": ("affine", (-26.9 * BIT, -1.0), [np.zeros((3, 3))], [0]),
+    "a larger one of these": ("affine", (-27.1 * BIT, -1.0), [np.zeros((3, 3))], [1]),
+    "an extended gap's cost": ("turns", (-1.0, -27.1 * BIT), [np.zeros((3, 3))], [1]),
+    "an affine gap's gain": ("affine", (-1.0, 27.1 * BIT), [np.zeros((2, 2))], [1]),
     "a total": ("any", -1.0, [[[-39.9 * BIT]], [[-40.1 * BIT]]], [0, 1]),
     "no way": ("match", -1.0, [np.full((3, 3), FORBIDDEN)], [1]),
 }
@@ -295,13 +348,24 @@ def test_what_does_not_fit_has_a_flag_and_is_right_all_the_same(bound: str):
 
 
 def test_what_does_not_fit_on_the_way_back_alone_has_a_flag():
-    """Odds of 2^78 on the way on, where a block ends, which sink within it."""
-    table = np.full((3, 11), FORBIDDEN)
-    table[1, 8] = table[2, 9] = 39 * BIT
-    arrays = pairs_of("any", table, gap=-16 * BIT)
-    found = computed("any", arrays, exact=True)
-    assert found.flags() == [(0, 1)]
-    assert_right("any", arrays, Found(*({**own, "flags": 0 * own["flags"]} for own in found)))
+    # four matches, of which one unit holds three forwards, where the last one is in the next block of steps
+    growing = np.full((8, 12), FORBIDDEN)
+    growing[range(4, 8), range(8, 12)] = 39 * BIT
+    # states that sink, of which the smallest that may be depends on a match's odds forwards alone
+    sinking = np.full((3, 6), 10 * BIT)
+    # the ways on from a match that begin with a gap, which opening makes infinite and extending does not
+    opened = np.zeros((8, 9))
+    opened[range(3), range(4, 7)] = 32 * BIT
+    hard: Any = (
+        ("any", -BIT, growing, Chunk(8, 4, 8)),
+        ("global", -26 * BIT, sinking, Chunk(8, 4, 8)),
+        ("affine", (24 * BIT, -2 * BIT), opened, Chunk(8, 2, 8)),
+    )
+    for which, gap, table, chunk in hard:
+        arrays = pairs_of(which, table, gap=gap)
+        found = computed(which, arrays, chunk, exact=True)
+        assert found.flags() == [(0, 1)]
+        assert_right(which, arrays, Found(*({**own, "flags": 0 * own["flags"]} for own in found)))
 
 
 @pytest.mark.parametrize("which", ["any", "global"])
@@ -351,17 +415,24 @@ HARD = [
     (0, np.full((18, 18), -20.0)),  # the ways are so many that they outweigh their odds
     (0.7, np.full((17, 18), -3.0)),
     (-8, np.where(np.indices((18, 18))[1] % 9 == 8, 39.0, -100.0)),
+    (-14, np.where(np.indices((18, 18))[1] % 9 == 8, 39.0, -100.0)),
+    (-16, _diagonal(18, 39, -60)),
+    (-12, _diagonal(18, 12, -60)),
+    (-26.9, _diagonal(18, 16, -100)),
+    (-26.9, _diagonal(18, 30, -100)[::-1]),
 ]
 
 
-@pytest.mark.parametrize(("which", "chunk"), [("any", 1), ("match", 2), ("global", 0), ("free", 1)])
+@pytest.mark.parametrize(("which", "chunk"), list(zip(CALLS, (1, 2, 0, 1, 0, 2), strict=True)))
 def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: int):
     arrays = pairs_of(which, *(table * BIT for _, table in HARD))
     if which != "free":
         arrays.values[:, 0] = [gap * BIT for gap, _ in HARD]
+    if arrays.values.shape[1] == 3:
+        arrays.values[:, 1] = arrays.values[:, 0] / 3
     found = computed(which, arrays, CHUNKS[chunk])
     assert_right(which, arrays, found)
-    assert 5 <= sum(map(max, found.flags())) <= 9
+    assert 4 <= sum(map(max, found.flags())) <= 9
     towards, _ = direction(arrays)
     product = product_of(which, arrays, towards, CHUNKS[chunk])
     # tangents are larger, and may overflow where odds do not

@@ -2,21 +2,31 @@
 
 Odds are exp(value / T), so that a smooth maximum is a sum. cells.py gives each its own exponent, which is safe at every
 temperature and takes most of the time. Here what a lane computes in a block of BLOCK steps are multiples of one unit
-2^e, chosen so that the largest of what the block begins with is about 1: what is left are products and sums. Where that
-could lose anything, the pair is flagged, and left to the exact kernels.
+2^e, and what is left are products and sums. Where that could lose anything, the pair is flagged, and left to the exact
+kernels.
+
+A cell passes on its odds, to the right and downwards. With affine gaps these are the sum of three states, and it also
+passes on the odds of a gap that goes on there.
 
 Tangents of odds, by the chain rule, are in the same unit, and relative to an origin: what is held is the tangent less
 the odds times the origin, which a lane moves to a state of its own in each block. In a long alignment the tangents of
 logarithms are large, and what counts in the end are differences between them.
 
+The unit is chosen so that the largest of what a block begins with is about 2^LEVEL for each row of the lane. Above it
+there is room for what matches add within the block, below it for what gaps take away, there and from row to row.
+
 What is lost is what falls below 2^-126 of a unit: a neighbour's state that is brought to this unit, a match, or the
-start. A gap's odds are at most 2^LARGEST_COST and a match's 2^LARGEST_MATCH, so a cell loses at most about 2^-86 of its
-unit, a part of 2^-36 of a state that is at least LEAST_STATE. Smaller states are flagged, with one exception: in a
-local alignment no unit is below 1, and where it is 1 what is lost is as little beside a fresh start, unless gaps can
-raise it by more than 2^LARGEST_RISE before the next match. The total of a local alignment is at least 2^LEAST_TOTAL of
-the largest unit: where only matches end, all that counts could else be lost. What is too large becomes infinite, or
-NaN, and stays so to the end of the row and in the total. On the way back the same holds of B, the odds of all ways on
-from a cell, and of the ends in place of the starts.
+start. What it would have been multiplied by is at most 2^h, of the pair's largest match or gap, so beside a state of at
+least 2^(LEAST_STATE + h) it is a part of 2^-24. Smaller states are flagged, with one exception: in a local alignment no
+unit is below 1, and where it is 1 what is lost is as little beside a fresh start, unless gaps can raise it by more than
+2^LARGEST_RISE before the next match. The total of a local alignment is at least 2^LEAST_TOTAL of the largest unit:
+where only matches end, all that counts could else be lost. What is too large becomes infinite, or NaN, and stays so to
+the end of the row and in the total. On the way back the same holds of B, the odds of all ways on from a cell, and of
+the ends in place of the starts; but there only gaps multiply what is lost.
+
+With affine gaps one state may be lost beside another. Whatever it goes on to, the other reaches as well, with one gap
+position opened in place of extended, or the reverse (engineering-notes-native.md), so it counts at most as much more as
+these differ, and the least state is so much larger.
 
 A chunk of a few blocks is read from memory, and written, by whole rows, and goes through shared memory to the lanes:
 lanes that read their own rows would each touch a line of memory of their own.
@@ -26,7 +36,7 @@ import triton
 import triton.language as tl
 
 from shared.kernels.triton import programs
-from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, highest
 from shared.kernels.triton.pairs import NOTHING, outside
 from shared.kernels.triton.tiles import is_inside
 
@@ -34,10 +44,12 @@ BLOCK = tl.constexpr(programs.BLOCK)
 # what a pair's numbers must keep to, in bits
 LARGEST_COST = tl.constexpr(27.0)  # of a gap's odds, of either sign
 LARGEST_MATCH = tl.constexpr(40.0)  # of a match's odds
-LEAST_STATE = tl.constexpr(2.0**-50)  # of a cell's odds, in its block's unit
+LEAST_STATE = tl.constexpr(-102.0)  # of a cell's odds, in its block's unit, where nothing makes what is lost larger
+LEVEL = tl.constexpr(8.0)  # of the largest of what a block begins with, for each row of a lane
 LARGEST_RISE = tl.constexpr(20.0)  # of an alignment by gaps alone
 LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the largest unit
 LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
+LEAST_ODDS = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
 NO_MATCH = tl.constexpr(float("-inf"))  # a similarity
 LARGEST_OFFSET = tl.constexpr(1 << 30)  # of a number in a strip: 32 bits address it
@@ -64,6 +76,28 @@ def repeated(value, count: tl.constexpr):
     for _k in tl.static_range(count):
         own = own + (value,)
     return own
+
+
+@triton.jit
+def gap_odds(costs):
+    """The odds of a gap position that opens a gap, extends one, or turns: of a linear gap all the same."""
+    odds = ()
+    for n in tl.static_range(3):
+        odds = odds + (costs[0][n] * tl.exp2(costs[1][n]),)
+    return odds
+
+
+@triton.jit
+def bits_of_gaps(costs):
+    """The bits of the most favourable gap position, and how many more these are than those of the least."""
+    opened, extended = costs[1][0] + tl.log2(costs[0][0]), costs[1][1] + tl.log2(costs[0][1])
+    return tl.maximum(opened, extended), tl.abs(opened - extended)
+
+
+@triton.jit
+def least_state(largest, difference):
+    """The least odds of a state beside which what is lost does not count. largest: the bits of what may multiply it."""
+    return tl.exp2(tl.maximum(largest, 0.0) + difference + LEAST_STATE)
 
 
 @triton.jit
@@ -115,33 +149,42 @@ def of_lane_below(values, of_last, place, group: tl.constexpr):
 
 
 @triton.jit
+def of_lanes_above(values, of_first, k: tl.constexpr, place, group: tl.constexpr):
+    """of_lane_above for each of a tuple. of_first: step by step in the lanes, of which this is the k-th."""
+    own = ()
+    for n in tl.static_range(len(values)):
+        own = own + (of_lane_above(values[n], of_step(of_first[n], k, group), place, group),)
+    return own
+
+
+@triton.jit
+def of_lanes_below(values, of_last, k: tl.constexpr, place, group: tl.constexpr):
+    """of_lane_below, likewise."""
+    own = ()
+    for n in tl.static_range(len(values)):
+        own = own + (of_lane_below(values[n], of_step(of_last[n], k, group), place, group),)
+    return own
+
+
+@triton.jit
 def of_step(values, k: tl.constexpr, group: tl.constexpr):
     """The number of the k-th lane of the warp, in all its lanes."""
     return in_group(values, values.to(tl.int32) * 0 + k, group)
 
 
 @triton.jit
-def chunk_at(
-    base,
-    stride,
-    t0,
-    rows_left,
-    own_cols,
-    none,
-    lanes: tl.constexpr,
-    group: tl.constexpr,
-    delay: tl.constexpr,
-    height: tl.constexpr,
-    steps: tl.constexpr,
-):
+def chunk_at(base, stride, t0, rows_left, own_cols, none, tiling: tl.constexpr):
     """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps); `none` where is no cell.
 
     base: the strip's first row; rows_left: how many there are from that on. Addresses are a number of 32 bits each, and
     nothing that is known of lanes is kept, which would take most of a thread's registers.
     """
+    lanes: tl.constexpr = tiling[0]
+    height: tl.constexpr = tiling[3]
+    steps: tl.constexpr = tiling[4]
     tiles = ()
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    skew = skew_of(lane, group, delay)
+    skew = skew_of(lane, tiling[1], tiling[2])
     away = tl.cast(stride, tl.int32)
     for r in tl.static_range(height):
         row = lane * height + r
@@ -172,27 +215,17 @@ def joined_columns(c):
 
 
 @triton.jit
-def chunk_to(
-    base,
-    stride,
-    t0,
-    rows_left,
-    own_cols,
-    tile,
-    later,
-    lanes: tl.constexpr,
-    group: tl.constexpr,
-    delay: tl.constexpr,
-    height: tl.constexpr,
-    r: tl.constexpr,
-    steps: tl.constexpr,
-):
+def chunk_to(base, stride, t0, rows_left, own_cols, tile, later, r: tl.constexpr, tiling: tl.constexpr):
     """Stores tiles (lanes, steps) in pieces of rows that begin at a multiple of `steps`.
 
-    tile: the columns that chunk_at would load; later: those of the chunk after it, from which the end of a piece is.
+    tile: the columns of the lanes' r-th rows that chunk_at would load; later: those of the chunk after it, from which
+    the end of a piece is.
     """
+    lanes: tl.constexpr = tiling[0]
+    height: tl.constexpr = tiling[3]
+    steps: tl.constexpr = tiling[4]
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
-    shift, skew = lane % steps, skew_of(lane, group, delay)
+    shift, skew = lane % steps, skew_of(lane, tiling[1], tiling[2])
     piece = tl.gather(tl.where(k >= shift, tile, later), (k + shift) % steps, 1)
     is_there = is_inside(t0 - skew + shift + k, own_cols) & (lane * height + r < rows_left)
     tl.store((base + t0) + ((lane * height + r) * tl.cast(stride, tl.int32) + (k - skew + shift)), piece, mask=is_there)
@@ -211,16 +244,21 @@ def from_lane(start, is_there, numbers):
 
 
 @triton.jit
-def above_loaded(kept_rows, kept_units, at, t0, own_cols, place, has_above, none, steps: tl.constexpr):
-    """What the row above a warp's rows has left for its first lane in these steps: states, and the units of blocks.
+def above_loaded(kept, at, t0, own_cols, has_above, none, states: tl.constexpr, tiling: tl.constexpr):
+    """What the row above a warp's rows has left for its first lane in these steps: numbers, and the units of blocks.
 
-    In a register each, step by step in the lanes. Also of tangents, with origins. at: where the row begins, in blocks;
-    t0: the column; both of each warp. none: the unit of what is not there.
+    In a register each, step by step in the lanes. Also of tangents, with origins. kept: where the numbers and the units
+    of all rows are, and how many blocks a row has; at: where the row of the first number begins, in blocks; none: the
+    unit of what is not there.
     """
-    is_there = has_above & (t0 >= 0) & (place < steps) & (t0 + place < (own_cols + BLOCK - 1) // BLOCK * BLOCK)
-    states = tl.load(kept_rows + (at * BLOCK + t0) + place, mask=is_there, other=0.0)
-    units = tl.load(kept_units + (at + t0 // BLOCK) + place // BLOCK, mask=is_there, other=none)
-    return states, units
+    rows, units, blocks = kept
+    warp, place = warp_and_place(tl.arange(0, tiling[0]), tiling[1])
+    t = t0 - warp * tiling[2]
+    is_there = has_above & (t >= 0) & (place < tiling[4]) & (t + place < (own_cols + BLOCK - 1) // BLOCK * BLOCK)
+    above = ()
+    for n in tl.static_range(states):
+        above = above + (tl.load(rows + ((at + n * blocks) * BLOCK + t) + place, mask=is_there, other=0.0),)
+    return above, tl.load(units + (at + t // BLOCK) + place // BLOCK, mask=is_there, other=none)
 
 
 @triton.jit
@@ -230,88 +268,145 @@ def border_above(kind: tl.constexpr, t0, border, above, units, warp, place, grou
     e = in_group(exponent, place // BLOCK * BLOCK, group)
     m *= tl.exp2(exponent - e)
     if m.shape[0] > group:
-        m, e = tl.where(warp == 0, m, above), tl.where(warp == 0, e, units)
-    return m, e
+        m, e = tl.where(warp == 0, m, above[0]), tl.where(warp == 0, e, units)
+    return (m,), e
 
 
 @triton.jit
 def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.constexpr):
-    """The states left of each lane's rows, at their upper corner, and their unit."""
+    """What is left of each lane's rows, what comes down to the row below them, and at the corner; and their unit."""
     zero = (row * 0).to(real)
-    if kind == LOCAL_ANY or kind == LOCAL_MATCH:
-        return repeated(zero, height), zero, zero + NOTHING
-    else:
-        corner, unit = outside(kind, False, row.to(real), border)
-        m = corner
+    if kind == GLOBAL or kind == FREE_GAP:
+        m, unit = outside(kind, False, row.to(real), border)
+        corner = m
         left = ()
         for _r in tl.static_range(height):
             m *= g
             left = left + (m,)
-        return left, corner, unit
+        return left, (m,), corner, unit
+    else:
+        states: tl.constexpr = 2 if kind == AFFINE else 1
+        return repeated(zero, states * height), repeated(zero, states), zero, zero + NOTHING
 
 
 @triton.jit
-def forward_unit(local: tl.constexpr, left, corner, unit, above, above_unit, place, group: tl.constexpr):
-    """A block's unit, and what a lane holds in it: states to the left, at the corner; and the factor of those above.
+def forward_unit(
+    local: tl.constexpr,
+    left,
+    down,
+    corner,
+    unit,
+    above,
+    above_unit,
+    k: tl.constexpr,
+    place,
+    group: tl.constexpr,
+    height: tl.constexpr,
+):
+    """A block's unit, and what a lane holds in it: on the left, downwards, and at the corner.
 
-    Last what all that was multiplied by.
+    Then the factor of what comes from above, and what all that was multiplied by. above, above_unit: step by step in
+    the lanes, from the k-th on.
     """
-    first = of_lane_above(left[len(left) - 1], above, place, group)
-    first_unit = of_lane_above(unit, above_unit, place, group)
-    now = tl.maximum(unit + exponent_of(highest(left)), first_unit + exponent_of(first))
+    first = of_lane_above(down[0], of_step(above[0], k, group), place, group)
+    first_unit = of_lane_above(unit, of_step(above_unit, k, group), place, group)
+    now = tl.maximum(unit + exponent_of(highest(left)), first_unit + exponent_of(first)) - LEVEL * height
     if local:
         now = tl.maximum(now, 0.0)
     change = tl.exp2(unit - now)
-    from_above = of_lane_above(now, above_unit, place, group)
-    return times(left, change), corner * change, now, tl.exp2(from_above - now), change
+    from_above = of_lane_above(now, of_step(above_unit, k, group), place, group)
+    return times(left, change), times(down, change), corner * change, now, tl.exp2(from_above - now), change
 
 
 @triton.jit
 def moved_origin(odds, tangent, origin):
-    """An origin at which a state's tangent is 0, and how far it is from the one before."""
-    there = origin + tl.where(odds >= LEAST_STATE, tangent / odds, 0.0)
-    return there, there - origin
+    """An origin at which a state's tangent is 0, and how far the one before is from it."""
+    there = origin + tl.where(odds >= LEAST_ODDS, tangent / odds, 0.0)
+    return there, origin - there
 
 
 @triton.jit
-def moved(tangents, odds, by):
-    """A tuple of tangents relative to an origin that has moved."""
+def moved(tangents, odds, away):
+    """A tuple of tangents relative to another origin, from which the one before is `away`."""
     own = ()
     for k in tl.static_range(len(odds)):
-        own = own + (tl.fma(0.0 - by, odds[k], tangents[k]),)
+        own = own + (tl.fma(away, odds[k], tangents[k]),)
     return own
 
 
 @triton.jit
-def forward_origin(t_left, t_corner, left, corner, change, origin, above_origin, place, group: tl.constexpr):
+def forward_origin(
+    t_left, t_down, t_corner, left, down, corner, change, origin, above, k: tl.constexpr, place, group: tl.constexpr
+):
     """The tangents that a lane holds in a block, its origin, and how far that of the lane above is from it.
 
-    left, corner: the states, in the block's unit; change: what they were multiplied by.
+    left, down, corner: the odds, in the block's unit; change: what they were multiplied by; above: as above_unit.
     """
-    t_left, t_corner = times(t_left, change), t_corner * change
-    origin, away = moved_origin(left[len(left) - 1], t_left[len(left) - 1], origin)
-    apart = of_lane_above(origin, above_origin, place, group) - origin
-    return moved(t_left, left, away), tl.fma(0.0 - away, corner, t_corner), origin, apart
+    t_left, t_down, t_corner = times(t_left, change), times(t_down, change), t_corner * change
+    origin, away = moved_origin(down[0], t_down[0], origin)
+    apart = of_lane_above(origin, of_step(above, k, group), place, group) - origin
+    t_left, t_down = moved(t_left, left, away), moved(t_down, down, away)
+    return t_left, t_down, tl.fma(away, corner, t_corner), origin, apart
 
 
 @triton.jit
-def state_of(local: tl.constexpr, g, w, diagonal, start, left, up, col):
-    """A cell's state, and what its match's odds w are multiplied by. Lanes that have not begun stay at the border."""
+def passed_on(problem: tl.constexpr, costs, matched, left, up):
+    """What a cell passes on to the right, and downwards: its odds first.
+
+    With affine gaps also those of a gap that goes on there. Or tangents, for which the same holds. matched: the odds of
+    the match; left, up: what is passed on to the cell.
+    """
+    if problem[0] == AFFINE:
+        opened, extended, turned = costs
+        v, begun_gap = (matched + left[1]) + up[1], opened * matched
+        right = tl.fma(extended, left[1], begun_gap)
+        if not problem[1]:
+            right = tl.fma(turned, up[1], right)
+        return (v, right), (v, tl.fma(extended, up[1], tl.fma(turned, left[1], begun_gap)))
+    else:
+        v = tl.fma(costs[0], up[0], tl.fma(costs[0], left[0], matched))
+        return (v,), (v,)
+
+
+@triton.jit
+def way_on(problem: tl.constexpr, costs, right, below):
+    """The odds of all ways on from a cell's match, and what the cells to the left and above are passed of them.
+
+    With affine gaps these are the ways on from a gap along the row, and from one along the column. right, below: what
+    the cell is passed; below[0] also has the match of the cell below on the right.
+    """
+    if problem[0] == AFFINE:
+        opened, extended, turned = costs
+        here = tl.fma(opened, below[1], tl.fma(opened, right, below[0]))
+        along = tl.fma(turned, below[1], tl.fma(extended, right, below[0]))
+        down = tl.fma(extended, below[1], below[0])
+        if not problem[1]:
+            down = tl.fma(turned, right, down)
+        return here, along, down
+    else:
+        here = tl.fma(costs[0], right, below[0])
+        return here, here, here
+
+
+@triton.jit
+def state_of(problem: tl.constexpr, costs, w, diagonal, start, left, up, col):
+    """What a cell passes on, and what its match's odds w are multiplied by. Lanes not yet begun stay at the border."""
+    local: tl.constexpr = problem[0] != GLOBAL and problem[0] != FREE_GAP
     before = diagonal + start if local else diagonal
-    v = tl.fma(g, up, tl.fma(g, left, w * before))
+    right, down = passed_on(problem, costs, w * before, left, up)
     if not local:
-        v = tl.where(col < 0, left, v)
-    return v, before
+        v = tl.where(col < 0, left[0], right[0])
+        right, down = (v,), (v,)
+    return right, down, before
 
 
 @triton.jit
-def tangent_of(local: tl.constexpr, g, w, t_match, before, t_diagonal, t_start, t_left, t_up, col):
-    """The tangent of a cell's state, and of what its match's odds are multiplied by. t_match: of the match's logarithm.
-
-    before: as state_of gives it.
-    """
+def tangent_of(problem: tl.constexpr, costs, w, t_match, before, t_diagonal, t_start, t_left, t_up, col):
+    """The tangents of what state_of gives, `before` among it. t_match: of the match's logarithm."""
+    local: tl.constexpr = problem[0] != GLOBAL and problem[0] != FREE_GAP
     t_before = t_diagonal + t_start if local else t_diagonal
-    t_v = tl.fma(g, t_up, tl.fma(g, t_left, w * tl.fma(t_match, before, t_before)))
+    t_right, t_down = passed_on(problem, costs, w * tl.fma(t_match, before, t_before), t_left, t_up)
     if not local:
-        t_v = tl.where(col < 0, t_left, t_v)
-    return t_v, t_before
+        t_v = tl.where(col < 0, t_left[0], t_right[0])
+        t_right, t_down = (t_v,), (t_v,)
+    return t_right, t_down, t_before

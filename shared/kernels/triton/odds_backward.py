@@ -7,14 +7,15 @@ cell are the odds of all ways on from it, so that a match's probability is the s
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH, highest
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, highest, slice_of, summed
 from shared.kernels.triton.gradients import clear_outside, store_values
 from shared.kernels.triton.odds import (
     BLOCK,
-    LEAST_STATE,
+    LEVEL,
     NO_MATCH,
     above_loaded,
     active_warps,
+    bits_of_gaps,
     border_above,
     chunk_at,
     chunk_to,
@@ -22,30 +23,46 @@ from shared.kernels.triton.odds import (
     forward_origin,
     forward_unit,
     from_lane,
+    gap_odds,
     joined_columns,
+    least_state,
     moved,
     moved_origin,
-    of_lane_above,
     of_lane_below,
+    of_lanes_above,
+    of_lanes_below,
     of_step,
     repeated,
     state_of,
     tangent_of,
     times,
     warp_and_place,
+    way_on,
 )
 from shared.kernels.triton.pairs import NOTHING, constants, outside, size_of
-from shared.kernels.triton.tiles import columns_of, is_inside
+from shared.kernels.triton.tiles import columns_of, in_step, is_inside
 
 
 @triton.jit
-def kept_loaded(kept, at, lane, lanes: tl.constexpr, height: tl.constexpr):
-    """What the forward kernel has left of a chunk: states to the left, at the corner, and their unit. at: in lanes."""
+def kept_loaded(kept, at, lane, lanes: tl.constexpr, states: tl.constexpr, height: tl.constexpr):
+    """What the forward kernel has left of a chunk: as `begun` gives it. at: in lanes."""
     own = kept + at * lanes + lane
-    left = ()
-    for r in tl.static_range(height):
-        left = left + (tl.load(own + r * lanes),)
-    return left, tl.load(own + height * lanes), tl.load(own + (height + 1) * lanes)
+    numbers = ()
+    for n in tl.static_range(states * (height + 1) + 1):
+        numbers = numbers + (tl.load(own + n * lanes),)
+    left: tl.constexpr = states * height
+    # the odds of the last row are the same to the right and downwards
+    down = (numbers[left - states],) + numbers[left : left + states - 1]
+    return numbers[:left], down, numbers[left + states - 1], numbers[left + states]
+
+
+@triton.jit
+def passed_up(kind: tl.constexpr, costs, up, right_match):
+    """What a lane passes on to the one above: the ways on from a match there, and with affine gaps from a gap."""
+    if kind == AFFINE:
+        return right_match, up
+    else:
+        return (tl.fma(costs[0], up, right_match),)
 
 
 @triton.jit
@@ -55,20 +72,20 @@ def product(w, d, t_d, t_w, b, t_b):
 
 
 @triton.jit
-def below_loaded(
-    below, below_units, at, t0, own_cols, place, has_below, none, group: tl.constexpr, steps: tl.constexpr
-):
-    """What the row below a warp's rows has sent to its last lane in these steps, and the units of blocks.
-
-    In a register each, step by step in the lanes. Also of tangents, with origins. at: where the row begins, in blocks;
-    t0: the column; both of each warp. none: the unit of what is not there.
-    """
+def below_loaded(all_sent, at, t0, own_cols, has_below, none, states: tl.constexpr, tiling: tl.constexpr):
+    """What the row below a warp's rows has sent to its last lane in these steps: as above_loaded."""
+    rows, units, blocks = all_sent
+    group: tl.constexpr = tiling[1]
+    warp, place = warp_and_place(tl.arange(0, tiling[0]), group)
+    t = t0 - warp * tiling[2]
     # a record has the columns from one after a block's first to the next block's first
-    col = t0 - group + place
-    block = t0 // BLOCK - group // BLOCK + place // BLOCK + 1
-    is_there = has_below & (place < steps) & (block >= 0) & (block <= (own_cols + BLOCK - 1) // BLOCK)
-    sent = tl.load(below + (at * BLOCK + col + BLOCK), mask=is_there, other=0.0)
-    return sent, tl.load(below_units + (at + block), mask=is_there, other=none)
+    col = t - group + place
+    block = t // BLOCK - group // BLOCK + place // BLOCK + 1
+    is_there = has_below & (place < tiling[4]) & (block >= 0) & (block <= (own_cols + BLOCK - 1) // BLOCK)
+    sent = ()
+    for n in tl.static_range(states):
+        sent = sent + (tl.load(rows + ((at + n * blocks) * BLOCK + col + BLOCK), mask=is_there, other=0.0),)
+    return sent, tl.load(units + (at + block), mask=is_there, other=none)
 
 
 @triton.jit(
@@ -111,6 +128,8 @@ def odds_backward_kernel(
     t_pair_stride: tl.int64,
     t_row_stride: tl.int64,
     kind: tl.constexpr,
+    restrict_turns: tl.constexpr,
+    penalize_turns: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     lanes: tl.constexpr,
@@ -119,26 +138,34 @@ def odds_backward_kernel(
     height: tl.constexpr,
     steps: tl.constexpr,
 ):
-    local: tl.constexpr = kind == LOCAL_ANY or kind == LOCAL_MATCH
+    local: tl.constexpr = kind != GLOBAL and kind != FREE_GAP
+    ends_on_match: tl.constexpr = local and kind != LOCAL_ANY
     blocks: tl.constexpr = steps // BLOCK
-    flows: tl.constexpr = 2 if tangents else 1
-    numbers: tl.constexpr = flows * (height + 2)
+    # as in the forward kernel
+    states: tl.constexpr = 2 if kind == AFFINE else 1
+    flows: tl.constexpr = 2 * states if tangents else states
+    numbers: tl.constexpr = states * (height + 1) + 1
+    all_numbers: tl.constexpr = 2 * numbers if tangents else numbers
     real: tl.constexpr = similarity.dtype.element_ty
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, border, _valid, _parameters = constants(kind, False, False, False, values, values, pair, real)
+    costs, match, border, _valid, _parameters = constants(
+        kind, penalize_turns, False, False, values, values, pair, real
+    )
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
     all_rows, all_cols = size_of(has_lengths, length, width, pair, rows, cols)
     given_up = tl.load(flags + pair) != 0
     own_rows, own_cols = tl.where(given_up, 0, all_rows), tl.where(given_up, 0, all_cols)
-    g = costs[0][0] * tl.exp2(costs[1][0])
+    odds = gap_odds(costs)
     bits, inverse_t = match[0], match[2]
-    own_totals = odds_totals + pair * (2 * flows)
+    own_totals = odds_totals + pair * (4 if tangents else 2)
     best, inverse = tl.load(own_totals), tl.load(own_totals + 1)
     if tangents:
         t_whole = tl.load(own_totals + 2).to(tl.float64) + tl.load(own_totals + 3)
 
+    tiling: tl.constexpr = (lanes, group, delay, height, steps)
+    problem: tl.constexpr = (kind, restrict_turns)
     strip_rows: tl.constexpr = lanes * height
     span: tl.constexpr = group + (lanes // group - 1) * delay
     warps: tl.constexpr = lanes // group
@@ -154,12 +181,14 @@ def odds_backward_kernel(
     out_row = pair * 0 + cols
     out = d_similarity + out_row * rows * pair
     # what each warp sends up, and where what it is sent comes from
-    of_sent = (pair * warps + warp) * flows * (all_blocks + 1)
-    of_below = (pair * warps + (warp + 1) % warps) * flows * (all_blocks + 1)
-    of_t_sent, of_t_below = of_sent + all_blocks + 1, of_below + all_blocks + 1
+    sent_blocks = all_blocks + 1
+    of_sent = (pair * warps + warp) * flows * sent_blocks
+    of_below = (pair * warps + (warp + 1) % warps) * flows * sent_blocks
+    all_kept, all_sent = (kept_rows, kept_units, all_blocks), (odds_below, below_units, sent_blocks)
+    of_t_sent, of_t_below = of_sent + states * sent_blocks, of_below + states * sent_blocks
 
     zero = tl.zeros([lanes], real)
-    lowest = zero + 1
+    lowest, seen = zero + 1, zero
     bad = tl.zeros([lanes], tl.int1)
     strips = (own_rows + strip_rows - 1) // strip_rows
     for back_strip in range(0, strips):
@@ -168,7 +197,7 @@ def odds_backward_kernel(
         row = first_row + lane * height
         of_above = ((pair * all_strips + strip) * warps + (warp - 1)) * flows * all_blocks
         has_above = (first_row > 0) | (warp > 0)
-        of_kept = (pair * all_strips + strip) * all_chunks * numbers
+        of_kept = (pair * all_strips + strip) * all_chunks * all_numbers
         rows_left = own_rows - first_row
         active = active_warps(rows_left, lanes, group, height)
         has_below = (back_strip > 0) | (warp + 1 < active)
@@ -179,33 +208,27 @@ def odds_backward_kernel(
         strip_base = base + (pair * 0 + first_row) * row_stride
         strip_out = out + out_row * first_row
         t0 = (chunks - 1) * steps
-        next_tiles = chunk_at(
-            strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, lanes, group, delay, height, steps
-        )
-        next_above, next_units = above_loaded(
-            kept_rows, kept_units, of_above, t0 - behind, own_cols, place, has_above, NOTHING, steps
-        )
-        next_kept = kept_loaded(kept, of_kept + (chunks - 1) * numbers, lane, lanes, height)
+        next_tiles = chunk_at(strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, tiling)
+        next_above, next_units = above_loaded(all_kept, of_above, t0, own_cols, has_above, NOTHING, states, tiling)
+        next_kept = kept_loaded(kept, of_kept + (chunks - 1) * all_numbers, lane, lanes, states, height)
         next_below, next_below_units = below_loaded(
-            odds_below, below_units, of_below, t0 - behind, own_cols, place, has_below, NOTHING, group, steps
+            all_sent, of_below, t0, own_cols, has_below, NOTHING, states, tiling
         )
         if tangents:
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
-            next_t_tiles = chunk_at(
-                strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, lanes, group, delay, height, steps
-            )
+            next_t_tiles = chunk_at(strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, tiling)
             next_t_above, next_origins = above_loaded(
-                kept_rows, kept_units, of_above + all_blocks, t0 - behind, own_cols, place, has_above, 0.0, steps
+                all_kept, of_above + states * all_blocks, t0, own_cols, has_above, 0.0, states, tiling
             )
-            next_t_kept = kept_loaded(kept, of_kept + (chunks - 1) * numbers + height + 2, lane, lanes, height)
+            next_t_kept = kept_loaded(kept, of_kept + (chunks - 1) * all_numbers + numbers, lane, lanes, states, height)
             next_t_below, next_t_below_origins = below_loaded(
-                odds_below, below_units, of_t_below, t0 - behind, own_cols, place, has_below, 0.0, group, steps
+                all_sent, of_t_below, t0, own_cols, has_below, 0.0, states, tiling
             )
-        # B of the cells to the right, and times their matches' odds, in units
+        # what the cells to the right pass on of the ways on from them, and those with their matches, in units
         right, right_match, unit = repeated(zero, height), repeated(zero, height), zero + NOTHING
-        sent = zero
+        sent = repeated(zero, states)  # and what a lane passes on to the one above
         if tangents:
-            t_right, t_right_match, t_sent, origin = repeated(zero, height), repeated(zero, height), zero, zero
+            t_right, t_right_match, t_sent, origin = right, right_match, sent, zero
         out_stride, out_rows = cols, rows_left
         later = repeated(tl.zeros([lanes, steps], real), height)
         for back_chunk in range(0, chunks):
@@ -214,84 +237,34 @@ def odds_backward_kernel(
             # loaded before these are moved through shared memory, which takes a while: memory takes longer
             tiles = next_tiles
             above, above_units = next_above, next_units
-            left, corner, down_unit = next_kept
+            left, down, corner, down_unit = next_kept
             from_below, below_unit = next_below, next_below_units
             # before the first chunk there are no rows; what is not known before the loop is not kept in registers
             is_first = chunk == 0
             next_count, next_stride = tl.where(is_first, 0, rows_left), tl.where(is_first, 0, row_stride)
-            next_tiles = chunk_at(
-                strip_base,
-                next_stride,
-                t0 - steps,
-                next_count,
-                own_cols,
-                NO_MATCH,
-                lanes,
-                group,
-                delay,
-                height,
-                steps,
-            )
+            next_tiles = chunk_at(strip_base, next_stride, t0 - steps, next_count, own_cols, NO_MATCH, tiling)
             has_above = (tl.where(is_first, 0, first_row) > 0) | (warp > 0)
             next_above, next_units = above_loaded(
-                kept_rows, kept_units, of_above, t0 - steps - behind, own_cols, place, has_above, NOTHING, steps
+                all_kept, of_above, t0 - steps, own_cols, has_above, NOTHING, states, tiling
             )
-            of_next = of_kept + tl.maximum(chunk - 1, 0) * numbers
-            next_kept = kept_loaded(kept, of_next, lane, lanes, height)
+            of_next = of_kept + tl.maximum(chunk - 1, 0) * all_numbers
+            next_kept = kept_loaded(kept, of_next, lane, lanes, states, height)
             next_below, next_below_units = below_loaded(
-                odds_below,
-                below_units,
-                of_below,
-                t0 - steps - behind,
-                own_cols,
-                place,
-                has_below,
-                NOTHING,
-                group,
-                steps,
+                all_sent, of_below, t0 - steps, own_cols, has_below, NOTHING, states, tiling
             )
             if tangents:
                 t_tiles = next_t_tiles
                 t_above, origins = next_t_above, next_origins
-                t_left, t_corner, down_origin = next_t_kept
+                t_left, t_down, t_corner, down_origin = next_t_kept
                 t_from_below, below_origins = next_t_below, next_t_below_origins
                 next_stride = tl.where(is_first, 0, t_row_stride)
-                next_t_tiles = chunk_at(
-                    strip_t_base,
-                    next_stride,
-                    t0 - steps,
-                    next_count,
-                    own_cols,
-                    0.0,
-                    lanes,
-                    group,
-                    delay,
-                    height,
-                    steps,
-                )
+                next_t_tiles = chunk_at(strip_t_base, next_stride, t0 - steps, next_count, own_cols, 0.0, tiling)
                 next_t_above, next_origins = above_loaded(
-                    kept_rows,
-                    kept_units,
-                    of_above + all_blocks,
-                    t0 - steps - behind,
-                    own_cols,
-                    place,
-                    has_above,
-                    0.0,
-                    steps,
+                    all_kept, of_above + states * all_blocks, t0 - steps, own_cols, has_above, 0.0, states, tiling
                 )
-                next_t_kept = kept_loaded(kept, of_next + height + 2, lane, lanes, height)
+                next_t_kept = kept_loaded(kept, of_next + numbers, lane, lanes, states, height)
                 next_t_below, next_t_below_origins = below_loaded(
-                    odds_below,
-                    below_units,
-                    of_t_below,
-                    t0 - steps - behind,
-                    own_cols,
-                    place,
-                    has_below,
-                    0.0,
-                    group,
-                    steps,
+                    all_sent, of_t_below, t0 - steps, own_cols, has_below, 0.0, states, tiling
                 )
             given = columns_of(tiles, lanes, steps)
             if tangents:
@@ -305,57 +278,62 @@ def odds_backward_kernel(
             if tangents:
                 t_matches, t_before, down_origins = (), (), ()
             for b in tl.static_range(blocks):
-                left, corner, down_unit, factor, change = forward_unit(
-                    local,
-                    left,
-                    corner,
-                    down_unit,
-                    of_step(above, b * BLOCK, group),
-                    of_step(above_units, b * BLOCK, group),
-                    place,
-                    group,
+                left, down, corner, down_unit, factor, change = forward_unit(
+                    local, left, down, corner, down_unit, above, above_units, b * BLOCK, place, group, height
                 )
                 down_units = down_units + (down_unit,)
                 start = tl.exp2(0.0 - down_unit)
                 if tangents:
-                    t_left, t_corner, down_origin, apart = forward_origin(
+                    t_left, t_down, t_corner, down_origin, apart = forward_origin(
                         t_left,
+                        t_down,
                         t_corner,
                         left,
+                        down,
                         corner,
                         change,
                         down_origin,
-                        of_step(origins, b * BLOCK, group),
+                        origins,
+                        b * BLOCK,
                         place,
                         group,
                     )
                     t_start = start * (0.0 - down_origin)
                     down_origins = down_origins + (down_origin,)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                    up = of_lane_above(left[height - 1], of_step(above, k, group), place, group) * factor
-                    diagonal, corner = corner, up
+                    down = times(of_lanes_above(down, above, k, place, group), factor)
+                    diagonal, corner = corner, down[0]
                     fresh, of_column, of_before = (), (), ()
                     if tangents:
-                        t_sent_down = of_lane_above(t_left[height - 1], of_step(t_above, k, group), place, group)
-                        t_up = tl.fma(apart, up, t_sent_down * factor)
-                        t_diagonal, t_corner = t_corner, t_up
+                        t_down = times(of_lanes_above(t_down, t_above, k, place, group), factor)
+                        t_down = moved(t_down, down, apart)
+                        t_diagonal, t_corner = t_corner, t_down[0]
                         t_fresh, t_of_column, t_of_before = (), (), ()
                     for r in tl.static_range(height):
-                        w = tl.exp2(given[r][k] * bits)
-                        d = diagonal if r == 0 else left[r - 1]
-                        v, with_start = state_of(local, g, w, d, start, left[r], up, t0 - skew + k)
-                        fresh, of_column = fresh + (v,), of_column + (w,)
-                        of_before = of_before + (d if kind == LOCAL_MATCH else with_start,)
+                        w, col = tl.exp2(given[r][k] * bits), t0 - skew + k
+                        d = diagonal if r == 0 else left[(r - 1) * states]
+                        to_right, down, with_start = state_of(
+                            problem, odds, w, d, start, slice_of(left, r, states), down, col
+                        )
+                        fresh, of_column = fresh + to_right, of_column + (w,)
+                        of_before = of_before + (d if ends_on_match else with_start,)
                         if tangents:
                             t_match = t_given[r][k] * inverse_t
-                            t_d = t_diagonal if r == 0 else t_left[r - 1]
-                            t_v, t_with_start = tangent_of(
-                                local, g, w, t_match, with_start, t_d, t_start, t_left[r], t_up, t0 - skew + k
+                            t_d = t_diagonal if r == 0 else t_left[(r - 1) * states]
+                            t_to_right, t_down, t_with_start = tangent_of(
+                                problem,
+                                odds,
+                                w,
+                                t_match,
+                                with_start,
+                                t_d,
+                                t_start,
+                                slice_of(t_left, r, states),
+                                t_down,
+                                col,
                             )
-                            t_fresh, t_of_column = t_fresh + (t_v,), t_of_column + (t_match,)
-                            t_of_before = t_of_before + (t_d if kind == LOCAL_MATCH else t_with_start,)
-                            t_up = t_v
-                        up = v
+                            t_fresh, t_of_column = t_fresh + t_to_right, t_of_column + (t_match,)
+                            t_of_before = t_of_before + (t_d if ends_on_match else t_with_start,)
                     if not local:
                         corner = tl.where(t0 - skew + k < 0, diagonal, corner)
                     left = fresh
@@ -370,10 +348,10 @@ def odds_backward_kernel(
             made = ()
             for b in tl.static_range(blocks - 1, -1, -1):
                 last_unit = of_step(below_unit, b * BLOCK, group)
-                first = of_lane_below(sent, of_step(from_below, b * BLOCK + BLOCK - 1, group), place, group)
+                first = highest(of_lanes_below(sent, from_below, b * BLOCK + BLOCK - 1, place, group))
                 first_unit = of_lane_below(unit, last_unit, place, group)
                 now = unit + exponent_of(tl.maximum(highest(right), highest(right_match)))
-                now = tl.maximum(now, first_unit + exponent_of(first))
+                now = tl.maximum(now, first_unit + exponent_of(first)) - LEVEL * height
                 if local:
                     now = tl.maximum(now, 0.0)
                 else:
@@ -382,13 +360,13 @@ def odds_backward_kernel(
                     _m, e = outside(kind, False, tl.maximum(own_rows - row - height, 0).to(real), border)
                     now = tl.where(is_edge, tl.maximum(now, e), now)
                 change = tl.exp2(unit - now)
-                right, right_match, sent = times(right, change), times(right_match, change), sent * change
+                right, right_match, sent = times(right, change), times(right_match, change), times(sent, change)
                 unit = now
                 if tangents:
                     t_right, t_right_match = times(t_right, change), times(t_right_match, change)
                     origin, away = moved_origin(right[0], t_right[0], origin)
                     t_right, t_right_match = moved(t_right, right, away), moved(t_right_match, right_match, away)
-                    t_sent = tl.fma(0.0 - away, sent, t_sent * change)
+                    t_sent = moved(times(t_sent, change), sent, away)
                     last_origin = of_step(below_origins, b * BLOCK, group)
                     apart = of_lane_below(origin, last_origin, place, group) - origin
                 factor = tl.exp2(of_lane_below(unit, last_unit, place, group) - unit)
@@ -405,23 +383,23 @@ def odds_backward_kernel(
                     t_end, t_start = end_odds * (0.0 - origin), start * (0.0 - down_origins[b])
                     t_to_send = (t_sent,)
                 for k in tl.static_range(b * BLOCK + BLOCK - 1, b * BLOCK - 1, -1):
-                    x = of_lane_below(sent, of_step(from_below, k, group), place, group) * factor
+                    below = times(of_lanes_below(sent, from_below, k, place, group), factor)
                     fresh, fresh_match, of_column = (), (), ()
                     if tangents:
-                        t_x = of_lane_below(t_sent, of_step(t_from_below, k, group), place, group)
-                        t_x = tl.fma(apart, x, t_x * factor)
+                        t_below = times(of_lanes_below(t_sent, t_from_below, k, place, group), factor)
+                        t_below = moved(t_below, below, apart)
                         t_fresh, t_fresh_match = (), ()
                     for r in tl.static_range(height - 1, -1, -1):
                         is_cell = is_inside(t0 - skew + k, widths[r])
                         w = matches[k][r]
-                        here = tl.fma(g, right[r], x)
+                        here, along, up = way_on(problem, odds, right[r], below)
                         if tangents:
-                            t_here = tl.fma(g, t_right[r], t_x)
+                            t_here, t_along, t_up = way_on(problem, odds, t_right[r], t_below)
                         if kind == LOCAL_ANY:
                             here += end_odds
                             if tangents:
                                 t_here += t_end
-                        elif kind != LOCAL_MATCH:
+                        elif not local:
                             is_last = (row + r == own_rows - 1) & (t0 - skew + k == own_cols - 1)
                             here += tl.where(is_last, end_odds, 0.0)
                             if tangents:
@@ -430,46 +408,56 @@ def odds_backward_kernel(
                         here = tl.where(is_cell, here, right[r])
                         if tangents:
                             t_here = tl.where(is_cell, t_here, t_right[r])
+                        if kind == AFFINE:
+                            along, up = tl.where(is_cell, along, right[r]), tl.where(is_cell, up, 0.0)
+                            if tangents:
+                                t_along, t_up = tl.where(is_cell, t_along, t_right[r]), tl.where(is_cell, t_up, 0.0)
+                        else:
+                            along, up = here, here
+                            if tangents:
+                                t_along, t_up = t_here, t_here
                         # a match that an alignment may end on counts its end as well
-                        with_end = here + end_odds if kind == LOCAL_MATCH else here
+                        with_end = here + end_odds if ends_on_match else here
                         onward, d = w * with_end, before[k][r]
                         if tangents:
-                            t_with_end = t_here + t_end if kind == LOCAL_MATCH else t_here
+                            t_with_end = t_here + t_end if ends_on_match else t_here
                             t_match, t_d = t_matches[k][r], t_before[k][r]
                             t_onward, t_away = w * tl.fma(t_match, with_end, t_with_end), t_match + less
                             own = product(w * scale, d, t_d, t_away, with_end * b_scale, t_with_end * b_scale)
-                            if kind == LOCAL_MATCH:
+                            if ends_on_match:
                                 own += product(w * scale, start, t_start, t_away, here * b_scale, t_here * b_scale)
-                        elif kind == LOCAL_MATCH:
+                        elif ends_on_match:
                             own = (w * scale) * tl.fma(d, with_end * b_scale, start * (here * b_scale))
                         else:
                             own = ((w * d) * scale) * (here * b_scale)
+                        if kind == AFFINE:  # its ways on may be infinite where those of a gap along the row are not
+                            seen += own
                         least = tl.minimum(least, tl.where(is_cell, with_end, 1.0))
                         of_column = (own,) + of_column
-                        x = tl.fma(g, here, right_match[r])
-                        fresh, fresh_match = (here,) + fresh, (onward,) + fresh_match
+                        below = passed_up(kind, odds, up, right_match[r])
+                        fresh, fresh_match = (along,) + fresh, (onward,) + fresh_match
                         if tangents:
-                            t_x = tl.fma(g, t_here, t_right_match[r])
-                            t_fresh, t_fresh_match = (t_here,) + t_fresh, (t_onward,) + t_fresh_match
-                    right, right_match, sent = fresh, fresh_match, x
+                            t_below = passed_up(kind, odds, t_up, t_right_match[r])
+                            t_fresh, t_fresh_match = (t_along,) + t_fresh, (t_onward,) + t_fresh_match
+                    right, right_match, sent = fresh, fresh_match, below
                     made = (of_column,) + made
                     to_send = (sent,) + to_send
                     if tangents:
-                        t_right, t_right_match, t_sent = t_fresh, t_fresh_match, t_x
+                        t_right, t_right_match, t_sent = t_fresh, t_fresh_match, t_below
                         t_to_send = (t_sent,) + t_to_send
                 lowest = tl.where((unit > 0) if local else (unit > NOTHING), tl.minimum(lowest, least), lowest)
-                bad = bad | ~(highest(right) < float("inf"))
-                if tangents:
-                    for r in tl.static_range(height):
-                        bad = bad | ~(tl.abs(t_right[r]) < float("inf"))
                 at = t0 - behind + b * BLOCK
                 is_sent = (place == 0) & (at < own_cols)
                 if warps > 1:  # one that has gone beyond the first column
                     is_sent = is_sent & (at >= 0 - BLOCK)
-                from_lane(odds_below + ((of_sent + 1) * BLOCK + at) + lane * 0, is_sent, to_send[1:])
+                for n in tl.static_range(states):
+                    of_number = odds_below + ((of_sent + n * sent_blocks + 1) * BLOCK + at)
+                    from_lane(of_number + lane * 0, is_sent, in_step(to_send[1:], n))
                 tl.store(below_units + (of_sent + 1 + at // BLOCK) + lane * 0, unit, mask=is_sent)
                 if tangents:
-                    from_lane(odds_below + ((of_t_sent + 1) * BLOCK + at) + lane * 0, is_sent, t_to_send[1:])
+                    for n in tl.static_range(states):
+                        of_number = odds_below + ((of_t_sent + n * sent_blocks + 1) * BLOCK + at)
+                        from_lane(of_number + lane * 0, is_sent, in_step(t_to_send[1:], n))
                     tl.store(below_units + (of_t_sent + 1 + at // BLOCK) + lane * 0, origin, mask=is_sent)
             written = ()
             for r in tl.static_range(height):
@@ -477,24 +465,32 @@ def odds_backward_kernel(
                 for k in tl.static_range(steps):
                     of_row = of_row + (made[k][r],)
                 tile = joined_columns(of_row)
-                chunk_to(
-                    strip_out, out_stride, t0, out_rows, own_cols, tile, later[r], lanes, group, delay, height, r, steps
-                )
+                chunk_to(strip_out, out_stride, t0, out_rows, own_cols, tile, later[r], r, tiling)
                 written = written + (tile,)
             later = written
             out_stride, out_rows = tl.where(is_first, 0, cols), next_count
             if warps > 1:
                 # the warp above reads what this one's first lane has left
                 tl.debug_barrier()
-        tl.store(odds_below + (of_sent * BLOCK + BLOCK - 1) + lane * 0, sent, mask=lane == 0)
+        # what is infinite or no number has stayed so to the first column
+        bad = bad | ~(summed(right) < float("inf"))
+        if tangents:
+            for r in tl.static_range(height):
+                bad = bad | ~(tl.abs(t_right[r]) < float("inf"))
+        for n in tl.static_range(states):
+            of_number = odds_below + ((of_sent + n * sent_blocks) * BLOCK + BLOCK - 1)
+            tl.store(of_number + lane * 0, sent[n], mask=lane == 0)
         tl.store(below_units + of_sent + lane * 0, unit, mask=lane == 0)
         if tangents:
-            tl.store(odds_below + (of_t_sent * BLOCK + BLOCK - 1) + lane * 0, t_sent, mask=lane == 0)
+            for n in tl.static_range(states):
+                of_number = odds_below + ((of_t_sent + n * sent_blocks) * BLOCK + BLOCK - 1)
+                tl.store(of_number + lane * 0, t_sent[n], mask=lane == 0)
             tl.store(below_units + of_t_sent + lane * 0, origin, mask=lane == 0)
         # the last lane reads what the first one has left
         tl.debug_barrier()
 
-    bad = bad | (lowest < LEAST_STATE)
+    largest_gap, difference = bits_of_gaps(costs)
+    bad = bad | (lowest < least_state(largest_gap, difference)) | ~(tl.abs(seen) < float("inf"))
     if tl.max(bad.to(tl.int32), 0) > 0:
         tl.store(flags + pair, 1)
     none = (pair * 0).to(real)

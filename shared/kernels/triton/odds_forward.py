@@ -4,7 +4,7 @@ chunks with."""
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import LOCAL_ANY, LOCAL_MATCH
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, slice_of
 from shared.kernels.triton.odds import (
     BLOCK,
     LARGEST_COST,
@@ -13,41 +13,42 @@ from shared.kernels.triton.odds import (
     LARGEST_RISE,
     LARGEST_TANGENT,
     LARGEST_TOTAL,
-    LEAST_STATE,
     LEAST_TOTAL,
     NO_MATCH,
     above_loaded,
     active_warps,
     begun,
+    bits_of_gaps,
     border_above,
     chunk_at,
+    exponent_of,
     forward_origin,
     forward_unit,
     from_lane,
-    of_lane_above,
-    of_step,
+    gap_odds,
+    least_state,
+    moved,
+    of_lanes_above,
     state_of,
     tangent_of,
     times,
     warp_and_place,
 )
 from shared.kernels.triton.pairs import LN_2, NOTHING, constants, size_of
-from shared.kernels.triton.tiles import columns_of, is_inside
+from shared.kernels.triton.tiles import columns_of, in_step, is_inside
 
 
 @triton.jit
-def keep_numbers(to, left, corner, unit, lanes: tl.constexpr):
+def keep_numbers(to, numbers, lanes: tl.constexpr):
     """Stores what a chunk begins with, the lanes' numbers side by side."""
-    for r in tl.static_range(len(left)):
-        tl.store(to + r * lanes, left[r])
-    tl.store(to + len(left) * lanes, corner)
-    tl.store(to + (len(left) + 1) * lanes, unit)
+    for n in tl.static_range(len(numbers)):
+        tl.store(to + n * lanes, numbers[n])
 
 
 @triton.jit
-def is_beyond(highest, lowest):
+def is_beyond(highest, lowest, largest_gap, difference):
     """Whether a match's bits or a state's odds are more or less than may be."""
-    return ~(highest <= LARGEST_MATCH) | (lowest < LEAST_STATE)
+    return ~(highest <= LARGEST_MATCH) | (lowest < least_state(tl.maximum(highest, largest_gap), difference))
 
 
 @triton.jit(
@@ -84,6 +85,8 @@ def odds_forward_kernel(
     t_pair_stride: tl.int64,
     t_row_stride: tl.int64,
     kind: tl.constexpr,
+    restrict_turns: tl.constexpr,
+    penalize_turns: tl.constexpr,
     has_lengths: tl.constexpr,
     tangents: tl.constexpr,
     keep: tl.constexpr,
@@ -94,29 +97,35 @@ def odds_forward_kernel(
     steps: tl.constexpr,
 ):
     """Scores, or with `tangents`, for which they are kept, their tangents in the direction t_similarity."""
-    local: tl.constexpr = kind == LOCAL_ANY or kind == LOCAL_MATCH
+    local: tl.constexpr = kind != GLOBAL and kind != FREE_GAP
     blocks: tl.constexpr = steps // BLOCK
-    # numbers of a state
-    flows: tl.constexpr = 2 if tangents else 1
-    numbers: tl.constexpr = flows * (height + 2)
+    # numbers that a cell passes on; and with their tangents
+    states: tl.constexpr = 2 if kind == AFFINE else 1
+    flows: tl.constexpr = 2 * states if tangents else states
+    # that a chunk begins with
+    numbers: tl.constexpr = states * (height + 1) + 1
+    all_numbers: tl.constexpr = 2 * numbers if tangents else numbers
     real: tl.constexpr = similarity.dtype.element_ty
     pair = tl.program_id(0).to(tl.int64)
-    costs, match, border, valid, parameters = constants(kind, False, False, False, values, values, pair, real)
+    costs, match, border, valid, parameters = constants(kind, penalize_turns, False, False, values, values, pair, real)
     length, width = rows, cols
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
     own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
-    bits_of_gap = costs[1][0] + tl.log2(costs[0][0])
-    fits = valid & (own_rows > 0) & (own_cols > 0) & (tl.abs(bits_of_gap) <= LARGEST_COST)
+    largest_gap, difference = bits_of_gaps(costs)
+    fits = valid & (own_rows > 0) & (own_cols > 0)
+    fits = fits & (largest_gap <= LARGEST_COST) & (difference - largest_gap <= LARGEST_COST)
     longest_row: tl.constexpr = LARGEST_OFFSET // (lanes * height)
     fits = fits & (row_stride < longest_row) & (t_row_stride < longest_row) & (cols < longest_row)
     # what gaps may make of a local alignment before its next match: each has one way more, and is worth this
-    rise = (bits_of_gap + 1) * (own_rows + own_cols).to(real)
+    rise = (largest_gap + 1) * (own_rows + own_cols).to(real)
     spared = tl.where(rise > LARGEST_RISE, -1.0, 0.0)  # the unit up to which states may be small
     own_rows, own_cols = tl.where(fits, own_rows, 0), tl.where(fits, own_cols, 0)
-    g = costs[0][0] * tl.exp2(costs[1][0])
+    odds = gap_odds(costs)
     bits, inverse_t = match[0], match[2]
 
+    tiling: tl.constexpr = (lanes, group, delay, height, steps)
+    problem: tl.constexpr = (kind, restrict_turns)
     strip_rows: tl.constexpr = lanes * height
     span: tl.constexpr = group + (lanes // group - 1) * delay  # of the lanes' columns in a step
     warps: tl.constexpr = lanes // group
@@ -129,11 +138,11 @@ def odds_forward_kernel(
     all_blocks = (cols + BLOCK - 1) // BLOCK
     all_strips = (rows + strip_rows - 1) // strip_rows if keep else 1
     all_chunks = (cols + span + steps - 1) // steps
+    all_kept = (kept_rows, kept_units, all_blocks)
 
     zero = tl.zeros([lanes], real)
     top, total, most = zero + NOTHING, zero, zero
     lowest, highest = zero + 1, zero
-    bad = tl.zeros([lanes], tl.int1)
     if tangents:
         t_total, total_origin = zero, zero
     for first_row in range(0, own_rows, strip_rows):
@@ -148,26 +157,20 @@ def odds_forward_kernel(
         widths = ()
         for r in tl.static_range(height):
             widths = widths + (tl.where(row + r < own_rows, own_cols, 0),)
-        left, corner, unit = begun(kind, g, border, row, real, height)
+        left, down, corner, unit = begun(kind, odds[0], border, row, real, height)
         strip_base = base + (pair * 0 + first_row) * row_stride
         rows_left = own_rows - first_row
-        next_tiles = chunk_at(
-            strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, lanes, group, delay, height, steps
-        )
-        next_above, next_units = above_loaded(
-            kept_rows, kept_units, of_above, 0 - behind, own_cols, place, has_above, NOTHING, steps
-        )
+        next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, tiling)
+        next_above, next_units = above_loaded(all_kept, of_above, 0, own_cols, has_above, NOTHING, states, tiling)
         if tangents:
-            t_left, t_corner, origin = times(left, zero), zero, zero
+            t_left, t_down, t_corner, origin = times(left, zero), times(down, zero), zero, zero
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
-            next_t_tiles = chunk_at(
-                strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, lanes, group, delay, height, steps
-            )
+            next_t_tiles = chunk_at(strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, tiling)
             next_t_above, next_origins = above_loaded(
-                kept_rows, kept_units, of_above + all_blocks, 0 - behind, own_cols, place, has_above, 0.0, steps
+                all_kept, of_above + states * all_blocks, 0, own_cols, has_above, 0.0, states, tiling
             )
         # a pair that is flagged already is not gone through
-        has_failed = tl.max((bad | is_beyond(highest, lowest)).to(tl.int32), 0) > 0
+        has_failed = tl.max(is_beyond(highest, lowest, largest_gap, difference).to(tl.int32), 0) > 0
         # of the warps that have rows
         all_steps = own_cols + (group + (active_warps(rows_left, lanes, group, height) - 1) * delay)
         chunks = tl.where(has_failed, 0, (all_steps + steps - 1) // steps)
@@ -178,138 +181,135 @@ def odds_forward_kernel(
             # after the last chunk there are no rows; what is not known before the loop is not kept in registers
             is_last = chunk + 1 == chunks
             next_left, next_stride = tl.where(is_last, 0, rows_left), tl.where(is_last, 0, row_stride)
-            next_tiles = chunk_at(
-                strip_base, next_stride, t0 + steps, next_left, own_cols, NO_MATCH, lanes, group, delay, height, steps
-            )
+            next_tiles = chunk_at(strip_base, next_stride, t0 + steps, next_left, own_cols, NO_MATCH, tiling)
             next_above, next_units = above_loaded(
-                kept_rows, kept_units, of_above, t0 + steps - behind, own_cols, place, has_above, NOTHING, steps
+                all_kept, of_above, t0 + steps, own_cols, has_above, NOTHING, states, tiling
             )
             if tangents:
                 t_given = columns_of(next_t_tiles, lanes, steps)
                 t_above, origins = next_t_above, next_origins
                 next_stride = tl.where(is_last, 0, t_row_stride)
-                next_t_tiles = chunk_at(
-                    strip_t_base, next_stride, t0 + steps, next_left, own_cols, 0.0, lanes, group, delay, height, steps
-                )
+                next_t_tiles = chunk_at(strip_t_base, next_stride, t0 + steps, next_left, own_cols, 0.0, tiling)
                 next_t_above, next_origins = above_loaded(
-                    kept_rows,
-                    kept_units,
-                    of_above + all_blocks,
-                    t0 + steps - behind,
-                    own_cols,
-                    place,
-                    has_above,
-                    0.0,
-                    steps,
+                    all_kept, of_above + states * all_blocks, t0 + steps, own_cols, has_above, 0.0, states, tiling
                 )
             if not local:
                 if first_row == 0:
                     above, above_units = border_above(kind, t0, border, above, above_units, warp, place, group, real)
             if keep:
-                own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (numbers * lanes) + lane
-                keep_numbers(own, left, corner, unit, lanes)
+                own = kept + ((pair * all_strips + strip) * all_chunks + chunk) * (all_numbers * lanes) + lane
+                keep_numbers(own, left + down[1:] + (corner, unit), lanes)
                 if tangents:
-                    keep_numbers(own + (height + 2) * lanes, t_left, t_corner, origin, lanes)
+                    keep_numbers(own + numbers * lanes, t_left + t_down[1:] + (t_corner, origin), lanes)
             for b in tl.static_range(blocks):
-                left, corner, unit, factor, change = forward_unit(
-                    local,
-                    left,
-                    corner,
-                    unit,
-                    of_step(above, b * BLOCK, group),
-                    of_step(above_units, b * BLOCK, group),
-                    place,
-                    group,
+                left, down, corner, unit, factor, change = forward_unit(
+                    local, left, down, corner, unit, above, above_units, b * BLOCK, place, group, height
                 )
                 start = tl.exp2(0.0 - unit)
                 of_block = zero
                 least = zero + 1
-                to_keep = (left[height - 1],)
+                to_keep = (down,)
                 if tangents:
-                    t_left, t_corner, origin, apart = forward_origin(
+                    t_left, t_down, t_corner, origin, apart = forward_origin(
                         t_left,
+                        t_down,
                         t_corner,
                         left,
+                        down,
                         corner,
                         change,
                         origin,
-                        of_step(origins, b * BLOCK, group),
+                        origins,
+                        b * BLOCK,
                         place,
                         group,
                     )
                     t_start = start * (0.0 - origin)
                     t_of_block = zero
-                    t_to_keep = (t_left[height - 1],)
+                    t_to_keep = (t_down,)
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
-                    up = of_lane_above(left[height - 1], of_step(above, k, group), place, group) * factor
-                    diagonal, corner = corner, up
+                    down = times(of_lanes_above(down, above, k, place, group), factor)
+                    diagonal, corner = corner, down[0]
                     fresh = ()
                     if tangents:
-                        t_sent = of_lane_above(t_left[height - 1], of_step(t_above, k, group), place, group)
-                        t_up = tl.fma(apart, up, t_sent * factor)
-                        t_diagonal, t_corner = t_corner, t_up
+                        t_down = times(of_lanes_above(t_down, t_above, k, place, group), factor)
+                        t_down = moved(t_down, down, apart)
+                        t_diagonal, t_corner = t_corner, t_down[0]
                         t_fresh = ()
                     for r in tl.static_range(height):
                         is_cell = is_inside(t0 - skew + k, widths[r])
                         of_match = given[r][k] * bits
                         highest = tl.maximum(highest, of_match)
                         w = tl.exp2(of_match)
-                        d = diagonal if r == 0 else left[r - 1]
-                        v, before = state_of(local, g, w, d, start, left[r], up, t0 - skew + k)
+                        d = diagonal if r == 0 else left[(r - 1) * states]
+                        col = t0 - skew + k
+                        right, down, before = state_of(problem, odds, w, d, start, slice_of(left, r, states), down, col)
+                        v = right[0]
                         least = tl.minimum(least, tl.where(is_cell, v, 1.0))
                         if kind == LOCAL_ANY:
                             of_block += tl.where(is_cell, v, 0.0)
-                        elif kind == LOCAL_MATCH:
+                        elif local:
                             of_block += w * d
                         else:
-                            is_last = (row + r == own_rows - 1) & (t0 - skew + k == own_cols - 1)
+                            is_last = (row + r == own_rows - 1) & (col == own_cols - 1)
                             of_block = tl.where(is_last, v, of_block)
                         if tangents:
                             t_match = t_given[r][k] * inverse_t
-                            t_d = t_diagonal if r == 0 else t_left[r - 1]
-                            t_v, _t_before = tangent_of(
-                                local, g, w, t_match, before, t_d, t_start, t_left[r], t_up, t0 - skew + k
+                            t_d = t_diagonal if r == 0 else t_left[(r - 1) * states]
+                            t_right, t_down, _t_before = tangent_of(
+                                problem,
+                                odds,
+                                w,
+                                t_match,
+                                before,
+                                t_d,
+                                t_start,
+                                slice_of(t_left, r, states),
+                                t_down,
+                                col,
                             )
                             if kind == LOCAL_ANY:
-                                t_of_block += tl.where(is_cell, t_v, 0.0)
-                            elif kind == LOCAL_MATCH:
+                                t_of_block += tl.where(is_cell, t_right[0], 0.0)
+                            elif local:
                                 t_of_block += w * tl.fma(t_match, d, t_d)
                             else:
-                                t_of_block = tl.where(is_last, t_v, t_of_block)
-                            t_fresh = t_fresh + (t_v,)
-                            t_up = t_v
-                        fresh = fresh + (v,)
-                        up = v
+                                t_of_block = tl.where(is_last, t_right[0], t_of_block)
+                            t_fresh = t_fresh + t_right
+                        fresh = fresh + right
                     if not local:
                         corner = tl.where(t0 - skew + k < 0, diagonal, corner)
                     left = fresh
-                    to_keep = to_keep + (left[height - 1],)
+                    to_keep = to_keep + (down,)
                     if tangents:
                         if not local:
                             t_corner = tl.where(t0 - skew + k < 0, t_diagonal, t_corner)
                         t_left = t_fresh
-                        t_to_keep = t_to_keep + (t_left[height - 1],)
+                        t_to_keep = t_to_keep + (t_down,)
                 if local:
                     lowest = tl.where(unit > spared, tl.minimum(lowest, least), lowest)
                 else:
                     lowest = tl.minimum(lowest, least)
-                counts = of_block > 0
-                higher = tl.maximum(top, tl.where(counts, unit, NOTHING))
+                ends_unit = tl.where(of_block > 0, unit, NOTHING)
+                higher = tl.maximum(top, ends_unit)
+                shrink, of_higher = tl.exp2(top - higher), tl.exp2(ends_unit - higher)
                 if tangents:
-                    t_total = tl.fma(total_origin - origin, total, t_total) * tl.exp2(top - higher)
-                    t_total += tl.where(counts, t_of_block * tl.exp2(unit - higher), 0.0)
+                    t_total = tl.fma(total_origin - origin, total, t_total) * shrink + t_of_block * of_higher
                     total_origin = origin
-                total = total * tl.exp2(top - higher) + tl.where(counts, of_block * tl.exp2(unit - higher), 0.0)
-                bad = bad | ~(of_block < float("inf"))
+                # what is infinite or no number stays so
+                total = total * shrink + of_block * of_higher
                 most = tl.maximum(most, unit)
                 top = higher
                 at = t0 - behind + (b * BLOCK - group)
                 is_kept = (place == group - 1) & is_inside(at, own_cols + lane * 0)
-                from_lane(kept_rows + (of_strip * BLOCK + at) + lane * 0, is_kept, to_keep[:BLOCK])
+                for n in tl.static_range(states):
+                    of_number = kept_rows + ((of_strip + n * all_blocks) * BLOCK + at)
+                    from_lane(of_number + lane * 0, is_kept, in_step(to_keep[:BLOCK], n))
                 tl.store(kept_units + (of_strip + at // BLOCK) + lane * 0, unit, mask=is_kept)
                 if tangents:
-                    of_tangents = of_strip + all_blocks
-                    from_lane(kept_rows + (of_tangents * BLOCK + at) + lane * 0, is_kept, t_to_keep[:BLOCK])
+                    of_tangents = of_strip + states * all_blocks
+                    for n in tl.static_range(states):
+                        of_number = kept_rows + ((of_tangents + n * all_blocks) * BLOCK + at)
+                        from_lane(of_number + lane * 0, is_kept, in_step(t_to_keep[:BLOCK], n))
                     tl.store(kept_units + (of_tangents + at // BLOCK) + lane * 0, origin, mask=is_kept)
             # the next warp, or after the strip the first, reads what a warp's last lane has left
             tl.debug_barrier()
@@ -317,7 +317,7 @@ def odds_forward_kernel(
     highest_top = tl.max(top, 0)
     share = tl.exp2(top - highest_top)
     whole = tl.sum(total * share, 0)
-    bad = bad | is_beyond(highest, lowest)
+    bad = is_beyond(highest, lowest, largest_gap, difference)
     good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < LARGEST_TOTAL)
     if local:
         # no state was much larger: one with an end of its own always counts
@@ -331,9 +331,9 @@ def odds_forward_kernel(
     tl.store(scores + pair, score.to(real))
     tl.store(flags + pair, tl.where(good, 0, 1))
     if keep:
-        own_totals = odds_totals + pair * (2 * flows)
-        tl.store(own_totals, highest_top)
-        tl.store(own_totals + 1, 1 / whole)
+        own_totals = odds_totals + pair * (4 if tangents else 2)
+        tl.store(own_totals, highest_top + exponent_of(whole))
+        tl.store(own_totals + 1, tl.exp2(exponent_of(whole)) / whole)
         if tangents:
             high = t_whole.to(real)
             tl.store(own_totals + 2, high)

@@ -101,7 +101,7 @@ class Layout(NamedTuple):
 
 
 # steps for which a lane has one unit in plain odds
-BLOCK = 8
+BLOCK = 4
 # with this many pairs the whole GPU is busy, and the work per cell counts
 MANY_PAIRS = 512
 # With four rows a lane passes on a fourth as much, and the chain of steps is short. Gradients are written by chunks:
@@ -154,7 +154,7 @@ def score_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_leng
     if chunk is None:
         return Program((exact,), {"scores": (pairs,)}, scratch)
     first = _odds_forward(call, dtype, shape, strides, has_lengths, chunk, tangents=False, keep=False)
-    scratch |= _odds_scratch(shape, chunk, tangents=False, keep=False)
+    scratch |= _odds_scratch(call, shape, chunk, tangents=False, keep=False)
     return Program((first, exact), {"scores": (pairs,)}, scratch)
 
 
@@ -237,7 +237,7 @@ def _exact_tangents(
 
 def _can_be_odds(call: Call, dtype: str) -> bool:
     """Whether the kernels in plain odds can compute a call, but for pairs that they flag."""
-    return dtype == "float32" and call.kind != AFFINE and not gaps_of(call.options, "")
+    return dtype == "float32" and not gaps_of(call.options, "")
 
 
 def _odds_first(
@@ -252,7 +252,7 @@ def _odds_first(
 ) -> Program:
     """A program of both directions with those in plain odds before it."""
     own = call, dtype, shape, strides, has_lengths, chunk, tangents
-    scratch = exact.scratch | _odds_scratch(shape, chunk, tangents, keep=True)
+    scratch = exact.scratch | _odds_scratch(call, shape, chunk, tangents, keep=True)
     launches = (_odds_forward(*own, keep=True), _odds_backward(*own), *exact.launches)
     return exact._replace(launches=launches, scratch=scratch)
 
@@ -299,23 +299,25 @@ def _odds_launch(
     """strides: without tangents only of similarity, which then stands in for them."""
     same_as = {} if constants["tangents"] else {"t_similarity": "similarity"}
     tiling = {name: getattr(chunk, name) for name in ("lanes", "group", "delay", "height", "steps")}
-    constants = {"kind": call.kind, "has_lengths": has_lengths, **constants, **tiling}
+    constants = {**_constants(call, has_lengths), **constants, **tiling}
     both = strides if constants["tangents"] else (*strides, *strides)
     return _launch(name, dtype, buffers, (), (), same_as, shape, both, constants, chunk.warps, chunk.registers)
 
 
-def _odds_scratch(shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
+def _odds_scratch(call: Call, shape: Shape, chunk: Chunk, tangents: bool, keep: bool) -> dict[str, Shape]:
     """The buffers that the kernels in plain odds share: see there."""
     pairs, rows, cols = shape
-    flows = 2 if tangents else 1  # numbers of a state; units have origins beside them
+    states = 2 if call.kind == AFFINE else 1
+    flows = 2 * states if tangents else states
+    numbers = states * (chunk.height + 1) + 1
     strips = -(-rows // (chunk.lanes * chunk.height)) if keep else 1
     blocks, chunks, warps = -(-cols // BLOCK), -(-(cols + chunk.span) // chunk.steps), chunk.warps
     scratch: dict[str, Shape] = {
         "flags": (pairs,),
-        "odds_totals": (pairs, 2 * flows) if keep else (1,),
+        "odds_totals": (pairs, 4 if tangents else 2) if keep else (1,),
         "kept_rows": (pairs, strips, warps, flows, blocks * BLOCK),
         "kept_units": (pairs, strips, warps, flows, blocks),
-        "kept": (pairs, strips, chunks, flows, chunk.height + 2, chunk.lanes) if keep else (1,),
+        "kept": (pairs, strips, chunks, 2 if tangents else 1, numbers, chunk.lanes) if keep else (1,),
     }
     if keep:
         below = pairs, warps, flows, blocks + 1
