@@ -68,7 +68,7 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         # in forward mode too: a leaf of autograd's would have no tangent
         if not is_exporting() and (in_transform() or is_traced(similarity) or under_forward_mode()):
             return torch.func.grad(total)(similarity)
-    result = _at_once(operator_calls.marginals, function, similarity, lengths, parameters)
+    result = at_once(operator_calls.marginals, function, similarity, lengths, parameters)
     if result is not None:
         return result
     if is_exporting():
@@ -126,7 +126,7 @@ def hessian_vector_product(
 
             return torch.func.grad(loss)(similarity)
     call = functools.partial(operator_calls.product, vector)
-    result = _at_once(call, function, similarity, lengths, parameters)
+    result = at_once(call, function, similarity, lengths, parameters)
     if result is not None:
         return result
     again = is_any_recorded(similarity, vector, *parameters.values())
@@ -151,7 +151,7 @@ def _leaf(similarity: Tensor, differentiable: bool) -> Tensor:
     return (leaf.clone() if leaf.is_inference() else leaf).requires_grad_()
 
 
-def _at_once(
+def at_once(
     call: Callable[..., Tensor],
     function: Callable[..., Tensor],
     similarity: Tensor,

@@ -1,5 +1,6 @@
 """Tests of the GPU's, as far as a CPU that is taken for one can go: public functions, passes, transforms, the gate."""
 
+import functools
 import importlib
 from typing import Any
 
@@ -14,10 +15,12 @@ from torch._C import _dispatch_keys
 import jax_impl.alignment
 import torch_impl
 import torch_impl.alignment
-from shared.kernels.triton.programs import Layout
+from shared.kernels.triton.programs import NARROW, Layout
 from tools import first_contact_programs as programs
 from torch_impl.kernels import cpp_binding, plain_calls, triton_binding
+from torch_impl.kernels import exact_pairs as exact_pairs_module
 from torch_impl.kernels import fused as torch_fused
+from torch_impl.kernels.exact_pairs import exact_pairs
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 
@@ -30,7 +33,8 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> Any:
         raise AssertionError("a kernel for CPUs was called")
 
-    for module in (torch_fused, torch_impl.alignment, importlib.import_module("torch_impl.best_alignment")):
+    best_alignment = importlib.import_module("torch_impl.best_alignment")
+    for module in (torch_fused, torch_impl.alignment, best_alignment, exact_pairs_module):
         monkeypatch.setattr(module, "is_on_gpu", is_tensor)
     for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
         monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
@@ -53,6 +57,33 @@ def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 @BOTH
 def test_public_functions_give_the_reference(framework: str, problem: str, pass_name: str):
     test_cuda.test_a_gpu_gives_the_reference(framework, problem, "fused", pass_name, "float32", 0)
+
+
+def test_it_is_told_which_pairs_take_the_exact_kernels(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(triton_binding, "forced_layout", NARROW)
+    s = torch.zeros(3, 9, 10)
+    s[1, 4, 5] = 60.0
+    assert exact_pairs(torch_impl.smith_waterman, s).tolist() == [False, True, False]
+    affine = functools.partial(torch_impl.smith_waterman_affine, penalize_turns=False)
+    gap = torch.tensor([-1.0, -2.0, -20.0])
+    found = exact_pairs(affine, s, torch.full((3, 2), 9), gap_open=gap, pass_name="score")
+    assert found.tolist() == [False, True, True]
+    assert exact_pairs(torch_impl.free_gap, s.double()).all()
+    assert exact_pairs(torch_impl.needleman_wunsch, s, gap=-torch.ones_like(s)).all()
+    assert not exact_pairs(torch_impl.needleman_wunsch, s[0])
+
+
+def test_it_says_what_it_cannot_tell(monkeypatch: pytest.MonkeyPatch):
+    s = torch.zeros(3, 9, 10)
+    with pytest.raises(ValueError, match="pass_name must be 'score' or 'marginals', not 'hvp'"):
+        exact_pairs(torch_impl.smith_waterman, s, pass_name="hvp")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'gapp'"):
+        exact_pairs(torch_impl.smith_waterman, s, gapp=-1.0)
+    with pytest.raises(TypeError, match="function must be an alignment of torch_impl with variant 'fused' or 'auto'"):
+        exact_pairs(torch_impl.smith_waterman, s, variant="wavefront")
+    monkeypatch.setattr(exact_pairs_module, "is_on_gpu", lambda _: False)
+    with pytest.raises(ValueError, match="similarity must be on a CUDA device, not cpu"):
+        exact_pairs(torch_impl.smith_waterman, s)
 
 
 @pytest.mark.parametrize(("framework", "problem"), [("jax", "smith_waterman_affine"), ("torch", "needleman_wunsch")])

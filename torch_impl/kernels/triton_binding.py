@@ -115,6 +115,23 @@ def best(
     return results["scores"], results["matches"].view(torch.bool)
 
 
+def flags(
+    similarity: Tensor, lengths: Tensor, values: Tensor, gaps: list[Tensor], kind: int, options: int, gradients: bool
+) -> Tensor:
+    """Which pairs (batch,) are left to the exact kernels, boolean: of gradients, else of scores."""
+    inputs = _inputs(similarity, lengths, values, gaps, options)
+    of_gradients = (gradients_program, Call(kind, options), inputs, False)
+    program = _program(*of_gradients) if gradients else _program(score_program, Call(kind, options), inputs)
+    odds = program.launches[: len(program.launches) // 2] if "flags" in program.scratch else ()
+    used = {name for launch in odds for name in launch.arguments}
+    buffers = program.results | program.scratch
+    kept = program._replace(
+        launches=odds, results={}, scratch={name: buffers[name] for name in buffers if name in used}
+    )
+    found = _run(kept, inputs).get("flags")
+    return similarity.new_ones(len(similarity), dtype=torch.bool) if found is None else found != 0
+
+
 def forget_compiled() -> None:
     """Forget what was compiled in this process; it is then recompiled, or loaded from disk."""
     for kernel in KERNELS.values():

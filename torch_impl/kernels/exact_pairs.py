@@ -1,0 +1,67 @@
+"""Which pairs a GPU computes with an exponent for each cell, because plain odds could lose something."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from torch_impl.expected_alignment import at_once
+from torch_impl.kernels.fused import is_on_gpu
+
+Tensor = torch.Tensor
+PASSES = "score", "marginals"
+
+
+def exact_pairs(
+    function: Callable[..., Tensor],
+    similarity: Tensor,
+    lengths: Any = None,
+    *,
+    pass_name: str = "marginals",
+    **parameters: Any,
+) -> Tensor:
+    """Which pairs `fused` computes by its exact kernels, which take longer, in PyTorch as in JAX.
+
+    They are as right as the others. It takes as long as the pass: for a look at some of your batches. (On a CPU,
+    `shared.kernels.cpp.exact_pairs()` counts.)
+
+    Args:
+        function: smith_waterman, smith_waterman_affine, free_gap or needleman_wunsch of this package, or
+            functools.partial of one with keywords.
+        similarity, lengths, parameters: as for that function; similarity on a CUDA device.
+        pass_name: "score" or "marginals"; of a Hessian-vector product nearly always the same pairs as of marginals.
+
+    Returns:
+        A boolean tensor of shape () or (batch,); true for pairs without a cell, and everywhere for float64 and for
+        gaps by position.
+
+    Raises:
+        TypeError, ValueError: as the function; similarity is not on a CUDA device; an unknown pass_name.
+    """
+    if pass_name not in PASSES:
+        raise ValueError(f"pass_name must be {' or '.join(map(repr, PASSES))}, not {pass_name!r}")
+    if not is_on_gpu(similarity):
+        raise ValueError(f"similarity must be on a CUDA device, not {getattr(similarity, 'device', 'elsewhere')}")
+    with torch.no_grad():
+        flags = at_once(functools.partial(_flags, pass_name), function, similarity, lengths, parameters)
+        if flags is None:
+            function(similarity, lengths, **parameters)  # what is wrong with its arguments it says itself
+            raise TypeError(
+                f"function must be an alignment of torch_impl with variant 'fused' or 'auto', not {function!r}"
+            )
+    return flags.bool()
+
+
+def _flags(
+    pass_name: str,
+    own: Any,
+    s: Tensor,
+    lengths: Tensor,
+    values: Tensor,
+    gaps: list[Tensor],
+    kind: int,
+    options: int,
+    _: Any,
+) -> Tensor:
+    return own.flags(s, lengths, values, gaps, kind, options, pass_name == "marginals")
