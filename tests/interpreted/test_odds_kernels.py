@@ -7,6 +7,7 @@ import pytest
 import torch
 from frameworks import Result, assert_parity, ragged, reference_result
 from kernel_calls import Given, direction, given, jax_calls, jnp, run, run_native, torch_calls
+from triton.runtime.interpreter import InterpreterBuilder
 
 from shared.kernels import cpp
 from shared.kernels.triton.programs import (
@@ -38,6 +39,18 @@ LOCAL = ("any", "match", "affine", "turns")
 CHUNKS = (Chunk(8, 1, 8), Chunk(16, 2, 8, warps=2), Chunk(16, 2, 16))
 BIT = float(np.log(2))  # of a value at temperature 1
 FORBIDDEN = -1e30
+
+
+@pytest.fixture(autouse=True)
+def _exponentials_as_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in float32 that would be denormal numbers are 0."""
+
+    def exp2(x: np.ndarray) -> np.ndarray:
+        result = np.exp2(x)
+        is_flushed = (result < 2.0**-126) & (result.dtype == np.float32)
+        return np.where(is_flushed, np.zeros_like(result), result)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_exp2", lambda own, x: own.unary_op(x, exp2))
 
 
 def with_odds(chunk: Chunk) -> Layout:
@@ -306,9 +319,9 @@ def row_of(before: int, bits: float, after: int) -> list[float]:
 
 
 def two_matches(cols: int) -> np.ndarray:
-    """The second one in the last row, and of 2^40, at the end of a block of steps."""
-    table = np.full((3, cols), FORBIDDEN)
-    table[1, 5], table[2, 6] = 0, 39 * BIT
+    """The second one of 2^40, where a block ends."""
+    table = np.full((2, cols), FORBIDDEN)
+    table[0, 6], table[1, 7] = 0, 39 * BIT
     return table
 
 
@@ -322,12 +335,6 @@ BOUNDS = {
     "what is no number": ("any", -1.0, [one(np.nan), one(np.inf), one(-np.inf), one(FORBIDDEN)], [1, 1, 0, 0]),
     "nor globally": ("global", -1.0, [one(np.nan), one(np.inf), one(-np.inf), one(FORBIDDEN)], [1, 1, 0, 0]),
     "no number in the last cell": ("match", -1.0, [[[0, 0], [0, np.nan]]], [1]),
-    # 2^39 where a block ends, and as much as it can sink within the next
-    "a state": ("any", -20 * BIT, [row_of(7, 39, 3), row_of(7, 39, 4)], [0, 1]),
-    # less where a gap's costs are 12 bits apart
-    "a state before a gap": ("affine", (-8 * BIT, -20 * BIT), [two_matches(10), two_matches(11)], [0, 1]),
-    # below 1 it may sink as it likes
-    "a state below a start": ("any", -20 * BIT, [row_of(7, 0, 8)], [0]),
     "an opened gap's cost": ("affine", (-26.9 * BIT, -1.0), [np.zeros((3, 3))], [0]),
     "a larger one of these": ("affine", (-27.1 * BIT, -1.0), [np.zeros((3, 3))], [1]),
     "an extended gap's cost": ("turns", (-1.0, -27.1 * BIT), [np.zeros((3, 3))], [1]),
@@ -337,11 +344,24 @@ BOUNDS = {
 }
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+# the same of lanes with two rows: as much as the first one may sink beside the second
+STATES = {
+    "a state": ("any", -12 * BIT, [two_matches(10), two_matches(11)], [0, 1]),
+    # less where a gap's costs are 12 bits apart
+    "a state beside a gap": ("affine", (-20 * BIT, -8 * BIT), [two_matches(8), two_matches(9)], [0, 1]),
+    # below 1 it may sink as it likes
+    "a state below a start": ("any", -20 * BIT, [row_of(7, 0, 8)], [0]),
+    "a way around": ("any", -23.5 * BIT, [np.zeros((3, 3))], [0]),
+    "a longer one": ("any", -23.7 * BIT, [np.zeros((3, 3))], [1]),
+    "one before a match": ("global", -15.7 * BIT, [one(39 * BIT), one(39.9 * BIT)], [0, 1]),
+}
+
+
+@pytest.mark.parametrize("bound", [*BOUNDS, *STATES])
 def test_what_does_not_fit_has_a_flag_and_is_right_all_the_same(bound: str):
-    which, gap, similarities, flags = BOUNDS[bound]
+    which, gap, similarities, flags = (BOUNDS | STATES)[bound]
     arrays = pairs_of(which, *similarities, gap=gap)
-    found = computed(which, arrays, exact=True)
+    found = computed(which, arrays, CHUNKS[bound in STATES], exact=True)
     assert found.flags() == [(flag, flag) for flag in flags]
     everything = Found(*({**own, "flags": 0 * own["flags"]} for own in found))
     assert_right(which, arrays, everything)
@@ -351,14 +371,11 @@ def test_what_does_not_fit_on_the_way_back_alone_has_a_flag():
     # four matches, of which one unit holds three forwards, where the last one is in the next block of steps
     growing = np.full((8, 12), FORBIDDEN)
     growing[range(4, 8), range(8, 12)] = 39 * BIT
-    # states that sink, of which the smallest that may be depends on a match's odds forwards alone
-    sinking = np.full((3, 6), 10 * BIT)
     # the ways on from a match that begin with a gap, which opening makes infinite and extending does not
     opened = np.zeros((8, 9))
     opened[range(3), range(4, 7)] = 32 * BIT
     hard: Any = (
         ("any", -BIT, growing, Chunk(8, 4, 8)),
-        ("global", -26 * BIT, sinking, Chunk(8, 4, 8)),
         ("affine", (24 * BIT, -2 * BIT), opened, Chunk(8, 2, 8)),
     )
     for which, gap, table, chunk in hard:
@@ -432,13 +449,43 @@ def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: int):
         arrays.values[:, 1] = arrays.values[:, 0] / 3
     found = computed(which, arrays, CHUNKS[chunk])
     assert_right(which, arrays, found)
-    assert 4 <= sum(map(max, found.flags())) <= 9
+    assert 4 <= sum(map(max, found.flags())) <= 10
     towards, _ = direction(arrays)
     product = product_of(which, arrays, towards, CHUNKS[chunk])
     # tangents are larger, and may overflow where odds do not
     more = product["flags"] - found.gradients["flags"]
     assert more.min() == 0 and more.sum() <= 1
     assert_product_right(which, arrays, towards, product)
+
+
+def _ridges(height: float, last: float, between: float = 39.9) -> np.ndarray:
+    """Two side by side, which from one block of steps to the next rise by more than a unit holds."""
+    table = np.full((8, 9), -300.0)
+    for k in range(4):
+        table[2 + k, 3 + k] = table[k, 3 + k] = height
+    table[4, 7], table[6, 7], table[7, 8] = between, last, last
+    return table
+
+
+# a gap, and ridges, in bits
+STEEP = [
+    (-11, _ridges(30, 20)),
+    (-8, _ridges(32, 39.9)),
+    (-14, _ridges(25.2, 29.5, 37)),
+    (-5, _ridges(34, 20)),
+    (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((1, 0), (2, 0)), constant_values=-300.0)),
+    (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((2, 0), (1, 0)), constant_values=-300.0)),
+]
+
+
+@pytest.mark.parametrize("which", ["any", "match", "turns", "global"])
+def test_what_rises_from_block_to_block_is_right_or_has_a_flag(which: str):
+    """Where what a lane carries on would vanish in its next unit, the lane below has nothing of it."""
+    arrays = pairs_of(which, *(table * BIT for _, table in STEEP))
+    arrays.values[:, :-1] = BIT * np.array([[gap] for gap, _ in STEEP])
+    found = computed(which, arrays, CHUNKS[0])
+    assert_right(which, arrays, found)
+    assert any(map(max, found.flags()))
 
 
 # ways that gain by gaps, of which there are many, from a match whose odds are 0 in float32

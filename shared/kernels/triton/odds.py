@@ -15,14 +15,21 @@ logarithms are large, and what counts in the end are differences between them.
 The unit is chosen so that the largest of what a block begins with is about 2^LEVEL for each row of the lane. Above it
 there is room for what matches add within the block, below it for what gaps take away, there and from row to row.
 
-What is lost is what falls below 2^-126 of a unit: a neighbour's state that is brought to this unit, a match, or the
-start. What it would have been multiplied by is at most 2^h, of the pair's largest match or gap, so beside a state of at
-least 2^(LEAST_STATE + h) it is a part of 2^-24. Smaller states are flagged, with one exception: in a local alignment no
-unit is below 1, and where it is 1 what is lost is as little beside a fresh start, unless gaps can raise it by more than
-2^LARGEST_RISE before the next match. The total of a local alignment is at least 2^LEAST_TOTAL of the largest unit:
-where only matches end, all that counts could else be lost. What is too large becomes infinite, or NaN, and stays so to
-the end of the row and in the total. On the way back the same holds of B, the odds of all ways on from a cell, and of
-the ends in place of the starts; but there only gaps multiply what is lost.
+What falls below 2^-126 of a unit is lost: a neighbour's state that is brought to this unit, a match, or the start. In a
+cell it would have been multiplied by 2^h at most, of the lane's largest match or gap, so beside a state of at least
+2^(LEAST_STATE + h) it is a part of 2^-24. Smaller states are flagged, but for those of a local alignment where the unit
+is 1, which is the least that it may be: what is lost there is as little beside a fresh start, unless gaps can raise it
+by more than 2^LARGEST_RISE before the next match. And the total of a local alignment is at least 2^LEAST_TOTAL of the
+largest unit, because a start is no end where only matches end.
+
+From block to block a lane brings its own states to the next unit, and passes them on. Here as well only what falls
+below 2^-126 of the unit is lost, if the unit does not rise by more than 126 bits, which is flagged. What it is lost
+beside, in the lane below, is a way around by gaps: from the largest of what the block begins with, over the lane's
+rows, one column and one turn. So these gaps, and the pair's largest match, may not be too steep.
+
+What is too large becomes infinite, or NaN, and stays so to the end of the row and in the total. On the way back the
+same holds of B, the odds of all ways on from a cell, and of the ends in place of the starts; but a match's odds are
+multiplied in before a unit changes, so h is of gaps alone.
 
 With affine gaps one state may be lost beside another. Whatever it goes on to, the other reaches as well, with one gap
 position opened in place of extended, or the reverse (engineering-notes-native.md), so it counts at most as much more as
@@ -49,6 +56,7 @@ LEVEL = tl.constexpr(8.0)  # of the largest of what a block begins with, for eac
 LARGEST_RISE = tl.constexpr(20.0)  # of an alignment by gaps alone
 LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the largest unit
 LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
+LEAST_CHANGE = tl.constexpr(2.0**-126)  # of what a lane holds, from one block's unit to the next
 LEAST_ODDS = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
 NO_MATCH = tl.constexpr(float("-inf"))  # a similarity
@@ -89,9 +97,15 @@ def gap_odds(costs):
 
 @triton.jit
 def bits_of_gaps(costs):
-    """The bits of the most favourable gap position, and how many more these are than those of the least."""
-    opened, extended = costs[1][0] + tl.log2(costs[0][0]), costs[1][1] + tl.log2(costs[0][1])
-    return tl.maximum(opened, extended), tl.abs(opened - extended)
+    """The bits of a gap position that opens a gap, and of one that extends it."""
+    return costs[1][0] + tl.log2(costs[0][0]), costs[1][1] + tl.log2(costs[0][1])
+
+
+@triton.jit
+def is_too_steep(opened, extended, match, height: tl.constexpr):
+    """Whether what a lane loses where a block begins may count in the lanes beside it. In bits."""
+    around = 2 * tl.maximum(tl.abs(opened), tl.abs(extended)) + (height + 1) * tl.abs(extended)
+    return around + tl.abs(opened - extended) + match + LEAST_STATE > LEVEL * height
 
 
 @triton.jit

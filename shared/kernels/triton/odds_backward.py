@@ -11,6 +11,7 @@ from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, hig
 from shared.kernels.triton.gradients import clear_outside, store_values
 from shared.kernels.triton.odds import (
     BLOCK,
+    LEAST_CHANGE,
     LEVEL,
     NO_MATCH,
     above_loaded,
@@ -188,7 +189,7 @@ def odds_backward_kernel(
     of_t_sent, of_t_below = of_sent + states * sent_blocks, of_below + states * sent_blocks
 
     zero = tl.zeros([lanes], real)
-    lowest, seen = zero + 1, zero
+    lowest, seen, least_change = zero + 1, zero, zero + 1
     bad = tl.zeros([lanes], tl.int1)
     strips = (own_rows + strip_rows - 1) // strip_rows
     for back_strip in range(0, strips):
@@ -350,7 +351,8 @@ def odds_backward_kernel(
                 last_unit = of_step(below_unit, b * BLOCK, group)
                 first = highest(of_lanes_below(sent, from_below, b * BLOCK + BLOCK - 1, place, group))
                 first_unit = of_lane_below(unit, last_unit, place, group)
-                now = unit + exponent_of(tl.maximum(highest(right), highest(right_match)))
+                carried = tl.maximum(highest(right), highest(right_match))
+                now = unit + exponent_of(carried)
                 now = tl.maximum(now, first_unit + exponent_of(first)) - LEVEL * height
                 if local:
                     now = tl.maximum(now, 0.0)
@@ -360,6 +362,8 @@ def odds_backward_kernel(
                     _m, e = outside(kind, False, tl.maximum(own_rows - row - height, 0).to(real), border)
                     now = tl.where(is_edge, tl.maximum(now, e), now)
                 change = tl.exp2(unit - now)
+                has_any = tl.maximum(carried, highest(sent)) > 0
+                least_change = tl.minimum(least_change, tl.where(has_any, change, 1.0))
                 right, right_match, sent = times(right, change), times(right_match, change), times(sent, change)
                 unit = now
                 if tangents:
@@ -489,8 +493,9 @@ def odds_backward_kernel(
         # the last lane reads what the first one has left
         tl.debug_barrier()
 
-    largest_gap, difference = bits_of_gaps(costs)
-    bad = bad | (lowest < least_state(largest_gap, difference)) | ~(tl.abs(seen) < float("inf"))
+    opened, extended = bits_of_gaps(costs)
+    least = least_state(tl.maximum(opened, extended), tl.abs(opened - extended))
+    bad = bad | (lowest < least) | (least_change < LEAST_CHANGE) | ~(tl.abs(seen) < float("inf"))
     if tl.max(bad.to(tl.int32), 0) > 0:
         tl.store(flags + pair, 1)
     none = (pair * 0).to(real)

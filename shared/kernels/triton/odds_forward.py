@@ -4,7 +4,7 @@ chunks with."""
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, slice_of
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, highest, slice_of
 from shared.kernels.triton.odds import (
     BLOCK,
     LARGEST_COST,
@@ -13,6 +13,7 @@ from shared.kernels.triton.odds import (
     LARGEST_RISE,
     LARGEST_TANGENT,
     LARGEST_TOTAL,
+    LEAST_CHANGE,
     LEAST_TOTAL,
     NO_MATCH,
     above_loaded,
@@ -26,6 +27,7 @@ from shared.kernels.triton.odds import (
     forward_unit,
     from_lane,
     gap_odds,
+    is_too_steep,
     least_state,
     moved,
     of_lanes_above,
@@ -46,9 +48,10 @@ def keep_numbers(to, numbers, lanes: tl.constexpr):
 
 
 @triton.jit
-def is_beyond(highest, lowest, largest_gap, difference):
+def is_beyond(highest_match, lowest, largest_gap, difference):
     """Whether a match's bits or a state's odds are more or less than may be."""
-    return ~(highest <= LARGEST_MATCH) | (lowest < least_state(tl.maximum(highest, largest_gap), difference))
+    least = least_state(tl.maximum(highest_match, largest_gap), difference)
+    return ~(highest_match <= LARGEST_MATCH) | (lowest < least)
 
 
 @triton.jit(
@@ -112,9 +115,10 @@ def odds_forward_kernel(
     if has_lengths:
         length, width = tl.load(lengths + pair * 2), tl.load(lengths + pair * 2 + 1)
     own_rows, own_cols = size_of(has_lengths, length, width, pair, rows, cols)
-    largest_gap, difference = bits_of_gaps(costs)
+    opened, extended = bits_of_gaps(costs)
+    largest_gap, difference = tl.maximum(opened, extended), tl.abs(opened - extended)
     fits = valid & (own_rows > 0) & (own_cols > 0)
-    fits = fits & (largest_gap <= LARGEST_COST) & (difference - largest_gap <= LARGEST_COST)
+    fits = fits & (tl.abs(opened) <= LARGEST_COST) & (tl.abs(extended) <= LARGEST_COST)
     longest_row: tl.constexpr = LARGEST_OFFSET // (lanes * height)
     fits = fits & (row_stride < longest_row) & (t_row_stride < longest_row) & (cols < longest_row)
     # what gaps may make of a local alignment before its next match: each has one way more, and is worth this
@@ -142,7 +146,7 @@ def odds_forward_kernel(
 
     zero = tl.zeros([lanes], real)
     top, total, most = zero + NOTHING, zero, zero
-    lowest, highest = zero + 1, zero
+    lowest, highest_match, least_change = zero + 1, zero, zero + 1
     if tangents:
         t_total, total_origin = zero, zero
     for first_row in range(0, own_rows, strip_rows):
@@ -170,7 +174,7 @@ def odds_forward_kernel(
                 all_kept, of_above + states * all_blocks, 0, own_cols, has_above, 0.0, states, tiling
             )
         # a pair that is flagged already is not gone through
-        has_failed = tl.max(is_beyond(highest, lowest, largest_gap, difference).to(tl.int32), 0) > 0
+        has_failed = tl.max(is_beyond(highest_match, lowest, largest_gap, difference).to(tl.int32), 0) > 0
         # of the warps that have rows
         all_steps = own_cols + (group + (active_warps(rows_left, lanes, group, height) - 1) * delay)
         chunks = tl.where(has_failed, 0, (all_steps + steps - 1) // steps)
@@ -202,9 +206,11 @@ def odds_forward_kernel(
                 if tangents:
                     keep_numbers(own + numbers * lanes, t_left + t_down[1:] + (t_corner, origin), lanes)
             for b in tl.static_range(blocks):
+                carried = highest(left)
                 left, down, corner, unit, factor, change = forward_unit(
                     local, left, down, corner, unit, above, above_units, b * BLOCK, place, group, height
                 )
+                least_change = tl.minimum(least_change, tl.where(carried > 0, change, 1.0))
                 start = tl.exp2(0.0 - unit)
                 of_block = zero
                 least = zero + 1
@@ -239,7 +245,7 @@ def odds_forward_kernel(
                     for r in tl.static_range(height):
                         is_cell = is_inside(t0 - skew + k, widths[r])
                         of_match = given[r][k] * bits
-                        highest = tl.maximum(highest, of_match)
+                        highest_match = tl.maximum(highest_match, of_match)
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[(r - 1) * states]
                         col = t0 - skew + k
@@ -317,8 +323,9 @@ def odds_forward_kernel(
     highest_top = tl.max(top, 0)
     share = tl.exp2(top - highest_top)
     whole = tl.sum(total * share, 0)
-    bad = is_beyond(highest, lowest, largest_gap, difference)
+    bad = is_beyond(highest_match, lowest, largest_gap, difference) | (least_change < LEAST_CHANGE)
     good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < LARGEST_TOTAL)
+    good = good & ~is_too_steep(opened, extended, tl.max(highest_match, 0), height)
     if local:
         # no state was much larger: one with an end of its own always counts
         good = good & (highest_top + tl.log2(whole) >= tl.max(most, 0) + LEAST_TOTAL)
