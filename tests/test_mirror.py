@@ -26,6 +26,7 @@ ONLY_IN_TORCH = {
     "first_order_guard.py",  # the scan operator has no second derivatives
     "kernels/plain_calls.py",  # what is cheap to ask where nothing is traced; JAX asks only when it traces
     "kernels/openmp.py",  # the threads of its operators, which XLA keeps to itself and does not let wait in a loop
+    "kernels/exact_pairs.py",  # the same kernels flag the same pairs in JAX, and come with PyTorch
     "kernels/without_gradient.py",  # an operator whose backward raises; in JAX that is a rule of the function
     "operator_calls.py",  # what saves PyTorch a graph; XLA leaves out of one what nothing needs
     "transforms.py",  # functions cannot tell what is being traced without asking PyTorch
