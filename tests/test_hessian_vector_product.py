@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 import jax_impl
 import torch_impl
 from shared import reference
+from shared.alignments import ALIGNMENTS
 from shared.checks import CannotDifferentiate
 
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -78,6 +79,65 @@ def test_the_wavefront_is_exact_where_tangents_add_up_along_a_long_alignment(fra
         product = jax.jit(product)
     found = backend.to_numpy(product(backend.to_device(matrix, "cpu"), backend.to_device(ones, "cpu")))
     np.testing.assert_allclose(found, expected, rtol=0, atol=1.5e-4)
+
+
+def decoy(rows: int, cols: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Similarities, and cells of small probability: of an alignment that a better one in the same columns outweighs."""
+    similarity = np.random.default_rng(0).normal(size=(rows, cols)) - 2
+    row, col = rows // 4, cols - rows // 4 * 3
+    similarity[range(row, rows - 2), range(col, cols - 2)] = 2.5
+    similarity[range(3), range(col + 4, col + 7)] = 3
+    similarity[5, 5] = -20
+    return similarity.astype(np.float32), [(1, col + 5), (5, 5)]
+
+
+@needs_fused
+@pytest.mark.parametrize("shape", [(12, 12), (40, 48)])  # the first has an exponent per cell
+@EVERY
+def test_a_direction_may_be_large_where_alignments_hardly_go(problem, shape):
+    """As that of a cross entropy is, by 1 / marginal. A small share of a large tangent must not take others' digits."""
+    similarity, cells = decoy(*shape)
+    s = torch.from_numpy(similarity)
+    function = getattr(torch_impl, problem)
+    marginals = torch_impl.marginals(function, s.double(), variant="wavefront")
+    vector = torch.zeros(shape)
+    for cell in cells:
+        vector[cell] = 1 / marginals[cell]
+    assert vector.max() > 1e5
+    expected = torch_impl.hessian_vector_product(function, s.double(), vector.double(), variant="wavefront")
+    largest = max(1.0, float(expected.abs().max()))
+    for dtype, bound in ((np.float32, 1e-4), (np.float64, 1e-8)):
+        arrays = similarity.astype(dtype), vector.numpy().astype(dtype)
+        for package in (jax_impl, torch_impl):
+            with jax.enable_x64(dtype == np.float64):
+                own = functools.partial(getattr(package, problem), variant="fused")
+                found = np.asarray(package.hessian_vector_product(own, *arrays))
+            np.testing.assert_allclose(found, expected, rtol=0, atol=bound * largest)
+
+
+@needs_fused
+@pytest.mark.parametrize("shape", [(12, 12), (60, 80)])
+@EVERY
+def test_so_may_those_of_gap_and_temperature_beside_forbidden_matches(problem, shape):
+    similarity, cells = decoy(*shape)
+    similarity[np.random.default_rng(1).random(shape) < 0.1] = -1e9
+    similarity[cells[1]] = -20
+
+    def second_derivatives(variant: str, dtype: torch.dtype) -> list[float]:
+        defaults = ALIGNMENTS[problem].parameters
+        values = {name: torch.tensor(value, dtype=dtype, requires_grad=True) for name, value in defaults.items()}
+        function = functools.partial(getattr(torch_impl, problem), variant=variant)
+        s = torch.from_numpy(similarity).to(dtype).requires_grad_()
+        marginals = torch_impl.marginals(function, s, **values)
+        loss = -sum(torch.log(marginals[cell]) for cell in cells)
+        (of_temperature,) = torch.autograd.grad(function(s, **values), values["temperature"], create_graph=True)
+        every = torch.autograd.grad(loss, list(values.values())) + torch.autograd.grad(of_temperature, s)
+        return [float(value) for part in every for value in part.flatten()]
+
+    expected = second_derivatives("wavefront", torch.float64)
+    for dtype, bound in ((torch.float32, 1e-4), (torch.float64, 1e-8)):
+        atol = bound * max(map(abs, expected))
+        np.testing.assert_allclose(second_derivatives("fused", dtype), expected, rtol=0, atol=atol)
 
 
 def test_numpy_arrays_and_a_single_pair_are_taken():

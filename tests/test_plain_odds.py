@@ -135,7 +135,7 @@ def test_forbidden_and_nearly_forbidden_matches(problem, options, gap):
     similarity[5], similarity[6] = base[5], base[6]
     similarity[5, :, 40:43], similarity[6, ::2] = -np.inf, -np.inf  # nothing but gaps crosses these
     exact = assert_right(problem, options, similarity, gap)
-    assert exact <= 1 + CALLS or gap < -11  # where gaps are cheap, starts at -100 are not negligible
+    assert exact <= 1 + 2 * CALLS or gap < -11  # where gaps are cheap, starts at -60 and -100 are not negligible
 
 
 def counts(problem: str, similarity: Any, gap: float, temperature: float = 1.0) -> int:
@@ -185,6 +185,15 @@ def test_starts_of_the_least_odds_count_where_gaps_are_cheap():
     assert counts("smith_waterman", low((120, 120), -101.0, r119_c119=0.0), 0.0) == CALLS
     # so many that together they count, where a gap and its two places in an order are worth 1.01
     assert counts("smith_waterman", low((2000, 2000), -100.1, r1999_c1999=-15.0), -701 / 1024) == CALLS
+
+
+# the least such start, and the next greater one that is held
+@pytest.mark.parametrize(("start", "exact"), [(-98, CALLS), (-43, CALLS), (-42, 0)])
+def test_so_do_starts_that_a_dear_gap_makes_as_little(start, exact):
+    similarity = low((100, 100), -np.inf, r0_c0=start, r99_c99=0.0, r98_c0=0.0, r99_c1=0.0)
+    options = {"restrict_turns": False, "penalize_turns": False}
+    parameters = {"gap_open": -26 * np.log(2), "gap_extend": 0.0, "temperature": 1.0}
+    assert assert_as_in_float64("smith_waterman_affine", options, similarity, None, parameters) == exact
 
 
 # What is lost, if a condition is not checked, where a column or a strip is worth much more than what it continues.

@@ -34,6 +34,7 @@ struct TileSums {
   double gaps = 0;                      // expected sum of gaps by position
   // of local alignments: how often they begin and end here, and the sums of row and column where they do
   double begins = 0, begins_at = 0, ends = 0, ends_at = 0;
+  OriginRange origins;
 
   static double sum_of(Vec sum) {
     double lanes = 0;
@@ -181,6 +182,7 @@ class UpTheStrip {
           c.template move<T>(c.now, 1, Kind::local ? c.end : all(0), natural);
           c.change = (is_last ? c.origin : origin_after) - c.origin;
           origin_after = c.origin;
+          sums.origins.add(c.origin);
           c.origin_down = units[v * K::band_marks + 1];  // of all bands of these rows
           c.less = total.tangent_less(c.origin_down, c.origin);
           c.end_less = total.tangent_less(c.origin_down, all(0));

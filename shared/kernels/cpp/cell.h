@@ -138,17 +138,15 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
       unrolled<count>([&](auto c) { share[c] = m[c] * inverse; });
       if constexpr (recording) unrolled<count>([&](auto c) { record[R::share(k, c)] = share[c]; });
       if constexpr (tangents) {
-        // relative to the first choice: those of long alignments are large, and differ little
-        Vec away[count], mean = all(0), base = x[0];
-        if constexpr (POSITIONS) {  // to the best one: a gap that nobody takes may be much larger than all others
-          Vec most = m[0];
-          unrolled<count - 1>([&](auto c) {
-            base = m[c + 1] > most ? x[c + 1] : base;
-            most = greater(most, m[c + 1]);
-          });
-        }
+        // relative to the best choice: those of long alignments are large, and differ little; and one that nobody takes
+        // may be much larger than all others, by a gap, a forbidden match, or a loss's derivative where it is steep
+        Vec away[count], mean = all(0), base = x[0], most = m[0];
+        unrolled<count - 1>([&](auto c) {
+          base = m[c + 1] > most ? x[c + 1] : base;
+          most = greater(most, m[c + 1]);
+        });
         unrolled<count>([&](auto c) {
-          away[c] = POSITIONS || c > 0 ? x[c] - base : all(0);
+          away[c] = x[c] - base;
           mean = fused(share[c], away[c], mean);
         });
         if constexpr (recording) {

@@ -70,6 +70,7 @@ struct Ends {
    to the next one. */
 struct StripEnds : Ends, std::conditional_t<POSITIONS, Seen, Nothing> {
   Vec lost = all(0), largest = all(NOTHING);
+  OriginRange origins;
 
   template <bool tangents>
   INLINE void add(const Ends &band) {
@@ -152,6 +153,7 @@ class DownTheStrip {
           c.template move<Columns::tangent, Columns::two_parts>(c.now, 0, Kind::local ? c.one : all(0), natural);
           c.change = (v == 0 ? c.origin : origin_before) - c.origin;
           origin_before = c.origin;
+          ends.origins.add(c.origin);
         }
         c.apart = -c.origin * c.one;
       }

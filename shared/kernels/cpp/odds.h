@@ -8,12 +8,13 @@
    The conditions are checked for each pair; docs/engineering-notes-native.md proves that they suffice. With D the bits
    by which gaps down a column can make it sink within a band:
    - before: a gap's odds are between 2^-LARGEST_COST and 2^LARGEST_COST, and D <= MOST_DECAY; of a local alignment with
-     cheap gaps, no match's odds are below 2^LEAST_MATCH, but for those that are negligible as starts
+     cheap gaps, no match's odds are so low that it or the gaps after it would count as 0, but for those that are
+     negligible as starts
    - after each band: no state exceeds 2^(ROOM - D) units; no step from the unit of one column to that of the next is
      below 2^(D - LARGEST_STEP - LEVEL); on the way up, all B in units of the way down are finite, even where no
      alignment comes to
    - at the end: the total is finite, and in a local alignment at least 2^LEAST_TOTAL of the largest unit; tangents are
-     finite, and the temperature's gradient is not lost in its terms
+     finite, and not lost in their origins, nor the temperature's gradient in its terms
    With gaps by position the first of these are known when a band or the pair is done: by_position.h. */
 
 #ifndef ODDS_H

@@ -165,6 +165,12 @@ struct Origins<true> {
   }
 };
 
+/* The least and the largest origin of a strip's vectors, and 0. */
+struct OriginRange {
+  Vec least = all(0), most = all(0);
+  INLINE void add(Vec origin) { least = smaller(least, origin), most = greater(most, origin); }
+};
+
 struct Band {
   Int first, rows;
 };

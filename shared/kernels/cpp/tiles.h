@@ -21,6 +21,9 @@ namespace alignment {
 /* A tile is so high that what it keeps stays in the second cache. */
 constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 
+/* What rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be. */
+constexpr double ROUNDING_OF_ORIGIN = 6e-8, MOST_OF_TANGENTS = 1e-5;
+
 /* Relative errors: of the expected logarithm of an alignment's odds, and the most that roundings have in common; and
    how many steps of an alignment tell that. */
 constexpr double ERROR_OF_ODDS = 1e-7, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
@@ -179,16 +182,23 @@ class Tiles {
     Band *bands;
   };
 
-  /* Odds of a match below 2^LEAST_MATCH count as 0, also where an alignment starts. What then is missing is at most that
-     times the odds of the gaps of all paths, which is less than 2^-24 of the least total unless gaps are cheap: then no
-     match may be so low, but for what is negligible beside any total. */
+  /* Odds of a match below 2^LEAST_MATCH count as 0, also where an alignment starts, and so do those of gaps after a start
+     below 2^(-LOST - LEVEL). What then is missing is at most that times the odds of the gaps of all paths, which is less
+     than 2^-24 of the least total unless gaps are cheap: then no match may be so low, but for what is negligible beside
+     any total, nor so little above that gaps make it count as 0 beside more than 2^-24 of what it leads to. */
   bool starts_are_held(const Strip &strip) const {
     if (!Kind::local) return true;
-    double cheapest = -LARGEST_COST;
+    double cheapest = -LARGEST_COST, dearest = LARGEST_COST;
     for (Cost cost : {Cost::open, Cost::extend, Cost::turn}) {
-      cheapest = std::max(cheapest, std::log2(double(odds_.cost[int(cost)][0])));
+      const double bits = std::log2(double(odds_.cost[int(cost)][0]));
+      cheapest = std::max(cheapest, bits), dearest = std::min(dearest, bits);
     }
-    return has_no_match_within(strip, excess_of_starts(cheapest));
+    return has_no_match_between(strip, double(LEAST_MATCH) - excess_of_starts(cheapest), least_start(dearest));
+  }
+
+  /* Bits of a match from which on an alignment may start where gaps are cheap. */
+  double least_start(double dearest) const {
+    return std::log2(double(size_.rows) * double(size_.cols)) - std::min(0.0, dearest) + 24 - LOST - double(LEVEL);
   }
 
   double excess_of_starts(double cheapest) const {
@@ -198,11 +208,11 @@ class Tiles {
     return paths - (LEAST_TOTAL - double(LEVEL) - 24 - double(LEAST_MATCH));
   }
 
-  /* Whether no match is by up to so many bits below 2^LEAST_MATCH. */
-  bool has_no_match_within(const Strip &strip, double excess) const {
-    if (excess <= 0) return true;
+  /* Whether no match has between `least` and `most` bits, where `least` is below LEAST_MATCH. */
+  bool has_no_match_between(const Strip &strip, double least, double most) const {
+    if (least >= double(LEAST_MATCH)) return true;
     const double unit = p_.temperature / LOG2_E;
-    const Vec high = all(Real(double(LEAST_MATCH) * unit)), low = all(Real((double(LEAST_MATCH) - excess) * unit));
+    const Vec high = all(Real(most * unit)), low = all(Real(least * unit));
     for (Int i = 0; i < rows_; ++i) {
       Mask found{};
       strip.each([&](int v, auto is_last) {
@@ -221,7 +231,8 @@ class Tiles {
     Seen seen;
     for (Int strip = 0; strip < strips_; ++strip) seen.add(strands_[strip].ends);
     const double cheapest = std::log2(double(largest_of(seen.most_gap)));
-    double excess = excess_of_starts(cheapest);
+    const double start = least_start(std::log2(-double(largest_of(-seen.least_gap))));
+    double excess = 0;
     if constexpr (!ONE_STATE<Kind>) {
       if (seen.spread_of_gaps() > seen.spread) return false;
       if (!odds_.back_is_allowed) {
@@ -231,13 +242,16 @@ class Tiles {
         const double match = std::log2(std::max(1.0, double(largest_of(seen.largest_match))));
         const double room = LOST - 24 - gaps;
         if (seen.risk > room || seen.risk_in_units + match > room + LEAST_TOTAL) return false;
-        excess = std::max(excess, std::max(largest + double(ROOM), double(ROOM) - LEAST_TOTAL + match) + 24 + gaps +
-                                      double(LEAST_MATCH));
+        excess = std::max(largest + double(ROOM), double(ROOM) - LEAST_TOTAL + match) + 24 + gaps + double(LEAST_MATCH);
       }
     }
-    if (-double(largest_of(-seen.lowest)) * (LOG2_E / p_.temperature) > double(LEAST_MATCH)) return true;
-    for (Int strip = 0; strip < strips_; ++strip) {
-      if (!has_no_match_within(strip_of(strip), excess)) return false;
+    if (-double(largest_of(-seen.lowest)) * (LOG2_E / p_.temperature) > std::max(start, double(LEAST_MATCH))) return true;
+    for (Int number = 0; number < strips_; ++number) {
+      const Strip strip = strip_of(number);
+      if (!has_no_match_between(strip, double(LEAST_MATCH) - excess, double(LEAST_MATCH)) ||
+          !has_no_match_between(strip, double(LEAST_MATCH) - excess_of_starts(cheapest), start)) {
+        return false;
+      }
     }
     return true;
   }
@@ -538,6 +552,33 @@ class Tiles {
     return gaps;
   }
 
+  /* By how much an origin is beyond 0 and the tangent of the total, between which those of probable alignments are. It
+     comes from ways that are improbable in the end; where they share a vector with probable ones, these lose digits. */
+  double origins_beyond() const {
+    OriginRange range;
+    for (Int strip = 0; strip < strips_; ++strip) {
+      for (const OriginRange &own : {strands_[strip].ends.origins, strands_[strip].sums.origins}) {
+        range.add(own.least), range.add(own.most);
+      }
+    }
+    const double most = double(range.most[0]), least = double(range.least[0]), total = worth_.tangent;
+    return std::max(most - std::max(0.0, total), std::min(0.0, total) - least);
+  }
+
+  /* Whether the largest of the marginals' tangents, or 1 / T, is far above an error. */
+  bool is_above_rounding(double error) const {
+    const double tangent = error / MOST_OF_TANGENTS;
+    if (tangent <= double(odds_.inverse_t[0])) return true;
+    Vec largest = all(0);
+    for (Int i = 0; i < rows_; ++i) {
+      const Real *row = job_.d_similarity + (pair_ * job_.call.rows + i) * job_.call.cols;
+      Int j = 0;
+      for (; j + LANES <= Int(size_.cols); j += LANES) largest = greater(largest, absolute(load(row + j)));
+      largest = greater(largest, absolute(load_some(row + j, int(size_.cols - j), 0)));
+    }
+    return tangent <= double(largest_of(largest));
+  }
+
   /* Writes the results that are numbers; false if one of them has lost too many digits. */
   bool finish() {
     Summed sums{};
@@ -570,6 +611,9 @@ class Tiles {
       const double least = 1e4 * ERROR_OF_ODDS * std::abs(own);  // gradient that is larger than its error
       if (!(opened + extended <= double(LARGEST))) return false;
       if (!(least <= std::max({1.0, entropy, opened, extended}))) return false;
+    }
+    if constexpr (tangents) {
+      if (!is_above_rounding(origins_beyond() * ROUNDING_OF_ORIGIN)) return false;
     }
     finish_pair(job_, pass, pair_, worth_, false, sums);
     return true;

@@ -69,10 +69,14 @@ def parts_of_choices(
             of_entropy += v[n] * entropy(m[n], e[n], weights)
         of_state, t_of_state = (), ()
         if tangents:
-            # relative to the first choice: those of long alignments are large, and differ little
-            away = ()
+            # relative to the best choice: those of long alignments are large, and differ little; and one that nobody
+            # takes may be much larger than all others
+            away, base, most = (), x[n][0], weights[0]
+            for c in tl.static_range(1, len(weights)):
+                base = tl.where(weights[c] > most, x[n][c], base)
+                most = tl.maximum(most, weights[c])
             for c in tl.static_range(len(weights)):
-                away = away + (x[n][c] - x[n][0],)
+                away = away + (x[n][c] - base,)
             mean = dot(weights, away)
         for c in tl.static_range(len(weights)):
             part = v[n] * weights[c]
