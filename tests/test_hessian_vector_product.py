@@ -129,7 +129,7 @@ def test_so_may_those_of_gap_and_temperature_beside_forbidden_matches(problem, s
         function = functools.partial(getattr(torch_impl, problem), variant=variant)
         s = torch.from_numpy(similarity).to(dtype).requires_grad_()
         marginals = torch_impl.marginals(function, s, **values)
-        loss = -sum(torch.log(marginals[cell]) for cell in cells)
+        loss = -torch.log(torch.stack([marginals[cell] for cell in cells])).sum()
         (of_temperature,) = torch.autograd.grad(function(s, **values), values["temperature"], create_graph=True)
         every = torch.autograd.grad(loss, list(values.values())) + torch.autograd.grad(of_temperature, s)
         return [float(value) for part in every for value in part.flatten()]
