@@ -123,18 +123,18 @@ def test_the_pipes_and_registers_are_those_of_the_notes(row: tuple[str, ...]):
 # and stores of them for a cell on the way back: where registers are limited, in second derivatives, with affine gaps
 ODDS = [
     ("smith_waterman", "score", 90, NARROW, (), 8, 0),
-    ("smith_waterman", "gradients", 90, NARROW, (), 240, 0.4),
+    ("smith_waterman", "gradients", 90, NARROW, (), 224, 0.3),
     ("smith_waterman", "gradients", 90, WIDE, (), 24, 0),
-    ("smith_waterman", "gradients", 80, WIDE, (30.8, 48.8), 32, 0),
-    ("smith_waterman", "gradients", 90, TALL, (29.2, 47.6), 0, 0),
+    ("smith_waterman", "gradients", 80, WIDE, (31.1, 48.8), 32, 0),
+    ("smith_waterman", "gradients", 90, TALL, (29.1, 47.5), 0, 0),
     ("smith_waterman", "product", 90, NARROW, (), 16, 0),
-    ("smith_waterman", "product", 90, WIDE, (76.1, 127.0), 24, 0),
-    ("smith_waterman", "product", 90, TALL, (61.8, 96.4), 24, 0),
+    ("smith_waterman", "product", 90, WIDE, (76.4, 126.9), 24, 0),
+    ("smith_waterman", "product", 90, TALL, (60.4, 96.3), 24, 0),
     ("smith_waterman_affine", "score", 90, NARROW, (), 0, 0),
-    ("smith_waterman_affine", "gradients", 90, NARROW, (), 424, 3.4),
-    ("smith_waterman_affine", "gradients", 90, WIDE, (32.8, 61.8), 16, 0),
-    ("smith_waterman_affine", "product", 90, NARROW, (), 312, 5.2),
-    ("smith_waterman_affine", "product", 90, WIDE, (96.4, 174.1), 48, 0),
+    ("smith_waterman_affine", "gradients", 90, NARROW, (), 360, 2.6),
+    ("smith_waterman_affine", "gradients", 90, WIDE, (32.8, 61.6), 16, 0),
+    ("smith_waterman_affine", "product", 90, NARROW, (), 320, 5.5),
+    ("smith_waterman_affine", "product", 90, WIDE, (96.6, 173.8), 56, 0),
 ]
 # the layout of each pass that takes fewest special functions
 FEWEST = {("score", NARROW): "score", ("gradients", WIDE): "marginals", ("product", NARROW): "hvp"}
@@ -162,7 +162,7 @@ def test_plain_odds_have_little_memory_of_their_own(
         found, needed = resources(compiled), requirements(compiled)
         is_back = launch.kernel.name == "odds_backward_kernel"
         assert found["REG"] <= (launch.kernel.registers or 255), found
-        of_forward = 72 if "affine" in problem else 24
+        of_forward = 40 if "affine" in problem else 8
         assert found["STACK"] <= (local if is_back or capability == 80 else of_forward), found
         warps = launch.kernel.warps
         assert needed.threads == 32 * warps, needed

@@ -467,25 +467,59 @@ def _ridges(height: float, last: float, between: float = 39.9) -> np.ndarray:
     return table
 
 
-# a gap, and ridges, in bits
-STEEP = [
-    (-11, _ridges(30, 20)),
-    (-8, _ridges(32, 39.9)),
-    (-14, _ridges(25.2, 29.5, 37)),
-    (-5, _ridges(34, 20)),
-    (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((1, 0), (2, 0)), constant_values=-300.0)),
-    (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((2, 0), (1, 0)), constant_values=-300.0)),
-]
+def _matches(rows: int, cols: int, *own: tuple[int, int, float]) -> np.ndarray:
+    """Similarities of some cells, by row and column, between forbidden ones."""
+    table = np.full((rows, cols), -300.0)
+    for row, col, value in own:
+        table[row, col] = value
+    return table
+
+
+def _diagonals() -> np.ndarray:
+    table = _matches(12, 24, *((row, row + 5, 31) for row in range(4, 12)))
+    table[range(3, 12), range(15, 24)] = 26, 27, 28, 26, 34, 27, 23, 36, 26
+    table[6, 11], table[7, 12] = 31.6, 30
+    return table
+
+
+_RISING = [(0, 0, 30), (0, 4, 30), (0, 9, 39.9), (1, 1, 39), (1, 7, 37)]
+_RISING += [(2, 3, 23), (2, 10, 38), (3, 12, 23), (4, 4, 39.9), (6, 15, 23)]
+# a gap, and matches, in bits; by the rows of a lane
+STEEP: dict[Chunk, list[tuple[float, np.ndarray]]] = {
+    CHUNKS[0]: [
+        (-11, _ridges(30, 20)),
+        (-8, _ridges(32, 39.9)),
+        (-14, _ridges(25.2, 29.5, 37)),
+        (-5, _ridges(34, 20)),
+        (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((1, 0), (2, 0)), constant_values=-300.0)),
+        (-11.6, np.pad(_ridges(27.8, 32.3, 28.1)[::-1, ::-1], ((2, 0), (1, 0)), constant_values=-300.0)),
+    ],
+    # two with lanes that are 2^127 above the next one, from above and from below
+    Chunk(8, 4, 8): [
+        (-0.5, _diagonals()),
+        (-0.1, _matches(12, 22, *_RISING)),
+        # a lane that rises by 2^127 without an end, and has a small one then
+        (1.9, _matches(32, 30, (0, 0, 0), (29, 6, 30.4), (30, 7, 30.4), (31, 8, 30.4), (31, 29, -38.4))),
+    ],
+    Chunk(8, 2, 8): [
+        (-5.1, _matches(6, 22, (2, 4, 39.1), (2, 7, 39.1), (3, 5, 39.1), (3, 10, 39.1), (4, 7, 39.1), (4, 11, 38.3))),
+    ],
+}
 
 
 @pytest.mark.parametrize("which", ["any", "match", "turns", "global"])
-def test_what_rises_from_block_to_block_is_right_or_has_a_flag(which: str):
-    """Where what a lane carries on would vanish in its next unit, the lane below has nothing of it."""
-    arrays = pairs_of(which, *(table * BIT for _, table in STEEP))
-    arrays.values[:, :-1] = BIT * np.array([[gap] for gap, _ in STEEP])
-    found = computed(which, arrays, CHUNKS[0])
+@pytest.mark.parametrize("chunk", STEEP, ids=lambda chunk: chunk.height)
+def test_what_rises_by_more_than_a_unit_holds_is_right_or_has_a_flag(which: str, chunk: Chunk):
+    """From block to block, where a lane would carry nothing on, or from lane to lane, which would be passed nothing."""
+    arrays = pairs_of(which, *(table * BIT for _, table in STEEP[chunk]))
+    arrays.values[:, :-1] = BIT * np.array([[gap] for gap, _ in STEEP[chunk]])
+    found = computed(which, arrays, chunk)
     assert_right(which, arrays, found)
-    assert any(map(max, found.flags()))
+    if chunk.height > 1:
+        towards, _ = direction(arrays)
+        assert_product_right(which, arrays, towards, product_of(which, arrays, towards, chunk))
+    else:
+        assert any(map(max, found.flags()))
 
 
 # ways that gain by gaps, of which there are many, from a match whose odds are 0 in float32

@@ -19,13 +19,17 @@ What falls below 2^-126 of a unit is lost: a neighbour's state that is brought t
 cell it would have been multiplied by 2^h at most, of the lane's largest match or gap, so beside a state of at least
 2^(LEAST_STATE + h) it is a part of 2^-24. Smaller states are flagged, but for those of a local alignment where the unit
 is 1, which is the least that it may be: what is lost there is as little beside a fresh start, unless gaps can raise it
-by more than 2^LARGEST_RISE before the next match. And the total of a local alignment is at least 2^LEAST_TOTAL of the
-largest unit, because a start is no end where only matches end.
+by more than 2^LARGEST_RISE before the next match.
 
-From block to block a lane brings its own states to the next unit, and passes them on. Here as well only what falls
-below 2^-126 of the unit is lost, if the unit does not rise by more than 126 bits, which is flagged. What it is lost
-beside, in the lane below, is a way around by gaps: from the largest of what the block begins with, over the lane's
-rows, one column and one turn. So these gaps, and the pair's largest match, may not be too steep.
+A factor below 2^-126 would be 0, and a state be lost that in its block has risen far above its unit. So a pair is
+flagged where a unit is more than 126 bits above that of the lane from which states come, or above the lane's last one.
+What is lost from block to block then counts beside a way around by gaps, in the lane below: from the largest of what
+the block begins with, over the lane's rows, one column and one turn. So these gaps, and the pair's largest match, may
+not be too steep.
+
+A lane's total, of the ends of local alignments, is in the highest unit so far, with ends or without, and so follows it
+without such a rise. In the end it is at least 2^LEAST_TOTAL of the largest, because a start is no end where only
+matches end.
 
 What is too large becomes infinite, or NaN, and stays so to the end of the row and in the total. On the way back the
 same holds of B, the odds of all ways on from a cell, and of the ends in place of the starts; but a match's odds are
@@ -56,7 +60,8 @@ LEVEL = tl.constexpr(8.0)  # of the largest of what a block begins with, for eac
 LARGEST_RISE = tl.constexpr(20.0)  # of an alignment by gaps alone
 LEAST_TOTAL = tl.constexpr(-40.0)  # of a local alignment's total, beside the largest unit
 LARGEST_TOTAL = tl.constexpr(2.0**125)  # in its unit: its reciprocal is a normal number
-LEAST_CHANGE = tl.constexpr(2.0**-126)  # of what a lane holds, from one block's unit to the next
+LEAST_CHANGE = tl.constexpr(2.0**-126)  # of what a lane holds or is passed, from one unit to the next
+SPARE = tl.constexpr(63.0)  # of the ends of a block, which may be far above its unit, and this below the total's
 LEAST_ODDS = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
 NO_MATCH = tl.constexpr(float("-inf"))  # a similarity
@@ -300,7 +305,13 @@ def begun(kind: tl.constexpr, g, border, row, real: tl.constexpr, height: tl.con
         return left, (m,), corner, unit
     else:
         states: tl.constexpr = 2 if kind == AFFINE else 1
-        return repeated(zero, states * height), repeated(zero, states), zero, zero + NOTHING
+        return repeated(zero, states * height), repeated(zero, states), zero, zero
+
+
+@triton.jit
+def least_factor(change, factor, unit):
+    """The least that a lane multiplies states by where a block begins. unit: of the lane beside it, or NOTHING."""
+    return tl.minimum(change, tl.where(unit > NOTHING, factor, 1.0))
 
 
 @triton.jit
@@ -319,8 +330,8 @@ def forward_unit(
 ):
     """A block's unit, and what a lane holds in it: on the left, downwards, and at the corner.
 
-    Then the factor of what comes from above, and what all that was multiplied by. above, above_unit: step by step in
-    the lanes, from the k-th on.
+    Then the factor of what comes from above, and what all that was multiplied by; and the least of these. above,
+    above_unit: step by step in the lanes, from the k-th on.
     """
     first = of_lane_above(down[0], of_step(above[0], k, group), place, group)
     first_unit = of_lane_above(unit, of_step(above_unit, k, group), place, group)
@@ -329,7 +340,9 @@ def forward_unit(
         now = tl.maximum(now, 0.0)
     change = tl.exp2(unit - now)
     from_above = of_lane_above(now, of_step(above_unit, k, group), place, group)
-    return times(left, change), times(down, change), corner * change, now, tl.exp2(from_above - now), change
+    factor = tl.exp2(from_above - now)
+    least = least_factor(change, factor, from_above)
+    return times(left, change), times(down, change), corner * change, now, factor, change, least
 
 
 @triton.jit

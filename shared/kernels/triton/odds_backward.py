@@ -26,6 +26,7 @@ from shared.kernels.triton.odds import (
     from_lane,
     gap_odds,
     joined_columns,
+    least_factor,
     least_state,
     moved,
     moved_origin,
@@ -226,7 +227,8 @@ def odds_backward_kernel(
                 all_sent, of_t_below, t0, own_cols, has_below, 0.0, states, tiling
             )
         # what the cells to the right pass on of the ways on from them, and those with their matches, in units
-        right, right_match, unit = repeated(zero, height), repeated(zero, height), zero + NOTHING
+        right, right_match = repeated(zero, height), repeated(zero, height)
+        unit = zero if local else zero + NOTHING
         sent = repeated(zero, states)  # and what a lane passes on to the one above
         if tangents:
             t_right, t_right_match, t_sent, origin = right, right_match, sent, zero
@@ -279,7 +281,7 @@ def odds_backward_kernel(
             if tangents:
                 t_matches, t_before, down_origins = (), (), ()
             for b in tl.static_range(blocks):
-                left, down, corner, down_unit, factor, change = forward_unit(
+                left, down, corner, down_unit, factor, change, _least = forward_unit(
                     local, left, down, corner, down_unit, above, above_units, b * BLOCK, place, group, height
                 )
                 down_units = down_units + (down_unit,)
@@ -362,8 +364,7 @@ def odds_backward_kernel(
                     _m, e = outside(kind, False, tl.maximum(own_rows - row - height, 0).to(real), border)
                     now = tl.where(is_edge, tl.maximum(now, e), now)
                 change = tl.exp2(unit - now)
-                has_any = tl.maximum(carried, highest(sent)) > 0
-                least_change = tl.minimum(least_change, tl.where(has_any, change, 1.0))
+                least_of_block = change if local else tl.where(carried > 0, change, 1.0)
                 right, right_match, sent = times(right, change), times(right_match, change), times(sent, change)
                 unit = now
                 if tangents:
@@ -373,7 +374,9 @@ def odds_backward_kernel(
                     t_sent = moved(times(t_sent, change), sent, away)
                     last_origin = of_step(below_origins, b * BLOCK, group)
                     apart = of_lane_below(origin, last_origin, place, group) - origin
-                factor = tl.exp2(of_lane_below(unit, last_unit, place, group) - unit)
+                unit_below = of_lane_below(unit, last_unit, place, group)
+                factor = tl.exp2(unit_below - unit)
+                least_change = tl.minimum(least_change, least_factor(least_of_block, factor, unit_below))
                 end_odds = tl.exp2(0.0 - unit)
                 power = down_units[b] + unit - best
                 half = tl.floor(power * 0.5)

@@ -4,7 +4,7 @@ chunks with."""
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, highest, slice_of
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, LOCAL_ANY, slice_of
 from shared.kernels.triton.odds import (
     BLOCK,
     LARGEST_COST,
@@ -16,6 +16,7 @@ from shared.kernels.triton.odds import (
     LEAST_CHANGE,
     LEAST_TOTAL,
     NO_MATCH,
+    SPARE,
     above_loaded,
     active_warps,
     begun,
@@ -145,7 +146,8 @@ def odds_forward_kernel(
     all_kept = (kept_rows, kept_units, all_blocks)
 
     zero = tl.zeros([lanes], real)
-    top, total, most = zero + NOTHING, zero, zero
+    # the highest unit so far, of global alignments that of the end; and the ends in it
+    top, total = zero if local else zero + NOTHING, zero
     lowest, highest_match, least_change = zero + 1, zero, zero + 1
     if tangents:
         t_total, total_origin = zero, zero
@@ -206,11 +208,10 @@ def odds_forward_kernel(
                 if tangents:
                     keep_numbers(own + numbers * lanes, t_left + t_down[1:] + (t_corner, origin), lanes)
             for b in tl.static_range(blocks):
-                carried = highest(left)
-                left, down, corner, unit, factor, change = forward_unit(
+                left, down, corner, unit, factor, change, least_of_block = forward_unit(
                     local, left, down, corner, unit, above, above_units, b * BLOCK, place, group, height
                 )
-                least_change = tl.minimum(least_change, tl.where(carried > 0, change, 1.0))
+                least_change = tl.minimum(least_change, least_of_block)
                 start = tl.exp2(0.0 - unit)
                 of_block = zero
                 least = zero + 1
@@ -295,15 +296,22 @@ def odds_forward_kernel(
                     lowest = tl.where(unit > spared, tl.minimum(lowest, least), lowest)
                 else:
                     lowest = tl.minimum(lowest, least)
-                ends_unit = tl.where(of_block > 0, unit, NOTHING)
-                higher = tl.maximum(top, ends_unit)
-                shrink, of_higher = tl.exp2(top - higher), tl.exp2(ends_unit - higher)
+                if local:
+                    # also without ends: it rises by 126 bits at most, so that only a part of 2^-126 is lost
+                    higher = tl.maximum(top, unit)
+                    shrink, of_higher = tl.exp2(top - higher), tl.exp2(unit - higher + SPARE)
+                    of_block *= tl.exp2(0.0 - SPARE)
+                else:
+                    ends_unit = tl.where(of_block > 0, unit, NOTHING)
+                    higher = tl.maximum(top, ends_unit)
+                    shrink, of_higher = tl.exp2(top - higher), tl.exp2(ends_unit - higher)
                 if tangents:
+                    if local:
+                        t_of_block *= tl.exp2(0.0 - SPARE)
                     t_total = tl.fma(total_origin - origin, total, t_total) * shrink + t_of_block * of_higher
                     total_origin = origin
                 # what is infinite or no number stays so
                 total = total * shrink + of_block * of_higher
-                most = tl.maximum(most, unit)
                 top = higher
                 at = t0 - behind + (b * BLOCK - group)
                 is_kept = (place == group - 1) & is_inside(at, own_cols + lane * 0)
@@ -321,16 +329,19 @@ def odds_forward_kernel(
             tl.debug_barrier()
 
     highest_top = tl.max(top, 0)
-    share = tl.exp2(top - highest_top)
-    whole = tl.sum(total * share, 0)
+    # in two steps, because a lane's total may be as far above its unit as that is below the highest
+    half = tl.floor((top - highest_top) * 0.5)
+    share, rest = tl.exp2(half), tl.exp2(top - highest_top - half)
+    own_total = total * share * rest
+    whole = tl.sum(own_total, 0)
     bad = is_beyond(highest_match, lowest, largest_gap, difference) | (least_change < LEAST_CHANGE)
     good = fits & (tl.max(bad.to(tl.int32), 0) == 0) & (whole > 0) & (whole < LARGEST_TOTAL)
     good = good & ~is_too_steep(opened, extended, tl.max(highest_match, 0), height)
     if local:
         # no state was much larger: one with an end of its own always counts
-        good = good & (highest_top + tl.log2(whole) >= tl.max(most, 0) + LEAST_TOTAL)
+        good = good & (tl.log2(whole) >= LEAST_TOTAL)
     if tangents:
-        t_whole = tl.sum(total_origin.to(tl.float64) * (total * share) + t_total * share, 0) / whole
+        t_whole = tl.sum(total_origin.to(tl.float64) * own_total + t_total * share * rest, 0) / whole
         good = good & (tl.abs(t_whole) < LARGEST_TANGENT)
         score = parameters[2] * t_whole
     else:
