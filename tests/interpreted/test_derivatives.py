@@ -31,9 +31,6 @@ def jax_scores(call: cpp.Call, similarity: Any, lengths: Any, values: Any) -> An
     return jax_scores_of(_Kernels(call, "cuda"), "no third", similarity, lengths, parameters)
 
 
-torch_run = functools.partial(run, "torch")
-
-
 def torch_scores(call: cpp.Call, similarity: Any, lengths: Any, values: Any) -> Any:
     return torch_scores_of(engine_of(torch_calls, call.kind, call.options), "no third", similarity, lengths, values)
 
@@ -122,7 +119,8 @@ def test_a_direction_may_be_large_where_alignments_hardly_go(call: cpp.Call):
     one = Given(similarity, np.array([[6, 6]], np.int32), values)
     towards = np.zeros_like(similarity)
     towards[0, 2, 2] = 1 / run_native(call, one).d_similarity[0, 2, 2]
-    found, wanted = (calls(call, one, (towards, np.zeros_like(values))) for calls in (torch_run, run_native))
+    directions = towards, np.zeros_like(values)
+    found, wanted = run("torch", call, one, directions), run_native(call, one, directions)
     assert towards.max() > 1e9 and np.abs(wanted.d_similarity).max() < 100
     for own, other in zip(found, wanted, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-9)
