@@ -13,7 +13,7 @@ import jax_impl
 from jax_impl.arguments import see
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
-from jax_impl.kernels.fused import converted, platform_of
+from jax_impl.kernels.fused import converted, floating, platform_of
 from shared import checks
 from shared.alignments import names_by_position
 from shared.kernels import cpp
@@ -64,7 +64,7 @@ def best_alignment(
     kernels = _kernels(platform, str(wide.dtype))
     call = cpp.call_of(name, options, names_by_position(name, gaps))
     sizes = np.array(s.shape[-2:], np.int32) if lengths is None else lengths
-    scores, matches = _converted(kernels, call, wide, sizes, tuple(gaps.values()))
+    scores, matches = _converted(kernels, call, wide, sizes, floating(gaps.values()))
     return scores.astype(s.dtype), matches
 
 

@@ -276,6 +276,19 @@ def test_numbers_and_truth_values_of_every_kind_are_accepted(framework):
         assert float(affine(S, **flags)) == float(affine(S, restrict_turns=restrict, penalize_turns=penalize))
 
 
+@FRAMEWORK
+def test_whole_numbers_of_more_than_32_bits_are_not_wrapped_around(framework):
+    package = FRAMEWORKS[framework].package
+    needleman_wunsch = package.needleman_wunsch
+    for gap in (-(10**10), np.int64(-3 * 10**9), np.array(-3 * 10**9), np.full((4, 5), -3 * 10**9), -(10**25)):
+        own = np.asarray(gap, np.float32)
+        best = package.best_alignment(needleman_wunsch, S, gap=gap)[0]
+        assert float(best) == float(package.best_alignment(needleman_wunsch, S, gap=own)[0])
+        for variant in ("wavefront", "fused"):
+            score = needleman_wunsch(S, gap=gap, variant=variant)
+            assert float(score) == float(needleman_wunsch(S, gap=own, variant=variant))
+
+
 @EVERY
 @FRAMEWORK
 def test_an_empty_batch_gives_an_empty_result(framework, problem):

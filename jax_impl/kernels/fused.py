@@ -1,6 +1,7 @@
 """The variant `fused` in JAX: scores, gradients and Hessian products by one kernel call each."""
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,7 +76,7 @@ def fused(
     by_position = names_by_position(function_name, parameters)
     kernels = _Kernels(cpp.call_of(function_name, options, by_position), platform)
     sizes = np.array(similarity.shape[-2:], np.int32) if lengths is None else lengths
-    return _scores(kernels, text, similarity, sizes, tuple(parameters.values()))
+    return _scores(kernels, text, similarity, sizes, floating(parameters.values()))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -83,6 +84,15 @@ def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, par
     sizes, values = converted(similarity, lengths, parameters)
     similarity, sizes, *own = of_one_type(similarity, sizes, *values)
     return scores_of(kernels, text, similarity, sizes, tuple(own))
+
+
+def floating(parameters: Iterable[Any]) -> tuple[Any, ...]:
+    """Checked parameters, the host's whole numbers as floats: JAX would wrap them around, or refuse them, beyond 32
+    bits."""
+    return tuple(
+        value if isinstance(value, (float, jax.Array)) or np.asarray(value).dtype.kind not in "iuO" else np.float64(value)
+        for value in parameters
+    )
 
 
 def converted(similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> tuple[Array, Arrays]:
