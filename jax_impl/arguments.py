@@ -56,7 +56,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     values = {
         name: _by_position(jnp.asarray(value, s.dtype), used)
         if np.ndim(value) > 1
-        else jnp.broadcast_to(_parameter(name, value).astype(s.dtype), batch)
+        else jnp.broadcast_to(_parameter(name, value, s.dtype), batch)
         for name, value in parameters.items()
     }
     temperature = values["temperature"]
@@ -78,8 +78,10 @@ def _by_position(gap: jax.Array, used: jax.Array) -> jax.Array:
     return _not_empty(jnp.clip(jnp.where(used, gap, 0.0), LOWEST, LARGEST_GAP))
 
 
-def _parameter(name: str, value: Any) -> Any:
+def _parameter(name: str, value: Any, dtype: Any) -> Any:
     """A parameter as an array, a gap clipped to the limits."""
-    # a host number is clipped in float64, before float32 would make an infinity of it
-    array, numpy = (value, jnp) if isinstance(value, jax.Array) else (np.asarray(value, np.float64), np)
-    return array if name == "temperature" else numpy.clip(array, LOWEST, LARGEST_GAP)
+    if isinstance(value, jax.Array):
+        array, numpy = value.astype(dtype), jnp  # first, because float16 has infinities for limits
+    else:
+        array, numpy = np.asarray(value, np.float64), np  # before float32 would make an infinity of it
+    return (array if name == "temperature" else numpy.clip(array, LOWEST, LARGEST_GAP)).astype(dtype)

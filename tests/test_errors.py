@@ -6,6 +6,7 @@ gives NaN for its pair.
 
 import functools
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -321,6 +322,18 @@ def test_what_is_traced_is_not_checked_but_made_safe(framework, problem):
     wanted = backend.to_numpy(function(similarity, WILD.clip(0, (2, 3)), temperature=safe))
     np.testing.assert_allclose(got, np.where(TEMPERATURES > 0, wanted, np.nan), rtol=1e-6, atol=1e-6)
     assert raised(lambda: function(*arrays[:2]))[0] is ValueError  # the same values, seen
+
+
+@FRAMEWORK
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_traced_gap_of_minus_infinity_forbids_gaps(framework, dtype):
+    function, module = alignment(framework, "needleman_wunsch"), {"jax": jnp, "torch": torch}[framework]
+    similarity = module.ones((3, 3), dtype=module.float32)
+    call = lambda gap: function(similarity, gap=gap, variant="diagonal_loop")  # noqa: E731
+    torch._dynamo.reset()
+    traced = jax.jit(call) if framework == "jax" else torch.compile(call, backend="eager", fullgraph=True)
+    gap = module.asarray(-math.inf, dtype=getattr(module, dtype))
+    assert float(traced(gap)) == pytest.approx(3.0, abs=1e-6)
 
 
 @EVERY
