@@ -11,8 +11,9 @@ power of two 2^e for each pair and position, renewed every BLOCK anti-diagonals 
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
 float32. In a block no state falls below g^BLOCK times its first, which therefore starts at 2^FIRST_EXPONENT; a local
-alignment's exponents never go below 0, where an alignment starts. That nothing grew too large is seen afterwards. A
-pair for which this does not hold is computed in logarithms instead; that depends on nothing but the pair.
+alignment's exponents never go below 0, where an alignment starts. That nothing grew too large is seen afterwards. What
+is too small for float32 is looked for beforehand, where gaps may make it grow. A pair for which this does not hold is
+computed in logarithms instead; that depends on nothing but the pair.
 
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 """
@@ -28,7 +29,17 @@ import jax.numpy as jnp
 from jax_impl.diagonal_layout import LOG2_E, exp, pin
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, Recurrence
-from shared.tolerances import FIRST_EXPONENT, LARGEST_MATCH, LARGEST_TOTAL, LEAST_EXPONENT, MOST_DECAY, MOST_STEEP
+from shared.tolerances import (
+    FIRST_EXPONENT,
+    LARGEST_MATCH,
+    LARGEST_TOTAL,
+    LEAST_EXPONENT,
+    LEAST_LOST,
+    MOST_DECAY,
+    MOST_GROWTH,
+    MOST_LOST,
+    MOST_STEEP,
+)
 
 Arrays = tuple[Array, ...]
 
@@ -105,6 +116,7 @@ class OddsBatch:
         self.last = self.tiled(lengths[:, 0]) - 1, self.tiled(lengths[:, 1]) - 1
         self.across_inside = jnp.where(self.position <= self.last[0], self.last[1] + 1, 0)
         self.match_odds = self._match_odds(s, lengths - self.border)
+        self.lost = jnp.zeros_like(self.empty) if self.is_global else self._lost(s, lengths, gap * LOG2_E)
 
     def tiled(self, values: Array) -> Array:
         """One value of each pair, (batch) -> (P * batch)."""
@@ -137,15 +149,33 @@ class OddsBatch:
         """Mask of the cells of an anti-diagonal that are the last inside lengths."""
         return (self.position == self.last[0]) & (d - self.position == self.last[1])
 
+    def _lost(self, s: Array, lengths: Array, gap: Array) -> Array:
+        """Whether the odds of a match are lost that may count, (batch,). gap: in bits."""
+        rows, cols = lengths.T.astype(s.dtype)
+        cells, steps = jnp.log2(rows * cols), rows + cols
+        growth = cells + jnp.log2(steps) + steps * jnp.maximum(1 + gap, 0)
+        grows = growth > MOST_GROWTH
+        least, most = LEAST_LOST - growth, MOST_LOST + cells - jnp.minimum(gap, 0)
+
+        def looked_for() -> Array:
+            bits, inside = s * (LOG2_E / self.temperature)[:, None, None], self._inside(s, lengths)
+            small = (bits >= least[:, None, None]) & (bits < most[:, None, None]) & inside
+            return grows & jnp.any(small, axis=(1, 2))
+
+        return jax.lax.cond(jnp.any(grows), looked_for, lambda: jnp.zeros_like(grows))
+
+    def _inside(self, s: Array, lengths: Array) -> Array:
+        """Mask of the cells of the matrices inside lengths."""
+        i, j = jnp.arange(s.shape[1])[:, None], jnp.arange(s.shape[2])
+        return (i < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
+
     def _match_odds(self, s: Array, lengths: Array) -> Array:
         """(blocks * BLOCK + 2, (P + 1) * batch): zeros outside lengths, on the border, and behind the last position."""
-        i, j = jnp.arange(s.shape[1])[:, None], jnp.arange(s.shape[2])
-        inside = (i < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
         # before the batch is made innermost: less than half as many cells, and a loop that is vectorized
         odds = exp(s / self.temperature[:, None, None], 128.0)
         # what is too large is then seen in the sum of states
         odds = jnp.where(odds < self.largest_match[:, None, None], odds, jnp.inf)
-        odds = pin(jnp.where(inside, odds, 0.0))
+        odds = pin(jnp.where(self._inside(s, lengths), odds, 0.0))
         odds = pin(jnp.transpose(odds, (1, 2, 0)))
         height, width = self.positions + 1, self.blocks * BLOCK + 2
         padded = jnp.pad(odds, ((self.border, 1), (self.border, width + 1 - self.across), (0, 0)))
@@ -252,7 +282,7 @@ class Ends:
             if batch.recurrence.where != ANYWHERE:
                 of_states = jnp.where(totals > 0, own + _exponent(totals), 0)
                 largest = jnp.maximum(largest, batch.of_pairs(of_states, jnp.max))
-            self.hold &= self.exponent > largest + LEAST_EXPONENT
+            self.hold &= (self.exponent > largest + LEAST_EXPONENT) & ~batch.lost
 
     def scores(self) -> tuple[Array, Array]:
         """Scores (batch,), and whether they hold."""

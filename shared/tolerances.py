@@ -29,6 +29,12 @@ LARGEST_TOTAL = 2.0**90  # of the states of a block: so what backwards falls bel
 MOST_STEEP = 60  # a step between the exponents of neighbours
 # of Z, for a local alignment, also over the largest sum of states: then what is below 2^-126 is negligible
 LEAST_EXPONENT = -40
+# unless gaps make it grow: k gaps of odds g, in 2^k orders, are worth (2 g)^k. At most 2^-126 S (1 + Z) is missing,
+# S = rows cols (rows + cols) max(1, 2 g)^(rows + cols), and up to so many bits of S less than 2^-24 of Z
+MOST_GROWTH = 59
+# Where S is more, a pair is given up if the odds of a match are between 2^LEAST_LOST / S and 2^MOST_LOST rows cols / g
+# (g at most 1). Smaller ones never count; of what follows greater ones, less than 2^-24 begins with gaps below 2^-126.
+LEAST_LOST, MOST_LOST = -66, -102
 
 # Step of the reference's central differences for second derivatives, in units of the temperature.
 DIFFERENCE_STEP = 1e-5

@@ -223,6 +223,21 @@ def test_a_local_alignment_may_be_worth_so_little(framework):
     assert_right(framework, inputs, "smith_waterman", ANY)
 
 
+@pytest.mark.parametrize("end", ["any", "match"])
+@BOTH
+def test_a_start_too_small_for_float32_may_grow(framework, end):
+    # where gaps pay, or where the ways through them are many, one that begins early wins over the good matches
+    s, gaps = np.full((6, 40, 40), -100.0), np.array([1.0, 0.5, 0.5, -1.0, 1.0, 1.0])
+    s[1], s[1, 0, 0], s[4], s[5] = -9000.0, -88.0, -np.inf, -1e9
+    s[:, 35:, 35:] = 0.0
+    s[1, 35:37], s[1, :, 35:37] = -9000.0, -9000.0
+    lengths = np.full((6, 2), 40)
+    s[2, :10, :10], lengths[2] = s[2, 30:, 30:], 10
+    inputs = batch_of(s, gaps, 1.0, "smith_waterman", lengths)
+    assert_right(framework, inputs, "smith_waterman", {"end": end})
+    assert hold(framework, inputs, "smith_waterman", {"end": end})[0] == [False, False, True, True, True, True]
+
+
 @BOTH
 def test_a_gradient_may_be_too_large_where_the_score_is_not(framework):
     s = np.full((2, 80, 80), -np.inf)

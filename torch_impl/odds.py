@@ -12,8 +12,9 @@ power of two 2^e for each pair and position, renewed every BLOCK anti-diagonals 
 
 Changing an exponent is exact, so results do not depend on when that happens, unless a number leaves the range of
 float32. In a block no state falls below g^BLOCK times its first, which therefore starts at 2^FIRST_EXPONENT; a local
-alignment's exponents never go below 0, where an alignment starts. That nothing grew too large is seen afterwards. A
-pair for which this does not hold is computed in logarithms instead; that depends on nothing but the pair.
+alignment's exponents never go below 0, where an alignment starts. That nothing grew too large is seen afterwards. What
+is too small for float32 is looked for beforehand, where gaps may make it grow. A pair for which this does not hold is
+computed in logarithms instead; that depends on nothing but the pair.
 
 A global alignment gets its border as a row and a column of cells without a match, and starts in the first of them.
 
@@ -29,7 +30,17 @@ from typing import Any
 import torch
 
 from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, RECURRENCES, Recurrence
-from shared.tolerances import FIRST_EXPONENT, LARGEST_MATCH, LARGEST_TOTAL, LEAST_EXPONENT, MOST_DECAY, MOST_STEEP
+from shared.tolerances import (
+    FIRST_EXPONENT,
+    LARGEST_MATCH,
+    LARGEST_TOTAL,
+    LEAST_EXPONENT,
+    LEAST_LOST,
+    MOST_DECAY,
+    MOST_GROWTH,
+    MOST_LOST,
+    MOST_STEEP,
+)
 from torch_impl.diagonal_layout import Memory
 from torch_impl.recurrences import Tensor
 
@@ -125,7 +136,7 @@ class OddsBatch:
         self.last_blocks = set(((lengths.sum(0) + 2 * border - 2) // BLOCK).tolist())
         diagonals = torch.arange(self.blocks * BLOCK, dtype=s.dtype)
         self.diagonals = diagonals.view(-1, BLOCK, 1, 1).unbind()
-        self.match_odds, self.largest_match = self._match_odds(s, lengths)
+        self.match_odds, self.largest_match, self.lost = self._match_odds(s, lengths, scaled_gap * math.log2(math.e))
 
     def new(self, *shape: int) -> Tensor:
         return self.memory.new(shape, self.temperature)
@@ -145,8 +156,10 @@ class OddsBatch:
             (self.rows, self.cols, self.pairs), (diagonal + position, diagonal, 1), table.storage_offset() + begin
         )
 
-    def _match_odds(self, s: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """(blocks * BLOCK + 2, (P + 1) * batch), zeros where there is no match; and the largest of each pair."""
+    def _match_odds(self, s: Tensor, lengths: Tensor, gap: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(blocks * BLOCK + 2, (P + 1) * batch), zeros where there is no match; of each pair the largest, and whether
+        some are lost that may count. gap: in bits.
+        """
         table = self.new(self.blocks * BLOCK + 2, self.positions + 1, self.pairs).zero_()
         cells, factor = self._skewed(table), (math.log2(math.e) / self.temperature)[:, None, None]
         # all bits or none
@@ -154,16 +167,26 @@ class OddsBatch:
             (torch.arange(count) < length[:, None]).to(torch.int32).neg_()
             for count, length in zip((self.rows, self.cols), lengths, strict=True)
         )
+        cells_inside, steps = lengths.prod(0).log2(), lengths.sum(0)
+        growth = cells_inside + steps.log2() + steps * (1 + gap).clamp_(min=0)
+        grows = (growth > MOST_GROWTH) & (not self.is_global)
+        lost, may_be_lost = torch.zeros_like(grows), bool(grows.any())
+        bounds = LEAST_LOST - growth, MOST_LOST + cells_inside - gap.clamp(max=0)
+        least, most = (bound[:, None, None] for bound in bounds)
         largest, count = [], max(1, 8 * IN_CACHE // (self.cols * self.pairs))  # rows at a time, in the cache
         blocks = s[:, : self.rows, : self.cols].split(count, 1), rows.split(count, 1), cells.split(count)
         for own, inside, block in zip(*blocks, strict=True):
-            odds = (own * factor).exp2_()
+            bits = own * factor
+            if may_be_lost:
+                small = (bits >= least) & (bits < most) & (inside[:, :, None] & cols[:, None]).bool()
+                lost |= grows & small.any((1, 2))
+            odds = bits.exp2_()
             odds.view(torch.int32).bitwise_and_(inside[:, :, None]).bitwise_and_(cols[:, None])  # padding may be NaN
             largest.append(odds.amax((1, 2)))
             block.copy_(odds.permute(1, 2, 0))
         if self.is_global:
             table[0, 0] = 1.0  # where it starts
-        return table.flatten(1), torch.stack(largest).amax(0)
+        return table.flatten(1), torch.stack(largest).amax(0), lost
 
     def unskew(self, cells: Tensor, result: Tensor) -> None:
         """Write (blocks * BLOCK, P * batch) into (batch, rows, cols)."""
@@ -305,7 +328,7 @@ class Forward:
         hold &= self.odds.isfinite() & (self.odds > 0)
         hold &= self.entering.view(-1, batch.pairs).amax(0) < LARGEST_TOTAL
         if not batch.is_global:
-            hold &= self.exponent > self.largest + LEAST_EXPONENT
+            hold &= (self.exponent > self.largest + LEAST_EXPONENT) & ~batch.lost
         return batch.temperature * (self.exponent.to(self.odds.dtype) * math.log(2) + self.odds.log()), hold
 
 

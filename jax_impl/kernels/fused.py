@@ -89,10 +89,11 @@ def _scores(kernels: "_Kernels", text: str, similarity: Array, lengths: Any, par
 def floating(parameters: Iterable[Any]) -> tuple[Any, ...]:
     """Checked parameters, the host's whole numbers as floats: JAX would wrap them around, or refuse them, beyond 32
     bits."""
-    return tuple(
-        value if isinstance(value, (float, jax.Array)) or np.asarray(value).dtype.kind not in "iuO" else np.float64(value)
-        for value in parameters
-    )
+    return tuple(np.float64(value) if _is_whole(value) else value for value in parameters)
+
+
+def _is_whole(value: Any) -> bool:
+    return not isinstance(value, (float, jax.Array)) and np.asarray(value).dtype.kind in "iuO"
 
 
 def converted(similarity: Array, lengths: Any, parameters: tuple[Any, ...]) -> tuple[Array, Arrays]:
