@@ -140,6 +140,22 @@ def test_so_may_those_of_gap_and_temperature_beside_forbidden_matches(problem, s
         np.testing.assert_allclose(second_derivatives("fused", dtype), expected, rtol=0, atol=atol)
 
 
+@needs_fused
+@EVERY
+def test_a_certain_alignment_hardly_depends_on_the_temperature(problem):
+    # at its end tangents are the expected number of matches: what is lost of them there, all its matches have in common
+    similarity = torch.from_numpy(np.random.default_rng(1).normal(size=(150, 150)) + 6 * np.eye(150))
+
+    def slopes(dtype: torch.dtype) -> list[float]:
+        defaults = ALIGNMENTS[problem].parameters | {"temperature": 0.5}
+        values = {name: torch.tensor(value, dtype=dtype, requires_grad=True) for name, value in defaults.items()}
+        function = functools.partial(getattr(torch_impl, problem), variant="fused")
+        loss = (torch_impl.marginals(function, similarity.to(dtype), **values) ** 2).sum()
+        return [float(slope) for slope in torch.autograd.grad(loss, list(values.values()))]
+
+    np.testing.assert_allclose(slopes(torch.float32), slopes(torch.float64), rtol=0, atol=1e-5)
+
+
 def test_numpy_arrays_and_a_single_pair_are_taken():
     single = [array[0] for array in (MATRICES, VECTOR)]
     expected = reference.hessian_vector_product("free_gap", single[0], single[1], None)["similarity"]

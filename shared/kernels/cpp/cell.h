@@ -32,9 +32,10 @@ struct States {
   Value of[Kind::states];
 };
 
-/* The alignments that end in a cell: their odds and, for tangents, odds times tangent. Of a sum also what it has lost. */
+/* The alignments that end in a cell: their odds and, for tangents, the odds times what the tangent is more than an
+   origin, that of one which is worth most, 2^top. Of a sum also what it has lost. */
 struct Ending {
-  Vec m, e, mt, lost;
+  Vec m, e, mt, origin, top, lost;
 };
 
 /* The record of a cell that the forward recurrence leaves for the backward one: one vector each. */
@@ -53,7 +54,9 @@ struct Record {
 
 /* The whole score of each lane's pair, m * 2^e, for the shares of the ends; and its tangent. */
 struct Total {
-  Vec inverse_m, e, log2_m, tangent;
+  Vec inverse_m, e, log2_m;
+  Vec tangent, tangent_rest;  // in two parts: what the ends' tangents lack of it, all alignments would lack in common
+  INLINE Vec less(Vec own) const { return (own - tangent) - tangent_rest; }
 };
 
 /* An end is at most the total, but its exponent need not be, where m is no fraction. */
@@ -95,17 +98,27 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     // The choices from the diagonal of a state that may end: summed separately, because what a start outweighs
     // beyond the range of a float may still be the whole score.
     constexpr int apart = k == 0 && Kind::end == End::after_match ? ends<Kind>() : 0;
-    Vec part = all(0), part_tangent = all(0), part_top = e[0];
+    Vec part = all(0), part_tangent = all(0), part_origin = all(0), part_top = e[0];
     if constexpr (apart > 0) {
       unrolled<apart - 1>([&](auto c) { part_top = greater(part_top, e[c + 1]); });
       unrolled<apart>([&](auto c) {
         if constexpr (apart > 1) m[c] = scaled(m[c], e[c] - part_top);
         part += m[c];
-        if constexpr (tangents) part_tangent = fused(m[c], has_common ? x[c] + common.x : x[c], part_tangent);
       });
+      if constexpr (tangents) {
+        auto own = [&](int c) { return has_common ? x[c] + common.x : x[c]; };
+        Vec most = m[0];
+        part_origin = own(0);
+        unrolled<apart - 1>([&](auto c) {
+          part_origin = m[c + 1] > most ? own(c + 1) : part_origin;
+          most = greater(most, m[c + 1]);
+        });
+        unrolled<apart>([&](auto c) { part_tangent = fused(m[c], own(c) - part_origin, part_tangent); });
+      }
       ending.m = has_common ? part * common.m : part;
       ending.e = has_common ? part_top + common.e : part_top;
       ending.mt = has_common ? part_tangent * common.m : part_tangent;
+      ending.origin = part_origin, ending.top = ending.e;
       if constexpr (recording) {
         Vec scale = scaled(total->inverse_m, smaller(ending.e - total->e, all(MOST_ABOVE_TOTAL)));
         if constexpr (has_common) scale *= common.m;
@@ -113,7 +126,7 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
         unrolled<apart>([&](auto c) {
           Vec share = m[c] * scale, own = has_common ? x[c] + common.x : x[c];
           record[R::end(c)] = share;
-          if constexpr (tangents) record[R::end_tangent(c)] = share * (own - total->tangent);
+          if constexpr (tangents) record[R::end_tangent(c)] = share * total->less(own);
           if constexpr (gradients) {
             Vec bits = ((has_common ? e[c] + common.e : e[c]) - total->e) + (own - total->log2_m);
             *entropy = fused(-share, bits, *entropy);
@@ -168,12 +181,12 @@ INLINE Ending forward(const Value (&costs)[COSTS], const States<Kind> &diagonal,
     }
 
     if constexpr (k == 0 && apart == 0) {
-      ending = {result.m, result.e, result.m * result.x, all(0)};
+      ending = {result.m, result.e, all(0), result.x, result.e, all(0)};
       if constexpr (recording) {
         Vec scale = scaled(total->inverse_m, smaller(result.e - total->e, all(MOST_ABOVE_TOTAL)));
         Vec share = inside ? result.m * scale : all(0);
         record[R::end(0)] = share;
-        if constexpr (tangents) record[R::end_tangent(0)] = share * (result.x - total->tangent);
+        if constexpr (tangents) record[R::end_tangent(0)] = share * total->less(result.x);
         if constexpr (gradients) {
           *entropy = fused(-share, (result.e - total->e) + (result.x - total->log2_m), *entropy);
         }

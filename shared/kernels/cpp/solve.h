@@ -169,6 +169,7 @@ inline void set_total(Total &total, int lane, const Worth &worth) {
   total.e[lane] = worth.exists ? Real(e) : -NOTHING;
   total.log2_m[lane] = Real(std::log2(m));
   total.tangent[lane] = Real(worth.tangent);
+  total.tangent_rest[lane] = Real(worth.tangent - double(Real(worth.tangent)));
 }
 
 inline void fill_rest(Real *matrix, const Size &size, int64_t rows, int64_t cols, Real inside) {
@@ -370,7 +371,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
       }
     }
     Ending ending[slots];
-    std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0), all(0)});
+    std::fill(ending, ending + slots, Ending{all(0), all(NOTHING), all(0), all(0), all(NOTHING), all(0)});
     for (Int i = 0; i < rows; i += L::rows) {
       if (recording && i % block_rows == 0) std::copy(row, row + first_cells, kept(i / block_rows));
       const size_t offset = staged_once ? size_t(i) / L::rows * steps * STAGED<Kind> : 0, t_offset = tangents ? offset : 0;
@@ -388,7 +389,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         const int lane = L::rows_in_lanes ? s : p;
         double scale = std::exp2(double(part.e[lane]) - e);
         m += double(part.m[lane]) * scale;
-        mt += double(part.mt[lane]) * scale;
+        mt += (double(part.mt[lane]) + double(part.origin[lane]) * double(part.m[lane])) * scale;
         if (L::rows_in_lanes || s == p) bad[p] = bad[p] || bad_lanes[s];
       }
       worth[p] = worth_of(m, e, mt);

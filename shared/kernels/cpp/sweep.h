@@ -310,6 +310,12 @@ INLINE Cell *place(Cell *row, Int col) {
 template <Pass pass>
 INLINE void add(Ending &sum, const Ending &more) {
   constexpr Real ROOM = IS_FLOAT ? 24 : 192;
+  if constexpr (pass == Pass::tangents) {
+    const Mask higher = more.top > sum.top;
+    const Vec origin = higher ? more.origin : sum.origin;
+    sum.mt = fused(sum.origin - origin, sum.m, sum.mt);
+    sum.origin = origin, sum.top = higher ? more.top : sum.top;
+  }
   Vec d = more.e - sum.e;
   if (any_greater(d, all(ROOM))) {
     const Mask outgrown = d > ROOM;
@@ -330,7 +336,7 @@ INLINE void add(Ending &sum, const Ending &more) {
   } else {
     sum.m += scaled(more.m, d);
   }
-  if constexpr (pass == Pass::tangents) sum.mt += scaled(more.mt, d);
+  if constexpr (pass == Pass::tangents) sum.mt += scaled(fused(more.origin - sum.origin, more.m, more.mt), d);
 }
 
 /* Sums over sweeps, per lane, in double: a long sum of floats would lose small terms. */
@@ -390,7 +396,7 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
 
   diagonal = above(left, -1);
   keep(outside, -1);
-  Ending own{all(0), all(NOTHING), all(0), all(0)};
+  Ending own{all(0), all(NOTHING), all(0), all(0), all(NOTHING), all(0)};
   Vec own_entropy = all(0);
   for (Int t = 0; t < steps; ++t) {
     // beyond the last column the first lanes have no cell, and any number is fine
@@ -416,9 +422,10 @@ __attribute__((noinline)) void forward_sweep(const Lanes &lanes, Int first_row, 
         own.m = ends_here ? here.m : own.m;
         own.e = ends_here ? here.e : own.e;
         own.mt = ends_here ? here.mt : own.mt;
+        own.origin = ends_here ? here.origin : own.origin, own.top = ends_here ? here.top : own.top;
       } else {
         const bool everywhere = extent.all_end_first <= t && t < extent.all_end_last;
-        if (!everywhere) here.e = ends_here ? here.e : all(2 * NOTHING);
+        if (!everywhere) here.e = ends_here ? here.e : all(2 * NOTHING), here.top = here.e;
         add<pass>(own, here);
       }
     }
