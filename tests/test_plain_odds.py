@@ -295,6 +295,13 @@ def test_the_score_has_the_same_bits_in_all_passes(problem, options):
     assert_same_bits([scores, scores], [again, last])
 
 
+@pytest.mark.parametrize("match", [12.0, 13.0, 14.0])
+def test_the_temperature_of_a_certain_alignment_with_many_free_gaps(match):
+    similarity = np.full((60, 260), -match)
+    similarity[range(60), range(100, 160)] = match
+    assert_right("free_gap", None, similarity, 0.0)
+
+
 def test_a_total_may_be_far_below_the_start_of_an_alignment():
     assert counts("smith_waterman", np.full((40, 50), -10 * np.log(2)), -1.0) == 0
     assert counts("smith_waterman", np.full((40, 50), -35 * np.log(2)), -1.0) == CALLS

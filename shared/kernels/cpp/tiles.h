@@ -24,9 +24,10 @@ constexpr Int KEPT_VECTORS = (512 << 10) / VECTOR_BYTES;
 /* What rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be. */
 constexpr double ROUNDING_OF_ORIGIN = 6e-8, MOST_OF_TANGENTS = 1e-5;
 
-/* Relative errors: of the expected logarithm of an alignment's odds, and the most that roundings have in common; and
-   how many steps of an alignment tell that. */
-constexpr double ERROR_OF_ODDS = 1e-7, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
+/* Relative errors: of the expected logarithm of an alignment's odds, which is more where many of its steps are gaps, for
+   along an alignment roundings add up, and its matches may be elsewhere than its gaps; and the most that roundings have
+   in common; and how many steps of an alignment tell that. */
+constexpr double ERROR_OF_ODDS = 1e-7, ERROR_OF_GAPS = 3e-6, LARGEST_CORRECTION = 1e-5, LEAST_STEPS = 64;
 
 /* Memory of this thread, kept from pair to pair and from call to call. */
 class Scratch {
@@ -608,9 +609,13 @@ class Tiles {
       const double own = (known + opened * p_.open + extended * p_.extend) / p_.temperature;
       const double entropy = worth_.log() - own;
       sums.entropy = entropy / LN_2;
-      const double least = 1e4 * ERROR_OF_ODDS * std::abs(own);  // gradient that is larger than its error
+      // gradient that is larger than its error
+      const double least = 1e4 * (ERROR_OF_ODDS + ERROR_OF_GAPS * std::min(1.0, gaps / steps)) * std::abs(own);
       if (!(opened + extended <= double(LARGEST))) return false;
-      if (!(least <= std::max({1.0, entropy, opened, extended}))) return false;
+      double most = std::max(1.0, entropy);  // of those that the caller gets
+      if (job_.call.kind != ALIGNMENT_FREE_GAP && !is_by_position(job_.call, 0)) most = std::max(most, opened);
+      if (job_.call.kind == ALIGNMENT_AFFINE && !is_by_position(job_.call, 1)) most = std::max(most, extended);
+      if (!(least <= most)) return false;
     }
     if constexpr (tangents) {
       if (!is_above_rounding(origins_beyond() * ROUNDING_OF_ORIGIN)) return false;
