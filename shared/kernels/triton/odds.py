@@ -10,7 +10,9 @@ passes on the odds of a gap that goes on there.
 
 Tangents of odds, by the chain rule, are in the same unit, and relative to an origin: what is held is the tangent less
 the odds times the origin, which a lane moves to a state of its own in each block. In a long alignment the tangents of
-logarithms are large, and what counts in the end are differences between them.
+logarithms are large, and what counts in the end are differences between them. An origin that is farther from 0 than the
+total's tangent comes from a way that is improbable in the end; states of probable ones beside it lose digits. Where
+that may count beside the largest tangent of a marginal, or 1 / T, a pair is flagged.
 
 The unit is chosen so that the largest of what a block begins with is about 2^LEVEL for each row of the lane. Above it
 there is room for what matches add within the block, below it for what gaps take away, there and from row to row.
@@ -64,6 +66,8 @@ LEAST_CHANGE = tl.constexpr(2.0**-126)  # of what a lane holds or is passed, fro
 SPARE = tl.constexpr(63.0)  # of the ends of a block, which may be far above its unit, and this below the total's
 LEAST_ODDS = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
+# what rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be
+ROUNDING_OF_ORIGIN, MOST_OF_TANGENTS = tl.constexpr(6e-8), tl.constexpr(1e-5)
 NO_MATCH = tl.constexpr(float("-inf"))  # a similarity
 LARGEST_OFFSET = tl.constexpr(1 << 30)  # of a number in a strip: 32 bits address it
 

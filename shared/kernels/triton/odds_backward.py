@@ -13,7 +13,9 @@ from shared.kernels.triton.odds import (
     BLOCK,
     LEAST_CHANGE,
     LEVEL,
+    MOST_OF_TANGENTS,
     NO_MATCH,
+    ROUNDING_OF_ORIGIN,
     above_loaded,
     active_warps,
     bits_of_gaps,
@@ -71,6 +73,19 @@ def passed_up(kind: tl.constexpr, costs, up, right_match):
 def product(w, d, t_d, t_w, b, t_b):
     """The tangent of w d b. t_w: of the logarithm of w."""
     return tl.fma(w * tl.fma(d, t_w, t_d), b, (w * d) * t_b)
+
+
+@triton.jit
+def largest_in(matrix, stride, rows, cols, lanes: tl.constexpr):
+    """The largest absolute value of a matrix that this program has stored."""
+    largest = tl.zeros([lanes], matrix.dtype.element_ty)
+    lane = tl.arange(0, lanes)
+    tl.debug_barrier()
+    for row in range(0, rows):
+        for first in range(0, cols, lanes):
+            values = tl.load(matrix + row * stride + first + lane, mask=first + lane < cols, other=0.0)
+            largest = tl.maximum(largest, tl.abs(values))
+    return tl.max(largest, 0)
 
 
 @triton.jit
@@ -190,7 +205,9 @@ def odds_backward_kernel(
     of_t_sent, of_t_below = of_sent + states * sent_blocks, of_below + states * sent_blocks
 
     zero = tl.zeros([lanes], real)
-    lowest, seen, least_change = zero + 1, zero, zero + 1
+    lowest, seen = zero + 1, zero
+    if tangents:
+        farthest = zero  # of an origin from 0
     bad = tl.zeros([lanes], tl.int1)
     strips = (own_rows + strip_rows - 1) // strip_rows
     for back_strip in range(0, strips):
@@ -303,6 +320,7 @@ def odds_backward_kernel(
                     )
                     t_start = start * (0.0 - down_origin)
                     down_origins = down_origins + (down_origin,)
+                    farthest = tl.maximum(farthest, tl.abs(down_origin))
                 for k in tl.static_range(b * BLOCK, b * BLOCK + BLOCK):
                     down = times(of_lanes_above(down, above, k, place, group), factor)
                     diagonal, corner = corner, down[0]
@@ -370,13 +388,14 @@ def odds_backward_kernel(
                 if tangents:
                     t_right, t_right_match = times(t_right, change), times(t_right_match, change)
                     origin, away = moved_origin(right[0], t_right[0], origin)
+                    farthest = tl.maximum(farthest, tl.abs(origin))
                     t_right, t_right_match = moved(t_right, right, away), moved(t_right_match, right_match, away)
                     t_sent = moved(times(t_sent, change), sent, away)
                     last_origin = of_step(below_origins, b * BLOCK, group)
                     apart = of_lane_below(origin, last_origin, place, group) - origin
                 unit_below = of_lane_below(unit, last_unit, place, group)
                 factor = tl.exp2(unit_below - unit)
-                least_change = tl.minimum(least_change, least_factor(least_of_block, factor, unit_below))
+                bad = bad | (least_factor(least_of_block, factor, unit_below) < LEAST_CHANGE)
                 end_odds = tl.exp2(0.0 - unit)
                 power = down_units[b] + unit - best
                 half = tl.floor(power * 0.5)
@@ -498,8 +517,14 @@ def odds_backward_kernel(
 
     opened, extended = bits_of_gaps(costs)
     least = least_state(tl.maximum(opened, extended), tl.abs(opened - extended))
-    bad = bad | (lowest < least) | (least_change < LEAST_CHANGE) | ~(tl.abs(seen) < float("inf"))
-    if tl.max(bad.to(tl.int32), 0) > 0:
+    bad = bad | (lowest < least) | ~(tl.abs(seen) < float("inf"))
+    is_bad = tl.max(bad.to(tl.int32), 0) > 0
+    if tangents:
+        error = (tl.max(farthest, 0) - tl.abs(t_whole.to(real))) * (ROUNDING_OF_ORIGIN / MOST_OF_TANGENTS)
+        seen_rows = tl.where(is_bad | (error <= inverse_t), 0, own_rows)
+        largest = tl.maximum(inverse_t, largest_in(out, out_row, seen_rows, own_cols, lanes))
+        is_bad = is_bad | (error > largest)
+    if is_bad:
         tl.store(flags + pair, 1)
     none = (pair * 0).to(real)
     store_values(kind, d_values, pair, none, none, none, none, pair >= 0, real)
