@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import FRAMEWORKS
+from torch.autograd import forward_ad
 
 import jax_impl.linear_regression
 import torch_impl.linear_regression
@@ -92,6 +93,16 @@ def test_pytorch_gives_no_gradient_rather_than_a_wrong_one():
         torch.func.grad(lambda own: call(own).sum())(y.detach())
     with torch.no_grad():
         assert call(y).isfinite().all()
+    rate, y = torch.tensor(0.1, dtype=x.dtype), y.detach()
+    with pytest.raises(CannotDifferentiate, match="fit cannot be differentiated in PyTorch"):
+        call(y, learning_rate=rate.clone().requires_grad_())
+    with forward_ad.dual_level():
+        for own in (
+            {"y": forward_ad.make_dual(y, torch.ones_like(y))},
+            {"learning_rate": forward_ad.make_dual(rate, rate)},
+        ):
+            with pytest.raises(CannotDifferentiate, match="fit cannot be differentiated in PyTorch"):
+                call(**({"y": y} | own))
 
 
 def test_pytorch_fits_in_inference_mode_too():

@@ -17,7 +17,7 @@ from shared.reference.linear_regression import START
 from shared.variants import Abilities, variant_names
 from torch_impl import cuda_graph
 from torch_impl.arguments import from_numpy, see
-from torch_impl.transforms import under_derivative_transform
+from torch_impl.transforms import is_dual, under_derivative_transform
 
 Tensor = torch.Tensor
 Line = tuple[Tensor, Tensor]  # a and b
@@ -47,17 +47,18 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
 
     Raises:
         TypeError, ValueError: an argument is not as described.
-        RuntimeError: x or y requires a gradient: what is fitted here has none.
+        RuntimeError: an argument requires a gradient or has a tangent: what is fitted here has none.
     """
     checks.check_points(see(x), see(y))
     checks.check_count("epochs", epochs)
     checks.check_learning_rate(see(learning_rate))
     check_choice("variant", variant, variant_names("linear_regression"))
     x, y = (points if isinstance(points, Tensor) else from_numpy(points) for points in (x, y))
-    recorded = torch.is_grad_enabled() and (x.requires_grad or y.requires_grad)
-    if recorded or under_derivative_transform():
+    given = [argument for argument in (x, y, learning_rate) if isinstance(argument, Tensor)]
+    recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
+    if recorded or is_dual(*given) or under_derivative_transform():
         # a loop in the compiler, and one that detaches its steps, would give wrong ones without a word
-        raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it x.detach() and y.detach()")
+        raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it detached arguments, as x.detach()")
     with torch.inference_mode(False), torch._dynamo.config.patch(_DYNAMO):  # each step has a gradient inside
         x, y = (points.clone() if points.is_inference() else points.detach() for points in (x, y))
         a, b = (x.new_tensor(value) for value in START)
