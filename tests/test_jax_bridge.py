@@ -126,6 +126,15 @@ def test_floats_and_arrays_are_traced_and_everything_else_is_static():
     assert len(traces) == 3
 
 
+def test_static_values_of_different_types_are_different_even_if_they_are_equal():
+    call = from_jax(lambda x, flag: x * (10.0 if flag is True else 1.0))
+    x = leaf(3)
+    for flag, factor in ((1, 1.0), (True, 10.0), (1, 1.0)):
+        assert torch.equal(call(x.detach(), flag), factor * x.detach())
+        (gradient,) = torch.autograd.grad(call(x, flag).sum(), x, create_graph=True)
+        assert torch.equal(gradient, torch.full((3,), factor))
+
+
 def test_each_shape_is_compiled_once_with_its_derivatives():
     traces = []
 

@@ -69,7 +69,8 @@ def from_jax(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*arguments: Any, **options: Any) -> Any:
         leaves, tree = jax.tree.flatten((arguments, options))
         values = [leaf for leaf in leaves if isinstance(leaf, (Tensor, *_TRACED_TYPES))]
-        fixed = tuple(_TRACED if isinstance(leaf, (Tensor, *_TRACED_TYPES)) else leaf for leaf in leaves)
+        # with its type, or what was compiled for 1 would be taken for True, which is equal
+        fixed = tuple(_TRACED if isinstance(leaf, (Tensor, *_TRACED_TYPES)) else (type(leaf), leaf) for leaf in leaves)
         _check_surroundings(values)
         if torch.is_grad_enabled() and any(isinstance(value, Tensor) and value.requires_grad for value in values):
             out_tree: list[Any] = []
@@ -81,7 +82,9 @@ def from_jax(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Compiled:
-    """A function's compiled forms. Its arguments are flat: `fixed` has the static ones, and _TRACED for the others."""
+    """A function's compiled forms. Its arguments are flat: `fixed` has the static ones, each as its type and itself,
+    and _TRACED for the others.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -96,7 +99,7 @@ class _Compiled:
 
     def _call(self, tree: Any, fixed: tuple[Any, ...], values: Sequence[Any]) -> Any:
         given = iter(values)
-        leaves = [next(given) if value is _TRACED else value for value in fixed]
+        leaves = [next(given) if value is _TRACED else value[1] for value in fixed]
         arguments, options = jax.tree.unflatten(tree, leaves)
         return self._function(*arguments, **options)
 
