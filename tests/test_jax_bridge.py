@@ -103,9 +103,12 @@ def test_gradients_are_for_those_that_require_them():
 
 def test_arguments_and_results_may_be_nested_and_some_are_integers():
     x = leaf(2, 3)
-    results = from_jax(lambda p, axis: {"sum": p["x"].sum(axis), "best": p["x"].argmax(), "none": None})({"x": x}, 1)
+    results = from_jax(lambda p, axis: {"sum": p["x"].sum(axis), "best": p["x"].argmax(), "none": None, "weight": 0.5})(
+        {"x": x}, 1
+    )
     torch.testing.assert_close(results["sum"], x.sum(1))
     assert results["best"] == x.argmax() and not results["best"].requires_grad and results["none"] is None
+    assert results["weight"] == 0.5
     assert torch.equal(torch.autograd.grad(results["sum"].sum(), x)[0], torch.ones(2, 3))
 
 

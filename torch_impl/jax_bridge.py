@@ -111,9 +111,9 @@ class _Compiled:
             return self._call(tree, fixed, [next(given) if n else v for n, v in zip(needed, values, strict=True)])
 
         result, pullback = jax.vjp(partial, *(v for n, v in zip(needed, values, strict=True) if n))
-        for leaf in jax.tree.leaves(result):
-            if np.issubdtype(leaf.dtype, np.complexfloating):  # whose gradients PyTorch defines as the conjugates
-                raise TypeError(f"a JAX function must have real results to be differentiated here, got {leaf.dtype}")
+        for dtype in map(jax.numpy.result_type, jax.tree.leaves(result)):
+            if np.issubdtype(dtype, np.complexfloating):  # whose gradients PyTorch defines as the conjugates
+                raise TypeError(f"a JAX function must have real results to be differentiated here, got {dtype}")
         return result, pullback
 
     def _gradients(
