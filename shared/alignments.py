@@ -294,4 +294,9 @@ def recurrence_of(function_name: str, options: Mapping[str, Any], by_position: I
 
 def names_by_position(function_name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """The gaps that are given by position: as arrays with rows and columns."""
-    return tuple(name for name in ALIGNMENTS[function_name].gaps if getattr(parameters.get(name), "ndim", 0) > 1)
+    return tuple(name for name in ALIGNMENTS[function_name].gaps if _is_matrix(parameters.get(name)))
+
+
+def _is_matrix(value: Any) -> bool:
+    # PyTorch's compiler cannot ask the numbers that it traces for their attributes
+    return not isinstance(value, (float, int)) and getattr(value, "ndim", 0) > 1

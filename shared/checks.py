@@ -6,6 +6,7 @@ tracer. What is not known is not checked here; the kernels are safe on it by the
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -206,10 +207,7 @@ def check_parameter(name: str, seen: Seen, similarity_shape: tuple[int, ...]) ->
 
 def is_finite(value: Any) -> bool:
     """Whether a number is one that a float can hold."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number that no float can hold
-        return False
+    return -sys.float_info.max <= value <= sys.float_info.max
 
 
 def _shown(value: Any) -> str:

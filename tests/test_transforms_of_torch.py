@@ -2,7 +2,9 @@
 
 import functools
 import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +122,23 @@ def test_torch_compiled_by_its_user_is_right(variant):
     scores = function(matrix, lengths, variant=variant)
     close(scores.detach(), SCORES)
     close(torch.autograd.grad(scores.sum(), matrix)[0], MARGINALS)
+
+
+@pytest.mark.parametrize("variant", ["auto", "wavefront"])
+def test_torch_compiles_once_for_all_sizes_where_its_user_wants_dynamic_shapes(variant):
+    function, graphs = functools.partial(torch_impl.smith_waterman, temperature=0.5, variant=variant), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
+    for rows, cols in ((5, 8), (9, 4), (12, 13)):
+        matrix = torch.randn(3, rows, cols, requires_grad=True)
+        scores, expected = compiled(matrix), function(matrix)
+        close(scores.detach(), expected.detach())
+        close(*(torch.autograd.grad(result.sum(), matrix)[0] for result in (scores, expected)))
+    assert len(graphs) == 1
 
 
 def test_torch_parameters_of_zero_dimensions_go_with_any_matrix():
