@@ -124,3 +124,14 @@ def test_torch_func_linearize_of_a_scan_raises():
     text = f"variant 'scan_select' cannot be differentiated in forward mode; {USE}"
     with pytest.raises(CannotDifferentiate, match=text):
         torch.func.linearize(score_of("scan_select", "free_gap"), torch.ones(2, 2))
+
+
+def test_forward_mode_of_a_mapped_scan_raises_and_a_map_without_tangents_works_beside_it():
+    score = torch.func.vmap(score_of("scan_select", "free_gap"))
+    matrices = torch.ones(3, 2, 2)
+    alone = score(matrices)
+    with torch.autograd.forward_ad.dual_level():
+        torch.testing.assert_close(score(matrices), alone)
+        dual = torch.autograd.forward_ad.make_dual(matrices, matrices)
+        with pytest.raises(CannotDifferentiate, match=r"'scan_select' cannot be differentiated in forward mode"):
+            score(dual)

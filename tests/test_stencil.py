@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import FRAMEWORKS
+from torch.autograd import forward_ad
 
 import jax_impl.stencil
 import torch_impl.stencil
@@ -117,3 +118,31 @@ def test_pytorch_differentiates_twice_only_without_scan_and_otherwise_raises(var
     else:
         (second,) = torch.autograd.grad(first.sum(), w)
         np.testing.assert_allclose(second, along(given), atol=1e-7)
+
+
+@pytest.mark.parametrize("variant", NAMES)
+def test_pytorch_has_forward_mode_only_without_scan_and_otherwise_raises(variant: str):
+    given = weights((4, 3))
+    w, ones = torch.from_numpy(given.w), torch.ones((4, 3), dtype=torch.float64)
+
+    def slope(w: torch.Tensor) -> torch.Tensor:
+        return (MODULES["torch"].stencil(w, variant=variant) * torch.from_numpy(given.cotangent)).sum()
+
+    def along_a_dual() -> torch.Tensor | None:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(slope(forward_ad.make_dual(w, ones))).tangent
+
+    for forward in (along_a_dual, lambda: torch.func.linearize(slope, w)[1](ones)):
+        if variant in torch_impl.stencil.SCANNING:
+            with pytest.raises(
+                CannotDifferentiate,
+                match=r"cannot be differentiated in forward mode; use .* 'column_sum', or autograd$",
+            ):
+                forward()
+        else:
+            found = forward()
+            assert found is not None and float(found) == pytest.approx(gradient(given.w, given.cotangent).sum())
+    # an error of the scan operator in linearize would leave autograd switched off
+    leaf = w.clone().requires_grad_()
+    (found,) = torch.autograd.grad(slope(leaf), leaf)
+    np.testing.assert_allclose(found, gradient(given.w, given.cotangent), atol=1e-12)

@@ -20,7 +20,7 @@ from shared.workload_checks import check_weights
 from torch_impl.arguments import from_numpy, see
 from torch_impl.compiler import compiled as compile_function
 from torch_impl.first_order_guard import first_order
-from torch_impl.transforms import under_derivative_transform
+from torch_impl.transforms import is_dual, under_derivative_transform
 
 Tensor = torch.Tensor
 
@@ -44,7 +44,7 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> Tensor:
 
     Raises:
         TypeError, ValueError: an argument is not as described.
-        RuntimeError: a scan is differentiated twice, or by torch.func.
+        RuntimeError: a scan is differentiated twice, by torch.func, or in forward mode.
     """
     check_weights(see(w))
     check_choice("variant", variant, variant_names("stencil"))
@@ -52,8 +52,10 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> Tensor:
     if variant not in SCANNING:
         return _VARIANTS[variant](w)
     others = tuple(name for name in _VARIANTS if name not in SCANNING)
-    if under_derivative_transform():
-        raise CannotDifferentiate(transform_text(variant, "differentiated by torch.func", others, has_auto=False))
+    by_func = under_derivative_transform()
+    if by_func or is_dual(w):  # linearize leaves PyTorch without autograd where the scan operator raises in it (2.13)
+        done = f"differentiated {'by torch.func' if by_func else 'in forward mode'}"
+        raise CannotDifferentiate(transform_text(variant, done, others, has_auto=False))
     return first_order(_VARIANTS[variant], second_order_text(variant, others, has_auto=False), w)
 
 

@@ -52,7 +52,14 @@ def is_dual(*tensors: torch.Tensor) -> bool:
     """Whether one of them has a tangent of torch.autograd.forward_ad, as under torch.func.linearize."""
     if forward_ad._current_level < 0:
         return False
-    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    return any(forward_ad.unpack_dual(_unmapped(tensor)).tangent is not None for tensor in tensors)
+
+
+def _unmapped(tensor: torch.Tensor) -> torch.Tensor:
+    """What torch.func.vmap maps, if it is that: PyTorch cannot look for the tangent of one of its slices."""
+    while _functorch.is_batchedtensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
 
 
 @torch.compiler.assume_constant_result
