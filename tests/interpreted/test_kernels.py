@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import DTYPES, Result, assert_parity, ragged, reference_result
+from frameworks import DTYPES, PROBLEMS, Result, assert_parity, ragged, reference_result
 from kernel_calls import EVERY, SMALL, Derivatives, Given, direction, given, run, run_native, some
 
 import jax_impl.kernels.triton_binding as jax_calls
@@ -59,6 +59,26 @@ def test_tangents_that_add_up_along_an_alignment_leave_exact_products():
     towards = np.ones_like(similarity), np.zeros_like(arrays.values)
     found, expected = run("torch", LOCAL, arrays, towards), run_native(LOCAL, arrays, towards)
     np.testing.assert_allclose(found.d_similarity, expected.d_similarity, rtol=0, atol=4e-6)
+
+
+@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine", "needleman_wunsch"])
+def test_a_certain_alignment_hardly_depends_on_the_temperature(problem: str, monkeypatch: pytest.MonkeyPatch):
+    # what is lost of the tangents at its end, all its matches have in common, and the temperature's derivative adds up
+    size = 64
+    similarity = np.random.default_rng(1).normal(size=(1, size, size)) + 5 * np.eye(size)
+    gaps = [-4.0, -1.0] if problem == "smith_waterman_affine" else [-1.5]
+    arrays = Given(similarity.astype(np.float32), np.array([[size, size]]), np.array([[*gaps, 0.7]], np.float32))
+    towards = np.ones_like(arrays.similarity), np.zeros_like(arrays.values)
+    call: Any = cpp.call_of(problem, PROBLEMS[problem].options[0])
+    monkeypatch.setattr(torch_calls, "forced_layout", NARROW)
+    found, wanted = run("torch", call, arrays, towards), run_native(call, *exact(arrays, towards))
+    np.testing.assert_allclose(found.d_values, wanted.d_values, rtol=0, atol=2e-5)
+
+
+def exact(arrays: Given, towards: tuple[np.ndarray, np.ndarray]) -> tuple[Given, tuple[np.ndarray, np.ndarray]]:
+    """The same in float64."""
+    values = Given(arrays.similarity.astype(float), arrays.lengths, arrays.values.astype(float))
+    return values, (towards[0].astype(float), towards[1].astype(float))
 
 
 def test_the_measure_of_exponentials_takes_them_one_of_the_other():

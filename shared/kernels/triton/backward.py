@@ -110,11 +110,10 @@ def backward_kernel(
     if flags is not None:
         is_asked = tl.load(flags + pair) != 0
         own_rows = tl.where(is_asked, own_rows, 0)
-    best = tl.load(totals + pair * 4)
-    inverse = tl.load(totals + pair * 4 + 1)
-    t_best = tl.load(totals + pair * 4 + 2)
-    poison = tl.load(totals + pair * 4 + 3)
-    total = best, inverse, t_best
+    own_totals = totals + pair * 5
+    total, poison = (tl.load(own_totals), tl.load(own_totals + 1)), tl.load(own_totals + 2)
+    if tangents:
+        total = total + (tl.load(own_totals + 3), tl.load(own_totals + 4))
 
     lane = tl.arange(0, lanes)
     lane_above = tl.maximum(lane - 1, 0)

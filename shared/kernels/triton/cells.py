@@ -96,6 +96,39 @@ def highest(values):
 
 
 @triton.jit
+def at_highest(values, others, top, other):
+    """Of a second tuple what is in the place of the highest of the first, or `other` where none is above top."""
+    for k in tl.static_range(len(values)):
+        is_higher = values[k] > top
+        other = tl.where(is_higher, others[k], other)
+        top = tl.maximum(top, values[k])
+    return other
+
+
+@triton.jit
+def from_best(weights, values):
+    """A tuple of values less that of the largest weight, and that one.
+
+    Tangents of long alignments are large, and differ little; and one that nobody takes may be much larger than all
+    others.
+    """
+    base, most = values[0], weights[0]
+    for c in tl.static_range(1, len(weights)):
+        base = tl.where(weights[c] > most, values[c], base)
+        most = tl.maximum(most, weights[c])
+    return less(values, base), base
+
+
+@triton.jit
+def less(values, amount):
+    """Each of a tuple of vectors, less a vector."""
+    own = ()
+    for k in tl.static_range(len(values)):
+        own = own + (values[k] - amount,)
+    return own
+
+
+@triton.jit
 def dot(weights, values):
     """Sum of products of two tuples of vectors."""
     total = weights[0] * values[0]

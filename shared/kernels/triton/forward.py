@@ -9,8 +9,11 @@ from shared.kernels.triton.cells import (
     GLOBAL,
     LOCAL_MATCH,
     all_choices,
+    at_highest,
     dot,
+    from_best,
     highest,
+    less,
     normalized,
     scaled,
     shares,
@@ -74,7 +77,7 @@ def forward_kernel(
     steps: tl.constexpr,
 ):
     """Scores, or, with tangents, theirs. keep: all states are kept in the planes, (pairs, rows, cols), and totals
-    (pairs, 4) is what the ends are shares of. Without, the planes have the states of one row: (pairs, cols). Of the
+    (pairs, 5) is what the ends are shares of. Without, the planes have the states of one row: (pairs, cols). Of the
     matrices of gaps by position those that are not needed are None. flags: None, or (pairs,), of which those that are 0
     are passed over."""
     real: tl.constexpr = similarity.dtype.element_ty
@@ -119,7 +122,9 @@ def forward_kernel(
     ones = tl.full([lanes], 1, real)
     top = tl.full([lanes], NOTHING, real)
     total = tl.zeros([lanes], real)
-    t_total = tl.zeros([lanes], real)
+    # The ends' tangents are added up relative to that of one which is worth most: what the total's lacks of their mean,
+    # the tangents of all marginals have in common.
+    t_total, total_origin = tl.zeros([lanes], real), tl.zeros([lanes], real)
     bad = tl.zeros([lanes], tl.int1)
     for first_row in range(0, own_rows, lanes):
         row = first_row + lane
@@ -152,7 +157,7 @@ def forward_kernel(
                 row_above = plane(first_plane, planes, n, plane_size) + above + t0
                 from_above = tl.load(row_above + tl.arange(0, steps), mask=is_above, other=border[n])
                 rows_above = rows_above + (numbers(from_above, steps),)
-            made, ends_m, ends_e, ends_x = (), (), (), ()
+            made, ends_m, ends_e, ends_x, ends_rest = (), (), (), (), ()
             for k in tl.static_range(steps):
                 col = t0 - lane + k
                 corner = (rows_above[0][k],)
@@ -180,12 +185,15 @@ def forward_kernel(
                     # Without the start: what it outweighs beyond the range of a float may still be the whole score.
                     # With it the state is of two choices.
                     end_m, end_e = smooth_maximum(m[0][:3], e[0][:3])
-                    end_x = end_m
+                    end_x, match_x = end_m, end_m
                     if tangents:
-                        end_x = dot(shares(m[0][:3], e[0][:3]), x[0][:3])
+                        weights = shares(m[0][:3], e[0][:3])
+                        away, end_x = from_best(weights, x[0][:3])
+                        rest = dot(weights, away)
+                        match_x = end_x + rest
                     m = ((end_m, m[0][3]), m[1], m[2])
                     e = ((end_e, e[0][3]), e[1], e[2])
-                    x = ((end_x, x[0][3]), x[1], x[2])
+                    x = ((match_x, x[0][3]), x[1], x[2])
                 new_m, new_e, new_x = (), (), ()
                 for n in tl.static_range(states):
                     state_m, state_e = smooth_maximum(m[n], e[n])
@@ -206,13 +214,15 @@ def forward_kernel(
                 if kind == GLOBAL or kind == FREE_GAP:
                     top = tl.where(ends, end_e, top)
                     total = tl.where(ends, end_m, total)
-                    t_total = tl.where(ends, end_m * end_x, t_total)
+                    total_origin = tl.where(ends, end_x, total_origin)
                     # lanes that have not started are outside
                     new = chosen(col >= 0, new_m + new_e + new_x, before)
                 else:
                     ends_m = ends_m + (end_m,)
                     ends_e = ends_e + (tl.where(ends, end_e, NOTHING),)
                     ends_x = ends_x + (end_x,)
+                    if tangents and kind == AFFINE:
+                        ends_rest = ends_rest + (rest,)
                     # outside, and with this exponent no other number counts as long as it is one
                     new = new_m + chosen(is_inside(col, widths), new_e, before[states : 2 * states]) + new_x
                 diagonal = up
@@ -226,9 +236,15 @@ def forward_kernel(
             if kind != GLOBAL and kind != FREE_GAP:
                 higher = tl.maximum(top, highest(ends_e))
                 shrink, odds = tl.exp2(top - higher), scaled(ends_m, ends_e, higher)
+                before_it = total
                 total = total * shrink + summed(odds)
                 if tangents:
-                    t_total = t_total * shrink + dot(odds, ends_x)
+                    origin = at_highest(ends_e, ends_x, top, total_origin)
+                    t_total = tl.fma(total_origin - origin, before_it, t_total) * shrink
+                    t_total += dot(odds, less(ends_x, origin))
+                    if kind == AFFINE:
+                        t_total += dot(odds, ends_rest)
+                    total_origin = origin
                 top = higher
             if by_tiles:
                 kept_widths = widths if keep else last_widths
@@ -244,16 +260,17 @@ def forward_kernel(
 
     highest_top = tl.max(top, 0)
     scales = tl.exp2(top - highest_top)
-    whole = tl.sum(total * scales, 0)
-    t_whole = tl.sum(t_total * scales, 0)
+    own_total = total * scales
+    whole = tl.sum(own_total, 0)
+    t_whole = tl.sum(total_origin.to(tl.float64) * own_total + t_total * scales, 0)
     # an alignment with a forbidden match scores less than any without
     exists = (highest_top > -MOST / 2) & ~is_empty
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
     opened, _extended, temperature, t_opened, t_temperature = parameters
     worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
-    tangent = t_whole / whole
+    tangent = t_whole / tl.sum(own_total.to(tl.float64), 0)
     if tangents:
-        score = temperature * tangent.to(tl.float64) + t_temperature * worth
+        score = temperature * tangent + t_temperature * worth
     else:
         score = temperature * worth
     score = tl.where(exists, score, 0.0)
@@ -264,7 +281,12 @@ def forward_kernel(
     tl.store(scores + pair, tl.where(ok, score, float("nan")).to(real), mask=is_asked)
     if keep:
         # where nothing ends, every share of the ends becomes 0
-        tl.store(totals + pair * 4, tl.where(exists, highest_top, -NOTHING), mask=is_asked)
-        tl.store(totals + pair * 4 + 1, tl.where(exists, 1 / whole, 1.0), mask=is_asked)
-        tl.store(totals + pair * 4 + 2, tl.where(exists, tangent, 0.0), mask=is_asked)
-        tl.store(totals + pair * 4 + 3, tl.where(ok, 0.0, float("nan")).to(real), mask=is_asked)
+        own_totals = totals + pair * 5
+        tl.store(own_totals, tl.where(exists, highest_top, -NOTHING), mask=is_asked)
+        tl.store(own_totals + 1, tl.where(exists, 1 / whole, 1.0), mask=is_asked)
+        tl.store(own_totals + 2, tl.where(ok, 0.0, float("nan")).to(real), mask=is_asked)
+        if tangents:
+            tangent = tl.where(exists, tangent, 0.0)
+            high = tangent.to(real)
+            tl.store(own_totals + 3, high, mask=is_asked)
+            tl.store(own_totals + 4, (tangent - high.to(tl.float64)).to(real), mask=is_asked)

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from shared.kernels.triton.cells import AFFINE, FREE_GAP, LOCAL_MATCH, dot, entropy, shares
+from shared.kernels.triton.cells import AFFINE, FREE_GAP, LOCAL_MATCH, dot, entropy, from_best, shares
 
 
 @triton.jit
@@ -21,9 +21,10 @@ def ends_in(
 ):
     """The probabilities of the ways in which an alignment ends in a cell, their tangents, and the entropy less theirs.
 
-    ends: where an alignment may end; m, e, x: the choices; total: the score's exponent, 1 / its fraction, its tangent.
+    ends: where an alignment may end; m, e, x: the choices; total: the score's exponent, 1 / its fraction, its
+    tangent in two parts.
     """
-    best, inverse, t_best = total[0], total[1], total[2]
+    best, inverse = total[0], total[1]
     if kind == AFFINE:
         end_m, end_e, end_x = m[0][:3], e[0][:3], x[0][:3]
     elif kind == LOCAL_MATCH:
@@ -37,7 +38,7 @@ def ends_in(
         part = tl.where(ends, end_m[c] * tl.exp2(relative) * inverse, 0.0)
         end_parts = end_parts + (part,)
         if tangents:
-            t_end_parts = t_end_parts + (part * (end_x[c] - t_best),)
+            t_end_parts = t_end_parts + (part * ((end_x[c] - total[2]) - total[3]),)
         if with_values and not tangents:
             bits = relative + tl.log2(end_m[c] * inverse)
             of_entropy -= tl.where(part > 0, part * bits, 0.0)
@@ -69,14 +70,7 @@ def parts_of_choices(
             of_entropy += v[n] * entropy(m[n], e[n], weights)
         of_state, t_of_state = (), ()
         if tangents:
-            # relative to the best choice: those of long alignments are large, and differ little; and one that nobody
-            # takes may be much larger than all others
-            away, base, most = (), x[n][0], weights[0]
-            for c in tl.static_range(1, len(weights)):
-                base = tl.where(weights[c] > most, x[n][c], base)
-                most = tl.maximum(most, weights[c])
-            for c in tl.static_range(len(weights)):
-                away = away + (x[n][c] - base,)
+            away, _base = from_best(weights, x[n])
             mean = dot(weights, away)
         for c in tl.static_range(len(weights)):
             part = v[n] * weights[c]

@@ -331,7 +331,7 @@ def _both(call: Call, shape: Shape, forward: Launch, backward: Launch, tangents:
     planes, flows = (3 * states, 2 * states) if tangents else (2 * states, states)
     results = {"scores": (pairs,), "d_similarity": shape, "d_values": (pairs, values_of(call.kind))}
     results |= {name: shape for name in backward.keywords if name.startswith("d_")}
-    scratch = {"totals": (pairs, 4), "planes": (planes - 1, pairs, rows, cols), "below": (pairs, flows, cols + 1)}
+    scratch = {"totals": (pairs, 5), "planes": (planes - 1, pairs, rows, cols), "below": (pairs, flows, cols + 1)}
     return Program((forward, backward), results, scratch)
 
 
