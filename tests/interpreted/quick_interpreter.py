@@ -1,4 +1,4 @@
-"""Makes Triton's interpreter quicker, which does for every value what is the same for all of a type: more than half of its time.
+"""Makes Triton's interpreter quicker: over half of its time it does for a value what is the same for all of a type.
 
 What a kernel computes is left alone. Importing this is enough.
 """
