@@ -33,7 +33,7 @@ def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = No
     def total(matrix: Any) -> Array:
         return jnp.sum(function(matrix, lengths, **parameters))
 
-    return jax.grad(total)(similarity)
+    return _gradient(total, similarity)
 
 
 def hessian_vector_product(
@@ -65,4 +65,19 @@ def hessian_vector_product(
     def loss(matrix: Any) -> Array:
         return (jnp.asarray(vector, matrix.dtype) * marginals(function, matrix, lengths, **parameters)).sum()
 
+    return _gradient(loss, similarity)
+
+
+def _gradient(loss: Callable[[Any], Array], similarity: Any) -> Array:
+    """That of a loss (), on each device of jax.shard_map that of its own loss.
+
+    Where the similarity is the same on all devices and the loss is not, as gaps or lengths differ, jax.grad would give
+    the sum over the devices.
+    """
+    if jax.sharding.get_abstract_mesh().manual_axes:
+        similarity = jnp.asarray(similarity)
+        types = jax.eval_shape(loss, similarity), jax.typeof(similarity)
+        # with check_vma=False they say nothing, and jax.grad does not sum
+        of_loss, own = (getattr(found.manual_axis_type, "varying", frozenset[str]()) for found in types)
+        similarity = jax.lax.pcast(similarity, tuple(sorted(of_loss - own)), to="varying")
     return jax.grad(loss)(similarity)

@@ -106,6 +106,18 @@ def test_a_training_interrupted_and_resumed_ends_as_one_that_was_not(framework, 
 PACK = loop.pack
 
 
+def test_the_order_in_which_families_are_given_changes_nothing(tmp_path):
+    validation = (*VALIDATION, made_up_family("four", 4))
+    whole = Training(Fake(), TRAIN, validation, JOB)
+    fit(whole)
+    for path in (None, tmp_path / "checkpoint"):
+        if path is not None:
+            Training(Fake(), TRAIN, validation, JOB, path).epoch()
+        turned = Training(Fake(), TRAIN[::-1], validation[::-1], JOB, path)
+        fit(turned)
+        assert_same(turned, whole)
+
+
 def test_the_same_training_goes_on_after_an_interruption_or_says_that_it_cannot(tmp_path, monkeypatch):
     whole = Training(Fake(), TRAIN, VALIDATION, JOB)
     fit(whole)
@@ -152,6 +164,7 @@ def test_the_target_is_reached_at_the_first_epoch_that_has_it():
         (JOB, TRAIN[:1], "training with the family two as it is here to train"),
         (replace(JOB, epochs=1), TRAIN, "a checkpoint of at most 1 epochs, got one of 2"),
         (JOB, (), "train must have at least one family, got none"),
+        (JOB, (*TRAIN, made_up_family("two", 4)), "train must have families of different names, got several of two"),
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(job, train, text, tmp_path):
@@ -163,7 +176,7 @@ def test_a_checkpoint_of_another_training_is_refused(job, train, text, tmp_path)
         Training(Fake(), TRAIN, VALIDATION, own, path)
     with pytest.raises(ValueError, match=text) as caught:
         Training(Fake(), train, VALIDATION, job, path)
-    assert "\n" not in str(caught.value) and (str(path) in str(caught.value)) == bool(train)
+    assert "\n" not in str(caught.value) and (str(path) in str(caught.value)) == ("must have" not in text)
 
 
 def test_each_seed_and_epoch_draws_other_pairs_and_validation_none():

@@ -84,7 +84,7 @@ def read_families(folder: str | os.PathLike[str]) -> tuple[Family, ...]:
         files.setdefault(family.name, []).append(file)
     twice = {name: " and ".join(map(quoted, own)) for name, own in files.items() if len(own) > 1}
     raise_faults(folder, [f"expected a family's name once, got {quoted(name)} in {own}" for name, own in twice.items()])
-    return tuple(sorted((family for family, _ in found), key=_order))
+    return tuple(by_name(family for family, _ in found))
 
 
 def bundled_families() -> tuple[Family, ...]:
@@ -94,7 +94,7 @@ def bundled_families() -> tuple[Family, ...]:
 
 def split(families: Sequence[Family]) -> tuple[tuple[Family, ...], tuple[Family, ...]]:
     """Families to train on, and families to validate on: every third by name, or the last of two."""
-    ordered = sorted(families, key=_order)
+    ordered = by_name(families)
     validation = tuple(ordered[2::3] or ordered[1:])
     return tuple(family for family in ordered if family not in validation), validation
 
@@ -105,16 +105,17 @@ def leave_one_out(families: Sequence[Family]) -> list[Fold]:
     The family after it (the first after the last) validates, the rest train. There is no fold for two families, as
     nothing would be left to train on.
     """
-    ordered = sorted(families, key=_order)
+    ordered = by_name(families)
     if len(ordered) < 3:
         return []
     # turned[0] is the test, turned[1] validates
     turned = [tuple(ordered[at:] + ordered[:at]) for at in range(len(ordered))]
-    return [Fold(tuple(sorted(rest, key=_order)), (next_one,), test) for test, next_one, *rest in turned]
+    return [Fold(tuple(by_name(rest)), (next_one,), test) for test, next_one, *rest in turned]
 
 
-def _order(family: Family) -> tuple[str, str]:
-    return family.name.casefold(), family.name
+def by_name(families: Iterable[Family]) -> list[Family]:
+    """In order of their names."""
+    return sorted(families, key=lambda family: (family.name.casefold(), family.name))
 
 
 def _stockholm_files(folder: str | os.PathLike[str]) -> list[Path]:

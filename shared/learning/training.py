@@ -1,7 +1,8 @@
 """Training with validation, early stopping and checkpoints, for the trainer of either framework.
 
 An epoch draws new pairs of every training family, takes a step on each batch of them, and validates. The pairs
-depend on the seed and the number of the epoch alone, those of validation on neither.
+depend on the seed and the number of the epoch alone, those of validation on neither; families are taken in order of
+their names, however they are given.
 
 A checkpoint holds the state at the end of an epoch (at first that of the start), in a file that is replaced as a
 whole. So whatever ends the process, Ctrl-C included, the file is there and costs at most the epoch under way: a
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.learning.batches import Packed, Pair, draw_pairs, pack
-from shared.learning.families import Family
+from shared.learning.families import Family, by_name
 from shared.learning.job import Job
 from shared.learning.quality import measure, quality
 
@@ -62,12 +63,16 @@ class Training:
 
         checkpoint: a file that is written at each epoch; if it is there already, the training goes on from it.
 
-        Raises: ValueError if there are no families, or if that file is damaged, of other families, of more epochs, or
-        of a job that differs in more than epochs, patience and target.
+        Raises: ValueError if there are no families, or two of one name, or if that file is damaged, of other families,
+        of more epochs, or of a job that differs in more than epochs, patience and target.
         """
         for name, families in (("train", train), ("validation", validation)):
             if not families:
                 raise ValueError(f"{name} must have at least one family, got none")
+            names = [family.name for family in families]
+            # families are known by their names: in the quality, and in a checkpoint
+            if twice := sorted({own for own in names if names.count(own) > 1}):
+                raise ValueError(f"{name} must have families of different names, got several of {', '.join(twice)}")
         self.trainer, self.job = trainer, job
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.history: list[Epoch] = []
@@ -191,9 +196,9 @@ def print_progress(training: Training) -> None:
 
 
 def _drawn(families: Sequence[Family], most: int, random: np.random.Generator, cells: int = CELLS) -> list[Pair]:
-    """So many pairs of each family, or as many as cells allows."""
+    """So many pairs of each family, or as many as cells allows; in whatever order families stand, the same."""
     found = []
-    for family in families:
+    for family in by_name(families):
         of_a_pair = np.mean([len(codes) for codes in family.codes]) ** 2
         found += draw_pairs(family, max(1, min(most, int(cells / of_a_pair))), random)
     return found

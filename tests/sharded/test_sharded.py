@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding
@@ -91,6 +92,41 @@ def test_under_jit_nothing_is_gathered(kind: AxisType, call: Call):
 def test_under_shard_map(check: bool, call: Call):
     own = jax.shard_map(call, mesh=mesh(AUTO), in_specs=BATCH, out_specs=BATCH, check_vma=check)
     same(jax.jit(own, compiler_options=QUICK)(*sharded(AUTO, arrays())), call, arrays())
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("variant", ["fused", "wavefront", "scan_select"])
+def test_under_shard_map_each_device_has_its_own_gradients_of_one_similarity(variant: str, check: bool):
+    (s, vector, _), (_, vectors, _), gaps = arrays(()), arrays((2,)), np.array([-1, -2], np.float32)
+    function = functools.partial(jax_impl.smith_waterman, variant=variant)
+
+    def by_gap(s: Any, gap: Any) -> Any:
+        return jnp.stack(
+            [jax_impl.marginals(function, s, gap=gap[0]), jax_impl.hessian_vector_product(function, s, s, gap=gap[0])]
+        )[None]
+
+    def by_vector(s: Any, vector: Any) -> Any:
+        return jax_impl.hessian_vector_product(function, s, vector[0])[None]
+
+    def loss(call: Call, s: Any, given: Any) -> Any:
+        return (vector * call(s, given) ** 2).sum()
+
+    for call, given in ((by_gap, gaps), (by_vector, vectors)):
+        own = jax.shard_map(call, mesh=mesh(AUTO), in_specs=(P(), BATCH), out_specs=BATCH, check_vma=check)
+        both = jnp.concatenate([call(s, given[:1]), call(s, given[1:])])
+        np.testing.assert_allclose(jax.jit(own)(s, given), both, rtol=1e-5, atol=1e-5)
+    # what goes on through them is still summed
+    own = jax.shard_map(
+        lambda s, gap: jax_impl.marginals(function, s, gap=gap[0])[None],
+        mesh=mesh(AUTO), in_specs=(P(), BATCH), out_specs=BATCH, check_vma=check,
+    )  # fmt: skip
+    of_one = [jax.grad(functools.partial(loss, functools.partial(_of_gap, function)))(s, gap) for gap in gaps]
+    found = jax.jit(jax.grad(functools.partial(loss, own)))(s, gaps)
+    np.testing.assert_allclose(found, sum(of_one), rtol=1e-4, atol=1e-5)
+
+
+def _of_gap(function: Call, s: Any, gap: Any) -> Any:
+    return jax_impl.marginals(function, s, gap=gap)
 
 
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
