@@ -23,6 +23,9 @@ Array = jax.Array
 Arrays = tuple[Array, ...]
 Types = Iterable[Any]  # that have shape and dtype
 
+# as JAX's own operations do; JAX 0.10.0 has it under its former name
+_vary_alike = getattr(core, "auto_insert_reshard", None) or getattr(core, "standard_insert_pvary")  # noqa: B009
+
 
 def of_pairs(function: Callable[..., Iterable[Array]], results: Types, *arrays: Array) -> Arrays:
     """function(results, *arrays), of arrays (*batch, …), the first of them (*batch, rows, cols), where only batch axes
@@ -50,7 +53,7 @@ def of_one_type(*arrays: Array) -> tuple[Array, ...]:
     if any(name is not None for name in spec):
         lead, axes = spec[:-2], len(spec) - 2
         arrays = tuple(jax.sharding.reshard(a, PartitionSpec(*lead, *[None] * (a.ndim - axes))) for a in arrays)
-    return tuple(core.auto_insert_reshard(*arrays))
+    return tuple(_vary_alike(*arrays))
 
 
 def mapped_first(arrays: Any, dims: Any) -> list[Array]:
