@@ -21,7 +21,7 @@ from torch_impl.kernels.plain_calls import plain_call
 from torch_impl.operator_calls import kernel_pass, score
 from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
-from torch_impl.transforms import is_dual, is_exporting, under_derivative_transform, under_transform
+from torch_impl.transforms import differentiated, is_exporting, under_transform
 
 # variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
@@ -103,9 +103,7 @@ def align(
         scores = s.sum(dim=(1, 2))
     elif chosen in SCANNING:
         alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name not in SCANNING)
-        by_func = under_derivative_transform()
-        if by_func or is_dual(s, *values):
-            done = f"differentiated {'by torch.func' if by_func else 'in forward mode'}"
+        if done := differentiated(s, *values):
             raise checks.CannotDifferentiate(checks.transform_text(chosen, done, alternatives))
         if chosen == "batch_loop" and under_transform():  # its compiled pair cannot be mapped
             raise checks.CannotDifferentiate(checks.transform_text(chosen, "mapped by torch.func", alternatives))

@@ -17,7 +17,7 @@ from shared.reference.linear_regression import START
 from shared.variants import Abilities, variant_names
 from torch_impl import cuda_graph
 from torch_impl.arguments import from_numpy, see
-from torch_impl.transforms import is_dual, under_derivative_transform
+from torch_impl.transforms import differentiated
 
 Tensor = torch.Tensor
 Line = tuple[Tensor, Tensor]  # a and b
@@ -56,7 +56,7 @@ def fit(x: Any, y: Any, *, epochs: int = 10_000, learning_rate: float = 1e-2, va
     x, y = (points if isinstance(points, Tensor) else from_numpy(points) for points in (x, y))
     given = [argument for argument in (x, y, learning_rate) if isinstance(argument, Tensor)]
     recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in given)
-    if recorded or is_dual(*given) or under_derivative_transform():
+    if recorded or differentiated(*given):
         # a loop in the compiler, and one that detaches its steps, would give wrong ones without a word
         raise CannotDifferentiate("fit cannot be differentiated in PyTorch; give it detached arguments, as x.detach()")
     with torch.inference_mode(False), torch._dynamo.config.patch(_DYNAMO):  # each step has a gradient inside

@@ -20,7 +20,7 @@ from shared.workload_checks import check_weights
 from torch_impl.arguments import from_numpy, see
 from torch_impl.compiler import compiled as compile_function
 from torch_impl.first_order_guard import first_order
-from torch_impl.transforms import is_dual, under_derivative_transform
+from torch_impl.transforms import differentiated
 
 Tensor = torch.Tensor
 
@@ -52,9 +52,8 @@ def stencil(w: Any, *, variant: str = "scan_sum") -> Tensor:
     if variant not in SCANNING:
         return _VARIANTS[variant](w)
     others = tuple(name for name in _VARIANTS if name not in SCANNING)
-    by_func = under_derivative_transform()
-    if by_func or is_dual(w):  # linearize leaves PyTorch without autograd where the scan operator raises in it (2.13)
-        done = f"differentiated {'by torch.func' if by_func else 'in forward mode'}"
+    # torch.func.linearize leaves PyTorch without autograd where the scan operator raises in it (2.13)
+    if done := differentiated(w):
         raise CannotDifferentiate(transform_text(variant, done, others, has_auto=False))
     return first_order(_VARIANTS[variant], second_order_text(variant, others, has_auto=False), w)
 

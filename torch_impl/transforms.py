@@ -48,7 +48,14 @@ def under_forward_mode() -> bool:
     return bool(levels_of("jvp")) or forward_ad._current_level >= 0
 
 
-def is_dual(*tensors: torch.Tensor) -> bool:
+def differentiated(*tensors: torch.Tensor) -> str | None:
+    """How a derivative of these is taken around this call, other than by autograd: for shared.checks.transform_text."""
+    if under_derivative_transform():
+        return "differentiated by torch.func"
+    return "differentiated in forward mode" if _is_dual(*tensors) else None
+
+
+def _is_dual(*tensors: torch.Tensor) -> bool:
     """Whether one of them has a tangent of torch.autograd.forward_ad, as under torch.func.linearize."""
     if forward_ad._current_level < 0:
         return False
