@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDS = {
     "cpu-default": "speed",
     "cpu-w": "speed --input random --pass score,marginals,hvp --variant vmap,wavefront,fused --workers 8 --budget 480",
-    "cpu-w-all": "speed --input random --pass score,marginals,hvp --workers 3 --compile-limit 60 "
+    "cpu-w-all": "speed --input random --pass score,marginals,hvp --workers 3 --compile-limit 60 --budget 1500 "
     "--variant diagonal_loop,scan_cond,scan_select,batch_loop,vmap,wavefront,fused",
     "cpu-w-affine": "speed --problem smith_waterman_affine --input random --pass marginals --variant vmap,fused "
     "--workers 3",
