@@ -50,21 +50,24 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     sizes = full if lengths is None else jnp.clip(jnp.asarray(lengths), 0, full).astype(jnp.int32)
     sizes = jnp.broadcast_to(sizes, (*batch, 2))
 
+    given = [
+        jnp.asarray(value, s.dtype) if np.ndim(value) > 1 else jnp.broadcast_to(_parameter(name, value, s.dtype), batch)
+        for name, value in parameters.items()
+    ]
+    s, sizes, *given = of_one_type(s, sizes, *given)  # first: what follows combines them
+
     # the inputs are selected, not only the results: a where on a result does not keep a NaN out of its gradient
     used = inside(sizes, rows, cols)
     s = _not_empty(jnp.maximum(jnp.where(used, s, 0.0), LOWEST))
     values = {
-        name: _by_position(jnp.asarray(value, s.dtype), used)
-        if np.ndim(value) > 1
-        else jnp.broadcast_to(_parameter(name, value, s.dtype), batch)
-        for name, value in parameters.items()
+        name: _by_position(value, used) if value.ndim > len(batch) else value
+        for name, value in zip(parameters, given, strict=True)
     }
     temperature = values["temperature"]
     usable = (temperature > 0) & (temperature < jnp.inf)
     valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(usable, jnp.clip(temperature, *TEMPERATURES), 1.0)
-    s, sizes, *own = of_one_type(s, sizes, *values.values())
-    return Arguments(s, sizes, dict(zip(values, own, strict=True)), valid, result_dtype)
+    return Arguments(s, sizes, values, valid, result_dtype)
 
 
 def _not_empty(matrix: jax.Array) -> jax.Array:

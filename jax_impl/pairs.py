@@ -50,7 +50,7 @@ def of_one_type(*arrays: Array) -> tuple[Array, ...]:
     That is where jax.shard_map checks along which axes of the mesh each may vary, and where shardings are explicit.
     """
     spec = jax.typeof(arrays[0]).sharding.spec
-    if any(name is not None for name in spec):
+    if any(name is not None for array in arrays for name in jax.typeof(array).sharding.spec):
         lead, axes = spec[:-2], len(spec) - 2
         arrays = tuple(jax.sharding.reshard(a, PartitionSpec(*lead, *[None] * (a.ndim - axes))) for a in arrays)
     return tuple(_vary_alike(*arrays))

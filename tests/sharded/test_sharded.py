@@ -95,7 +95,7 @@ def test_under_shard_map(check: bool, call: Call):
 
 
 @pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize("variant", ["fused", "wavefront", "scan_select"])
+@pytest.mark.parametrize("variant", ["fused", "wavefront"])
 def test_under_shard_map_each_device_has_its_own_gradients_of_one_similarity(variant: str, check: bool):
     (s, vector, _), (_, vectors, _), gaps = arrays(()), arrays((2,)), np.array([-1, -2], np.float32)
     function = functools.partial(jax_impl.smith_waterman, variant=variant)
@@ -140,6 +140,7 @@ def test_under_vmap_over_the_sharded_axis(asked: Call, axes: tuple[int, ...], ki
 
 
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize("variant", ["fused", "wavefront"])
 @pytest.mark.parametrize("asked", [marginals, product])
 @pytest.mark.parametrize(
     ("of_similarity", "of_lengths"),
@@ -151,12 +152,14 @@ def test_under_vmap_over_the_sharded_axis(asked: Call, axes: tuple[int, ...], ki
         (P("a"), P("b", "a")),
     ],
 )
-def test_rows_columns_and_arguments_sharded_in_other_ways(of_similarity: P, of_lengths: P, asked: Call, kind: AxisType):
+def test_rows_columns_and_arguments_sharded_in_other_ways(
+    variant: str, of_similarity: P, of_lengths: P, asked: Call, kind: AxisType
+):
     """They are gathered where the kernels need them whole; silently wrong without."""
     random = np.random.default_rng(0)
     similarity, vector = random.normal(size=(2, 8, 4, 6)).astype(np.float32)
     lengths = random.integers(1, 5, (8, 2), np.int32)
-    call = functools.partial(asked, functools.partial(jax_impl.smith_waterman, variant="fused"))
+    call = functools.partial(asked, functools.partial(jax_impl.smith_waterman, variant=variant))
     two_axes = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind, kind))
     specs = (of_similarity, of_similarity, of_lengths)
     given = [
@@ -166,6 +169,27 @@ def test_rows_columns_and_arguments_sharded_in_other_ways(of_similarity: P, of_l
     with jax.set_mesh(two_axes):
         found = jax.jit(call)(*given)
     np.testing.assert_allclose(found, call(similarity, vector, lengths), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
+@pytest.mark.parametrize("variant", ["fused", "wavefront"])
+def test_parameters_sharded_in_other_ways(variant: str, kind: AxisType):
+    random = np.random.default_rng(0)
+    similarity = random.normal(size=(8, 4, 6)).astype(np.float32)
+    gap, temperature = (random.uniform(0.5, 2, (2, 8)) * [[-1], [1]]).astype(np.float32)
+    two_axes = jax.make_mesh((2, 2), ("a", "b"), axis_types=(kind, kind))
+
+    def scores(similarity: Any, gap: Any, temperature: Any) -> Any:
+        return jax_impl.smith_waterman(similarity, gap=gap, temperature=temperature, variant=variant)
+
+    whole = similarity, gap, temperature
+    given = [
+        jax.device_put(array, NamedSharding(two_axes, spec))
+        for array, spec in zip(whole, (P("a"), P("b"), P(("b", "a"))), strict=True)
+    ]
+    with jax.set_mesh(two_axes):
+        found = jax.jit(scores)(*given)
+    np.testing.assert_allclose(found, scores(*whole), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["fused", "wavefront"])
