@@ -53,11 +53,13 @@ def of_problem(inputs: Inputs, problem: str) -> dict[str, np.ndarray]:
     return {name: inputs.parameters[name] for name in PROBLEMS[problem].parameters}
 
 
-def evaluate(framework: str, problem: str, options: dict, inputs: Inputs, dtype: str = "float64") -> Result:
+def evaluate(
+    framework: str, problem: str, options: dict, inputs: Inputs, dtype: str = "float64", variant: str = "auto"
+) -> Result:
     """Scores and, for a cotangent of ones, the marginals and the gradients of each pair's parameters."""
     how = {"jax": "quick" if dtype == "float64" else "compiled", "torch": "eager"}[framework]
     own = inputs._replace(parameters=of_problem(inputs, problem))
-    return run(framework, own, dtype, how=how, problem=problem, **options)
+    return run(framework, own, dtype, variant, how, problem, **options)
 
 
 def fewest_matches(problem: str, options: dict) -> int:
@@ -292,15 +294,19 @@ def test_minus_infinity_forbids_a_match(framework, problem, options):
     assert_parity(result, expected, "float32", values["temperature"])
 
 
+@pytest.mark.parametrize("variant", ["fused", "wavefront", "diagonal_loop"])
 @BOTH
 @EVERY
-def test_nan_inside_lengths_is_not_hidden(framework, problem, options):
+def test_nan_and_infinity_inside_lengths_are_not_hidden(framework, problem, options, variant):
+    """Not even in a corner, through which no alignment of two matches passes."""
     lengths = np.full((PAIRS, 2), (ROWS, COLS), dtype=np.int32)
     similarity = np.ones((PAIRS, ROWS, COLS))
-    similarity[1, 2, 2] = similarity[2, 0, 0] = similarity[3, -1, -1] = np.nan
+    similarity[0, 2, 2] = similarity[1, 0, 0] = similarity[2, -1, -1] = similarity[3, 0, -1] = np.nan
+    similarity[4, -1, 0] = np.inf
     inputs = Inputs(similarity, lengths, same_gaps(np.full(PAIRS, -1.0), np.ones(PAIRS)), np.ones(PAIRS))
-    result = evaluate(framework, problem, options, inputs)
-    assert np.isnan(result.score).tolist() == [False, True, True, True, False, False]
+    result = evaluate(framework, problem, options, inputs, variant=variant)
+    assert np.isnan(result.score).tolist() == [True] * 5 + [False]
+    assert np.isnan(result.gradients["similarity"]).any((1, 2)).tolist() == [True] * 5 + [False]
 
 
 @BOTH

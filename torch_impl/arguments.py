@@ -18,7 +18,7 @@ class Arguments(NamedTuple):
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
     parameters: dict[str, torch.Tensor]  # each (*batch); a gap by position like similarity
-    valid: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive
+    valid: torch.Tensor  # (*batch), 1, or NaN for a pair with NaN or +inf, or whose temperature is not positive
     result_dtype: torch.dtype
 
 
@@ -119,6 +119,9 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     temperature = values.pop("temperature").expand(batch)
     values = {name: _limited(value, batch) for name, value in values.items()}
     usable = (temperature > 0) & (temperature < torch.inf)
+    if mask:  # NaN or +inf in a cell that no alignment can use would be overlooked
+        for matrix in (s, *(values[name] for name in by_position)):
+            usable = usable & (matrix.detach().amax((-2, -1)) < torch.inf)
     valid = torch.where(usable, 1.0, torch.nan).to(s.dtype)
     values["temperature"] = torch.where(usable, temperature.clamp(*TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)

@@ -164,9 +164,9 @@ class DiagonalBatch:
         may_end, last = self.recurrence.may_end, self.lengths - 1
         self.inside = i < self.lengths[0], j < self.lengths[1]
         ends = may_end(i, last[1], self.lengths), may_end(last[0], j, self.lengths)
-        # upper bounds on the value of an end: a minimum takes a tenth of the time of a select
-        numbers = s.new_full((), torch.inf), s.new_full((), LOWEST)
-        self.end_limits = [torch.where(mask, *numbers) for mask in ends]
+        # added to the value of an end: takes a tenth of the time of a select, and makes NaN of +inf
+        numbers = s.new_zeros(()), s.new_full((), -torch.inf)
+        self.end_terms = [torch.where(mask, *numbers) for mask in ends]
         cells = self.pack_all((s, *gaps))
         for name, own in cells.items():
             for chunk in self.chunks:

@@ -40,9 +40,9 @@ class Ends:
         largest, sums = [], []
         for chunk in batch.chunks:
             worths = batch.choices(batch.recurrence.ends, states, batch.terms, chunk, keep=with_weights)
-            for limits, at in zip(batch.end_limits, (batch.layout.i, batch.layout.j), strict=True):
-                torch.minimum(worths, limits.index_select(0, at[chunk.cells]), out=worths)
-            largest.append(worths.amax((0, 1)))
+            for terms, at in zip(batch.end_terms, (batch.layout.i, batch.layout.j), strict=True):
+                worths.add_(terms.index_select(0, at[chunk.cells]))
+            largest.append(worths.amax((0, 1)).clamp_(min=LOWEST))
             odds = _exp_(worths.sub_(largest[-1]))
             sums.append(odds.sum((0, 1)))
             if with_weights:
@@ -50,7 +50,8 @@ class Ends:
         best = torch.stack(largest)
         highest = best.amax(0)
         # kept separate: their sum may be too large to resolve the logarithm
-        log_odds = torch.stack(sums).mul_((best - highest).exp_()).sum(0).log()
+        # the largest contributes 1; without any end there is none
+        log_odds = torch.stack(sums).mul_((best - highest).exp_()).sum(0).clamp_(min=1).log()
         scaled = highest + log_odds
         recurrence = batch.recurrence
         # as low as LOWEST in units of the temperature, or of the similarity
