@@ -172,7 +172,8 @@ class DiagonalBatch:
             for chunk in self.chunks:
                 scaled = own[chunk.cells].div_(self.temperature).clamp_(min=LOWEST)
                 if name != SIMILARITY:
-                    scaled.clamp_(max=-LOWEST)
+                    # or NaN where no gap can step would be overlooked
+                    self.temperature = self.temperature + 0 * scaled.clamp_(max=-LOWEST).amax(0)
         self.s = cells[SIMILARITY]
         self.terms = {**cells, **self.scaled}
 
