@@ -4,7 +4,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jax_impl.arguments import prepare, see
+from jax_impl.arguments import prepare, see, widened
 from jax_impl.kernels import cpp_binding
 from jax_impl.kernels.fused import fused, platform_of, why_not
 from jax_impl.recurrences import Array
@@ -95,7 +95,7 @@ def _fused(
     checks.check_alignment(see, similarity, lengths, parameters)
     s = jnp.asarray(similarity)
     text = _third_order_text(function_name, "fused")
-    wide = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    wide = widened(s)
     return fused(function_name, options, wide, lengths, parameters, text, platform).astype(s.dtype)
 
 

@@ -31,6 +31,11 @@ def see(argument: Any) -> checks.Seen:
     return checks.Seen("jax.Array", argument.shape, str(argument.dtype), values)
 
 
+def widened(similarity: jax.Array) -> jax.Array:
+    """The similarity in a dtype that is computed in: float64, or float32 for it and for shorter ones."""
+    return similarity if similarity.dtype == jnp.float64 else similarity.astype(jnp.float32)
+
+
 def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:
     """Which cells of (*batch, rows, cols) are inside lengths (*batch, 2)."""
     i, j = jnp.arange(rows), jnp.arange(cols)
@@ -45,7 +50,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     batch = shape[:-2]
     s = jnp.asarray(similarity)
     result_dtype = s.dtype
-    s = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    s = widened(s)
     full = jnp.array([rows, cols], dtype=jnp.int32)
     sizes = full if lengths is None else jnp.clip(jnp.asarray(lengths), 0, full).astype(jnp.int32)
     sizes = jnp.broadcast_to(sizes, (*batch, 2))

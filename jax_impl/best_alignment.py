@@ -10,7 +10,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 import jax_impl
-from jax_impl.arguments import see
+from jax_impl.arguments import see, widened
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
 from jax_impl.kernels.fused import converted, floating, platform_of
@@ -60,7 +60,7 @@ def best_alignment(
     checks.check_alignment(see, similarity, lengths, gaps)
     platform = platform_of(similarity)
     s = jnp.asarray(similarity)
-    wide = s.astype(jnp.promote_types(s.dtype, jnp.float32))
+    wide = widened(s)
     kernels = _kernels(platform, str(wide.dtype))
     call = cpp.call_of(name, options, names_by_position(name, gaps))
     sizes = np.array(s.shape[-2:], np.int32) if lengths is None else lengths

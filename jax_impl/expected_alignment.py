@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from jax_impl.arguments import see
 from shared.checks import check_function, check_similarity, check_vector
+from shared.workload_checks import check_result
 
 Array = jax.Array
 
@@ -31,7 +32,9 @@ def marginals(function: Callable[..., Array], similarity: Any, lengths: Any = No
     check_similarity(see(similarity))
 
     def total(matrix: Any) -> Array:
-        return jnp.sum(function(matrix, lengths, **parameters))
+        scores = function(matrix, lengths, **parameters)
+        check_result("function", scores, Array)
+        return scores.sum()
 
     return _gradient(total, similarity)
 

@@ -286,7 +286,8 @@ class Ends:
 
     def scores(self) -> tuple[Array, Array]:
         """Scores (batch,), and whether they hold."""
-        return self.batch.temperature * (self.exponent * math.log(2) + jnp.log(self.odds)), self.hold
+        log = self.exponent.astype(jnp.float32) * math.log(2) + jnp.log(self.odds)
+        return self.batch.temperature * log, self.hold
 
     def gradient(self, exponents: Array) -> Array:
         """2^exponent / Z, (P * batch)."""

@@ -358,6 +358,13 @@ def test_marginals_of_no_function_are_refused(framework, problem):
         )
 
 
+@FRAMEWORK
+def test_marginals_of_a_function_that_returns_no_array_are_refused(framework):
+    for returned, shown in (((1, 2), "tuple"), (3.0, "float")):
+        call = functools.partial(FRAMEWORKS[framework].package.marginals, lambda *_, own=returned: own, S)
+        assert raised(call) == (TypeError, f"function must return one array of its framework, got {shown}")
+
+
 def test_a_sparse_tensor_is_refused():
     error, text = raised(lambda: alignment("torch", "free_gap")(torch.eye(3).to_sparse()))
     assert (error, text) == (TypeError, NO_ARRAY + "torch.Tensor of layout sparse_coo")

@@ -11,6 +11,7 @@ from frameworks import DTYPES, FRAMEWORKS
 
 from shared.bench.cases import Settings
 from shared.problems import problem_of
+from shared.problems.own_file import where_in
 from shared.problems.own_gate import Slopes, judge_slopes, slopes_of
 from shared.problems.own_problem import OwnInputs, OwnProblem
 from shared.problems.problem import NotMeasurable, UnusableInput, Verdict
@@ -73,9 +74,9 @@ FAULTS = {
     "passes": ("def inputs", "passes = ('slope',)\ndef inputs", "mine.py: passes must be a tuple of value or gradient"),
     "inputs raise": ("(seed).", "(-1).", "mine.py, line 4: ValueError: expected non-negative integer"),
     "list": ("drawn, np.arange(2), np.float32([2.0])", "[drawn]", f"{ARRAYS}, got list"),
-    "scalar": ("np.float32([2.0])", "2.0", f"{ARRAYS} of real numbers, got (float64, int64, float)"),
+    "scalar": ("np.float32([2.0])", "2.0", f"{ARRAYS} of real numbers, got (array of float64, array of int64, float)"),
     "integers": ("return drawn, np.arange(2), np.float32([2.0])", "return (np.arange(2),)",
-        f"{ARRAYS}, at least one of them floating-point, got (int64)"),
+        f"{ARRAYS}, at least one of them floating-point, got (array of int64)"),
     "arguments": ("reference(x, n, unused)", "reference(x, n)",
         "mine.py: TypeError: reference() takes 2 positional arguments but 3 were given"),
     "reference raises": ("np.tanh", "np.tan_h", "mine.py, line 8: AttributeError: module 'numpy' has no attribute"),
@@ -279,5 +280,15 @@ def test_what_torch_compile_cannot_do_is_no_failure(mine: Path):
     _, given = made(changed(mine, "return torch.tanh(x[:, n])", "return (x if x.sum() > 1e9 else torch.tanh(x[:, n]))"))
     assert computed("torch", mine, given, "value", compiled=False).shape == (2,)
     torch._dynamo.reset()
-    with pytest.raises(NotMeasurable, match=r"^torch\.compile failed: Unsupported \(.*\)$"):
+    with pytest.raises(NotMeasurable, match=r"^torch\.compile failed at mine\.py, line \d+: Unsupported \(.*\)$"):
         computed("torch", mine, given, "value", compiled=True)
+
+
+@pytest.mark.parametrize(
+    ("framework", "line", "text"), [("jax", 11, "import jax.numpy as jnp"), ("torch", 15, "import torch")]
+)
+def test_what_a_function_raises_is_told_with_its_line(mine: Path, framework: str, line: int, text: str):
+    _, given = made(changed(mine, text, "raise KeyError"))
+    with pytest.raises(KeyError) as caught:
+        computed(framework, mine, given, "value", compiled=framework == "jax")
+    assert where_in(mine.resolve(), caught.value) == f"mine.py, line {line}"

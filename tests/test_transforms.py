@@ -48,6 +48,15 @@ def test_jax_marginals_of_a_jitted_function(problem):
     close(marginals, reference.gradients(problem, S, LENGTHS)["similarity"])
 
 
+def test_jax_without_implicit_promotion():
+    similarity = jnp.ones((2, 3, 4), jnp.bfloat16)
+    with jax.numpy_dtype_promotion("strict"):
+        assert jax_impl.smith_waterman(similarity).dtype == jnp.bfloat16
+        assert jax_impl.smith_waterman(similarity, variant="wavefront").dtype == jnp.bfloat16
+        assert jax_impl.hessian_vector_product(jax_impl.smith_waterman_affine, similarity, similarity).any()
+        assert jax_impl.best_alignment(jax_impl.needleman_wunsch, similarity)[0].dtype == jnp.bfloat16
+
+
 def test_jax_marginals_under_jit():
     close(jax.jit(functools.partial(jax_impl.marginals, jax_impl.smith_waterman))(S, LENGTHS), MARGINALS)
 

@@ -20,6 +20,7 @@ from shared.checks import (
     is_option,
     unbound,
 )
+from shared.workload_checks import check_result
 from torch_impl import operator_calls
 from torch_impl.alignment import call_operators
 from torch_impl.arguments import from_numpy, see
@@ -56,7 +57,9 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
     """
 
     def total(matrix: Tensor) -> Tensor:
-        return function(matrix, lengths, **parameters).sum()
+        scores = function(matrix, lengths, **parameters)
+        check_result("function", scores, Tensor)
+        return scores.sum()
 
     check_function(function)
     if not (nothing_at_work() and is_plain_similarity(similarity)):  # of which nothing is left to check

@@ -97,7 +97,7 @@ def _explained(path: Path) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         first_line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
-        raise UnusableInput(f"{path.name}{_line(path, error)}: {type(error).__name__}: {first_line}") from None
+        raise UnusableInput(f"{where_in(path, error) or path.name}: {type(error).__name__}: {first_line}") from None
     imported = [name for name in _FRAMEWORKS if name in sys.modules and name not in before]
     if imported:
         raise UnusableInput(
@@ -106,9 +106,13 @@ def _explained(path: Path) -> Iterator[None]:
         )
 
 
-def _line(path: Path, error: BaseException) -> str:
-    """Where in the file an exception was raised, if there."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+def where_in(path: Path, error: BaseException) -> str:
+    """The file and the line where an exception was raised, such as "mine.py, line 3"; "" if in no line of the file.
+
+    An exception of PyTorch's compiler tells by itself where in the code that it was reading.
+    """
+    frames = [*traceback.extract_tb(error.__traceback__), *(getattr(error, "real_stack", None) or ())]
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
     if isinstance(error, SyntaxError) and error.filename == str(path):
         lines.append(error.lineno)
-    return f", line {lines[-1]}" if lines else ""
+    return f"{path.name}, line {lines[-1]}" if lines else ""

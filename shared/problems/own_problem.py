@@ -147,7 +147,7 @@ class OwnProblem(Problem[OwnInputs, Known]):
         wanted = f"{self.name}: inputs(seed) must return a tuple of NumPy arrays"
         if not isinstance(returned, tuple):
             raise UnusableInput(f"{wanted}, got {type(returned).__name__}")
-        kinds = [each.dtype.name if isinstance(each, np.ndarray) else type(each).__name__ for each in returned]
+        kinds = [f"array of {each.dtype}" if isinstance(each, np.ndarray) else type(each).__name__ for each in returned]
         got = f"got ({', '.join(kinds)})"
         if not all(isinstance(each, np.ndarray) and each.dtype.kind in "biuf" for each in returned):
             raise UnusableInput(f"{wanted} of real numbers, {got}")

@@ -23,6 +23,7 @@ from shared.bench.worker.case_runner import CaseRunner
 from shared.bench.worker.parity_gate import Wrong
 from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import ANY_FILE, PROBLEMS
+from shared.problems.own_file import where_in
 from shared.problems.problem import NotMeasurable, UnusableInput
 
 # copied on an accelerator to measure its memory bandwidth
@@ -81,8 +82,10 @@ def outcome(commands: "Commands", do: str, case: Case, arguments: dict[str, Any]
         if commands.backend.is_out_of_memory(error):
             return {"status": "limit", "reason": "out of memory", "details": {}}
         first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        kind = "" if isinstance(error, UnusableInput) else f"{type(error).__name__}: "  # which says all itself
-        return {"status": "failed", "reason": f"{kind}{first_line}"[:300], "details": {}}
+        parts = [where_in(Path(case.problem).resolve(), error), type(error).__name__, first_line]
+        if isinstance(error, UnusableInput):  # which says all itself
+            parts = [first_line]
+        return {"status": "failed", "reason": ": ".join(filter(None, parts))[:300], "details": {}}
 
 
 class Commands(CaseRunner):
