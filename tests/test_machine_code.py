@@ -1,5 +1,6 @@
 """The machine code of the GPU kernels: that they compile and fit, what bounds them, where it is found."""
 
+import importlib.metadata
 import importlib.util
 import itertools
 import json
@@ -30,6 +31,11 @@ from shared.kernels.triton.programs import (
 )
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+# an older one keeps other numbers in registers
+AS_NOTED = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is not None and importlib.metadata.version("triton") < "3.7",
+    reason="the figures are those of Triton 3.7",
+)
 
 # registers of a thread: the machine has 255. Bytes of a thread's own memory, where there are not enough: they cost time
 LOCAL_BYTES = {"smith_waterman_affine": 256}
@@ -99,6 +105,7 @@ def test_the_notes_have_a_row_of_each_kernel_that_gradients_launch():
     assert {row[3] for row in ROWS} == {"odds_forward", "odds_backward", "forward", "backward"}
 
 
+@AS_NOTED
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row[:4])))
 def test_the_pipes_and_registers_are_those_of_the_notes(row: tuple[str, ...]):
@@ -140,6 +147,7 @@ ODDS = [
 FEWEST = {("score", NARROW): "score", ("gradients", WIDE): "marginals", ("product", NARROW): "hvp"}
 
 
+@AS_NOTED
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize(("problem", "call", "capability", "layout", "counted", "local", "moved"), ODDS)
 def test_plain_odds_have_little_memory_of_their_own(

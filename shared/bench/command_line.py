@@ -221,7 +221,7 @@ def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: st
             raise ArgumentTypeError(f"{option_of[name]} does not go with {option_of[mode]}{why}")
     questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
     if mode == "predict" and (questions != ["growth"] or len(records) != 1):
-        got = f"{', '.join(questions)} and {len(records)}"
+        got = f"{', '.join(questions)} and {len(records)} records"
         raise ArgumentTypeError(f"--predict goes with growth and --from one record, got {got}")
 
 
