@@ -18,7 +18,7 @@ class Arguments(NamedTuple):
     similarity: jax.Array  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: jax.Array  # (*batch, 2), int32, inside the matrix
     parameters: dict[str, jax.Array]  # each (*batch), or for a gap by position like similarity
-    valid: jax.Array  # (*batch), 1, or NaN for a pair with NaN or +inf, or whose temperature is not positive
+    valid: jax.Array  # (*batch), 1, or NaN for a pair whose temperature is not positive
     result_dtype: Any
 
 
@@ -70,12 +70,17 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     }
     temperature = values["temperature"]
     usable = (temperature > 0) & (temperature < jnp.inf)
-    for matrix in (s, *values.values()):
-        if matrix.ndim > len(batch):  # NaN or +inf in a cell that no alignment can use would be overlooked
-            usable &= jax.lax.stop_gradient(matrix).max((-2, -1)) < jnp.inf
     valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(usable, jnp.clip(temperature, *TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
+
+
+def without_nan(arguments: Arguments) -> jax.Array:
+    """(*batch), 1, or NaN for a pair with NaN or +inf, which may be where no alignment passes."""
+    s, _, parameters, valid, _ = arguments
+    matrices = [s, *(value for value in parameters.values() if value.ndim > valid.ndim)]
+    finite = [jax.lax.stop_gradient(matrix).max((-2, -1)) < jnp.inf for matrix in matrices]
+    return jnp.where(jnp.stack(finite).all(0), 1.0, jnp.nan).astype(s.dtype)
 
 
 def _not_empty(matrix: jax.Array) -> jax.Array:

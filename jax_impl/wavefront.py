@@ -73,9 +73,9 @@ class Ends:
         self.batch, self.states, ends = batch, states, batch.recurrence.ends
 
         def worths(d: Array) -> list[Array]:
-            # the minimum, not a select, propagates NaN as the native kernels and PyTorch do
-            limit = jnp.where(batch.may_end(d), jnp.inf, LOWEST).astype(batch.s.dtype)
-            return [jnp.minimum(batch.choice(end, states, batch.terms, d), limit) for end in ends]
+            # the sum, not a select, propagates NaN as the native kernels and PyTorch do, and makes NaN of +inf
+            term = jnp.where(batch.may_end(d), 0.0, -jnp.inf).astype(batch.s.dtype)
+            return [batch.choice(end, states, batch.terms, d) + term for end in ends]
 
         lowest = jnp.full(batch.limit.shape, LOWEST, batch.s.dtype)
         best = batch.collect(lambda best, d: functools.reduce(jnp.maximum, worths(d), best), lowest)
@@ -85,7 +85,7 @@ class Ends:
         # as low as LOWEST in units of the temperature, or of the similarity
         best = jnp.where(largest <= LOWEST / 2, LOWEST, largest * batch.temperature)
         self.empty = batch.recurrence.is_empty(best, batch.lengths)
-        log = jnp.log(jnp.where(self.empty, 1.0, batch.total(odds)))
+        log = jnp.log(jnp.maximum(batch.total(odds), 1.0))  # the largest contributes 1; without any end there is none
         self.scores = self.unless_empty(batch.temperature * (largest + log), batch.parameters)
         self.log = batch.tiled(jnp.where(self.empty, -LOWEST, log))
 

@@ -12,7 +12,7 @@ from shared.kernels import cpp
 from shared.kernels import triton as triton_kernels
 from shared.variants import choose_variant, usable_variants
 from torch_impl import wavefront
-from torch_impl.arguments import columns_and_gaps, from_numpy, prepare, see
+from torch_impl.arguments import columns_and_gaps, from_numpy, prepare, see, without_nan
 from torch_impl.derivatives import Engine, scores_of
 from torch_impl.dtensors import is_dtensor, of_own_pairs
 from torch_impl.first_order_guard import first_order
@@ -115,7 +115,7 @@ def align(
     # a score that has no alignment stays connected to every argument, so that its gradients are zeros, not an error
     corners = (value[..., 0, 0] if name in by_position else value for name, value in zip(names, values, strict=True))
     connected = 0.0 * (sum(corners) + s[..., 0, 0])
-    return (scores * arguments.valid + connected).to(arguments.result_dtype)
+    return (scores * arguments.valid * without_nan(arguments) + connected).to(arguments.result_dtype)
 
 
 def call_operators(

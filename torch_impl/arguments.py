@@ -18,7 +18,7 @@ class Arguments(NamedTuple):
     similarity: torch.Tensor  # (*batch, rows, cols), at least 1 x 1; float32 or float64
     lengths: torch.Tensor  # (*batch, 2), int64, inside the matrix
     parameters: dict[str, torch.Tensor]  # each (*batch); a gap by position like similarity
-    valid: torch.Tensor  # (*batch), 1, or NaN for a pair with NaN or +inf, or whose temperature is not positive
+    valid: torch.Tensor  # (*batch), 1, or NaN for a pair whose temperature is not positive
     result_dtype: torch.dtype
 
 
@@ -119,9 +119,14 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any], mask: boo
     temperature = values.pop("temperature").expand(batch)
     values = {name: _limited(value, batch) for name, value in values.items()}
     usable = (temperature > 0) & (temperature < torch.inf)
-    if mask:  # NaN or +inf in a cell that no alignment can use would be overlooked
-        for matrix in (s, *(values[name] for name in by_position)):
-            usable = usable & (matrix.detach().amax((-2, -1)) < torch.inf)
     valid = torch.where(usable, 1.0, torch.nan).to(s.dtype)
     values["temperature"] = torch.where(usable, temperature.clamp(*TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
+
+
+def without_nan(arguments: Arguments) -> torch.Tensor:
+    """(*batch), 1, or NaN for a pair with NaN or +inf, which may be where no alignment passes."""
+    s, _, parameters, valid, _ = arguments
+    matrices = [s, *(value for value in parameters.values() if value.ndim > valid.ndim)]
+    finite = [matrix.detach().amax((-2, -1)) < torch.inf for matrix in matrices]
+    return torch.where(torch.stack(finite).all(0), 1.0, torch.nan).to(s.dtype)
