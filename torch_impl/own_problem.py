@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from shared.problems.own_file import own_function, where_in
+from shared.problems.own_file import first_line, own_function, where_in
 from shared.problems.problem import NotMeasurable
 from shared.variants import Abilities
 from shared.workload_checks import check_result
@@ -83,9 +83,8 @@ def call_of(variant: str, pass_name: str, options: dict[str, Any], compiled: boo
         try:
             return asked(*arrays)
         except TorchDynamoException as error:  # the compiler's, not the function's own
-            first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
             where = where_in(Path(options["file"]).resolve(), error)
-            text = f"torch.compile failed{where and f' at {where}'}: {type(error).__name__} ({first_line[:200]})"
-            raise NotMeasurable(text) from error
+            text = f"{type(error).__name__} ({first_line(str(error))[:200]})"
+            raise NotMeasurable(f"torch.compile failed{where and f' at {where}'}: {text}") from error
 
     return attempted

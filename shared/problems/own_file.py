@@ -96,14 +96,25 @@ def _explained(path: Path) -> Iterator[None]:
         yield
     except (Exception, SystemExit) as error:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
-        first_line = next((line.strip() for line in text.splitlines() if line.strip()), "no message")
-        raise UnusableInput(f"{where_in(path, error) or path.name}: {type(error).__name__}: {first_line}") from None
+        where = where_in(path, error) or path.name
+        raise UnusableInput(f"{where}: {type(error).__name__}: {first_line(text) or 'no message'}") from None
     imported = [name for name in _FRAMEWORKS if name in sys.modules and name not in before]
     if imported:
         raise UnusableInput(
             f"{path.name} must import {' and '.join(imported)} only inside {' and '.join(_FUNCTIONS)}: "
             "the process that reads it imports no framework"
         )
+
+
+def in_one_line(path: Path, error: BaseException) -> str:
+    """An exception of any code: where in the file, if there, its type, and its text. UnusableInput's text says all."""
+    parts = [where_in(path, error), type(error).__name__, first_line(str(error))]
+    return parts[-1] if isinstance(error, UnusableInput) else ": ".join(filter(None, parts))
+
+
+def first_line(text: str) -> str:
+    """The first that is not empty, if there is one."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def where_in(path: Path, error: BaseException) -> str:

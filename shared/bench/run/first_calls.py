@@ -99,7 +99,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
         return
     limit = run.settings.compile_limit if is_essential else min(run.settings.compile_limit, run.seconds_left)
     reply = run.ask_for_result("cold", case, limit=limit, process=0, rounds_follow=question.times_rounds)
-    if reply.details.get("timed_out") and limit < run.settings.compile_limit:
+    if reply.reason == f"> {limit:.3g} s" and limit < run.settings.compile_limit:
         result.reason = f"{reply.reason}: {NO_ROOM}"
     if reply.status != "ok":
         return

@@ -112,7 +112,7 @@ class Worker:
         except TimeoutError:
             self.stop()
             if in_first_call:
-                return Reply("limit", f"> {limit:.3g} s", {"timed_out": True})
+                return Reply("limit", f"> {limit:.3g} s")
             return Reply("failed", f"the worker did not answer within {seconds:.3g} s and was stopped")
         except (EOFError, OSError):
             return Reply("failed", self._how_it_ended())

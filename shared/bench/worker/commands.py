@@ -23,8 +23,8 @@ from shared.bench.worker.case_runner import CaseRunner
 from shared.bench.worker.parity_gate import Wrong
 from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
 from shared.problems import ANY_FILE, PROBLEMS
-from shared.problems.own_file import where_in
-from shared.problems.problem import NotMeasurable, UnusableInput
+from shared.problems.own_file import in_one_line
+from shared.problems.problem import NotMeasurable
 
 # copied on an accelerator to measure its memory bandwidth
 _DEVICE_STREAM_BYTES = 2**29
@@ -81,11 +81,7 @@ def outcome(commands: "Commands", do: str, case: Case, arguments: dict[str, Any]
         traceback.print_exc()
         if commands.backend.is_out_of_memory(error):
             return {"status": "limit", "reason": "out of memory", "details": {}}
-        first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        parts = [where_in(Path(case.problem).resolve(), error), type(error).__name__, first_line]
-        if isinstance(error, UnusableInput):  # which says all itself
-            parts = [first_line]
-        return {"status": "failed", "reason": ": ".join(filter(None, parts))[:300], "details": {}}
+        return {"status": "failed", "reason": in_one_line(Path(case.problem).resolve(), error)[:300], "details": {}}
 
 
 class Commands(CaseRunner):
