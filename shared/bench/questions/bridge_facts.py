@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from shared.bench.cases import Case
 from shared.bench.measure.clock import timed
 from shared.bench.units import NOTHING
+from shared.problems.own_file import first_line
 
 if TYPE_CHECKING:
     from shared.bench.worker.case_runner import CaseRunner
@@ -104,6 +105,6 @@ def _tried(trial: Callable[..., Any], crossing: Callable[..., Any], expected: Ca
     try:
         result = trial(crossing)
     except Exception as error:
-        text = next(line.strip() for line in [*str(error).splitlines(), type(error).__name__] if line.strip())
+        text = first_line(str(error)) or type(error).__name__
         return f"raises: {text.partition(';')[0]}"
     return "yes" if bool((result - trial(expected)).abs().max() < _TOLERANCE) else "wrong"

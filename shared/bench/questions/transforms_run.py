@@ -14,6 +14,7 @@ from shared.checks import CannotDifferentiate
 from shared.problems import problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignments import AlignmentProblem
+from shared.problems.own_file import first_line
 from shared.problems.problem import UnusableInput
 from shared.transforms import TRANSFORMS, Given, fault, on_device, wanted
 from shared.variants import FASTEST, variant_names
@@ -155,7 +156,6 @@ def attempt(runner: "CaseRunner", case: Case, transform: str, expected_result: n
         try:
             result = run()
         except Exception as error:
-            first_line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            return {"outcome": RAISES, "text": f"{type(error).__name__}: {first_line}"[:300]}
+            return {"outcome": RAISES, "text": f"{type(error).__name__}: {first_line(str(error))}"[:300]}
     found = fault(TRANSFORMS[transform].gives, result, expected_result)
     return {"outcome": WRONG if found else RIGHT, "text": found}
