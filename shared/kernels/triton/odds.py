@@ -47,6 +47,7 @@ lanes that read their own rows would each touch a line of memory of their own.
 
 import triton
 import triton.language as tl
+from triton import knobs
 
 from shared.kernels.triton import programs
 from shared.kernels.triton.cells import AFFINE, FREE_GAP, GLOBAL, highest
@@ -54,6 +55,7 @@ from shared.kernels.triton.pairs import NOTHING, outside
 from shared.kernels.triton.tiles import is_inside
 
 BLOCK = tl.constexpr(programs.BLOCK)
+IS_INTERPRETED = tl.constexpr(knobs.runtime.interpret)  # which knows no PTX
 # what a pair's numbers must keep to, in bits
 LARGEST_COST = tl.constexpr(27.0)  # of a gap's odds, of either sign
 LARGEST_MATCH = tl.constexpr(40.0)  # of a match's odds
@@ -196,10 +198,11 @@ def of_step(values, k: tl.constexpr, group: tl.constexpr):
 
 
 @triton.jit
-def chunk_at(base, stride, t0, rows_left, own_cols, none, tiling: tl.constexpr):
-    """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps); `none` where is no cell.
+def chunk_at(base, stride, t0, rows_left, own_cols, tiling: tl.constexpr):
+    """The columns of steps t0 to t0 + steps - 1 of each lane's rows, as tiles (lanes, steps).
 
-    base: the strip's first row; rows_left: how many there are from that on. Addresses are a number of 32 bits each, and
+    Where is no cell they have the nearest one, so that no thread keeps or asks which of its numbers there are. base:
+    the strip's first row; rows_left: how many there are from that on, or 0. Addresses are a number of 32 bits each, and
     nothing that is known of lanes is kept, which would take most of a thread's registers.
     """
     lanes: tl.constexpr = tiling[0]
@@ -209,11 +212,35 @@ def chunk_at(base, stride, t0, rows_left, own_cols, none, tiling: tl.constexpr):
     lane, k = tl.arange(0, lanes)[:, None], tl.arange(0, steps)[None, :]
     skew = skew_of(lane, tiling[1], tiling[2])
     away = tl.cast(stride, tl.int32)
+    col = tl.minimum(tl.maximum(t0 + k - skew, 0), tl.maximum(own_cols - 1, 0))
+    last_row = tl.maximum(rows_left - 1, 0)
     for r in tl.static_range(height):
-        row = lane * height + r
-        is_there = is_inside(t0 + k - skew, own_cols) & (row < rows_left)
-        tiles = tiles + (tl.load((base + t0) + (row * away + (k - skew)), mask=is_there, other=none),)
+        at = tl.minimum(lane * height + r, last_row) * away + col
+        # so that threads side by side load a row: each loads one number, and may well load another one's
+        tiles = tiles + (loaded_by_lines(base + tl.max_contiguous(at, [1, steps])),)
     return tiles
+
+
+@triton.jit
+def loaded_by_lines(at):
+    """tl.load of float32, for which memory is read by lines of 128 bytes: Triton cannot ask for that.
+
+    Otherwise it is read by 64 bytes, and the other half of a line a chunk or more later, which takes twice the time.
+    """
+    if IS_INTERPRETED:
+        return tl.load(at)
+    else:
+        # Triton may have any thread compute a number, but not load it. Of this load the assembler leaves nothing.
+        loaded = tl.load(at).to(tl.int32, bitcast=True)
+        nothing = (loaded == loaded + 1).to(tl.int32)
+        return tl.inline_asm_elementwise(
+            "ld.global.L2::128B.b32 $0, [$1];",
+            "=r,l,r",
+            [at.to(tl.int64), nothing],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
 
 
 @triton.jit

@@ -227,7 +227,7 @@ def odds_backward_kernel(
         strip_base = base + (pair * 0 + first_row) * row_stride
         strip_out = out + out_row * first_row
         t0 = (chunks - 1) * steps
-        next_tiles = chunk_at(strip_base, row_stride, t0, rows_left, own_cols, NO_MATCH, tiling)
+        next_tiles = chunk_at(strip_base, row_stride, t0, rows_left, own_cols, tiling)
         next_above, next_units = above_loaded(all_kept, of_above, t0, own_cols, has_above, NOTHING, states, tiling)
         next_kept = kept_loaded(kept, of_kept + (chunks - 1) * all_numbers, lane, lanes, states, height)
         next_below, next_below_units = below_loaded(
@@ -235,7 +235,7 @@ def odds_backward_kernel(
         )
         if tangents:
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
-            next_t_tiles = chunk_at(strip_t_base, t_row_stride, t0, rows_left, own_cols, 0.0, tiling)
+            next_t_tiles = chunk_at(strip_t_base, t_row_stride, t0, rows_left, own_cols, tiling)
             next_t_above, next_origins = above_loaded(
                 all_kept, of_above + states * all_blocks, t0, own_cols, has_above, 0.0, states, tiling
             )
@@ -262,7 +262,7 @@ def odds_backward_kernel(
             # before the first chunk there are no rows; what is not known before the loop is not kept in registers
             is_first = chunk == 0
             next_count, next_stride = tl.where(is_first, 0, rows_left), tl.where(is_first, 0, row_stride)
-            next_tiles = chunk_at(strip_base, next_stride, t0 - steps, next_count, own_cols, NO_MATCH, tiling)
+            next_tiles = chunk_at(strip_base, next_stride, t0 - steps, next_count, own_cols, tiling)
             has_above = (tl.where(is_first, 0, first_row) > 0) | (warp > 0)
             next_above, next_units = above_loaded(
                 all_kept, of_above, t0 - steps, own_cols, has_above, NOTHING, states, tiling
@@ -278,7 +278,7 @@ def odds_backward_kernel(
                 t_left, t_down, t_corner, down_origin = next_t_kept
                 t_from_below, below_origins = next_t_below, next_t_below_origins
                 next_stride = tl.where(is_first, 0, t_row_stride)
-                next_t_tiles = chunk_at(strip_t_base, next_stride, t0 - steps, next_count, own_cols, 0.0, tiling)
+                next_t_tiles = chunk_at(strip_t_base, next_stride, t0 - steps, next_count, own_cols, tiling)
                 next_t_above, next_origins = above_loaded(
                     all_kept, of_above + states * all_blocks, t0 - steps, own_cols, has_above, 0.0, states, tiling
                 )
@@ -331,7 +331,9 @@ def odds_backward_kernel(
                         t_diagonal, t_corner = t_corner, t_down[0]
                         t_fresh, t_of_column, t_of_before = (), (), ()
                     for r in tl.static_range(height):
-                        w, col = tl.exp2(given[r][k] * bits), t0 - skew + k
+                        col = t0 - skew + k
+                        is_cell = is_inside(col, widths[r])
+                        w = tl.exp2(tl.where(is_cell, given[r][k] * bits, NO_MATCH))
                         d = diagonal if r == 0 else left[(r - 1) * states]
                         to_right, down, with_start = state_of(
                             problem, odds, w, d, start, slice_of(left, r, states), down, col
@@ -339,7 +341,7 @@ def odds_backward_kernel(
                         fresh, of_column = fresh + to_right, of_column + (w,)
                         of_before = of_before + (d if ends_on_match else with_start,)
                         if tangents:
-                            t_match = t_given[r][k] * inverse_t
+                            t_match = tl.where(is_cell, t_given[r][k] * inverse_t, 0.0)
                             t_d = t_diagonal if r == 0 else t_left[(r - 1) * states]
                             t_to_right, t_down, t_with_start = tangent_of(
                                 problem,

@@ -166,12 +166,12 @@ def odds_forward_kernel(
         left, down, corner, unit = begun(kind, odds[0], border, row, real, height)
         strip_base = base + (pair * 0 + first_row) * row_stride
         rows_left = own_rows - first_row
-        next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, NO_MATCH, tiling)
+        next_tiles = chunk_at(strip_base, row_stride, 0, rows_left, own_cols, tiling)
         next_above, next_units = above_loaded(all_kept, of_above, 0, own_cols, has_above, NOTHING, states, tiling)
         if tangents:
             t_left, t_down, t_corner, origin = times(left, zero), times(down, zero), zero, zero
             strip_t_base = t_base + (pair * 0 + first_row) * t_row_stride
-            next_t_tiles = chunk_at(strip_t_base, t_row_stride, 0, rows_left, own_cols, 0.0, tiling)
+            next_t_tiles = chunk_at(strip_t_base, t_row_stride, 0, rows_left, own_cols, tiling)
             next_t_above, next_origins = above_loaded(
                 all_kept, of_above + states * all_blocks, 0, own_cols, has_above, 0.0, states, tiling
             )
@@ -187,7 +187,7 @@ def odds_forward_kernel(
             # after the last chunk there are no rows; what is not known before the loop is not kept in registers
             is_last = chunk + 1 == chunks
             next_left, next_stride = tl.where(is_last, 0, rows_left), tl.where(is_last, 0, row_stride)
-            next_tiles = chunk_at(strip_base, next_stride, t0 + steps, next_left, own_cols, NO_MATCH, tiling)
+            next_tiles = chunk_at(strip_base, next_stride, t0 + steps, next_left, own_cols, tiling)
             next_above, next_units = above_loaded(
                 all_kept, of_above, t0 + steps, own_cols, has_above, NOTHING, states, tiling
             )
@@ -195,7 +195,7 @@ def odds_forward_kernel(
                 t_given = columns_of(next_t_tiles, lanes, steps)
                 t_above, origins = next_t_above, next_origins
                 next_stride = tl.where(is_last, 0, t_row_stride)
-                next_t_tiles = chunk_at(strip_t_base, next_stride, t0 + steps, next_left, own_cols, 0.0, tiling)
+                next_t_tiles = chunk_at(strip_t_base, next_stride, t0 + steps, next_left, own_cols, tiling)
                 next_t_above, next_origins = above_loaded(
                     all_kept, of_above + states * all_blocks, t0 + steps, own_cols, has_above, 0.0, states, tiling
                 )
@@ -218,18 +218,7 @@ def odds_forward_kernel(
                 to_keep = (down,)
                 if tangents:
                     t_left, t_down, t_corner, origin, apart = forward_origin(
-                        t_left,
-                        t_down,
-                        t_corner,
-                        left,
-                        down,
-                        corner,
-                        change,
-                        origin,
-                        origins,
-                        b * BLOCK,
-                        place,
-                        group,
+                        t_left, t_down, t_corner, left, down, corner, change, origin, origins, b * BLOCK, place, group
                     )
                     t_start = start * (0.0 - origin)
                     t_of_block = zero
@@ -245,7 +234,7 @@ def odds_forward_kernel(
                         t_fresh = ()
                     for r in tl.static_range(height):
                         is_cell = is_inside(t0 - skew + k, widths[r])
-                        of_match = given[r][k] * bits
+                        of_match = tl.where(is_cell, given[r][k] * bits, NO_MATCH)
                         highest_match = tl.maximum(highest_match, of_match)
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[(r - 1) * states]
@@ -261,7 +250,7 @@ def odds_forward_kernel(
                             is_last = (row + r == own_rows - 1) & (col == own_cols - 1)
                             of_block = tl.where(is_last, v, of_block)
                         if tangents:
-                            t_match = t_given[r][k] * inverse_t
+                            t_match = tl.where(is_cell, t_given[r][k] * inverse_t, 0.0)
                             t_d = t_diagonal if r == 0 else t_left[(r - 1) * states]
                             t_right, t_down, _t_before = tangent_of(
                                 problem,
