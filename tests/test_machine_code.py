@@ -129,22 +129,23 @@ def test_the_pipes_and_registers_are_those_of_the_notes(row: tuple[str, ...]):
 # and instructions for a cell where the notes have no row, forwards and back; bytes of a thread's own memory, and loads
 # and stores of them for a cell on the way back: where registers are limited, in second derivatives, with affine gaps
 ODDS = [
-    ("smith_waterman", "score", 90, NARROW, (), 8, 0),
-    ("smith_waterman", "gradients", 90, NARROW, (), 232, 0.3),
+    ("smith_waterman", "score", 90, NARROW, (), 0, 0),
+    ("smith_waterman", "score", 90, WIDE, (25.0,), 0, 0),
+    ("smith_waterman", "gradients", 90, NARROW, (), 24, 0),
     ("smith_waterman", "gradients", 90, WIDE, (), 24, 0),
-    ("smith_waterman", "gradients", 80, WIDE, (31.1, 48.8), 32, 0),
-    ("smith_waterman", "gradients", 90, TALL, (29.1, 47.5), 0, 0),
-    ("smith_waterman", "product", 90, NARROW, (), 16, 0),
-    ("smith_waterman", "product", 90, WIDE, (76.4, 126.9), 24, 0),
-    ("smith_waterman", "product", 90, TALL, (60.4, 96.3), 24, 0),
+    ("smith_waterman", "gradients", 80, WIDE, (28.9, 50.8), 32, 0),
+    ("smith_waterman", "gradients", 90, TALL, (26.0, 49.1), 0, 0),
+    ("smith_waterman", "product", 90, NARROW, (), 0, 0),
+    ("smith_waterman", "product", 90, WIDE, (70.8, 127.6), 0, 0),
+    ("smith_waterman", "product", 90, TALL, (53.2, 98.0), 16, 0),
     ("smith_waterman_affine", "score", 90, NARROW, (), 0, 0),
-    ("smith_waterman_affine", "gradients", 90, NARROW, (), 368, 2.5),
-    ("smith_waterman_affine", "gradients", 90, WIDE, (32.8, 61.6), 16, 0),
-    ("smith_waterman_affine", "product", 90, NARROW, (), 320, 5.4),
-    ("smith_waterman_affine", "product", 90, WIDE, (96.6, 173.8), 56, 0),
+    ("smith_waterman_affine", "gradients", 90, NARROW, (), 40, 0.3),
+    ("smith_waterman_affine", "gradients", 90, WIDE, (30.6, 62.7), 32, 0),
+    ("smith_waterman_affine", "product", 90, NARROW, (), 224, 3.5),
+    ("smith_waterman_affine", "product", 90, WIDE, (91.8, 173.0), 48, 0),
 ]
 # the layout of each pass that takes fewest special functions
-FEWEST = {("score", NARROW): "score", ("gradients", WIDE): "marginals", ("product", NARROW): "hvp"}
+FEWEST = {("score", WIDE): "score", ("gradients", WIDE): "marginals", ("product", NARROW): "hvp"}
 
 
 @AS_NOTED
@@ -170,7 +171,7 @@ def test_plain_odds_have_little_memory_of_their_own(
         found, needed = resources(compiled), requirements(compiled)
         is_back = launch.kernel.name == "odds_backward_kernel"
         assert found["REG"] <= (launch.kernel.registers or 255), found
-        of_forward = 40 if "affine" in problem else 8
+        of_forward = 8 if "affine" in problem else 16
         assert found["STACK"] <= (local if is_back or capability == 80 else of_forward), found
         warps = launch.kernel.warps
         assert needed.threads == 32 * warps, needed
@@ -276,7 +277,9 @@ def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: 
     arguments = [buffers.get(argument, argument) for argument in launch.arguments]
     kernel = KERNELS[launch.kernel.name]
     kernel.device_caches.clear()
-    found = kernel.warmup(*arguments, grid=(1,), **dict(launch.kernel.constants), num_warps=launch.kernel.warps)
+    limits = {"num_warps": launch.kernel.warps}
+    limits |= {"maxnreg": launch.kernel.registers} if launch.kernel.registers else {}
+    found = kernel.warmup(*arguments, grid=(1,), **dict(launch.kernel.constants), **limits)
     kernel.device_caches.clear()
     assert found.hash == compiled.hash
     assert len(list(tmp_path.rglob("*.cubin"))) == 1

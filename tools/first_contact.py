@@ -174,10 +174,10 @@ class Contact:
             if not shutil.which("ncu"):
                 return {"there is no": "ncu"}
             program = [sys.executable, "-m", "tools.first_contact_programs", "profiled"]
-            chosen = ["--kernel-name", "regex:(forward|backward)_kernel", "--launch-skip", "2", "--launch-count", "2"]
+            chosen = ["-k", "regex:odds_(forward|backward)_kernel", "--launch-skip", "2", "--launch-count", "2"]
             sections = [word for section in SECTIONS for word in ("--section", section)]
             text = self._ran("ncu", ["ncu", "--clock-control", "none", *chosen, *sections, *program], seconds)
-            if "forward_kernel" not in text or "backward_kernel" not in text:
+            if "odds_forward_kernel" not in text or "odds_backward_kernel" not in text:
                 raise Failed("it did not see both kernels; see ncu.log")
             return {}
 
