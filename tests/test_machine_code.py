@@ -187,6 +187,22 @@ def test_plain_odds_have_little_memory_of_their_own(
 
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize(("call", "matrices"), [("score", 1), ("product", 2)])
+def test_matrices_are_read_by_lines_and_each_number_once(call: str, matrices: int, capability: int):
+    from shared.kernels.triton.machine_code import machine_code
+
+    kernel = programs("smith_waterman", "float32", NARROW)[call].launches[0].kernel
+    compiled, constants = machine_code(kernel, capability), dict[str, Any](kernel.constants)
+    loads = [line for line in inner_loop(compiled) if "LDG" in line]
+    by_lines = [line for line in loads if "LTC128B" in line]
+    assert len(by_lines) == matrices * constants["height"] * constants["steps"]
+    # and a number and a unit of the row above; what is read by rows goes through shared memory to the lanes
+    assert len(loads) - len(by_lines) == 2 * matrices
+    assert compiled.metadata.shared >= 4 * constants["lanes"] * constants["steps"]
+
+
+@pytest.mark.usefixtures("triton_cache")
+@pytest.mark.parametrize("capability", [80, 90])
 def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
     from shared.kernels.triton.machine_code import machine_code
 

@@ -216,7 +216,8 @@ def chunk_at(base, stride, t0, rows_left, own_cols, tiling: tl.constexpr):
     last_row = tl.maximum(rows_left - 1, 0)
     for r in tl.static_range(height):
         at = tl.minimum(lane * height + r, last_row) * away + col
-        # so that threads side by side load a row: each loads one number, and may well load another one's
+        # Threads side by side are to load a row's numbers side by side. Beyond its ends they load the same one, which
+        # does no harm: each loads its numbers one by one.
         tiles = tiles + (loaded_by_lines(base + tl.max_contiguous(at, [1, steps])),)
     return tiles
 
@@ -225,12 +226,13 @@ def chunk_at(base, stride, t0, rows_left, own_cols, tiling: tl.constexpr):
 def loaded_by_lines(at):
     """tl.load of float32, for which memory is read by lines of 128 bytes: Triton cannot ask for that.
 
-    Otherwise it is read by 64 bytes, and the other half of a line a chunk or more later, which takes twice the time.
+    Otherwise it is read by 64 bytes, and a line's other half a chunk or more later: kernels took 1.4 times as long.
     """
     if IS_INTERPRETED:
         return tl.load(at)
     else:
-        # Triton may have any thread compute a number, but not load it. Of this load the assembler leaves nothing.
+        # Triton chooses by its own loads which thread loads what; PTX would go to the thread that needs the result. So
+        # the PTX gets a number made of such a load: 0, which the assembler knows, and leaves nothing of the load.
         loaded = tl.load(at).to(tl.int32, bitcast=True)
         nothing = (loaded == loaded + 1).to(tl.int32)
         return tl.inline_asm_elementwise(
