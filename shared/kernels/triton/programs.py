@@ -105,8 +105,8 @@ BLOCK = 4
 # with this many pairs the whole GPU is busy, and the work per cell counts
 MANY_PAIRS = 512
 # Of many pairs memory counts: with 16 steps rows are read, and gradients written, in pieces of 64 bytes. With fewer
-# registers there are more warps, of which some have work while others wait; products need all for 8 steps. Of few pairs
-# the chain of steps counts, which is short with four rows to a lane.
+# registers there are more warps, of which some have work while others wait; products need all of them for 8 steps. Of
+# few pairs the chain of steps counts, which is short with four rows to a lane.
 NARROW = Layout(32, 1, Chunk(32, 2, 16, 128), Chunk(32, 2, 16), Chunk(32, 2, 8))
 WIDE = Layout(128, 4, Chunk(32, 4, 8), Chunk(32, 4, 8), Chunk(128, 1, 8, warps=4))
 # Of few pairs with many rows each has several warps, one behind the other. (For fewer rows a warp's chunks would be so
