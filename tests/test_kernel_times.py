@@ -1,0 +1,42 @@
+"""tools/kernel_times.py, as far as it goes without a GPU."""
+
+import importlib.util
+
+import pytest
+import torch
+
+from tools import kernel_times
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+
+
+@pytest.mark.parametrize("call", kernel_times.CALLS)
+def test_an_argument_becomes_the_kernels_and_all_that_they_take(call: str):
+    what = kernel_times.asked(f"smith_waterman_affine/{call}/600x70x50/1x16x96")
+    program = kernel_times.program(what)
+    assert [launch.kernel.name for launch in program.launches] == ["odds_forward_kernel", "odds_backward_kernel"][
+        : 1 if call == "score" else 2
+    ]
+    given = {"similarity", "lengths", "values", *(["t_similarity"] if call == "product" else [])}
+    for launch in program.launches:
+        constants = dict(launch.kernel.constants)
+        assert (constants["height"], constants["steps"], launch.kernel.registers) == (1, 16, 96)
+        assert {name for name in launch.arguments if isinstance(name, str)} <= given | set(program.scratch)
+
+
+def test_without_a_chunk_it_is_the_library_s():
+    assert kernel_times.asked("free_gap/score/4096x512x512").layout == kernel_times.layout_of(4096, 512)
+
+
+@pytest.mark.parametrize("wrong", ["smith_waterman/score", "sw/score/1x2x3", "free_gap/score/1x2x3/4x8", "a/b/c/d/e"])
+def test_a_wrong_argument_is_told(wrong: str, capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit) as stopped:
+        kernel_times.main([wrong])
+    assert stopped.value.code == 2
+    assert f"expected {kernel_times.FORM}, for example {kernel_times.EXAMPLE}, not {wrong!r}" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]):
+    assert kernel_times.main([kernel_times.EXAMPLE]) == 3
+    assert capsys.readouterr().err == "no CUDA device\n"

@@ -1,0 +1,133 @@
+"""Device times of single kernels in plain odds, for layouts other than the library's too: where it is decided which.
+
+    python -m tools.kernel_times smith_waterman/gradients/4096x512x512 smith_waterman/gradients/4096x512x512/1x16x128
+
+Each argument is a function, score, gradients or product, the batch's pairs x rows x cols, and on request the rows to a
+lane x steps to a chunk x registers to a thread at most (0: no limit), one warp for each pair. Needs a GPU, PyTorch and
+Triton. Times are by CUDA events behind a queue that is busy, with the L2 cache written over before: medians.
+"""
+
+import argparse
+import itertools
+import re
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tabulate
+import torch
+
+from shared.alignments import ALIGNMENTS
+from shared.kernels import cpp
+from shared.kernels.triton.programs import (
+    TYPES,
+    Chunk,
+    Layout,
+    Program,
+    gradients_program,
+    layout_of,
+    product_program,
+    score_program,
+)
+
+CALLS = ("score", "gradients", "product")
+FORM = f"FUNCTION/{'|'.join(CALLS)}/PAIRSxROWSxCOLS[/ROWSxSTEPSxREGISTERS]"
+EXAMPLE = "smith_waterman/gradients/4096x512x512/1x16x128"
+DEVICE = "cuda"
+TIMED_CALLS = 9
+# floats that are written before each call: more than caches hold, and a while
+FLUSHED = 1 << 28
+
+
+class Asked(NamedTuple):
+    """What is timed. layout: the library's, or with a chunk of one's own."""
+
+    function: str
+    call: str
+    shape: tuple[int, int, int]
+    layout: Layout
+
+
+def asked(text: str) -> Asked:
+    """What an argument asks for."""
+    found = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+)(?:/(\d+)x(\d+)x(\d+))?", text)
+    if not found or found[1] not in ALIGNMENTS:
+        raise argparse.ArgumentTypeError(f"expected {FORM}, for example {EXAMPLE}, not {text!r}")
+    pairs, rows, cols = map(int, found.group(3, 4, 5))
+    layout = layout_of(pairs, rows)
+    if found[6]:
+        height, steps, registers = map(int, found.group(6, 7, 8))
+        own = Chunk(32, height, steps, registers or None)
+        layout = layout._replace(scores=own, gradients=own, products=own)
+    return Asked(found[1], found[2], (pairs, rows, cols), layout)
+
+
+def program(what: Asked) -> Program:
+    """The kernels in plain odds alone, with the buffers that they use."""
+    call = cpp.call_of(what.function, ALIGNMENTS[what.function].options)
+    _, rows, cols = what.shape
+    strides = rows * cols, cols
+    given = call, "float32", what.shape
+    if what.call == "score":
+        whole = score_program(*given, strides, True, what.layout)
+    elif what.call == "gradients":
+        whole = gradients_program(*given, strides, True, what.layout, with_values=False)
+    else:
+        whole = product_program(*given, (*strides, *strides), True, what.layout)
+    launches = tuple(launch for launch in whole.launches if launch.kernel.name.startswith("odds"))
+    used = {argument for launch in launches for argument in launch.arguments}
+    buffers = whole.results | whole.scratch
+    return Program(launches, {}, {name: shape for name, shape in buffers.items() if name in used})
+
+
+def times(what: Asked) -> list[object]:
+    """Microseconds of each kernel, billions of cells per second, and how many pairs were flagged."""
+    from torch_impl.kernels.triton_binding import _launch  # here: it imports Triton
+
+    torch.manual_seed(0)
+    pairs, rows, cols = what.shape
+    values = list(ALIGNMENTS[what.function].parameters.values())
+    own = program(what)
+    buffers = {
+        "similarity": torch.randn(what.shape, device=DEVICE),
+        "lengths": torch.tensor([[rows, cols]] * pairs, dtype=torch.int32, device=DEVICE),
+        "values": torch.tensor([values] * pairs, dtype=torch.float32, device=DEVICE),
+        **{
+            name: torch.empty(shape, dtype=getattr(torch, TYPES.get(name, "float32")), device=DEVICE)
+            for name, shape in own.scratch.items()
+        },
+    }
+    if what.call == "product":
+        buffers["t_similarity"] = torch.randn(what.shape, device=DEVICE)
+    flushed = torch.empty(FLUSHED, device=DEVICE)
+    measured: list[list[float]] = []
+    for _ in range(1 + TIMED_CALLS):  # the first compiles
+        flushed.fill_(1.0)
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(len(own.launches) + 1)]
+        events[0].record()
+        for launch, event in zip(own.launches, events[1:], strict=True):
+            _launch(launch, buffers)
+            event.record()
+        torch.cuda.synchronize()
+        measured.append([before.elapsed_time(after) for before, after in itertools.pairwise(events)])
+    medians = [statistics.median(kernel) for kernel in zip(*measured[1:], strict=True)]
+    gcups = pairs * rows * cols / sum(medians) / 1e6
+    return [" + ".join(f"{1e3 * ms:.4g}" for ms in medians), f"{gcups:.4g}", int((buffers["flags"] != 0).sum())]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """A table; the exit code."""
+    parser = argparse.ArgumentParser(prog="kernel_times", description="Device times of kernels in plain odds.")
+    parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), help=FORM)
+    wanted: list[tuple[str, Asked]] = parser.parse_args(arguments).kernels
+    if not torch.cuda.is_available():
+        print("no CUDA device", file=sys.stderr)
+        return 3
+    rows = [[text, *times(what)] for text, what in wanted]
+    print(tabulate.tabulate(rows, headers=["kernels", "µs", "GCUPS", "flagged"], disable_numparse=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
