@@ -26,6 +26,7 @@ from shared.kernels.triton.programs import (
     gaps_of,
     gradients_program,
     layout_of,
+    odds_alone,
     product_program,
     score_program,
     tangents_program,
@@ -122,13 +123,7 @@ def flags(
     inputs = _inputs(similarity, lengths, values, gaps, options)
     of_gradients = (gradients_program, Call(kind, options), inputs, False)
     program = _program(*of_gradients) if gradients else _program(score_program, Call(kind, options), inputs)
-    odds = program.launches[: len(program.launches) // 2] if "flags" in program.scratch else ()
-    used = {name for launch in odds for name in launch.arguments}
-    buffers = program.results | program.scratch
-    kept = program._replace(
-        launches=odds, results={}, scratch={name: buffers[name] for name in buffers if name in used}
-    )
-    found = _run(kept, inputs).get("flags")
+    found = _run(odds_alone(program), inputs).get("flags")
     return similarity.new_ones(len(similarity), dtype=torch.bool) if found is None else found != 0
 
 

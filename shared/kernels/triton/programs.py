@@ -196,6 +196,14 @@ def product_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_le
     return _odds_first(exact, *own, chunk, tangents=True) if chunk else exact
 
 
+def odds_alone(program: Program) -> Program:
+    """The launches in plain odds, with the buffers that they use; none if the exact kernels compute all pairs."""
+    launches = tuple(launch for launch in program.launches if launch.kernel.name.startswith("odds"))
+    used = {argument for launch in launches for argument in launch.arguments}
+    buffers = program.results | program.scratch
+    return Program(launches, {}, {name: shape for name, shape in buffers.items() if name in used})
+
+
 def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengths: bool, layout: Layout) -> Program:
     """Scores and matches of the best alignments. Given are the buffers of score_program."""
     pairs, _, cols = shape
