@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.dtypes import canonicalize_dtype
 
 from jax_impl.pairs import of_one_type
 from shared import checks
@@ -32,8 +33,8 @@ def see(argument: Any) -> checks.Seen:
 
 
 def widened(similarity: jax.Array) -> jax.Array:
-    """The similarity in a dtype that is computed in: float64, or float32 for it and for shorter ones."""
-    return similarity if similarity.dtype == jnp.float64 else similarity.astype(jnp.float32)
+    """The similarity in a dtype that is computed in: float64 if JAX is in its 64-bit mode, else float32."""
+    return similarity.astype(jnp.float64 if canonicalize_dtype(similarity.dtype) == jnp.float64 else jnp.float32)
 
 
 def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:

@@ -1,7 +1,11 @@
 """Uses of the functions in models: closures, odd arrays, extreme numbers. Each was wrong once."""
 
+import functools
 from types import ModuleType
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -36,6 +40,36 @@ def test_torch_names_the_variants_that_can_be_mapped():
     usable = "'cell_loop', 'diagonal_loop', 'wavefront', 'fused' or 'auto'"
     with pytest.raises(RuntimeError, match=f"variant 'batch_loop' .* use {usable}"):
         torch.func.vmap(lambda s: torch_impl.smith_waterman(s, variant="batch_loop"))(torch.ones(2, 3, 3))
+
+
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
+@pytest.mark.parametrize("variant", ["fused", "wavefront", "vmap"])
+def test_a_float64_array_outside_the_64_bit_mode_of_jax_is_computed_in_float32(variant: str):
+    with jax.enable_x64(True):
+        wide = jnp.asarray(MATRIX, jnp.float64)
+    function = functools.partial(jax_impl.smith_waterman, variant=variant)
+    assert jnp.array_equal(function(wide), function(MATRIX))
+    assert jnp.array_equal(jax_impl.marginals(function, wide), jax_impl.marginals(function, MATRIX))
+    product = jax_impl.hessian_vector_product(function, wide, wide)
+    assert jnp.array_equal(product, jax_impl.hessian_vector_product(function, MATRIX, MATRIX))
+    for own, expected in zip(*(jax_impl.best_alignment(jax_impl.free_gap, x) for x in (wide, MATRIX)), strict=True):
+        assert jnp.array_equal(own, expected)
+
+
+@PACKAGES
+def test_a_function_that_depends_on_the_similarity_linearly_or_not_at_all_has_zeros(package: ModuleType):
+    is_torch = package is torch_impl
+    matrix = torch.from_numpy(MATRIX) if is_torch else jnp.asarray(MATRIX)
+
+    def constant(similarity: Any, lengths: Any) -> Any:
+        return similarity.detach().sum() if is_torch else jax.lax.stop_gradient(similarity).sum()
+
+    def linear(similarity: Any, lengths: Any) -> Any:
+        return similarity.sum()
+
+    for function, gradient in ((constant, 0.0), (linear, 1.0)):
+        assert np.all(np.asarray(package.marginals(function, matrix)) == gradient)
+        assert np.all(np.asarray(package.hessian_vector_product(function, matrix, matrix)) == 0.0)
 
 
 @PACKAGES

@@ -82,8 +82,7 @@ def marginals(function: Callable[..., Tensor], similarity: Any, lengths: Any = N
         leaf = _leaf(similarity, differentiable)
         score = total(leaf)
         again = differentiable and depends_on_others(score, leaf)
-        (result,) = torch.autograd.grad(score, leaf, create_graph=again)
-    return result
+        return _gradient(score, leaf, None, again)
 
 
 def hessian_vector_product(
@@ -135,11 +134,14 @@ def hessian_vector_product(
     again = is_any_recorded(similarity, vector, *parameters.values())
     with torch.inference_mode(False), torch.enable_grad():
         leaf = _leaf(similarity, again)
-        expected = marginals(function, leaf, lengths, **parameters)
-        if not len(similarity):
-            return torch.zeros_like(similarity)  # which some variants do not connect to their arguments
-        (result,) = torch.autograd.grad(expected, leaf, vector, create_graph=again)
-    return result
+        return _gradient(marginals(function, leaf, lengths, **parameters), leaf, vector, again)
+
+
+def _gradient(result: Tensor, leaf: Tensor, weights: Tensor | None, again: bool) -> Tensor:
+    """Zeros where the result does not depend on the leaf, as in JAX."""
+    if not result.requires_grad:
+        return torch.zeros_like(leaf)
+    return torch.autograd.grad(result, leaf, weights, create_graph=again, materialize_grads=True)[0]
 
 
 def _is_alike(vector: Any, similarity: Tensor) -> bool:

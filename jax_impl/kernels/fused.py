@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
+from jax.dtypes import canonicalize_dtype
 
 from jax_impl.derivatives import scores_of
 from jax_impl.kernels import cpp_binding, triton_binding
@@ -27,8 +28,8 @@ def why_not(similarity: Any, platform: str) -> str | None:
     if reason:
         return reason
     dtype = str(getattr(similarity, "dtype", ""))
-    if dtype == "float64" and not isinstance(similarity, jax.Array):
-        dtype = str(jnp.result_type(similarity))
+    if dtype == "float64":  # which is computed in float32 outside JAX's 64-bit mode
+        dtype = str(canonicalize_dtype(dtype))
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         return None  # the checks refuse it with a better reason
     try:
