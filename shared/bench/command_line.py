@@ -273,6 +273,7 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
         "arguments": {name: given[name] for name in problem.arguments if name in given},
     }
     settings = Settings(question.name, **defaults | _fields_of(Settings, given))
+    question.check_device(settings.device)
     variants = (*problem.variant_names, *(["auto"] if problem.has_auto else []))
     passes = (*problem.passes, *question.own_passes)
     for what, asked, known in (("variant", settings.variants, variants), ("pass", settings.passes, passes)):

@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 from shared.bench.analysis.estimates import SAME, Estimate
 from shared.bench.analysis.verdict import Comparison, compare, known_ratio
-from shared.bench.cases import BETWEEN, FRAMEWORKS, Case, Settings
+from shared.bench.cases import BETWEEN, FRAMEWORKS, Case
 from shared.bench.questions.question import Question, WorkerStart
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
-from shared.problems import Inputs
-from shared.problems.problem import UnusableInput
 
 LOOP = "in a loop"
 
@@ -33,12 +31,8 @@ class Between(Question):
     name = "between"
     asks = "what does a call cost between other work, as in a step of training"
     default_input = "random"
+    only_on_cpus = "on others every call finds its caches flushed"
     labels: Mapping[str, WorkerStart] = {LOOP: WorkerStart(), BETWEEN: WorkerStart()}
-
-    def inputs(self, settings: Settings) -> dict[str, Inputs]:
-        if settings.device != "cpu":  # where every call finds its caches flushed
-            raise UnusableInput(f"between goes with --device cpu, got {settings.device}")
-        return super().inputs(settings)
 
     def deciding(self, record: Record) -> list[Estimate]:
         """How much longer each case takes, and the ratios of the frameworks between other work."""

@@ -41,6 +41,7 @@ class Processes(Question):
     }
     default_input = "random"
     default_budget = 600.0
+    only_on_cpus = "it has not been run on GPUs"
     drops_dominated = False
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
@@ -50,8 +51,6 @@ class Processes(Question):
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         if not isinstance(PROBLEMS.get(settings.problem), AlignmentProblem):
             raise UnusableInput(f"processes goes with alignments, not with {settings.problem}")
-        if settings.device != "cpu":
-            raise UnusableInput(f"processes goes with --device cpu, got {settings.device}: it has not been run on GPUs")
         if settings.pythons:
             raise UnusableInput("processes measures in the interpreter that runs it: leave out --python")
         if PATH in settings.passes:

@@ -12,7 +12,7 @@ from shared.bench.questions.interpreters import elsewhere
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot
 from shared.problems import Inputs, problem_of
-from shared.problems.problem import Problem
+from shared.problems.problem import Problem, UnusableInput
 from shared.variants import PATH, WITH_PATH, Abilities
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Question(ABC):
     # which cases
 
     default_problem = Settings.problem
+    only_on_cpus = ""  # why it is not asked of other devices
     # of the options of the command line that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
@@ -60,6 +61,11 @@ class Question(ABC):
             else start
             for framework, (label, start) in product(settings.frameworks, self.labels.items())
         }
+
+    def check_device(self, device: str) -> None:
+        """Raise UnusableInput if it cannot be asked of the device."""
+        if self.only_on_cpus and device != "cpu":
+            raise UnusableInput(f"{self.name} goes with --device cpu, got {device}: {self.only_on_cpus}")
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return problem.default_passes

@@ -46,11 +46,10 @@ class Threads(Question):
         label_of(count): WorkerStart(threads=count) for count in range(1, len(usable_cores()) + 1)
     }
     default_budget = 600.0
+    only_on_cpus = "these are threads of a CPU"
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """One for each dtype, by its name."""
-        if settings.device != "cpu":
-            raise UnusableInput(f"threads goes with --device cpu, got {settings.device}")
         if settings.threads < 2:
             raise UnusableInput(f"threads needs at least 2 threads to compare, got {settings.threads}")
         found = {}
