@@ -3,8 +3,9 @@
     python -m tools.kernel_times smith_waterman/gradients/4096x512x512 smith_waterman/gradients/4096x512x512/1x16x128
 
 Each argument is a function, score, gradients or product, the batch's pairs x rows x cols, and on request the rows to a
-lane x steps to a chunk x registers to a thread at most (0: no limit), one warp for each pair. Needs a GPU, PyTorch and
-Triton. Times are by CUDA events behind a queue that is busy, with the L2 cache written over before: medians.
+lane x steps to a chunk (8, 16 or 32) x registers to a thread at most (0: no limit), one warp for each pair. Needs a
+GPU, PyTorch and Triton. Times are by CUDA events behind a queue that is busy, with the L2 cache written over before:
+medians, in microseconds of each kernel.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from shared.kernels.triton.programs import (
     product_program,
     score_program,
 )
+from torch_impl.backend import device_problem
 
 CALLS = ("score", "gradients", "product")
 FORM = f"FUNCTION/{'|'.join(CALLS)}/PAIRSxROWSxCOLS[/ROWSxSTEPSxREGISTERS]"
@@ -51,7 +53,7 @@ class Asked(NamedTuple):
 
 def asked(text: str) -> Asked:
     """What an argument asks for."""
-    found = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+)(?:/(\d+)x(\d+)x(\d+))?", text)
+    found = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+)(?:/(\d+)x(8|16|32)x(\d+))?", text)
     if not found or found[1] not in ALIGNMENTS:
         raise argparse.ArgumentTypeError(f"expected {FORM}, for example {EXAMPLE}, not {text!r}")
     pairs, rows, cols = map(int, found.group(3, 4, 5))
@@ -112,11 +114,15 @@ def times(what: Asked) -> list[object]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """A table; the exit code."""
-    parser = argparse.ArgumentParser(prog="kernel_times", description="Device times of kernels in plain odds.")
-    parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), help=FORM)
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.kernel_times",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), metavar="KERNELS", help=FORM)
     wanted: list[tuple[str, Asked]] = parser.parse_args(arguments).kernels
-    if not torch.cuda.is_available():
-        print("no CUDA device", file=sys.stderr)
+    if problem := device_problem(DEVICE):
+        print(problem, file=sys.stderr)
         return 3
     rows = [[text, *times(what)] for text, what in wanted]
     print(tabulate.tabulate(rows, headers=["kernels", "µs", "GCUPS", "flagged"], disable_numparse=True))
