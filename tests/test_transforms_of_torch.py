@@ -35,6 +35,23 @@ def test_torch_func_vmap_over_an_outer_axis(problem, variant):
     close(got, outer_scores(problem, outer, lengths))
 
 
+@pytest.mark.parametrize("variant", ["cell_loop", "diagonal_loop", *BY_HAND])
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_gradient_through_torch_func_vmap_is_that_of_the_batch(problem, variant):
+    score = functools.partial(getattr(torch_impl, problem), variant=variant)
+    similarity, lengths = tensors()
+    cotangent = torch.linspace(-1, 2, len(similarity), dtype=similarity.dtype)
+
+    def total(matrices: torch.Tensor, mapped: bool) -> torch.Tensor:
+        return (cotangent * (torch.func.vmap(score) if mapped else score)(matrices, lengths)).sum()
+
+    by_func, expected = (torch.func.grad(total)(similarity, mapped) for mapped in (True, False))
+    leaf = similarity.clone().requires_grad_()
+    (by_autograd,) = torch.autograd.grad(total(leaf, True), leaf)
+    torch.testing.assert_close(by_func, expected)
+    torch.testing.assert_close(by_autograd, expected)
+
+
 def test_torch_maps_an_operator_over_any_axis_and_repeats_what_is_not_mapped():
     matrices, values = torch.from_numpy(batch(2, 3, 4, 5)), torch.arange(3.0)
     info, in_dims = SimpleNamespace(batch_size=2), (3, None)

@@ -29,9 +29,14 @@ def indices(rows: int, cols: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def put(table: Tensor, i: int, j: int, value: Tensor | float) -> Tensor:
-    """A copy of the table with one cell replaced: PyTorch's functional update."""
+    """A copy of the table with one cell replaced: PyTorch's functional update.
+
+    By slices: under torch.func.vmap the gradient of what select_scatter puts is as many times too large as the
+    dimension has places (PyTorch 2.11 to 2.13).
+    """
     cell = torch.as_tensor(value, dtype=table.dtype, device=table.device).expand(table.shape[2:])
-    return torch.select_scatter(table, torch.select_scatter(table[i], cell, 0, j), 0, i)
+    row = torch.slice_scatter(table[i : i + 1], cell[None, None], 1, j, j + 1)
+    return torch.slice_scatter(table, row, 0, i, i + 1)
 
 
 def rotate(s: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
