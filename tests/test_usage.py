@@ -96,6 +96,29 @@ def test_a_gap_that_float32_cannot_hold_forbids_gaps(package: ModuleType, proble
 
 
 @PACKAGES
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("is_by_position", [False, True])
+@pytest.mark.parametrize(("problem", "name"), [("smith_waterman", "gap"), ("smith_waterman_affine", "gap_open")])
+def test_a_local_alignment_that_needs_a_forbidden_gap_is_none(
+    package: ModuleType, problem: str, name: str, is_by_position: bool, dtype: str
+):
+    function = getattr(package, problem)
+    with jax.enable_x64(dtype == "float64"):
+        matrix = np.array([[-2, -np.inf, -np.inf], [-np.inf, -np.inf, 1]], dtype)  # no two matches on a diagonal
+        gaps = {name: np.full((2, 3), -np.inf, dtype) if is_by_position else -1e39}
+        options = {"end": "match"} if problem == "smith_waterman" else {}
+        for variant in ("fused", "wavefront", "diagonal_loop"):
+            keywords = {**gaps, **options, "variant": variant}
+            assert float(function(matrix, **keywords)) == 0
+            assert not np.asarray(package.marginals(function, matrix, **keywords)).any()
+            product = package.hessian_vector_product(function, matrix, np.ones_like(matrix), **keywords)
+            assert not np.asarray(product).any()
+        score, matches = package.best_alignment(function, matrix, **gaps, **options)
+        assert float(score) == 0
+        assert not np.asarray(matches).any()
+
+
+@PACKAGES
 def test_a_global_alignment_that_needs_a_forbidden_gap_is_as_low_as_can_be(package: ModuleType):
     score = float(package.needleman_wunsch(MATRIX, gap=-1e39))
     assert np.isfinite(score)

@@ -97,6 +97,12 @@ def test_awkward_sizes_and_single_pairs(problem: str, rows: int, cols: int):
     assert_best(best("torch", problem, similarity), reference.best_alignment(problem, similarity))
 
 
+def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
+    similarity = np.array([[-2, -np.inf, -np.inf], [-np.inf, -np.inf, 1]])  # no two matches on a diagonal
+    score, matches = best("torch", "smith_waterman", similarity, gap=-1e39, end="match")
+    assert score == 0 and not matches.any()
+
+
 @BOTH
 def test_fewer_bits_and_a_batch_of_nothing(framework: str):
     similarity = np.random.default_rng(0).integers(-2, 3, size=(2, 5, 4)).astype(float)

@@ -136,6 +136,17 @@ def test_what_is_no_number_makes_its_own_pair_nan_and_no_other():
     assert scores[3] == 0 and not d_similarity[3].any() and not d_values[3].any()
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_local_alignment_that_needs_a_forbidden_gap_is_none(dtype: str):
+    call: Any = cpp.call_of("smith_waterman", {"end": "match"})
+    matrix = np.full((2, 3), -np.inf)
+    matrix[0, 0], matrix[1, 2] = -2, 1  # no two matches on a diagonal
+    arrays = Given(matrix[None].astype(dtype), np.array([[2, 3]]), np.array([[-1e39, 1]]).clip(-1e38).astype(dtype))
+    towards = np.ones_like(arrays.similarity), np.zeros_like(arrays.values)
+    for found in (*run("torch", call, arrays), *run("torch", call, arrays, towards)):
+        np.testing.assert_array_equal(found, np.zeros_like(found))
+
+
 def test_without_lengths_the_matrices_are_whole_and_may_lie_anywhere():
     random = np.random.default_rng(1)
     wide = torch.from_numpy(random.normal(size=(5, 3, 14)))[:, :, 2:8].transpose(0, 1)

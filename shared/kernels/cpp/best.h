@@ -324,7 +324,7 @@ class BestTask {
     }
     constexpr bool is_global = Kind::end == End::last;
     score = is_global ? final_[p] : ends_.worth[best];
-    if (!is_global && score == NEVER) {
+    if (!is_global && score <= FORBIDDEN) {
       score = 0;
       return;
     }

@@ -154,9 +154,12 @@ struct Worth {
   double log() const { return log2() * LN_2; }
 };
 
-inline Worth worth_of(double m, double e, double mt) {
+// A local alignment that needs a forbidden gap is none either.
+template <class Kind>
+Worth worth_of(double m, double e, double mt, double temperature) {
   // an alignment with a forbidden match scores less than any without
   bool exists = m > 0 && e > -double(LARGEST_EXPONENT) / 2;
+  if (Kind::local) exists = exists && temperature * LN_2 * (std::log2(m) + e) > double(FORBIDDEN);
   return exists ? Worth{m, e, mt / m, true} : Worth{1, 0, 0, false};
 }
 
@@ -392,7 +395,8 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         mt += (double(part.mt[lane]) + double(part.origin[lane]) * double(part.m[lane])) * scale;
         if (L::rows_in_lanes || s == p) bad[p] = bad[p] || bad_lanes[s];
       }
-      worth[p] = worth_of(m, e, mt);
+      const int64_t pair = pairs[std::min(p, pair_count - 1)];  // there may be fewer than lanes
+      worth[p] = worth_of<Kind>(m, e, mt, clamped_parameters_of(job.call, pair).temperature);
       for (int l = 0; l < LANES; ++l) {
         if (L::rows_in_lanes || l == p) set_total(total, l, worth[p]);
       }

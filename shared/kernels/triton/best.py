@@ -266,7 +266,8 @@ def best_kernel(
 
     top = tl.max(worth, 0)
     is_bad = (tl.max(bad.to(tl.int32), 0) > 0) | (opened != opened) | (extended != extended)
-    exists = top > NEVER
+    # a local alignment that needs a forbidden gap is none
+    exists = top > (NEVER if kind == GLOBAL or kind == FREE_GAP else FORBIDDEN)
     is_top = worth == top
     first = tl.min(tl.where(is_top, end_row, rows), 0)
     score = tl.where(exists, top, 0.0)

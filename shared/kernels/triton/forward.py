@@ -21,7 +21,7 @@ from shared.kernels.triton.cells import (
     summed,
 )
 from shared.kernels.triton.gaps import costs_in, gap_rows
-from shared.kernels.triton.pairs import LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
+from shared.kernels.triton.pairs import FORBIDDEN, LN_2, MOST, NOTHING, constants, ends_of, match_of, outside, size_of
 from shared.kernels.triton.tiles import (
     chosen,
     columns_of,
@@ -268,6 +268,8 @@ def forward_kernel(
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
     opened, _extended, temperature, t_opened, t_temperature = parameters
     worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
+    if kind != GLOBAL and kind != FREE_GAP:  # nor is a local one that needs a forbidden gap an alignment
+        exists = exists & (temperature * worth > FORBIDDEN)
     tangent = t_whole / tl.sum(own_total.to(tl.float64), 0)
     if tangents:
         score = temperature * tangent + t_temperature * worth
