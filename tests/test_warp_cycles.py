@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from tools import warp_cycles
+from tools import kernel_times, warp_cycles
 from tools.warp_cycles import LATENCIES, Instruction, simulate
 
 TRITON = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
@@ -36,7 +36,7 @@ def test_warps_share_the_issue_and_the_pipes():
 def test_a_kernel_waits_for_its_own_results_and_not_for_what_it_loads_ahead():
     from shared.kernels.triton.machine_code import machine_code
 
-    (launch,) = warp_cycles.program(warp_cycles.asked("smith_waterman/score/64x100x150")).launches
+    (launch,) = kernel_times.program(kernel_times.asked("smith_waterman/score/64x100x150")).launches
     code = warp_cycles.instructions(machine_code(launch.kernel, warp_cycles.CAPABILITY).asm["cubin"])
     assert code[-1].name in ("BRA", "NOP") and all(0 <= own.stall < 16 for own in code)
     body = warp_cycles.loop_of(code)

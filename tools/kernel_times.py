@@ -112,15 +112,20 @@ def times(what: Asked) -> list[object]:
     return [" + ".join(f"{1e3 * ms:.4g}" for ms in medians), f"{gcups:.4g}", int((buffers["flags"] != 0).sum())]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """A table; the exit code."""
+def asked_for(arguments: Sequence[str] | None, tool: str, description: str | None) -> list[tuple[str, Asked]]:
+    """What a command line asks for, of this tool or another one of these kernels."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.kernel_times",
-        description=__doc__,
+        prog=f"python -m tools.{tool}",
+        description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), metavar="KERNELS", help=FORM)
-    wanted: list[tuple[str, Asked]] = parser.parse_args(arguments).kernels
+    return parser.parse_args(arguments).kernels
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """A table; the exit code."""
+    wanted = asked_for(arguments, "kernel_times", __doc__)
     if problem := device_problem(DEVICE):
         print(problem, file=sys.stderr)
         return 3

@@ -8,7 +8,6 @@ cycles the warp waits after it, and for which results of unknown latency it wait
 few warps wait for themselves, as with few pairs, and a lower bound where memory does.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from typing import NamedTuple
 
 import tabulate
 
-from tools.kernel_times import FORM, Asked, asked, program
+from tools.kernel_times import Asked, asked_for, program
 
 CAPABILITY = 90
 # cycles from issue to result, of what the assembler does not know; of others DEFAULT
@@ -48,11 +47,12 @@ class Instruction(NamedTuple):
 
     @property
     def pipe(self) -> str:
+        """What executes it: half and fma are one, others are once for a warp, control, constants and float64."""
         if self.name == "MUFU":
             return "special"
         if self.name in ("FADD", "FMUL", "FFMA"):
             return "fma"
-        if self.name in ("IMAD", "HFMA2"):
+        if self.name in ("IMAD", "HFMA2"):  # which also move numbers
             return "half"
         if self.name.startswith(("LD", "ST", "SHFL")) and self.name != "LDC":
             return "memory"
@@ -60,18 +60,21 @@ class Instruction(NamedTuple):
         return "others" if self.name[0] in "UD" or self.name in control else "alu"
 
 
-def instructions(cubin: bytes) -> list[Instruction]:
-    """A kernel's machine code, with the control bits of Volta and later."""
+def told(option: str, cubin: bytes) -> str:
+    """What the tool that comes with Triton says of a kernel's machine code."""
     import triton  # here: an optional package
 
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.run([tool, "-sass", file.name], capture_output=True, text=True, check=True).stdout
-    found = re.findall(
-        r"/\*([0-9a-f]{4,})\*/\s+(.*?);\s*/\* 0x[0-9a-f]{16} \*/\s*/\* 0x([0-9a-f]{16}) \*/", text, re.DOTALL
-    )
+        return subprocess.run([tool, option, file.name], capture_output=True, text=True, check=True).stdout
+
+
+def instructions(cubin: bytes) -> list[Instruction]:
+    """A kernel's machine code, with the control bits of Volta and later."""
+    halves = r"/\* 0x[0-9a-f]{16} \*/\s*/\* 0x([0-9a-f]{16}) \*/"
+    found = re.findall(rf"/\*([0-9a-f]{{4,}})\*/\s+(.*?);\s*{halves}", told("-sass", cubin), re.DOTALL)
     return [_instruction(int(at, 16), line.strip(), int(upper, 16)) for at, line, upper in found]
 
 
@@ -86,6 +89,7 @@ def loop_of(code: Sequence[Instruction]) -> list[Instruction]:
     """The innermost loop that shuffles most: a chunk, no branch in it taken."""
     jumps = [(re.search(r"\bBRA\b.*0x([0-9a-f]+)", own.text), own.at) for own in code]
     spans = [(int(found[1], 16), end) for found, end in jumps if found and int(found[1], 16) < end]
+    # a strip's loop has what is done once in a strip as well
     innermost = [(a, b) for a, b in spans if not any(a <= c and d <= b and (a, b) != (c, d) for c, d in spans)]
     loops = [[own for own in code if a <= own.at <= b] for a, b in innermost]
     return max(loops, key=lambda body: sum(own.name in ("SHFL", "BAR") for own in body))
@@ -142,14 +146,7 @@ def rows_of(text: str, what: Asked) -> list[list[object]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """A table; the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.warp_cycles",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), metavar="KERNELS", help=FORM)
-    wanted: list[tuple[str, Asked]] = parser.parse_args(arguments).kernels
-    rows = [row for text, what in wanted for row in rows_of(text, what)]
+    rows = [row for text, what in asked_for(arguments, "warp_cycles", __doc__) for row in rows_of(text, what)]
     headers = ["kernels", "kernel", "instructions\nof a chunk", "cycles, a warp\nby itself",
                "cycles for 32 cells,\n2 / 3 / 4 warps", "of a warp by itself, waiting for"]  # fmt: skip
     print(tabulate.tabulate(rows, headers=headers, disable_numparse=True))
