@@ -32,9 +32,14 @@ def see(argument: Any) -> checks.Seen:
     return checks.Seen("jax.Array", argument.shape, str(argument.dtype), values)
 
 
+def computed_dtype(dtype: Any) -> str:
+    """In which a similarity is computed: float64 stays itself in JAX's 64-bit mode, all else is float32."""
+    return str(canonicalize_dtype("float64")) if str(dtype) == "float64" else "float32"
+
+
 def widened(similarity: jax.Array) -> jax.Array:
-    """The similarity in a dtype that is computed in: float64 if JAX is in its 64-bit mode, else float32."""
-    return similarity.astype(jnp.float64 if canonicalize_dtype(similarity.dtype) == jnp.float64 else jnp.float32)
+    """The similarity in the dtype that it is computed in."""
+    return similarity.astype(computed_dtype(similarity.dtype))
 
 
 def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.dtypes import canonicalize_dtype
 
+from jax_impl.arguments import computed_dtype
 from jax_impl.derivatives import scores_of
 from jax_impl.kernels import cpp_binding, triton_binding
 from jax_impl.kernels.cpp_binding import Array, Arrays
@@ -28,12 +28,10 @@ def why_not(similarity: Any, platform: str) -> str | None:
     if reason:
         return reason
     dtype = str(getattr(similarity, "dtype", ""))
-    if dtype == "float64":  # which is computed in float32 outside JAX's 64-bit mode
-        dtype = str(canonicalize_dtype(dtype))
     if dtype not in ("float16", "bfloat16", "float32", "float64"):
         return None  # the checks refuse it with a better reason
     try:
-        _register(platform, dtype if dtype == "float64" else "float32")
+        _register(platform, computed_dtype(dtype))
     except cpp.Absent as reason:
         return str(reason)
     return None
