@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tabulate
 
@@ -97,6 +97,7 @@ def loop_of(code: Sequence[Instruction]) -> list[Instruction]:
 
 def simulate(body: Sequence[Instruction], warps: int = 1, turns: int = 6) -> tuple[float, Counter[str]]:
     """Cycles for a turn of the loop when `warps` share a scheduler, and what the first of them waited for in it."""
+    pipes, names = [own.pipe for own in body], [own.name for own in body]
     clock, busy = 0.0, defaultdict[str, float](float)
     ready = [37.0 * warp for warp in range(warps)]  # not all at the same place
     barriers = [[0.0] * 6 for _ in range(warps)]
@@ -105,22 +106,23 @@ def simulate(body: Sequence[Instruction], warps: int = 1, turns: int = 6) -> tup
     ends: list[float] = []
 
     def earliest(warp: int) -> float:
-        own = body[done[warp] % len(body)]
-        after = max((barriers[warp][barrier] for barrier in own.waits), default=0.0)
-        return max(ready[warp], after, busy[own.pipe], clock)
+        at = done[warp] % len(body)
+        after = max((barriers[warp][barrier] for barrier in body[at].waits), default=0.0)
+        return max(ready[warp], after, busy[pipes[at]], clock)
 
     while len(ends) < turns:
         warp = min(range(warps), key=lambda each: (earliest(each), done[each]))
-        now, own = earliest(warp), body[done[warp] % len(body)]
+        now, at = earliest(warp), done[warp] % len(body)
+        own = body[at]
         if warp == 0 and len(ends) > 0:
             after, barrier = max(((barriers[0][each], each) for each in own.waits), default=(0.0, 0))
             why = setters[0][barrier] if after >= now > ready[0] else "a pipe, or another warp"
             waited[why] += int(now - ready[0])
             waited["a result of fixed latency"] += max(own.stall, 1) - 1
-        clock, busy[own.pipe] = now + 1, now + BUSY.get(own.pipe, 1)
-        for barrier, latency in ((own.sets, LATENCIES.get(own.name, DEFAULT)), (own.frees, READ)):
+        clock, busy[pipes[at]] = now + 1, now + BUSY.get(pipes[at], 1)
+        for barrier, latency in ((own.sets, LATENCIES.get(names[at], DEFAULT)), (own.frees, READ)):
             if barrier is not None:
-                barriers[warp][barrier], setters[warp][barrier] = now + latency, own.name
+                barriers[warp][barrier], setters[warp][barrier] = now + latency, names[at]
         ready[warp] = now + max(own.stall, 1)
         done[warp] += 1
         if warp == 0 and done[0] % len(body) == 0:
@@ -134,10 +136,10 @@ def rows_of(text: str, what: Asked) -> list[list[object]]:
 
     rows: list[list[object]] = []
     for launch in program(what).launches:
-        constants = dict(launch.kernel.constants)
+        constants = dict[str, Any](launch.kernel.constants)
         body = loop_of(instructions(machine_code(launch.kernel, CAPABILITY).asm["cubin"]))
         alone, waited = simulate(body)
-        cells = (constants["height"] or 1) * (constants["steps"] or 1)
+        cells = constants["height"] * constants["steps"]
         together = [f"{simulate(body, warps)[0] / warps / cells:.1f}" for warps in (2, 3, 4)]
         most = ", ".join(f"{why} {count}" for why, count in waited.most_common(4))
         rows.append([text, launch.kernel.name, len(body), round(alone), " / ".join(together), most])

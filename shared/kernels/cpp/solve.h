@@ -154,13 +154,13 @@ struct Worth {
   double log() const { return log2() * LN_2; }
 };
 
-// A local alignment that needs a forbidden gap is none either.
 template <class Kind>
 Worth worth_of(double m, double e, double mt, double temperature) {
   // an alignment with a forbidden match scores less than any without
-  bool exists = m > 0 && e > -double(LARGEST_EXPONENT) / 2;
-  if (Kind::local) exists = exists && temperature * LN_2 * (std::log2(m) + e) > double(FORBIDDEN);
-  return exists ? Worth{m, e, mt / m, true} : Worth{1, 0, 0, false};
+  Worth worth{m, e, mt / m, m > 0 && e > -double(LARGEST_EXPONENT) / 2};
+  // a local one that needs a forbidden gap is none either
+  if (Kind::local) worth.exists = worth.exists && temperature * worth.log() > double(FORBIDDEN);
+  return worth.exists ? worth : Worth{1, 0, 0, false};
 }
 
 inline void set_total(Total &total, int lane, const Worth &worth) {
