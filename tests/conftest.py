@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from jax_impl.transformed import QUICK
+
 # these want Triton's interpreter from the beginning of their process: test_interpreted.py runs them
 collect_ignore = [] if os.environ.get("TRITON_INTERPRET") == "1" else ["interpreted"]
 # these want a driver of their own before any framework is imported: test_launcher.py runs them
@@ -20,10 +22,16 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 gc.set_threshold(50_000, 20, 20)
 
 
+# of XLA, for whatever no test asks to be compiled as users compile it: most of the time would be its optimisations
+QUICKLY = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """On a machine with a GPU, JAX would choose kernels for it wherever a test on the CPU traces."""
     if config.getoption("markexpr") == "not cuda":
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
+        if QUICKLY not in os.environ.get("XLA_FLAGS", ""):
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICKLY}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,6 @@
 """Training by several processes, each a process of its own here: see data_parallel_process.py for what they check."""
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -10,12 +11,8 @@ import pytest
 from ragged_batches import ragged
 from side_by_side_processes import TESTS, run_together
 
-from jax_impl.transformed import QUICK
 from shared.learning.job import Job
 from shared.learning.shards import dealt, divided
-
-# most of the time here is compiling
-FLAGS = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 
 
 def run(framework: str, count: int, folder: Path, devices: int = 1, checks: tuple[str, ...] = ()) -> list[str]:
@@ -23,7 +20,7 @@ def run(framework: str, count: int, folder: Path, devices: int = 1, checks: tupl
     meeting = str(folder / "meeting") if framework == "torch" else f"127.0.0.1:{free_port()}"
     script = [sys.executable, str(TESTS / "data_parallel_process.py"), framework]
     commands = [[*script, str(index), str(count), meeting, str(folder), *checks] for index in range(count)]
-    flags = f"{FLAGS} --xla_force_host_platform_device_count={devices}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     return run_together(commands, folder, JAX_PLATFORMS="cpu", XLA_FLAGS=flags)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, PROBLEMS, QUICK, Inputs, ragged, single
+from frameworks import BY_HAND, PROBLEMS, Inputs, ragged, single
 
 import jax_impl
 import jax_impl.backend
@@ -67,7 +67,7 @@ def jax_gradients_of_the_loss(problem: str, options: tuple[tuple[str, Any], ...]
     def loss(matrix: jax.Array, values: dict[str, jax.Array], lengths: Any, weights: Any, kind: Any) -> jax.Array:
         return loss_of(jax_impl.marginals(score, matrix, lengths, **values), weights, *kind)
 
-    return jax.jit(jax.grad(loss, argnums=(0, 1)), compiler_options=QUICK)
+    return jax.jit(jax.grad(loss, argnums=(0, 1)))
 
 
 def by_jax(problem: str, inputs: Inputs, options: dict, loss: str) -> dict[str, np.ndarray]:
@@ -193,7 +193,7 @@ def jax_hessian(problem: str, options: dict, variant: str) -> np.ndarray:
 
     with jax_impl.backend.precision("float64"):
         # forward over reverse, and reverse over reverse
-        both = jax.jit(lambda at: (jax.hessian(score)(at), jax.jacrev(jax.jacrev(score))(at)), compiler_options=QUICK)
+        both = jax.jit(lambda at: (jax.hessian(score)(at), jax.jacrev(jax.jacrev(score))(at)))
         forward, reverse = map(np.asarray, both(jnp.asarray(vector)))
     assert_near(forward, reverse, 1e-13, "forward and reverse")
     return reverse
@@ -299,7 +299,7 @@ def test_jax_forward_mode_is_right(problem, options, variant):
         return getattr(jax_impl, problem)(lengths=inputs.lengths, **arrays, **options, variant=variant)
 
     with jax_impl.backend.precision("float64"):
-        pushed = jax.jit(lambda *pair: jax.jvp(score, pair[:1], pair[1:]), compiler_options=QUICK)
+        pushed = jax.jit(lambda *pair: jax.jvp(score, pair[:1], pair[1:]))
         _, slopes = pushed({"similarity": inputs.similarity, **inputs.parameters}, directions)
         np.testing.assert_allclose(slopes, slopes_by_reference(problem, inputs, options, directions), 1e-12, 1e-12)
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, QUICK
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 from native_calls import noted_calls
 from torch.autograd import forward_ad
 
@@ -45,7 +45,7 @@ def product_of(framework: str, problem: str, variant: str = "auto", dtype: str =
     with backend.precision(dtype):
         matrices, vector = (backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR))
         if framework == "jax":
-            product = jax.jit(product, compiler_options=QUICK if variant == "wavefront" else None)
+            product = jax.jit(product)
         return backend.to_numpy(product(matrices, vector, LENGTHS))
 
 
@@ -234,7 +234,7 @@ def test_a_third_derivative_is_right_or_raises():
     def by_jax(m: Any, variant: str) -> Any:
         return (jax_impl.hessian_vector_product(jax_impl.free_gap, m, vector, variant=variant) ** 2).sum()
 
-    gradient = jax.jit(jax.grad(functools.partial(by_jax, variant="diagonal_loop")), compiler_options=QUICK)
+    gradient = jax.jit(jax.grad(functools.partial(by_jax, variant="diagonal_loop")))
     expected = gradient(jnp.asarray(matrix))
     leaf = torch.tensor(matrix, requires_grad=True)
     product = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap, leaf, torch.tensor(vector))

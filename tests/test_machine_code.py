@@ -186,16 +186,15 @@ def test_plain_odds_have_little_memory_of_their_own(
 
 
 @pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize("capability", [80, 90])
 @pytest.mark.parametrize(("call", "matrices"), [("score", 1), ("gradients", 1), ("product", 2)])
-def test_matrices_are_read_by_lines_and_each_number_once(call: str, matrices: int, capability: int):
+def test_matrices_are_read_by_lines_and_each_number_once(call: str, matrices: int):
     from shared.kernels.triton.machine_code import machine_code
 
     for launch in programs("smith_waterman", "float32", NARROW)[call].launches:
         constants = dict[str, Any](launch.kernel.constants)
         if "height" not in constants:  # an exact kernel
             continue
-        compiled = machine_code(launch.kernel, capability)
+        compiled = machine_code(launch.kernel, 90)
         loads = [line for line in inner_loop(compiled) if "LDG" in line]
         by_lines = [line for line in loads if "LTC128B" in line]
         assert len(by_lines) == matrices * constants["height"] * constants["steps"]

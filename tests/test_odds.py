@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, QUICK, Inputs, assert_parity, poison, reference_result, run
+from frameworks import FRAMEWORKS, Inputs, assert_parity, poison, reference_result, run
 
 import jax_impl.odds
 import torch_impl.odds
@@ -83,7 +83,7 @@ def hold(
 @functools.cache
 def _jax_hold(recurrence: Any) -> Any:
     functions = jax_impl.odds.scores, jax_impl.odds.gradients
-    return jax.jit(lambda *own: [function(recurrence, *own)[-1] for function in functions], compiler_options=QUICK)
+    return jax.jit(lambda *own: [function(recurrence, *own)[-1] for function in functions])
 
 
 @functools.cache
@@ -92,7 +92,7 @@ def _calls(framework: str, problem: str, options: tuple[tuple[str, Any], ...]) -
     package, backend = FRAMEWORKS[framework]
     function = backend.function(problem, "wavefront", dict(options))
     calls = function, functools.partial(package.marginals, function)
-    return tuple(jax.jit(call, compiler_options=QUICK) for call in calls) if framework == "jax" else calls
+    return tuple(jax.jit(call) for call in calls) if framework == "jax" else calls
 
 
 def of_similarity(framework: str, inputs: Inputs, problem: str, options: dict[str, Any], as_it_is: bool = False) -> Any:

@@ -20,7 +20,6 @@ from frameworks import (
     BY_HAND,
     FRAMEWORKS,
     PROBLEMS,
-    QUICK,
     Inputs,
     Result,
     assert_parity,
@@ -108,7 +107,7 @@ def mapped(framework: str, score: Callable[..., Any], inputs: Inputs, axes: Axes
         lengths = None if inputs.lengths is None else backend.to_device(inputs.lengths, "cpu")
         if framework == "jax":
             function: Any = jax.vmap(jax.value_and_grad(of_one, argnums=(0, 1)), in_axes=axes)
-            scores, gradients = jax.jit(function, compiler_options=QUICK)(matrix, values, lengths)
+            scores, gradients = jax.jit(function)(matrix, values, lengths)
         else:
             function = torch.func.vmap(torch.func.grad_and_value(of_one, argnums=(0, 1)), in_dims=axes)
             gradients, scores = function(matrix, values, lengths)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, QUICK, Inputs, ragged
+from frameworks import BY_HAND, FRAMEWORKS, Inputs, ragged
 from gaps_by_position import EVERY, FRAMEWORK, TURNS, VARIANT, Values, by_differences, directions_of, outside
 
 from shared import reference
@@ -35,7 +35,7 @@ def _jax_slope(score: Callable[..., Any], lengths: Any) -> Callable[[Values, Val
         total = lambda own: score(lengths=lengths, **own).sum()  # noqa: E731
         return sum((direction[name] * slope).sum() for name, slope in jax.grad(total)(arguments).items())
 
-    return jax.jit(jax.grad(loss), compiler_options=QUICK)
+    return jax.jit(jax.grad(loss))
 
 
 def _torch_slope(score: Callable[..., Any], lengths: Any) -> Callable[[Values, Values], Values]:
@@ -102,7 +102,7 @@ def test_jax_tangents_are_right_whatever_their_padding_is(variant):
         both = lambda given, t: [  # noqa: E731
             jax.jvp(function, (given,), (t,))[1] for function in (lambda own: score(**own), jax.grad(total))
         ]
-        t_scores, t_gradients = jax.jit(both, compiler_options=QUICK)(arguments, direction)
+        t_scores, t_gradients = jax.jit(both)(arguments, direction)
     np.testing.assert_allclose(t_scores, sum(along), rtol=0, atol=1e-12)
     for name, value in second.items():
         np.testing.assert_allclose(t_gradients[name], value, rtol=0, atol=1e-7, err_msg=name)

@@ -10,7 +10,8 @@ TESTS = Path(__file__).parent
 
 def test_on_several_devices():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", str(TESTS / "sharded")]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     environment.pop("PYTEST_XDIST_WORKER", None)
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)
     assert ended.returncode == 0, ended.stdout + ended.stderr

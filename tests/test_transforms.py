@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, QUICK, ragged, run, single
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run, single
 from small_batch import LENGTHS, MARGINALS, SCORES, S, batch, close, outer_scores
 
 import jax_impl
@@ -21,8 +21,6 @@ from shared.variants import usable_variants
 
 # those by hand, and of the sweeps the one that is nearest to the user
 VARIANTS = ("vmap", *BY_HAND)
-
-quick_jit = functools.partial(jax.jit, compiler_options=QUICK)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
@@ -73,14 +71,14 @@ def test_jax_marginals_under_jit():
 def test_jax_vmap_over_an_outer_axis(problem, variant):
     outer, lengths = np.stack([S, -S]), np.stack([LENGTHS, LENGTHS[::-1]])
     score = functools.partial(getattr(jax_impl, problem), variant=variant)
-    close(quick_jit(jax.vmap(score))(outer, lengths), outer_scores(problem, outer, lengths))
+    close(jax.jit(jax.vmap(score))(outer, lengths), outer_scores(problem, outer, lengths))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_jax_grad_of_vmap_equals_the_sum_of_grads(variant):
     score = functools.partial(jax_impl.smith_waterman, variant=variant)
     total = lambda s: jax.vmap(score)(s, LENGTHS).sum()  # noqa: E731
-    close(quick_jit(jax.grad(total))(S), MARGINALS)
+    close(jax.jit(jax.grad(total))(S), MARGINALS)
 
 
 def test_jax_splits_a_large_batch_and_drops_what_fills_the_last_chunk():
@@ -98,15 +96,15 @@ def test_jax_clamps_traced_lengths_to_the_matrix(variant):
     score = functools.partial(jax_impl.smith_waterman, variant=variant)
     wild = np.array([(99, 5), (-3, 3), (2**31 - 1, -(2**31))], dtype=np.int32)
     clamped = np.clip(wild, 0, (4, 5))
-    close(quick_jit(score)(S, wild), reference.smith_waterman(S, clamped))
-    marginals = quick_jit(functools.partial(jax_impl.marginals, score))(S, wild)
+    close(jax.jit(score)(S, wild), reference.smith_waterman(S, clamped))
+    marginals = jax.jit(functools.partial(jax_impl.marginals, score))(S, wild)
     close(marginals, reference.gradients("smith_waterman", S, clamped)["similarity"])
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_jax_traced_temperature_that_is_not_positive_gives_nan_for_its_pair_only(variant):
     score = functools.partial(jax_impl.smith_waterman, variant=variant)
-    scores, marginals = quick_jit(score), quick_jit(functools.partial(jax_impl.marginals, score))
+    scores, marginals = jax.jit(score), jax.jit(functools.partial(jax_impl.marginals, score))
     for bad in (0.0, -1.0, np.nan):
         temperature = jnp.array([1.0, bad, 1.0])
         got = np.asarray(scores(S, LENGTHS, temperature=temperature))

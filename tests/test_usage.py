@@ -43,7 +43,7 @@ def test_torch_names_the_variants_that_can_be_mapped():
 
 
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
-@pytest.mark.parametrize("variant", ["fused", "wavefront", "vmap"])
+@pytest.mark.parametrize("variant", ["fused", "wavefront", "scan_select"])
 def test_a_float64_array_outside_the_64_bit_mode_of_jax_is_computed_in_float32(variant: str):
     with jax.enable_x64(True):
         wide = jnp.asarray(MATRIX, jnp.float64)
@@ -107,7 +107,8 @@ def test_a_local_alignment_that_needs_a_forbidden_gap_is_none(
         matrix = np.array([[-2, -np.inf, -np.inf], [-np.inf, -np.inf, 1]], dtype)  # no two matches on a diagonal
         gaps = {name: np.full((2, 3), -np.inf, dtype) if is_by_position else -1e39}
         options = {"end": "match"} if problem == "smith_waterman" else {}
-        for variant in ("fused", "wavefront", "diagonal_loop"):
+        # XLA takes long to compile the others
+        for variant in ("fused", "wavefront", "diagonal_loop")[: 1 if package is jax_impl and is_by_position else 3]:
             keywords = {**gaps, **options, "variant": variant}
             assert float(function(matrix, **keywords)) == 0
             assert not np.asarray(package.marginals(function, matrix, **keywords)).any()
