@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.analysis.diagnostics import drifts
-from shared.bench.analysis.estimates import Estimate
+from shared.bench.analysis.estimates import Estimate, drift
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table
 from shared.bench.record import Record
@@ -67,8 +67,10 @@ def _answer(record: Record) -> Answer:
 
 def _head(record: Record) -> str:
     commit = str(record.environment.get("git_commit"))[:10]
-    drifted = f"{len(drifts(record))} of {len(record.results)} times changed by more than 5% during it"
-    return markdown_items([*report_of(record).head, f"recorded {record.started} at commit {commit}; {drifted}"])
+    # of few rounds it is not known
+    known = [result for result in record.results if result.measured and drift(result.blocks) is not None]
+    drifted = f"; {len(drifts(record))} of {len(known)} times changed by more than 5% during it" if known else ""
+    return markdown_items([*report_of(record).head, f"recorded {record.started} at commit {commit}{drifted}"])
 
 
 def _summary(record: Record) -> str:
