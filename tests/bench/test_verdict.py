@@ -8,7 +8,7 @@ import pytest
 from hand_made import case, record, right, steady
 
 from shared.bench.analysis.estimates import Block, of_processes
-from shared.bench.analysis.verdict import compare, verdicts
+from shared.bench.analysis.verdict import compare, faster_by_process, verdicts
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.in_words import break_even_text
@@ -136,6 +136,22 @@ def test_the_break_even_is_the_call_from_which_a_case_takes_less_time_in_total(
 ):
     first_calls = [seconds and of_processes([seconds]) for seconds in cold]
     assert break_even_text(compare(pair(jax, torch)), first_calls) == text  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("jax", "torch", "text"),
+    [
+        ([0.001] * 3, [0.002] * 4, "JAX 2.00×\n(2.00 … 2.00)"),
+        # the first samples of both are compared, whatever further ones of one are
+        ([0.005] * 3 + [0.001] * 4, [0.002] * 3, "PyTorch 2.50×\n(2.50 … 2.50)"),
+        # a median of two is another mean than that of the ratios
+        ([0.001, 0.004], [0.0024, 0.0024], "not decided\n(JAX 1.20×,\n< 3 processes)"),
+    ],
+)
+def test_of_samples_of_processes_the_one_in_front_is_never_the_slower_one(
+    jax: list[float], torch: list[float], text: str
+):
+    assert faster_by_process({"jax": jax, "torch": torch}) == text
 
 
 # what a run still has to measure

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import NamedTuple
 
 from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate, of_processes, ratio_drift, time_ratio
@@ -90,7 +89,8 @@ def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -
 
 def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
     """Which of two frameworks takes less, for a table cell. seconds: by framework, of one sample in each process."""
-    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: median(own[1]))
+    both = min(map(len, seconds.values()))  # have so many: by these, as the ratio is, or the slower one could be named
+    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: of_processes(own[1][:both]).value)
     ratio = of_processes([over / under for over, under in zip(more, less, strict=False)])
     return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
 
