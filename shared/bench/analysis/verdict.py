@@ -89,9 +89,8 @@ def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -
 
 def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
     """Which of two frameworks takes less, for a table cell. seconds: by framework, of one sample in each process."""
-    both = min(map(len, seconds.values()))  # have so many: by these, as the ratio is, or the slower one could be named
-    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: of_processes(own[1][:both]).value)
-    ratio = of_processes([over / under for over, under in zip(more, less, strict=False)])
+    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: of_processes(own[1]).value)
+    ratio = of_processes([over / under for over, under in zip(more, less, strict=True)])
     return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
 
 
