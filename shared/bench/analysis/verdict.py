@@ -108,11 +108,14 @@ def compare(results: Iterable[Result]) -> Comparison:
     best = tuple(fastest.values())
     if len(best) < 2:
         return Comparison(best, None)
-    ratio = time_ratio(best[1].blocks, best[0].blocks)
-    if ratio.value < 1:  # paired rounds know better than the medians
-        best = (best[1], best[0])
-        ratio = time_ratio(best[1].blocks, best[0].blocks)
-    return Comparison(best, ratio, ratio_drift(best[1].blocks, best[0].blocks))
+    found = compared(*best)  # paired rounds know better than the medians
+    return compared(*best[::-1]) if found.ratio and found.ratio.value < 1 else found
+
+
+def compared(first: Result, second: Result) -> Comparison:
+    """Of two cases, whichever is the faster one: the time of the second over that of the first."""
+    pair = second.blocks, first.blocks
+    return Comparison((first, second), time_ratio(*pair), ratio_drift(*pair))
 
 
 def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
