@@ -112,10 +112,11 @@ def _validation(path: Path) -> str:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     a_a, power = ([Estimate(row["ratio"], row["low"], row["high"]) for row in found[name]] for name in ("a_a", "power"))
     positives = sum(not ratio.low <= 1 <= ratio.high for ratio in a_a)
-    detected = sum(ratio.low > 1 for ratio in power)
+    detected, slower = sum(ratio.low > 1 for ratio in power), [ratio.value for ratio in power]
+    told = f"{detected} of {len(power)} detected, at ratios of {min(slower):.3f} to {max(slower):.3f}"
     return "\n".join([
         f"- A/A test: {positives} false positives in {len(a_a)} comparisons; half-widths {_widths(a_a)}.",
-        f"- Power test, {POWER.slowdown:.0%}: {detected} of {len(power)} detected; half-widths {_widths(power)}.",
+        f"- Power test, {POWER.slowdown:.0%}: {told}; half-widths {_widths(power)}.",
         f"- Recorded {found['started']} at commit {found['environment']['git_commit'][:10]}.",
     ])  # fmt: skip
 

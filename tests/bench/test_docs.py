@@ -65,6 +65,12 @@ def test_the_head_counts_the_times_of_which_a_change_would_be_known(name: str, t
     assert re.findall(r"of (\d+) times changed", head) == told
 
 
+def test_the_power_test_is_told_with_the_slowdown_that_was_found():
+    """It is more than what was put in."""
+    told = docs.KINDS["validation"](ROOT / "results/validation.json")
+    assert "Power test, 5%: 20 of 20 detected, at ratios of 1.053 to 1.087; half-widths" in told
+
+
 def test_the_results_name_what_ran_on_the_other_machine():
     named = {
         "the default run": "default",
