@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.analysis.diagnostics import drifts
-from shared.bench.analysis.estimates import Estimate
+from shared.bench.analysis.estimates import Estimate, drift
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table
 from shared.bench.record import Record
@@ -67,8 +67,10 @@ def _answer(record: Record) -> Answer:
 
 def _head(record: Record) -> str:
     commit = str(record.environment.get("git_commit"))[:10]
-    drifted = f"{len(drifts(record))} of {len(record.results)} times changed by more than 5% during it"
-    return markdown_items([*report_of(record).head, f"recorded {record.started} at commit {commit}; {drifted}"])
+    # of few rounds it is not known
+    known = [result for result in record.results if result.measured and drift(result.blocks) is not None]
+    drifted = f"; {len(drifts(record))} of {len(known)} times changed by more than 5% during it" if known else ""
+    return markdown_items([*report_of(record).head, f"recorded {record.started} at commit {commit}{drifted}"])
 
 
 def _summary(record: Record) -> str:
@@ -110,10 +112,11 @@ def _validation(path: Path) -> str:
     found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     a_a, power = ([Estimate(row["ratio"], row["low"], row["high"]) for row in found[name]] for name in ("a_a", "power"))
     positives = sum(not ratio.low <= 1 <= ratio.high for ratio in a_a)
-    detected = sum(ratio.low > 1 for ratio in power)
+    detected, slower = sum(ratio.low > 1 for ratio in power), [ratio.value for ratio in power]
+    told = f"{detected} of {len(power)} detected, at ratios of {min(slower):.3f} to {max(slower):.3f}"
     return "\n".join([
         f"- A/A test: {positives} false positives in {len(a_a)} comparisons; half-widths {_widths(a_a)}.",
-        f"- Power test, {POWER.slowdown:.0%}: {detected} of {len(power)} detected; half-widths {_widths(power)}.",
+        f"- Power test, {POWER.slowdown:.0%}: {told}; half-widths {_widths(power)}.",
         f"- Recorded {found['started']} at commit {found['environment']['git_commit'][:10]}.",
     ])  # fmt: skip
 

@@ -58,6 +58,34 @@ def test_figures_are_those_of_the_records():
     assert list(docs.outdated()) == [], "run make docs"
 
 
+@pytest.mark.parametrize(("name", "told"), [("memory", []), ("shapes", []), ("w-all", ["36"]), ("default", ["12"])])
+def test_the_head_counts_the_times_of_which_a_change_would_be_known(name: str, told: list[str]):
+    """Not those of single calls, or of fewer rounds than six."""
+    head = docs.KINDS["head"](ROOT / f"results/cpu-{name}.json")
+    assert re.findall(r"of (\d+) times changed", head) == told
+
+
+def test_the_power_test_is_told_with_the_slowdown_that_was_found():
+    """It is more than what was put in."""
+    told = docs.KINDS["validation"](ROOT / "results/validation.json")
+    assert "Power test, 5%: 20 of 20 detected, at ratios of 1.053 to 1.087; half-widths" in told
+
+
+def test_the_results_name_what_ran_on_the_other_machine():
+    named = {
+        "the default run": "default",
+        "the ladder": "ladder",
+        "every variant in fresh processes": "w-all",
+        "`linear_regression` over its variants": "regression",
+        "memory by length": "memory-length",
+    }
+    page = " ".join(PAGES["docs/results.md"].split())
+    (told,) = re.findall(r"an AMD EPYC, except for (.*?) \(an Intel Xeon\)", page)
+    records = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "results").glob("cpu-*.json")}
+    others = {name.removeprefix("cpu-") for name, text in records.items() if '"cpu": "AMD EPYC"' not in text}
+    assert {named[words] for words in re.split(", | and ", told)} == others
+
+
 def test_a_changed_figure_is_seen():
     text = README.read_text(encoding="utf-8")
     assert docs.rendered(text.replace("×", "× as", 1)) == text

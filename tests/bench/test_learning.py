@@ -85,6 +85,13 @@ def test_weights_that_are_far_apart_are_no_equal_steps():
     assert sentences(made)["Equal steps"].startswith("NOT SHOWN: after 80 steps of float32 their weights were at most")
 
 
+def test_losses_are_those_that_are_furthest_apart_whichever_training_has_them():
+    made = recorded.learning()
+    made.results[0].details["apart"]["fused"]["1"]["losses"] = 7e-6
+    told = sentences(made)["Equal steps"]
+    assert "their weights were at most 1.0e-05 apart" in told and "the losses of an epoch at most 7.0e-06." in told
+
+
 def test_it_says_plainly_where_learning_does_not_beat_blosum62():
     told = sentences(recorded.learning())["Families left out, exact (best alignments)"]
     assert told.startswith(

@@ -211,6 +211,15 @@ def test_the_sentences_say_what_to_take_and_what_communication_takes():
     }
 
 
+def test_a_speed_up_that_drifts_decides_nothing():
+    results = timed("jax", every=0.4, two=0.2)
+    results[0].blocks = [replace(block, seconds=(0.4 + 0.04 * block.worker,)) for block in results[0].blocks]
+    found = answer(*results)
+    assert found.tables[0].rows[0][3] == "2.19×\n(1.75 … 2.75; drift +20%)"
+    told = "one process with 2 threads or 2 processes: not decided for score."
+    assert dict(found.statements) == {"JAX on 2 cores": told}
+
+
 def test_a_case_without_a_time_is_named_below_the_table_and_decides_nothing():
     lost = ended(case("jax", "fused", label=TWO), "failed", "JAX process 1 of 2 was killed by SIGKILL")
     found = answer(*timed("jax", one=0.4, every=0.2, weak=0.5), lost)

@@ -226,6 +226,14 @@ def test_fewer_than_three_processes_decide_nothing():
     }
 
 
+def test_a_speed_up_that_drifts_decides_nothing():
+    results = timed("vmap", jax=(0.4, 0.2))
+    results[0].blocks = [replace(block, seconds=(0.4 + 0.04 * block.worker,)) for block in results[0].blocks]
+    found = answer(*results)
+    assert found.tables[0].rows[0][3] == "2.19×, 110%\n(1.75 … 2.75; drift +20%)"
+    assert dict(found.statements) == {"JAX": "not decided for vmap."}
+
+
 def test_a_framework_that_is_not_faster_with_every_number_is_not_said_to_be():
     results = timed("vmap", jax=(0.1, 0.1), torch=(0.2, 0.1))
     results[-1].blocks = [replace(block, seconds=(0.05 + 0.05 * block.worker,)) for block in results[-1].blocks]

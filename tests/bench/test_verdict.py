@@ -8,10 +8,10 @@ import pytest
 from hand_made import case, record, right, steady
 
 from shared.bench.analysis.estimates import Block, of_processes
-from shared.bench.analysis.verdict import compare, verdicts
+from shared.bench.analysis.verdict import compare, faster_by_process, verdicts
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.in_words import break_even_text
+from shared.bench.questions.in_words import break_even_text, for_whom
 from shared.bench.record import Result
 
 ONE_PASS = Settings(passes=("score",))
@@ -136,6 +136,31 @@ def test_the_break_even_is_the_call_from_which_a_case_takes_less_time_in_total(
 ):
     first_calls = [seconds and of_processes([seconds]) for seconds in cold]
     assert break_even_text(compare(pair(jax, torch)), first_calls) == text  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("jax", "torch", "text"),
+    [
+        ([0.001] * 3, [0.002] * 3, "JAX 2.00×\n(2.00 … 2.00)"),
+        # a median is another mean than that of the ratios
+        ([0.001, 0.004], [0.0024, 0.0024], "not decided\n(JAX 1.20×,\n< 3 processes)"),
+    ],
+)
+def test_of_samples_of_processes_the_one_in_front_is_never_the_slower_one(
+    jax: list[float], torch: list[float], text: str
+):
+    assert faster_by_process({"jax": jax, "torch": torch}) == text
+
+
+def test_new_shapes_have_the_times_of_the_samples_that_are_compared():
+    jax, torch = pair(0.25, 0.5)
+    jax = replace(jax, new_shapes=[[5.0], [5.0], [5.0, 4.0], *[[1.0]] * 4])
+    torch = replace(torch, new_shapes=[[2.0]] * 3)
+    told = [each.text for each in for_whom(record(jax, torch, settings=ONE_PASS), "batch")]
+    assert told[-1] == (
+        "the first call on a new shape: vmap score PyTorch 2.50× (2.50 … 2.50), 5.00 s in JAX against 2.00 s in "
+        "PyTorch."
+    )
 
 
 # what a run still has to measure

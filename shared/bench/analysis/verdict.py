@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
 from typing import NamedTuple
 
 from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate, of_processes, ratio_drift, time_ratio
@@ -90,8 +89,8 @@ def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -
 
 def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
     """Which of two frameworks takes less, for a table cell. seconds: by framework, of one sample in each process."""
-    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: median(own[1]))
-    ratio = of_processes([over / under for over, under in zip(more, less, strict=False)])
+    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: of_processes(own[1]).value)
+    ratio = of_processes([over / under for over, under in zip(more, less, strict=True)])
     return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
 
 
@@ -109,11 +108,14 @@ def compare(results: Iterable[Result]) -> Comparison:
     best = tuple(fastest.values())
     if len(best) < 2:
         return Comparison(best, None)
-    ratio = time_ratio(best[1].blocks, best[0].blocks)
-    if ratio.value < 1:  # paired rounds know better than the medians
-        best = (best[1], best[0])
-        ratio = time_ratio(best[1].blocks, best[0].blocks)
-    return Comparison(best, ratio, ratio_drift(best[1].blocks, best[0].blocks))
+    found = compared(*best)  # paired rounds know better than the medians
+    return compared(*best[::-1]) if found.ratio and found.ratio.value < 1 else found
+
+
+def compared(first: Result, second: Result) -> Comparison:
+    """Of two cases, whichever is the faster one: the time of the second over that of the first."""
+    pair = second.blocks, first.blocks
+    return Comparison((first, second), time_ratio(*pair), ratio_drift(*pair))
 
 
 def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:

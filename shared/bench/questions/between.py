@@ -99,7 +99,10 @@ def _sentences(rows: list[_Row]) -> Iterator[Statement]:
     for framework, name in FRAMEWORKS.items():
         known = [(row, ratio) for row in rows if (ratio := row.longer(framework))]
         if known:
-            each = ", ".join(f"{row.variant} {row.pass_name} {ratio_text(ratio.value)}×" for row, ratio in known)
+            each = ", ".join(
+                f"{row.variant} {row.pass_name} {ratio_text(ratio.value)}× ({ratio_interval(ratio)})"
+                for row, ratio in known
+            )
             yield Statement(name, f"between matrix products a call takes, against a loop of calls: {each}.")
     for row in rows:
         comparison = row.comparison(BETWEEN)

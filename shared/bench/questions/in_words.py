@@ -85,16 +85,16 @@ def _means(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def new_shapes(comparison: Comparison) -> dict[int, dict[str, list[float]]]:
-    """By number: of the first new shape, and of the last that both frameworks have, each one's samples."""
+    """By number: of the first new shape, and of the last that both frameworks have, as many samples of each as both
+    have: times of which one is the mean of more do not have the ratio that is told beside them."""
     counts = [max(map(len, result.new_shapes), default=0) for result in comparison.results]
-    numbers = dict.fromkeys((1, min(counts))) if len(counts) == 2 and min(counts) else {}
-    return {
-        number: {
-            r.case.framework: [own[number - 1] for own in r.new_shapes if len(own) >= number]
-            for r in comparison.results
-        }
-        for number in numbers
-    }
+    found = {}
+    for number in dict.fromkeys((1, min(counts))) if len(counts) == 2 and min(counts) else ():
+        samples = [[own[number - 1] for own in r.new_shapes if len(own) >= number] for r in comparison.results]
+        both = min(map(len, samples))
+        names = [result.case.framework for result in comparison.results]
+        found[number] = {name: own[:both] for name, own in zip(names, samples, strict=True)}
+    return found
 
 
 def _ordinal(number: int) -> str:

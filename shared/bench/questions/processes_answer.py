@@ -44,7 +44,7 @@ def _tables(record: Record, count: int, rows: Sequence[Row]) -> Iterator[Table]:
         (
             *(_name(row, rows), row.pass_name),
             _cell(row.speed_up, count),
-            _cell(row.against_all),
+            _cell(row.against_all, doubts=row.choice.doubts if row.choice else ()),
             _percent(row.weak),
             _cell(row.weak_against_all),
         )
@@ -97,12 +97,12 @@ def _cores(count: int) -> str:
     return f"{count} core{'s' if count > 1 else ''}"
 
 
-def _cell(ratio: Estimate | None, count: int | None = None) -> str:
+def _cell(ratio: Estimate | None, count: int | None = None, doubts: Sequence[str] = ()) -> str:
     """A speed-up; with the efficiency of so many processes."""
     if ratio is None:
         return NOTHING
     efficiency = f", {ratio.value / count:.0%}" if count else ""
-    return f"{ratio_text(ratio.value)}×{efficiency}\n({ratio_interval(ratio)})"
+    return f"{ratio_text(ratio.value)}×{efficiency}\n({'; '.join([ratio_interval(ratio), *doubts])})"
 
 
 def _percent(share: Estimate | None) -> str:
@@ -136,7 +136,7 @@ def _advice(best: dict[str, tuple[Row, Estimate]], threads: str) -> Iterator[str
     one = f"one process with {threads} threads"
     kinds: dict[tuple[str, int], list[str]] = {}
     for what, (row, ratio) in best.items():
-        outcome = ratio.outcome
+        outcome = row.choice.outcome if row.choice else ratio.outcome
         factor = ratio_text(max(ratio.value, 1 / ratio.value))
         if outcome == "different":
             kind = "many" if ratio.value > 1 else "one"

@@ -11,6 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from shared.bench.analysis.estimates import SAME, Estimate
+from shared.bench.analysis.verdict import Comparison
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.question import Question, WorkerStart
@@ -127,13 +128,15 @@ def _tables(record: Record, rows: Sequence[Row]) -> Iterator[Table]:
 
 def _speed_ups(row: Row, threads: int) -> list[str]:
     """Of each framework."""
-    return [_cell(row.speed_up(framework, threads), threads) for framework in FRAMEWORKS]
+    return [_cell(row.gain(framework, threads), threads) for framework in FRAMEWORKS]
 
 
-def _cell(ratio: Estimate | None, threads: int) -> str:
-    if ratio is None:
+def _cell(gain: Comparison | None, threads: int) -> str:
+    if gain is None or gain.ratio is None:
         return NOTHING
-    return f"{ratio_text(ratio.value)}×, {ratio.value / threads:.0%}\n({ratio_interval(ratio)})"
+    value = gain.ratio.value
+    interval = "; ".join([ratio_interval(gain.ratio), *gain.doubts])
+    return f"{ratio_text(value)}×, {value / threads:.0%}\n({interval})"
 
 
 def _drawing(rows: Sequence[Row]) -> str:

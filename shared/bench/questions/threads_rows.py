@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shared.bench.analysis.estimates import SAME, Estimate
-from shared.bench.analysis.verdict import Comparison, compare, known_ratio
+from shared.bench.analysis.verdict import Comparison, compare, compared, known_ratio
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Statement
@@ -32,9 +32,15 @@ class Row(NamedTuple):
     counts: tuple[int, ...]  # of threads, from 1 on
     results: Mapping[tuple[str, int], Result]  # by framework and number of threads: those that were measured
 
+    def gain(self, framework: str, threads: int) -> Comparison | None:
+        """So many threads against one; None where one is not known."""
+        one, many = (self.results.get((framework, count)) for count in (1, threads))
+        return compared(many, one) if one and many and known_ratio(one, many) else None
+
     def speed_up(self, framework: str, threads: int) -> Estimate | None:
         """The time with one thread over that with so many, from paired rounds; None where one is not known."""
-        return known_ratio(*(self.results.get((framework, count)) for count in (1, threads)))
+        gain = self.gain(framework, threads)
+        return gain.ratio if gain else None
 
     def best(self, framework: str) -> tuple[int, Estimate] | None:
         """The number of threads, of those above one, with the largest speed-up, and that."""
@@ -67,7 +73,7 @@ def advice(rows: Sequence[Row]) -> Iterator[Statement]:
         kinds: dict[str, list[Row]] = {}
         for row in rows:
             if row[:3] in known:
-                kinds.setdefault(_effect(known[row[:3]][1]), []).append(row)
+                kinds.setdefault(_effect(row.gain(framework, known[row[:3]][0])), []).append(row)
         parts = []
         for kind, (text, has_factors) in _EFFECTS.items():
             names = [
@@ -87,11 +93,12 @@ _EFFECTS = {
 }
 
 
-def _effect(ratio: Estimate) -> str:
+def _effect(gain: Comparison | None) -> str:
     """Of more threads, by the speed-up."""
-    if ratio.outcome == "different":
-        return "faster" if ratio.value > 1 else "slower"
-    return ratio.outcome
+    assert gain is not None and gain.ratio is not None, "it is the best of those that are known"
+    if gain.outcome == "different":
+        return "faster" if gain.ratio.value > 1 else "slower"
+    return gain.outcome
 
 
 def _factors(bests: Sequence[tuple[int, Estimate]]) -> str:

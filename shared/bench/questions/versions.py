@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.estimates import SAME, Estimate, of_processes, ratio_drift, time_ratio
-from shared.bench.analysis.verdict import Comparison, cell
+from shared.bench.analysis.estimates import SAME, Estimate, of_processes, time_ratio
+from shared.bench.analysis.verdict import cell, compared
 from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.questions.interpreters import every_version
 from shared.bench.questions.question import Question, WorkerStart
@@ -45,10 +45,10 @@ class Pair(NamedTuple):
     @property
     def call(self) -> Change:
         """Of a call."""
-        compared = _compared(self.old, self.new)
-        is_faster = self.ratio.value < 1 and compared.outcome == "different"
-        doubts = _compared(self.new, self.old).doubts if is_faster else compared.doubts
-        return _change(self.ratio, compared.outcome, doubts)
+        found = compared(self.old, self.new)
+        is_faster = self.ratio.value < 1 and found.outcome == "different"
+        doubts = compared(self.new, self.old).doubts if is_faster else found.doubts
+        return _change(self.ratio, found.outcome, doubts)
 
     @property
     def first_calls(self) -> list[Change | None]:
@@ -112,13 +112,6 @@ def _twins(record: Record) -> Iterator[tuple[Case, Case]]:
         own = [case for case in cases if case.framework == framework]
         for old, new in pairwise(dict.fromkeys(case.label for case in own)):
             yield from ((replace(case, label=old), case) for case in own if case.label == new)
-
-
-def _compared(first: Result, second: Result) -> Comparison:
-    """The second over the first."""
-    return Comparison(
-        (first, second), time_ratio(second.blocks, first.blocks), ratio_drift(second.blocks, first.blocks)
-    )
 
 
 def _change(ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> Change:

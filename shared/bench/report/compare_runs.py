@@ -50,8 +50,7 @@ def compare_runs(old: Record, new: Record) -> Changes:
         answer=Answer([table] if rows else []),
         diagnostics=[f"{extents}: {counts}"],
     )
-    nothing = set(outcomes) <= {NOTHING, _NO_INTERVAL}
-    return Changes(report, 1 if _WORSE & set(outcomes) else 2 if nothing else 0)
+    return Changes(report, 1 if _WORSE & set(outcomes) else 2 if set(outcomes) <= {NOTHING, _NO_INTERVAL} else 0)
 
 
 def _gone(old: Record, result: Result) -> tuple[str, ...]:
@@ -80,9 +79,8 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
 
 def _warnings(old: Record, new: Record) -> Iterator[str]:
     """Differences that make the runs hard to compare."""
-    for text in different_environments(old.environment, new.environment):
-        if not text.startswith("git_commit "):  # which is what one compares
-            yield f"the environments differ: {text}"
+    texts = different_environments(old.environment, new.environment)  # of the code too, which is what one compares
+    yield from (f"the environments differ: {text}" for text in texts if not text.startswith("git_commit "))
     for name in ("question", "problem", "device", "dtype", "threads"):
         before, after = (getattr(record.settings, name, None) for record in (old, new))
         if before != after:
