@@ -45,6 +45,7 @@ def row_of(old: Result, new: Result) -> dict[str, str]:
         ((0.2479, 0.25, 0.2521), "1.000 (0.979 … 1.021)", "same"),
         ((0.2, 0.26, 0.338), "1.040 (0.54 … 2.00)", "not decided"),
         ((0.5, 0.5), "2.00", "too few processes"),
+        ((5.0,), "20.0", "twice as slow"),
     ],
 )
 def test_a_case_is_slower_faster_the_same_or_not_decided(seconds: tuple[float, ...], ratio: str, outcome: str):
@@ -98,6 +99,7 @@ def test_both_runs_are_described_and_the_summary_counts():
         (ended(VMAP, "failed", "because"), 1),
         (ended(VMAP, "limit", "> 120 s"), 1),
         (measured(VMAP, 0.5, 0.5), 2),  # too few processes
+        (measured(VMAP, 5.0), 1),  # too slow to be timed by more
         (measured(OTHER, 0.25, 0.25, 0.25), 1),  # the old run's case is missing
     ],
 )

@@ -17,7 +17,7 @@ from shared.bench.units import NOTHING, ratio_interval, ratio_text
 
 # outcomes: of a case with too few processes, and those that are worse than before
 _NO_INTERVAL = "too few processes"
-_WORSE = {"slower", "wrong", "failed", "limit", "missing"}
+_WORSE = {"slower", "twice as slow", "wrong", "failed", "limit", "missing"}
 
 
 class Changes(NamedTuple):
@@ -56,8 +56,7 @@ def compare_runs(old: Record, new: Record) -> Changes:
 def _gone(old: Record, result: Result) -> tuple[str, ...]:
     """A case that only the old run has."""
     cells = case_cells(old, result)
-    names = [cells[name] for name in NAMES]
-    return *names, cells.get("median", cells["status"]), NOTHING, NOTHING, "missing", NOTHING, NOTHING
+    return *map(cells.__getitem__, NAMES), cells.get("median", cells["status"]), NOTHING, NOTHING, "missing", NOTHING, NOTHING
 
 
 def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
@@ -72,7 +71,8 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
     ratio = time_quotient(results[1].blocks, results[0].blocks)
     interval = "" if math.isnan(ratio.low) else f" ({ratio_interval(ratio)})"
     outcome = ("slower" if ratio.value > 1 else "faster") if ratio.outcome == "different" else ratio.outcome
-    outcome = outcome if interval else _NO_INTERVAL
+    is_far = min(all_seconds(results[1].blocks)) > 2 * max(all_seconds(results[0].blocks))  # and timed once for that
+    outcome = outcome if interval else "twice as slow" if is_far else _NO_INTERVAL
     samples = [f"{before[name]} → {after[name]}".replace("\n", " ") for name in (CACHES_EMPTY, "memory")]
     return *names, *times, f"{ratio_text(ratio.value)}{interval}", outcome, *samples
 
