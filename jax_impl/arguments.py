@@ -77,7 +77,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     temperature = values["temperature"]
     usable = (temperature > 0) & (temperature < jnp.inf)
     valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
-    values["temperature"] = jnp.where(usable, jnp.clip(temperature, *TEMPERATURES), 1.0)
+    values["temperature"] = jnp.where(usable, _limited(temperature, *TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
 
 
@@ -97,13 +97,18 @@ def _not_empty(matrix: jax.Array) -> jax.Array:
 
 def _by_position(gap: jax.Array, used: jax.Array) -> jax.Array:
     """A gap by position, clipped to the limits, with zeros outside lengths."""
-    return _not_empty(jnp.clip(jnp.where(used, gap, 0.0), LOWEST, LARGEST_GAP))
+    return _not_empty(_limited(jnp.where(used, gap, 0.0), LOWEST, LARGEST_GAP))
+
+
+def _limited(value: jax.Array, least: float, most: float) -> jax.Array:
+    """jnp.clip, but for the gradient where the value is the limit: that of the value, not half of it."""
+    return jnp.where(value < least, least, jnp.where(value > most, most, value))
 
 
 def _parameter(name: str, value: Any, dtype: Any) -> Any:
     """A parameter as an array, a gap clipped to the limits."""
     if isinstance(value, jax.Array):
-        array, numpy = value.astype(dtype), jnp  # first, because float16 has infinities for limits
+        array, clip = value.astype(dtype), _limited  # first, because float16 has infinities for limits
     else:
-        array, numpy = np.asarray(value, np.float64), np  # before float32 would make an infinity of it
-    return (array if name == "temperature" else numpy.clip(array, LOWEST, LARGEST_GAP)).astype(dtype)
+        array, clip = np.asarray(value, np.float64), np.clip  # before float32 would make an infinity of it
+    return (array if name == "temperature" else clip(array, LOWEST, LARGEST_GAP)).astype(dtype)

@@ -87,6 +87,18 @@ def test_torch_compiled_functions_raise_on_a_double_backward(variant, problem, w
         gradient.sum().backward()
 
 
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("is_leaf", [True, False])
+def test_torch_compiled_functions_raise_on_a_double_backward_for_what_they_capture(is_leaf, needs):
+    raw = torch.tensor(-1.0, requires_grad=True)
+    gap = raw if is_leaf else raw.mul(2)
+    function = compiled(lambda matrix: torch_impl.smith_waterman(matrix, gap=gap).sum(), backend="aot_eager")
+    similarity = torch.ones(2, 2, 2, requires_grad=needs)
+    (slope,) = torch.autograd.grad(function(similarity), raw, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"right to first order only|does not currently support double backward"):
+        torch.autograd.grad(slope * raw, raw)  # which has another term: none would be an error of PyTorch's
+
+
 @pytest.mark.parametrize("variant", ["scan_select", "vmap"])
 def test_torch_marginals_of_a_scan_inside_a_compiled_function_raise(variant):
     function = compiled(lambda matrix: torch_impl.marginals(torch_impl.smith_waterman, matrix, variant=variant))

@@ -28,6 +28,8 @@ from frameworks import (
     run_function,
 )
 
+from shared import reference
+
 HOW = {"jax": "quick", "torch": "eager"}
 EACH = pytest.mark.parametrize(
     ("framework", "variant"), [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
@@ -146,3 +148,21 @@ def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, variant,
     repeated = {other: np.broadcast_to(value, (count,)) for other, value in alone.items()}
     expected = reference_result(Inputs(np.stack([matrix] * count), None, repeated, np.ones(count)), problem)
     assert_parity(result, expected, "float64", repeated["temperature"])
+
+
+# a loop that the framework differentiates, and in JAX a variant whose arguments are cleaned in the same way
+@pytest.mark.parametrize(("framework", "variant"), [("torch", "diagonal_loop"), ("jax", "wavefront"), ("jax", "vmap")])
+@pytest.mark.parametrize(("name", "limit"), [("temperature", 1e-15), ("temperature", 1e15), ("gap", 1e18)])
+def test_at_a_limit_the_gradient_is_whole(framework, variant, name, limit):
+    unit = np.float32(1e-15 if limit < 1 else 1e15)
+    similarity, values = np.full((1, 3, 2), unit), {"gap": -unit, "temperature": unit} | {name: np.float32(limit)}
+    expected = reference.gradients("needleman_wunsch", similarity, **values)[name][0]
+    backend = FRAMEWORKS[framework].backend
+    function = backend.function("needleman_wunsch", variant)
+    if framework == "jax":
+        slope = jax.jit(jax.grad(lambda own: function(similarity, **values | {name: own}).sum()))(values[name])
+    else:
+        own = torch.tensor(values[name], requires_grad=True)
+        (slope,) = torch.autograd.grad(function(similarity, **values | {name: own}).sum(), own)
+    assert expected > 0.5
+    assert backend.to_numpy(slope) == pytest.approx(expected, rel=1e-3)

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from shared.checks import CannotDifferentiate
 from torch_impl.first_order_guard import tied
+from torch_impl.transforms import leaves_behind
 
 # capture_scalar_outputs: inductor lowers scan to a loop over an index that it reads as a scalar.
 # recompile_limit: one compile per shape, dtype and set of differentiable arguments; 8 are soon used up.
@@ -42,8 +43,9 @@ def compiled(
                 _raise_own_error(function, args, kwargs)
                 raise
         tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor) and x.requires_grad]
-        if isinstance(result, torch.Tensor) and result.requires_grad and tensors:
-            return tied(result, tensors)
+        if isinstance(result, torch.Tensor) and result.requires_grad:
+            # also to what the function reaches by itself, such as the parameters of a module
+            return tied(result, [*tensors, *leaves_behind(result, tensors)])
         return result
 
     return call

@@ -1,5 +1,7 @@
 """Which transforms surround a call: the compiler, torch.func.vmap, or a derivative transform of torch.func."""
 
+from collections.abc import Iterator, Sequence
+
 import torch
 from torch._C import (
     _functorch,  # pyright: ignore[reportAttributeAccessIssue]
@@ -94,14 +96,19 @@ def is_traced(tensor: torch.Tensor) -> bool:
 
 def depends_on_others(result: torch.Tensor, leaf: torch.Tensor) -> bool:
     """Whether the graph of `result` reaches a tensor that requires a gradient and is not `leaf`."""
-    seen = set()
+    return any(found is not leaf for found in leaves_behind(result))
+
+
+def leaves_behind(result: torch.Tensor, inputs: Sequence[torch.Tensor] = ()) -> Iterator[torch.Tensor]:
+    """The leaves that the graph of `result` reaches, but for these inputs and what only their graphs reach."""
+    seen = {tensor.grad_fn for tensor in inputs}
     nodes = [result.grad_fn]
     while nodes:
         node = nodes.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if getattr(node, "variable", leaf) is not leaf:
-            return True
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and all(leaf is not own for own in inputs):
+            yield leaf
         nodes += [following for following, _ in node.next_functions]
-    return False
