@@ -108,7 +108,7 @@ def _limited(value: jax.Array, least: float, most: float) -> jax.Array:
 def _parameter(name: str, value: Any, dtype: Any) -> Any:
     """A parameter as an array, a gap clipped to the limits."""
     if isinstance(value, jax.Array):
-        array, clip = value.astype(dtype), _limited  # first, because float16 has infinities for limits
-    else:
-        array, clip = np.asarray(value, np.float64), np.clip  # before float32 would make an infinity of it
-    return (array if name == "temperature" else clip(array, LOWEST, LARGEST_GAP)).astype(dtype)
+        array = value.astype(dtype)  # first, because float16 has infinities for limits
+        return array if name == "temperature" else _limited(array, LOWEST, LARGEST_GAP)
+    exact = np.asarray(value, np.float64)  # before float32 would make an infinity of it
+    return (exact if name == "temperature" else np.clip(exact, LOWEST, LARGEST_GAP)).astype(dtype)

@@ -35,8 +35,7 @@ def compare_runs(old: Record, new: Record) -> Changes:
     rows = [_row(old, new, case) for case in shared]
     names = ("question", "problem", "frameworks", "variants", "passes", "quick", "pythons")
     if all(getattr(old.settings, name) == getattr(new.settings, name) for name in names):  # it was to have all cases
-        gone = before.difference(shared)
-        rows += [_gone(old, result) for result in old.results if result.case in gone and result.status == "ok"]
+        rows += [_gone(old, own) for own in old.results if own.case in before.difference(shared) and own.status == "ok"]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")
     below = ("Memory is a single sample, and so is a first call without an interval.",)
     table = Table("Cases, old and new", headers, rows, left_then_right(len(NAMES), 6), below)
@@ -56,7 +55,8 @@ def compare_runs(old: Record, new: Record) -> Changes:
 def _gone(old: Record, result: Result) -> tuple[str, ...]:
     """A case that only the old run has."""
     cells = case_cells(old, result)
-    return *map(cells.__getitem__, NAMES), cells.get("median", cells["status"]), NOTHING, NOTHING, "missing", NOTHING, NOTHING
+    names = [cells[name] for name in NAMES]
+    return *names, cells.get("median", cells["status"]), NOTHING, NOTHING, "missing", NOTHING, NOTHING
 
 
 def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
