@@ -22,7 +22,7 @@ os.environ.setdefault("TORCHINDUCTOR_VEC_ISA_OK", "1")
 gc.set_threshold(50_000, 20, 20)
 
 
-# XLA optimises little in most tests, which takes half of the time; those of its own code ask for AS_BY_DEFAULT
+# XLA optimises little, to compile faster; tests of what users get ask for AS_BY_DEFAULT (frameworks.py)
 QUICKLY = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
 
 

@@ -25,10 +25,8 @@ from shared.alignments import ALIGNMENTS, names_by_position
 from shared.tolerances import TOLERANCES, marginals_bound, score_bound
 from torch_impl.compiler import compiled
 
-# of XLA: compiled as users do, where conftest.py spares the time
-AS_BY_DEFAULT = {"xla_backend_optimization_level": 3, "xla_llvm_disable_expensive_passes": False} | {
-    name: True for name in QUICK if name == "xla_cpu_use_fusion_emitters"
-}
+# of XLA: compiled as users do, where conftest.py spares the time; what is no switch is the level
+AS_BY_DEFAULT = {name: not value if isinstance(value, bool) else 3 for name, value in QUICK.items()}
 
 
 class Framework(NamedTuple):

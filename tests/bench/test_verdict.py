@@ -8,10 +8,10 @@ import pytest
 from hand_made import case, record, right, steady
 
 from shared.bench.analysis.estimates import Block, of_processes
-from shared.bench.analysis.verdict import compare, faster_by_process, verdicts
+from shared.bench.analysis.verdict import compare, verdicts
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.in_words import break_even_text, for_whom
+from shared.bench.questions.in_words import break_even_text, faster_by_process, for_whom
 from shared.bench.record import Result
 
 ONE_PASS = Settings(passes=("score",))
