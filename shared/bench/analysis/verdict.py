@@ -1,10 +1,10 @@
 """Comparisons of the two frameworks: each one's fastest case of a pass, over all variants or of one."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate, of_processes, ratio_drift, time_ratio
+from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate, ratio_drift, time_ratio
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
@@ -87,17 +87,15 @@ def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -
     return f"{factor}\n({interval})" if outcome == "different" else f"{outcome}\n({f'{name} {interval}'.strip()})"
 
 
-def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
-    """Which of two frameworks takes less, for a table cell. seconds: by framework, of one sample in each process."""
-    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: of_processes(own[1]).value)
-    ratio = of_processes([over / under for over, under in zip(more, less, strict=True)])
-    return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
-
-
 def known_ratio(slower: Result | None, faster: Result | None) -> Estimate | None:
     """The time of one over that of the other, from paired rounds; None where one is missing or no round is paired."""
     ratio = time_ratio(slower.blocks, faster.blocks) if slower and faster else None
     return None if ratio is None or math.isnan(ratio.value) else ratio
+
+
+def known_comparison(first: Result | None, second: Result | None) -> Comparison | None:
+    """As `compared`; None where one is missing or no round is paired."""
+    return compared(first, second) if first and second and known_ratio(second, first) else None
 
 
 def compare(results: Iterable[Result]) -> Comparison:

@@ -1,9 +1,9 @@
 """The comparisons of a run in sentences: one for each kind of code that a reader may write, and one for each pass."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shared.bench.analysis.estimates import Estimate, break_even, of_processes
-from shared.bench.analysis.verdict import Comparison, compare, faster_by_process, verdicts
+from shared.bench.analysis.verdict import Comparison, cell, compare, verdicts
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record
 from shared.bench.report.tables import Statement
@@ -71,17 +71,24 @@ def _calls(comparison: Comparison) -> dict[str, float]:
     return {result.case.framework: result.time.value for result in comparison.results}
 
 
-def _with_times(cell: str, seconds: dict[str, float]) -> str:
+def _with_times(text: str, seconds: dict[str, float]) -> str:
     each = [f"{duration(value)} in {FRAMEWORKS[name]}" for name, value in seconds.items()]
-    return f"{_line(cell)}, {' against '.join(each)}"
+    return f"{_line(text)}, {' against '.join(each)}"
 
 
-def _line(cell: str) -> str:
-    return cell.replace("\n", " ")
+def _line(text: str) -> str:
+    return text.replace("\n", " ")
 
 
 def _means(seconds: dict[str, list[float]]) -> dict[str, float]:
     return {name: of_processes(samples).value for name, samples in seconds.items()}
+
+
+def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
+    """Which of two frameworks takes less, for a table cell. seconds: by framework, of one sample in each process."""
+    (fast, less), (_, more) = sorted(seconds.items(), key=lambda own: of_processes(own[1]).value)
+    ratio = of_processes([over / under for over, under in zip(more, less, strict=True)])
+    return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
 
 
 def new_shapes(comparison: Comparison) -> dict[int, dict[str, list[float]]]:
@@ -92,8 +99,7 @@ def new_shapes(comparison: Comparison) -> dict[int, dict[str, list[float]]]:
     for number in dict.fromkeys((1, min(counts))) if len(counts) == 2 and min(counts) else ():
         samples = [[own[number - 1] for own in r.new_shapes if len(own) >= number] for r in comparison.results]
         both = min(map(len, samples))
-        names = [result.case.framework for result in comparison.results]
-        found[number] = {name: own[:both] for name, own in zip(names, samples, strict=True)}
+        found[number] = {r.case.framework: own[:both] for r, own in zip(comparison.results, samples, strict=True)}
     return found
 
 

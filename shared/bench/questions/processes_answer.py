@@ -117,12 +117,14 @@ def statements(record: Record) -> Iterator[Statement]:
     rows = rows_of(record)
     several = len({row.variant for row in rows}) > 1
     for framework, name in FRAMEWORKS.items():
-        best: dict[str, tuple[Row, Estimate]] = {}
+        best: dict[str, tuple[Row, Estimate, str]] = {}  # with the outcome
         for row in rows:
             what = f"{row.variant} {row.pass_name}" if several else row.pass_name
-            ratio = row.against_all
-            if row.framework == framework and ratio and (what not in best or ratio.value > best[what][1].value):
-                best[what] = row, ratio
+            choice, ratio = row.choice, row.against_all
+            if row.framework != framework or choice is None or ratio is None:
+                continue
+            if what not in best or ratio.value > best[what][1].value:
+                best[what] = row, ratio, choice.outcome
         if best:
             every = _cores(next(iter(best.values()))[0].all_cores)
             yield Statement(f"{name} on {every}", f"{'; '.join(_advice(best, every.removesuffix(' cores')))}.")
@@ -132,11 +134,10 @@ def statements(record: Record) -> Iterator[Statement]:
             yield Statement(about, f"{_percent(share).replace(chr(10), ' ')} of it is communication, waiting included.")
 
 
-def _advice(best: dict[str, tuple[Row, Estimate]], threads: str) -> Iterator[str]:
+def _advice(best: dict[str, tuple[Row, Estimate, str]], threads: str) -> Iterator[str]:
     one = f"one process with {threads} threads"
     kinds: dict[tuple[str, int], list[str]] = {}
-    for what, (row, ratio) in best.items():
-        outcome = row.choice.outcome if row.choice else ratio.outcome
+    for what, (row, ratio, outcome) in best.items():
         factor = ratio_text(max(ratio.value, 1 / ratio.value))
         if outcome == "different":
             kind = "many" if ratio.value > 1 else "one"

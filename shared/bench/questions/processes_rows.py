@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from shared.bench.analysis.estimates import Estimate
-from shared.bench.analysis.verdict import Comparison, compared, known_ratio
+from shared.bench.analysis.verdict import Comparison, known_comparison, known_ratio
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.questions.processes_inputs import ALONE, COUNT, copies_name
 from shared.bench.record import Record, Result
@@ -46,13 +46,13 @@ class Row(NamedTuple):
     @property
     def against_all(self) -> Estimate | None:
         """The same over one process on all cores."""
-        return self._ratio((BATCH, one_label(self.all_cores)), (BATCH, self._together))
+        return self.choice.ratio if self.choice else None
 
     @property
     def choice(self) -> Comparison | None:
         """All processes against one on all cores, which says whether that is decided; None where one has no time."""
-        one, many = (self.results.get((BATCH, label)) for label in (one_label(self.all_cores), self._together))
-        return compared(many, one) if one and many and self.against_all else None
+        labels = self._together, one_label(self.all_cores)
+        return known_comparison(*(self.results.get((BATCH, label)) for label in labels))
 
     @property
     def weak(self) -> Estimate | None:

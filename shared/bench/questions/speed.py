@@ -6,9 +6,17 @@ frameworks take turns. The answer is a table: a row for each way to write it, in
 """
 
 from shared.bench.analysis.estimates import SAME
-from shared.bench.analysis.verdict import Comparison, faster_by_process
+from shared.bench.analysis.verdict import Comparison
 from shared.bench.cases import FRAMEWORKS, Case
-from shared.bench.questions.in_words import break_even_text, comparisons, compiled, for_whom, new_shapes, statements
+from shared.bench.questions.in_words import (
+    break_even_text,
+    comparisons,
+    compiled,
+    faster_by_process,
+    for_whom,
+    new_shapes,
+    statements,
+)
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, TABLES, case_table

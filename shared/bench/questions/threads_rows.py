@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shared.bench.analysis.estimates import SAME, Estimate
-from shared.bench.analysis.verdict import Comparison, compare, compared, known_ratio
+from shared.bench.analysis.verdict import Comparison, compare, known_comparison
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Statement
@@ -34,8 +34,7 @@ class Row(NamedTuple):
 
     def gain(self, framework: str, threads: int) -> Comparison | None:
         """So many threads against one; None where one is not known."""
-        one, many = (self.results.get((framework, count)) for count in (1, threads))
-        return compared(many, one) if one and many and known_ratio(one, many) else None
+        return known_comparison(*(self.results.get((framework, count)) for count in (threads, 1)))
 
     def speed_up(self, framework: str, threads: int) -> Estimate | None:
         """The time with one thread over that with so many, from paired rounds; None where one is not known."""

@@ -35,7 +35,8 @@ def compare_runs(old: Record, new: Record) -> Changes:
     rows = [_row(old, new, case) for case in shared]
     names = ("question", "problem", "frameworks", "variants", "passes", "quick", "pythons")
     if all(getattr(old.settings, name) == getattr(new.settings, name) for name in names):  # it was to have all cases
-        rows += [_gone(old, own) for own in old.results if own.case in before.difference(shared) and own.status == "ok"]
+        gone = before.difference(shared)
+        rows += [_gone(old, result) for result in old.results if result.case in gone and result.status == "ok"]
     headers = (*NAMES, "old", "new", "new / old", "outcome", CACHES_EMPTY, "memory")
     below = ("Memory is a single sample, and so is a first call without an interval.",)
     table = Table("Cases, old and new", headers, rows, left_then_right(len(NAMES), 6), below)
@@ -49,7 +50,8 @@ def compare_runs(old: Record, new: Record) -> Changes:
         answer=Answer([table] if rows else []),
         diagnostics=[f"{extents}: {counts}"],
     )
-    return Changes(report, 1 if _WORSE & set(outcomes) else 2 if set(outcomes) <= {NOTHING, _NO_INTERVAL} else 0)
+    nothing = set(outcomes) <= {NOTHING, _NO_INTERVAL}
+    return Changes(report, 1 if _WORSE & set(outcomes) else 2 if nothing else 0)
 
 
 def _gone(old: Record, result: Result) -> tuple[str, ...]:
@@ -79,7 +81,7 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
 
 def _warnings(old: Record, new: Record) -> Iterator[str]:
     """Differences that make the runs hard to compare."""
-    texts = different_environments(old.environment, new.environment)  # of the code too, which is what one compares
+    texts = different_environments(old.environment, new.environment)  # of commits too, which are what one compares
     yield from (f"the environments differ: {text}" for text in texts if not text.startswith("git_commit "))
     for name in ("question", "problem", "device", "dtype", "threads"):
         before, after = (getattr(record.settings, name, None) for record in (old, new))
