@@ -17,6 +17,7 @@ from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
+from shared.kernels.cpp import library
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
@@ -160,6 +161,7 @@ MEMORY = """
 import resource, sys
 import numpy as np
 from shared.kernels import cpp
+from shared.kernels.cpp import library
 size = 6000
 similarity = np.random.default_rng(0).random((1, size, size), dtype=np.float32)
 values, score, d_values = np.array([[-1.0, 1.0]], np.float32), np.empty(1, np.float32), np.empty((1, 2), np.float32)
@@ -225,8 +227,8 @@ def test_the_sanitizers_find_nothing(by_position):
     # where gaps are numbers, the kernels by position find the best alignments too
     passes = [name for name in cpp.PASSES if by_position or name != "best"]
     wanted = cpp.target("float32", passes=tuple(passes), flags=flags, by_position=by_position)
-    sources = (Path(__file__).parent / "native_sanitized.cpp", *wanted.sources)
-    own = wanted._replace(name=f"sanitized-{by_position}", sources=sources, program=True)
+    sources = (Path(__file__).parent / "native_sanitized.cpp", *wanted.sources, *library.COMMON.sources)
+    own = wanted._replace(name=f"sanitized-{by_position}", sources=sources, objects=(), makes="program")
     ran = subprocess.run([cpp.compiled(own)], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("0 failed\n")
@@ -235,7 +237,7 @@ def test_the_sanitizers_find_nothing(by_position):
 def test_the_sanitizers_see_a_read_past_the_end(tmp_path):
     source = tmp_path / "faulty.cpp"
     source.write_text("int main(int n, char **) { int *x = new int[n]; int y = x[n]; delete[] x; return y == 7; }")
-    built = cpp.compiled(cpp.Target("faulty", (source,), flags=SANITIZERS, program=True))
+    built = cpp.compiled(cpp.Target("faulty", (source,), flags=SANITIZERS, makes="program"))
     ran = subprocess.run([built], capture_output=True, text=True)
     assert ran.returncode != 0
     assert "heap-buffer-overflow" in ran.stderr

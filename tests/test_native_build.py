@@ -38,6 +38,13 @@ def source(tmp_path) -> Path:
 
 
 @pytest.fixture
+def common(tmp_path) -> cpp.Target:
+    path = tmp_path / "common.cpp"
+    path.write_text("int common() { return 7; }\n")
+    return cpp.Target("common", (path,), makes="object")
+
+
+@pytest.fixture
 def compilations(tmp_path, monkeypatch) -> "Compilations":
     return Compilations(tmp_path, monkeypatch)
 
@@ -126,7 +133,7 @@ def second_source(tmp_path) -> Path:
 
 def test_a_terminal_is_told_once_that_the_kernels_are_compiled(source, second_source, cache, monkeypatch):
     monkeypatch.setenv("HOME", str(cache.parent))
-    line = "compiling alignment kernels for this CPU, as they are called (each once, about 4 s; kept in ~/cache)\n"
+    line = "compiling alignment kernels for this CPU, as they are called (each once, about 3 s; kept in ~/cache)\n"
     assert said_on_a_terminal(source, second_source) == line
     assert said_on_a_terminal(source, second_source) == ""  # they are in the cache
 
@@ -161,6 +168,24 @@ def test_a_change_of_source_header_flags_or_compiler_is_another_library(source, 
     paths.append(cpp.compiled(target(source, 5)))
     assert len(set(paths)) == 5
     assert compilations.count() == 4
+
+
+def test_an_object_is_compiled_once_for_all_that_are_linked_with_it(tmp_path, cache, common):
+    source = tmp_path / "uses.cpp"
+    source.write_text(f"int common();\n{ANSWER.replace('NUMBER', 'NUMBER + common()')}")
+    two = [target(source, number)._replace(objects=(common,)) for number in (1, 2)]
+    assert [answer(cpp.compiled(wanted)) for wanted in two] == [8, 9]
+    (kept,) = cache.glob("common-*.o")
+    common.sources[0].write_text("int common() { return 8; }\n")
+    assert answer(cpp.compiled(two[0])) == 9
+    assert len(list(cache.glob("common-*.o"))) == 2
+    # a foreign library goes with its objects
+    path = cpp.compiled(two[1])
+    path.write_bytes(b"complete, but not for this system")
+    kept, *_ = (own for own in cache.glob("common-*.o") if own != kept)
+    kept.write_bytes(b"likewise")
+    assert cpp.load(two[1])._name == str(path)
+    assert answer(path) == 10
 
 
 def test_another_cpu_is_another_library(source, monkeypatch):
@@ -298,7 +323,7 @@ def test_a_program_can_be_built_too(tmp_path):
     source = tmp_path / "program.cpp"
     source.write_text('#include "alignment.h"\nint main() { return sizeof(REAL); }\n')
     wanted = cpp.target("float64", flags=("-O0", f"-I{library.FOLDER}"))
-    path = cpp.compiled(wanted._replace(name="program", sources=(source,), program=True))
+    path = cpp.compiled(wanted._replace(name="program", sources=(source,), makes="program"))
     assert subprocess.run([path]).returncode == 8
 
 

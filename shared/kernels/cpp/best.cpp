@@ -10,11 +10,11 @@ int32_t best(const BestJob &job) {
   take_large_pages(job.matches, size_t(call.pairs) * call.rows * call.cols);
   try {
     std::vector<int64_t> every(call.pairs);
-    std::iota(every.begin(), every.end(), 0);
-    const Plan plan(call, std::move(every));
+    for (int64_t pair = 0; pair < call.pairs; ++pair) every[pair] = pair;
+    const Plan plan = plan_of(call, std::move(every));
     std::atomic<size_t> next{0};
     std::atomic<bool> out_of_memory{false};
-    run_with_helpers(call, plan.threads - 1, [&] {  // in each thread that takes part
+    run_with_helpers(call.openmp, plan.threads - 1, [&] {  // in each thread that takes part
       const FlushSubnormals flush;
       for (size_t number; (number = next.fetch_add(1)) < plan.tasks.size();) {
         const Task &task = plan.tasks[number];

@@ -20,7 +20,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -32,8 +32,9 @@ FLAGS = ("-std=c++17", "-O3", "-fPIC", "-pthread", "-fvisibility=hidden")
 # Floating-point freedoms of the compiler: the kernels test for NaN, so it must respect NaN and infinities, but none
 # of them reads errno, at floating-point flags or at the sign of a zero.
 FLOATING_POINT_FLAGS = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros")
+LINK_FLAGS = {"library": ("-shared",), "program": (), "object": ("-r", "-nostdlib")}
 # what a library takes on one core, to be announced
-COMPILE_SECONDS = 4
+COMPILE_SECONDS = 3
 # a hung compiler is no better than none
 COMPILE_TIMEOUT_SECONDS = 900
 # a wait for another process's build; after it, at worst both compile the same
@@ -53,7 +54,9 @@ class Target(NamedTuple):
     sources: tuple[Path, ...]  # compiled in parallel
     headers: tuple[Path, ...] = ()  # included by the sources; part of the hash
     flags: tuple[str, ...] = ()  # after the flags of every library, so that they can override them
-    program: bool = False  # an executable instead of a library, such as a test with a sanitizer
+    # a program: such as a test with a sanitizer; an object: what several libraries are linked with
+    makes: Literal["library", "program", "object"] = "library"
+    objects: tuple["Target", ...] = ()  # linked with the sources; compiled once for all targets that have them
 
 
 def compiled(target: Target) -> Path:
@@ -174,8 +177,9 @@ def _private_folder() -> Path:
 def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
     """With a hash of everything that determines the compiler's output."""
     digest = hashlib.sha256()
-    flags = (*FLAGS, *_link_flags(target), *FLOATING_POINT_FLAGS, *target.flags)
-    for text in (*flags, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
+    flags = (*FLAGS, *LINK_FLAGS[target.makes], *FLOATING_POINT_FLAGS, *target.flags)
+    objects = (_file_name(own, compiler) for own in target.objects)
+    for text in (*flags, *objects, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
         digest.update(text.encode() + b"\0")
     for file in (*target.sources, *target.headers):
         try:
@@ -183,11 +187,7 @@ def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
         except OSError as error:
             raise Absent(f"a source is missing: {error}") from error
         digest.update(f"{file.name} {len(content)}\0".encode() + content)
-    return f"{target.name}-{digest.hexdigest()[:20]}.so"
-
-
-def _link_flags(target: Target) -> tuple[str, ...]:
-    return () if target.program else ("-shared",)
+    return f"{target.name}-{digest.hexdigest()[:20]}{'.o' if target.makes == 'object' else '.so'}"
 
 
 @cache
@@ -230,15 +230,17 @@ def _compile(target: Target, compiler: tuple[str, ...], path: Path) -> None:
         folder = Path(name)
         _announce(path.parent)
 
-        def compile_source(source: Path) -> Path:
+        def compile_source(source: Path | Target) -> Path:
+            if isinstance(source, Target):
+                return _cached_or_compiled(source, compiler, path.parent / _file_name(source, compiler))
             written = folder / f"{source.stem}.o"
             _write(target, written, compiler, (*flags, "-c", str(source)))
             return written
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            objects = list(pool.map(compile_source, target.sources))
+            objects = list(pool.map(compile_source, (*target.sources, *target.objects)))
         unfinished = folder / path.name
-        _write(target, unfinished, compiler, (*flags, *_link_flags(target), *map(str, objects)))
+        _write(target, unfinished, compiler, (*flags, *LINK_FLAGS[target.makes], *map(str, objects)))
         os.replace(unfinished, path)
 
 
@@ -269,10 +271,12 @@ def _write(target: Target, path: Path, compiler: tuple[str, ...], arguments: tup
         raise Absent(f"{shlex.join(compiler)} has written nothing for {target.name}")
 
 
-def forget(path: Path) -> None:
-    """Remove a library that cannot be loaded, so that it is compiled again."""
-    with contextlib.suppress(OSError):
-        path.unlink()
+def forget(path: Path, target: Target) -> None:
+    """Remove a library that cannot be loaded, with its objects, so that they are compiled again."""
+    compiler = find_compiler()
+    for name in (path.name, *(_file_name(own, compiler) for own in target.objects)):
+        with contextlib.suppress(OSError):
+            (path.parent / name).unlink()
 
 
 def _run(command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:

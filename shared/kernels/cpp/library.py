@@ -20,6 +20,13 @@ from shared.kernels.heap import keep_freed_memory
 
 FOLDER = Path(__file__).parent
 HEADERS = tuple(sorted(FOLDER.glob("*.h")))
+# what does not depend on a library's pass, kind and dtype: how a batch is split, threads, huge pages
+COMMON = Target(
+    "alignment-common",
+    tuple(FOLDER / f"{name}.cpp" for name in ("batching", "huge_pages", "threads")),
+    HEADERS,
+    makes="object",
+)
 REALS = {"float32": "float", "float64": "double"}
 
 # (function name, its `end`) -> kind, in alignment.h
@@ -174,7 +181,7 @@ def target(
     if by_position:
         name, own = f"{name}-by-position", (*own, "-DBY_POSITION")
     sources = tuple(FOLDER / f"{name}.cpp" for name in passes)
-    return Target(name, sources, HEADERS, (f"-DREAL={REALS[dtype]}", *own, *flags))
+    return Target(name, sources, HEADERS, (f"-DREAL={REALS[dtype]}", *own, *flags), objects=(COMMON,))
 
 
 def kernel(dtype: str, kind: int, by_position: bool = False) -> Kernel:
@@ -219,7 +226,7 @@ def _opened(target: Target) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError:  # complete, but for another system, such as a container with another C library
-        forget(path)
+        forget(path, target)
         path = compiled(target)
     try:
         return ctypes.CDLL(str(path))

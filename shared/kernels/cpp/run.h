@@ -3,10 +3,14 @@
 #ifndef RUN_H
 #define RUN_H
 
-#include <atomic>
-#include <deque>
-#include <mutex>
+#include <sched.h>
 
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "batching.h"
 #include "huge_pages.h"
 #include "subnormals.h"
 #include "threads.h"
@@ -34,16 +38,26 @@ void with_recurrence(int32_t kind, const Use &use) {
 
 inline std::atomic<int64_t> exact_pairs{0};  // of this process, where plain odds are an alternative
 
-/* A pair whose score is known although its derivatives need an exponent per cell. */
-struct Known {
-  int64_t pair;
-  Real score;
+/* What plain odds made of a pair. */
+struct Outcome {
+  bool is_left = false;    // it needs an exponent per cell
+  bool has_score = false;  // although its derivatives need one
+  Real score = 0;
 };
 
-/* Solves the pairs of a batch in plain odds. Adds those that need an exponent per cell to `left`. */
+inline bool lengths_inside(const AlignmentCall &call) {
+  for (int64_t pair = 0; call.lengths && pair < call.pairs; ++pair) {
+    const int64_t rows = call.lengths[2 * pair], cols = call.lengths[2 * pair + 1];
+    if (rows < 0 || rows > call.rows || cols < 0 || cols > call.cols) return false;
+  }
+  return true;
+}
+
+/* Solves the pairs of a batch in plain odds, as far as possible. */
 template <class Kind, Pass pass>
-void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector<Known> &known) {
+std::vector<Outcome> solve_in_plain_odds(const Job &job) {
   const AlignmentCall &call = job.call;
+  std::vector<Outcome> outcomes(call.pairs);
   std::vector<int64_t> order, cells(call.pairs);
   order.reserve(call.pairs);
   int64_t all_cells = 0;
@@ -51,14 +65,14 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     const Size size = size_of(call, pair);
     all_cells += cells[pair] = size.rows * size.cols;
     // with few columns, several pairs side by side are faster
-    (size.cols > LANES ? order : left).push_back(pair);
+    if (size.cols <= LANES) outcomes[pair].is_left = true;
+    else order.push_back(pair);
   }
   const int64_t count = int64_t(order.size());
-  const int64_t threads = threads_worth(call, all_cells);
-  // Large ones first, so that the last ones to start are short. Threads share the strips of a pair that would keep one
-  // of them busy for long, and of as many pairs as do not divide evenly between them.
-  auto is_larger = [&](int64_t a, int64_t b) { return cells[a] > cells[b]; };
-  if (threads > 1) std::stable_sort(order.begin(), order.end(), is_larger);
+  const int64_t threads = threads_worth(call.threads, all_cells);
+  // Threads share the strips of a pair that would keep one of them busy for long, and of as many pairs as do not divide
+  // evenly between them.
+  if (threads > 1) put_large_first(order, cells);
   int64_t shared = 0, parts = count;
   const int64_t uneven = count < 4 * threads ? count % threads : 0;
   for (; threads > 1 && shared < count; ++shared) {
@@ -68,17 +82,15 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     parts += strips - 1;
   }
   const FlushSubnormals flush;
-  std::deque<Scratch> memory(shared);
-  std::deque<Tiles<Kind, pass>> together;
-  for (int64_t k = 0; k < shared; ++k) together.emplace_back(job, order[k], threads, memory[k]);
+  using Shared = Tiles<Kind, pass>;
+  std::vector<Scratch> memory(shared);
+  std::vector<std::unique_ptr<Shared>> together;
+  for (int64_t k = 0; k < shared; ++k) together.emplace_back(new Shared(job, order[k], threads, memory[k]));
 
   std::atomic<int64_t> next{shared}, arrived{0};
   std::atomic<bool> out_of_memory{false};
-  std::mutex mutex;
-  auto put_aside = [&](const Tiles<Kind, pass> &tiles, int64_t pair) {
-    std::lock_guard<std::mutex> lock(mutex);
-    left.push_back(pair);
-    if (tiles.has_score()) known.push_back({pair, tiles.score()});
+  auto note = [&](const Tiles<Kind, pass> &tiles, int64_t pair) {
+    if (!tiles.is_solved()) outcomes[pair] = {true, tiles.has_score(), tiles.score()};
   };
   auto work = [&] {  // in each thread that takes part
     const FlushSubnormals flush_here;
@@ -86,17 +98,17 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     try {
       // a part of a pair that is shared, each thread of another one if possible; else a pair of one's own
       for (int64_t k = arrived.fetch_add(1), idle = 0; idle < shared; ++k) {
-        idle = together[k % shared].work(own) ? 0 : idle + 1;
+        idle = together[k % shared]->work(own) ? 0 : idle + 1;
       }
       for (int64_t number; (number = next.fetch_add(1)) < count;) {
         Tiles<Kind, pass> tiles(job, order[number], 1, between_strips);
         while (tiles.work(own)) {
         }
-        if (!tiles.is_solved()) put_aside(tiles, order[number]);
+        note(tiles, order[number]);
       }
-      for (Tiles<Kind, pass> &tiles : together) {
-        while (!tiles.is_through()) {
-          if (!tiles.work(own)) std::this_thread::yield();
+      for (auto &tiles : together) {
+        while (!tiles->is_through()) {
+          if (!tiles->work(own)) sched_yield();
         }
       }
     } catch (const std::bad_alloc &) {
@@ -104,19 +116,25 @@ void solve_in_plain_odds(const Job &job, std::vector<int64_t> &left, std::vector
     }
     own.end(), between_strips.end();
   };
-  if (count > 0) run_with_helpers(call, std::min(threads, parts) - 1, work);
+  if (count > 0) run_with_helpers(call.openmp, std::min(threads, parts) - 1, work);
   if (out_of_memory) throw std::bad_alloc();
-  for (int64_t k = 0; k < shared; ++k) {
-    if (!together[k].is_solved()) put_aside(together[k], order[k]);
-  }
-  std::sort(left.begin(), left.end());
-  exact_pairs += int64_t(left.size());
+  for (int64_t k = 0; k < shared; ++k) note(*together[k], order[k]);
+  return outcomes;
+}
+
+static_assert(int(Layout::choose) == ALIGNMENT_CHOOSE && int(Layout::pairs) == ALIGNMENT_PAIRS &&
+              int(Layout::rows) == ALIGNMENT_ROWS);
+
+inline Plan plan_of(const AlignmentCall &call, std::vector<int64_t> pairs) {
+  std::vector<Size> sizes(call.pairs);
+  for (int64_t pair : pairs) sizes[pair] = size_of(call, pair);
+  return {Layout(call.layout), LANES, call.threads, std::move(pairs), std::move(sizes)};
 }
 
 /* Solves these pairs with an exponent per cell. */
 template <class Kind, Pass pass>
 void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
-  const Plan plan(job.call, std::move(pairs));
+  const Plan plan = plan_of(job.call, std::move(pairs));
   std::atomic<size_t> next{0};
   std::atomic<bool> out_of_memory{false};
   auto work = [&] {  // in each thread that takes part
@@ -134,7 +152,7 @@ void solve_exactly(const Job &job, std::vector<int64_t> pairs) {
       }
     }
   };
-  run_with_helpers(job.call, plan.threads - 1, work);
+  run_with_helpers(job.call.openmp, plan.threads - 1, work);
   if (out_of_memory) throw std::bad_alloc();
 }
 
@@ -150,8 +168,6 @@ int32_t run(const Job &job) {
     }
   }
   try {
-    std::vector<int64_t> left;
-    std::vector<Known> known;
     // the tangents of the gradients with respect to the parameters have an exponent per cell
     bool tried = false;
     if constexpr (IS_FLOAT) {
@@ -161,15 +177,19 @@ int32_t run(const Job &job) {
       for (int g = 0; pass == Pass::tangents && g < 2; ++g) {
         if (is_by_position(call, g) && (call.gaps[g].t_costs || call.gaps[g].d_costs)) tried = false;
       }
-      if (tried) solve_in_plain_odds<Kind, pass>(job, left, known);
     }
-    if (!tried) {
-      left.resize(call.pairs);
-      std::iota(left.begin(), left.end(), 0);
+    std::vector<Outcome> outcomes;
+    if constexpr (IS_FLOAT) {
+      if (tried) outcomes = solve_in_plain_odds<Kind, pass>(job);
     }
+    std::vector<int64_t> left;
+    for (int64_t pair = 0; pair < call.pairs; ++pair) {
+      if (!tried || outcomes[pair].is_left) left.push_back(pair);
+    }
+    if (tried) exact_pairs += int64_t(left.size());
     if (!left.empty()) solve_exactly<Kind, pass>(job, std::move(left));
-    if (pass != Pass::tangents) {
-      for (const Known &score : known) job.scores[score.pair] = score.score;
+    for (int64_t pair = 0; pass != Pass::tangents && pair < int64_t(outcomes.size()); ++pair) {
+      if (outcomes[pair].has_score) job.scores[pair] = outcomes[pair].score;
     }
     return ALIGNMENT_OK;
   } catch (const std::exception &) {
@@ -202,10 +222,6 @@ int32_t run(const Job &job) {
 }  // namespace alignment
 
 // of each library, whichever pass it has
-extern "C" {
-__attribute__((used)) inline int64_t alignment_exact_pairs() { return alignment::exact_pairs; }
-__attribute__((used)) inline void *alignment_helpers() { return alignment::Helpers::shared(); }
-__attribute__((used)) inline void alignment_share_helpers(void *helpers) { alignment::Helpers::share(helpers); }
-}
+extern "C" __attribute__((used)) inline int64_t alignment_exact_pairs() { return alignment::exact_pairs; }
 
 #endif

@@ -7,10 +7,16 @@
 #include <cmath>
 #include <cstring>
 
-#include "sweep.h"
 #include "batching.h"
+#include "sweep.h"
 
 namespace alignment {
+
+inline Size size_of(const AlignmentCall &call, int64_t pair) {
+  if (!call.lengths) return {call.rows, call.cols};
+  auto inside = [](int64_t n, int64_t most) { return std::min(std::max<int64_t>(n, 0), most); };
+  return {inside(call.lengths[2 * pair], call.rows), inside(call.lengths[2 * pair + 1], call.cols)};
+}
 
 constexpr double LOG2_E = 1.4426950408889634074, LN_2 = 0.69314718055994530942;
 

@@ -7,10 +7,11 @@
 #ifndef STRIP_H
 #define STRIP_H
 
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <thread>
 
 #include "odds.h"
 
@@ -93,7 +94,7 @@ struct Border {
   bool wait_for(Int rows) const {
     for (int tries = 0; progress->load(std::memory_order_acquire) < rows; ++tries) {
       if (given_up->load(std::memory_order_relaxed)) return false;
-      if (tries > 1000) std::this_thread::yield();
+      if (tries > 1000) sched_yield();
     }
     return true;
   }

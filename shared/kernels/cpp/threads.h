@@ -1,160 +1,21 @@
-/* Helper threads: of OpenMP, or of a pool that is kept between calls, since to start one costs more than a small batch. The
-   libraries of a process share the pool, as each has a single pass. */
+/* Work for several threads at once. */
 
 #ifndef THREADS_H
 #define THREADS_H
 
-#include <pthread.h>
-#include <signal.h>
-
-#include <atomic>
-#include <cfenv>
-#include <chrono>
-#include <condition_variable>
-#include <deque>
-#include <exception>
-#include <functional>
-#include <mutex>
-#include <thread>
-
-#include "alignment.h"
+#include <cstdint>
 
 namespace alignment {
 
-/* For so long a thread asks again and again for what it waits for: to fall asleep and be woken takes 30 to 100
-   microseconds, and more on a core that has slept. It gives its core to whoever wants it. */
-constexpr std::chrono::microseconds PATIENCE(200);
+using Parallel = void (*)(void (*function)(void *), void *argument, unsigned threads, unsigned flags);  // GOMP_parallel
 
-template <class Condition>
-void wait_awake(const Condition &holds) {
-  const auto end = std::chrono::steady_clock::now() + PATIENCE;
-  while (!holds() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-}
+void run_with_helpers(Parallel openmp, int64_t count, void (*run)(const void *), const void *given);
 
-/* Any number of threads may call run at the same time; they share the helpers. Nobody waits for a busy
-   helper: the caller does whatever no helper has started. */
-class Helpers {
- public:
-  static void run(int64_t count, const std::function<void()> &work) { (*shared())->run_shared(count, work); }
-
-  /* Where the pool is that this library uses: another library's, if it was given one before it needed its own. */
-  static Helpers **shared() {
-    if (!used_) used_ = own_pool();
-    return used_;
-  }
-  static void share(void *with) { used_ = static_cast<Helpers **>(with); }
-
- private:
-  struct Call {
-    const std::function<void()> &work;
-    std::fenv_t environment;  // rounding, and the treatment of subnormal numbers
-    int64_t wanted;
-    std::atomic<int64_t> running{0};
-    std::condition_variable through{};
-  };
-
-  /* Never destroyed: its threads wait on it until the process ends. A child of fork has none of them, and perhaps a
-     mutex that nobody will ever unlock, so it begins anew. */
-  static Helpers **own_pool() {
-    static Helpers *own = new Helpers;
-    pthread_atfork(nullptr, nullptr, [] { own = new Helpers; });
-    return &own;
-  }
-
-  void run_shared(int64_t count, const std::function<void()> &work) {
-    Call call{work, {}, count, {}};
-    std::fegetenv(&call.environment);
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      while (threads_ < count && start()) ++threads_;
-      calls_.push_back(&call);
-      open_ = calls_.size();
-    }
-    for (int64_t n = 0; n < count; ++n) wake_.notify_one();
-    work();
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (auto at = calls_.begin(); at != calls_.end(); ++at) {
-      if (*at == &call) {
-        calls_.erase(at);
-        open_ = calls_.size();
-        break;
-      }
-    }
-    lock.unlock();
-    wait_awake([&] { return call.running == 0; });
-    lock.lock();
-    call.through.wait(lock, [&] { return call.running == 0; });
-  }
-
-  /* Adds a thread, if possible. Signals are left to the threads that the process had before. */
-  bool start() {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = true;
-    try {
-      std::thread([this] { help(); }).detach();
-    } catch (const std::exception &) {
-      started = false;
-    }
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return started;
-  }
-
-  void help() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    for (;;) {
-      lock.unlock();
-      wait_awake([&] { return open_ > 0; });
-      lock.lock();
-      wake_.wait(lock, [&] { return !calls_.empty(); });
-      Call &call = *calls_.front();
-      if (--call.wanted == 0) calls_.pop_front(), open_ = calls_.size();
-      ++call.running;
-      lock.unlock();
-      std::fesetenv(&call.environment);
-      call.work();
-      lock.lock();
-      if (--call.running == 0) call.through.notify_one();
-    }
-  }
-
-  inline static std::atomic<Helpers **> used_{nullptr};
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Call *> calls_;
-  std::atomic<size_t> open_{0};  // how many these are
-  int64_t threads_ = 0;
-};
-
-/* In OpenMP's threads: those wait for work in a loop for some milliseconds after they had some, on cores that threads of
-   our own would have to wait for. */
-inline void run_in_openmp(const AlignmentCall &call, int64_t count, const std::function<void()> &work) {
-  struct Region {
-    const std::function<void()> &work;
-    std::fenv_t environment;
-    std::atomic<int64_t> left;
-  } region{work, {}, {count + 1}};
-  std::fegetenv(&region.environment);
-  auto run = [](void *argument) {
-    Region &region = *static_cast<Region *>(argument);
-    if (region.left.fetch_sub(1) <= 0) return;
-    std::fenv_t before;
-    std::fegetenv(&before);
-    std::fesetenv(&region.environment);
-    region.work();
-    std::fesetenv(&before);
-  };
-  // in all that there are: OpenMP ends those that a smaller team does not need
-  call.openmp(run, &region, 0, 0);
-}
-
-/* Runs the work in this thread and concurrently in up to `count` others; returns when all are done.
-   Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
-inline void run_with_helpers(const AlignmentCall &call, int64_t count, const std::function<void()> &work) {
-  if (count <= 0) return work();
-  if (call.openmp) return run_in_openmp(call, count, work);
-  Helpers::run(count, work);
+/* Runs the work in this thread and concurrently in up to `count` others, of OpenMP if that is given; returns when all are
+   done. Each run of the work takes what is left to do, so that it matters to the time only how many there are. */
+template <class Work>
+void run_with_helpers(Parallel openmp, int64_t count, const Work &work) {
+  run_with_helpers(openmp, count, [](const void *given) { (*static_cast<const Work *>(given))(); }, &work);
 }
 
 }  // namespace alignment
