@@ -21,7 +21,7 @@ from torch_impl.kernels.plain_calls import plain_call
 from torch_impl.operator_calls import kernel_pass, score
 from torch_impl.recurrences import Tensor
 from torch_impl.sweeps import SCANNING, SWEEPS, sweep_of
-from torch_impl.transforms import differentiated, is_exporting, under_transform
+from torch_impl.transforms import constant_while_compiling, differentiated, is_exporting, under_transform
 
 # variant -> why it cannot run in this framework on a CPU, as far as is known without trying: see `absent_on`
 ABSENT: dict[str, str] = {"cuda_graph": "it launches a CUDA graph, which needs a CUDA device"}
@@ -184,7 +184,7 @@ def _warn(reason: str, similarity: Any) -> None:
         _warn_at_once(reason)
 
 
-@torch.compiler.assume_constant_result  # not traced: the compiler warns while it traces
+@constant_while_compiling  # not traced: the compiler warns while it traces
 def _warn_at_once(reason: str) -> None:
     cpp.warn(reason)
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch._dynamo
 from torch._higher_order_ops import while_loop
 
 from shared import workload_checks as checks

@@ -1,6 +1,7 @@
 """Which transforms surround a call: the compiler, torch.func.vmap, or a derivative transform of torch.func."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch._C import (
@@ -11,13 +12,24 @@ from torch._C import (
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def constant_while_compiling(function: _Function) -> _Function:
+    """A decorator: the compiler calls the function while it traces, and takes its result for a constant.
+
+    What torch.compiler.assume_constant_result does, which imports the compiler: a second for who never compiles.
+    """
+    function._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+    return function
+
 
 def in_transform() -> bool:
     """Whether torch.compile, or a transform of torch.func, is at work around this call."""
     return torch.compiler.is_compiling() or under_transform()
 
 
-@torch.compiler.assume_constant_result  # or PyTorch 2.11 takes it for true in everything that it compiles
+@constant_while_compiling  # or PyTorch 2.11 takes it for true in everything that it compiles
 def is_exporting() -> bool:
     """Whether torch.export is at work around this call."""
     return torch.compiler.is_exporting()
@@ -38,13 +50,13 @@ def under_transform() -> bool:
     return not torch.compiler.is_compiling() and _functorch.peek_interpreter_stack() is not None
 
 
-@torch.compiler.assume_constant_result  # while compiling it is asked once, when this call is traced
+@constant_while_compiling  # while compiling it is asked once, when this call is traced
 def under_derivative_transform() -> bool:
     """Whether this call runs inside torch.func.grad, jvp or what is made of them."""
     return bool(levels_of("grad") or levels_of("jvp"))
 
 
-@torch.compiler.assume_constant_result
+@constant_while_compiling
 def under_forward_mode() -> bool:
     """Whether this call runs inside torch.func.jvp, or inside torch.autograd.forward_ad.dual_level."""
     return bool(levels_of("jvp")) or forward_ad._current_level >= 0
@@ -71,7 +83,7 @@ def _unmapped(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-@torch.compiler.assume_constant_result
+@constant_while_compiling
 def levels_of(transform: str) -> tuple[int, ...]:
     """The levels of the transforms of torch.func around this call: of "vmap", "grad" or "jvp", from the outermost."""
     kind = getattr(_functorch.TransformType, transform.capitalize())

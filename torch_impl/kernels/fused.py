@@ -20,7 +20,7 @@ from torch_impl.derivatives import scores_of
 from torch_impl.kernels import cpp_binding
 from torch_impl.kernels.cpp_binding import Tensor
 from torch_impl.operator_calls import engine_of, score
-from torch_impl.transforms import in_transform, nothing_at_work, under_forward_mode
+from torch_impl.transforms import constant_while_compiling, in_transform, nothing_at_work, under_forward_mode
 
 # imported only where a GPU is used, because it imports Triton
 TRITON_BINDING = "torch_impl.kernels.triton_binding"
@@ -46,7 +46,7 @@ def is_on_gpu(similarity: Any) -> bool:
     return isinstance(similarity, Tensor) and similarity.device.type == "cuda"
 
 
-@torch.compiler.assume_constant_result
+@constant_while_compiling
 def why_not_on_gpu() -> str | None:
     """Why there are no kernels for GPUs; None if there are."""
     reason = triton_kernels.why_absent()
@@ -55,7 +55,7 @@ def why_not_on_gpu() -> str | None:
     return reason
 
 
-@torch.compiler.assume_constant_result
+@constant_while_compiling
 def _why_not(dtype: str, kind: int, pass_name: str, by_position: bool) -> str | None:
     try:
         getattr(cpp.kernel(dtype, kind, by_position), pass_name)
