@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Then one that would be the last long one, and run for a minute while the other process has nothing left.
     """
-    first = ("test_machine_code.py", "test_transform_matrix.py")
+    first = ("test_interpreted.py", "test_transform_matrix.py")
     items.sort(key=lambda item: first.index(item.path.name) if item.path.name in first else len(first))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from command_line import ROOT
-from cubins import inner_loop, parameters, pipes_of_loop, resident_warps, resources
 from gpu_programs import programs
 
 import jax_impl.kernels.triton_binding as jax_calls
@@ -29,6 +28,7 @@ from shared.kernels.triton.programs import (
     exponentials_program,
     layout_of,
 )
+from tools.machine_code import Figures, compiled_now, figures, read, recorded, resident_warps
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 # an older one keeps other numbers in registers
@@ -45,14 +45,12 @@ FEW_LOCAL_BYTES = 48
 SHARED_BYTES_OF_A_STEP = 256
 
 
-def check_parameters(launch: Launch, compiled: Any) -> None:
+def check_parameters(launch: Launch, found: Figures) -> None:
     """That the machine code takes what launch.cc passes: the launch's arguments, then pointers of Triton's own."""
-    from shared.kernels.triton.machine_code import parameter_bytes
-
     own = [4 if is_narrow else 8 for is_narrow in narrow_numbers(launch)]
-    sizes = parameters(compiled)
+    sizes = found.parameters
     assert sizes[: len(own)] == own and set(sizes[len(own) :]) <= {8}, (launch.kernel, sizes)
-    assert bytes(sizes) == parameter_bytes(compiled), launch.kernel
+    assert sizes == found.declared, launch.kernel
 
 
 def narrow_numbers(launch: Launch) -> list[bool]:
@@ -80,19 +78,16 @@ COMPILED = [
 def test_the_kernels_compile_and_fit(
     problem: str, by_position: tuple[str, ...], capability: int, layout: Layout, calls: tuple[str, ...]
 ):
-    from shared.kernels.triton.machine_code import machine_code, requirements
-
     every = programs(problem, "float32", layout, by_position)
     limits = LOCAL_BYTES_BY_POSITION if by_position else LOCAL_BYTES
     for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
-        found = resources(machine_code(kernel, capability))
-        assert 0 < found["REG"] <= 255 and found["SHARED"] <= 1024 * kernel.warps, (kernel, found)
+        found = figures(kernel, capability)
+        assert 0 < found.registers <= 255 and found.shared <= 1024 * kernel.warps, (kernel, found)
         is_odds = kernel.name.startswith("odds")  # below
-        assert is_odds or found["STACK"] <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
-        needed = requirements(machine_code(kernel, capability))
-        assert (needed.threads, needed.scratch, needed.blocks) == (32 * kernel.warps, 0, 1), (kernel, needed)
+        assert is_odds or found.stack <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
+        assert (found.threads, found.scratch, found.blocks) == (32 * kernel.warps, 0, 1), (kernel, found)
     for launch in (launch for call in calls for launch in every[call].launches):
-        check_parameters(launch, machine_code(launch.kernel, capability))
+        check_parameters(launch, figures(launch.kernel, capability))
 
 
 # rows of a table of the engineering notes: a call's kernel, instructions for 32 cells by pipe, registers, warps
@@ -109,21 +104,18 @@ def test_the_notes_have_a_row_of_each_kernel_that_gradients_launch():
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row[:4])))
 def test_the_pipes_and_registers_are_those_of_the_notes(row: tuple[str, ...]):
-    from shared.kernels.triton.machine_code import machine_code
-
     problem, call, is_wide, name, height, steps, counts, registers, warps = row
     launches = programs(problem, "float32", WIDE if is_wide else NARROW)[call].launches
     (kernel,) = (launch.kernel for launch in launches if launch.kernel.name == f"{name}_kernel")
     constants = {"height": 1, **dict[str, Any](kernel.constants)}
     assert (constants["height"], constants["steps"]) == (int(height), int(steps))
-    compiled = machine_code(kernel, 90)
-    found = {name: count / (int(height) * int(steps)) for name, count in pipes_of_loop(compiled).items()}
+    own = figures(kernel, 90)
+    found = {name: count / (int(height) * int(steps)) for name, count in own.pipes.items()}
     noted = dict(zip(found, map(float, counts.split(" | ")), strict=True))
     assert found["special"] == pytest.approx(noted["special"], abs=0.1)
     assert sum(found.values()) == pytest.approx(sum(noted.values()), rel=0.1)
     assert all(found[name] <= 1.1 * noted[name] + 0.3 for name in found), (found, noted)
-    used = resources(compiled)["REG"]
-    assert used <= 1.1 * int(registers) and resident_warps(used) >= int(warps), used
+    assert own.registers <= 1.1 * int(registers) and resident_warps(own.registers) >= int(warps), own
 
 
 # and instructions for a cell where the notes have no row, forwards and back; bytes of a thread's own memory, and loads
@@ -160,27 +152,23 @@ def test_plain_odds_have_little_memory_of_their_own(
     local: int,
     moved: float,
 ):
-    from shared.kernels.triton.machine_code import machine_code, requirements
-
     special = 0.0
     launches = programs(problem, "float32", layout)[call].launches
     every = [launch for launch in launches if launch.kernel.name.startswith("odds")]
     for launch, instructions in itertools.zip_longest(every, counted):
-        compiled, constants = machine_code(launch.kernel, capability), dict[str, Any](launch.kernel.constants)
-        check_parameters(launch, compiled)
-        found, needed = resources(compiled), requirements(compiled)
+        found, constants = figures(launch.kernel, capability), dict[str, Any](launch.kernel.constants)
+        check_parameters(launch, found)
         is_back = launch.kernel.name == "odds_backward_kernel"
-        assert found["REG"] <= (launch.kernel.registers or 255), found
+        assert found.registers <= (launch.kernel.registers or 255), found
         of_forward = 8 if "affine" in problem else 16
-        assert found["STACK"] <= (local if is_back or capability == 80 else of_forward), found
+        assert found.stack <= (local if is_back or capability == 80 else of_forward), found
         warps = launch.kernel.warps
-        assert needed.threads == 32 * warps, needed
-        assert needed.shared <= SHARED_BYTES_OF_A_STEP * warps * constants["steps"], needed
-        inner, cells = inner_loop(compiled), constants["height"] * constants["steps"]
-        own = sum("LDL" in line or "STL" in line for line in inner)
-        assert own / cells <= (moved if is_back else 0), (launch.kernel, own)
-        assert instructions is None or len(inner) / cells <= 1.1 * instructions, len(inner) / cells
-        special += pipes_of_loop(compiled)["special"] / cells
+        assert found.threads == 32 * warps, found
+        assert found.launch_shared <= SHARED_BYTES_OF_A_STEP * warps * constants["steps"], found
+        cells = constants["height"] * constants["steps"]
+        assert found.moved / cells <= (moved if is_back else 0), (launch.kernel, found)
+        assert instructions is None or found.instructions / cells <= 1.1 * instructions, found
+        special += found.pipes["special"] / cells
     if (call, layout) in FEWEST and capability == 90:
         assert special == pytest.approx(SPECIAL_FUNCTIONS[FEWEST[call, layout]], abs=0.1)
 
@@ -188,33 +176,28 @@ def test_plain_odds_have_little_memory_of_their_own(
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize(("call", "matrices"), [("score", 1), ("gradients", 1), ("product", 2)])
 def test_matrices_are_read_by_lines_and_each_number_once(call: str, matrices: int):
-    from shared.kernels.triton.machine_code import machine_code
-
     for launch in programs("smith_waterman", "float32", NARROW)[call].launches:
         constants = dict[str, Any](launch.kernel.constants)
         if "height" not in constants:  # an exact kernel
             continue
-        compiled = machine_code(launch.kernel, 90)
-        loads = [line for line in inner_loop(compiled) if "LDG" in line]
-        by_lines = [line for line in loads if "LTC128B" in line]
-        assert len(by_lines) == matrices * constants["height"] * constants["steps"]
+        found = figures(launch.kernel, 90)
+        assert found.lines == matrices * constants["height"] * constants["steps"]
         # and a number and a unit of the row above; on the way back also of the row below, and what was kept of a chunk
         others = 2 + 2 + constants["height"] + 2 if launch.kernel.name == "odds_backward_kernel" else 2
-        assert len(loads) - len(by_lines) == others * matrices
+        assert found.loads - found.lines == others * matrices
         # what is read by rows goes through shared memory to the lanes
-        assert compiled.metadata.shared >= 4 * constants["lanes"] * constants["steps"]
+        assert found.launch_shared >= 4 * constants["lanes"] * constants["steps"]
 
 
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
-    from shared.kernels.triton.machine_code import machine_code
-
     (launch,) = exponentials_program("float32", 2**12, 8).launches
     assert launch.grid == 4
-    check_parameters(launch, machine_code(launch.kernel, capability))
-    pipes = pipes_of_loop(machine_code(launch.kernel, capability))
-    special, others = pipes["special"], sum(pipes.values()) - pipes["special"]
+    found = figures(launch.kernel, capability)
+    check_parameters(launch, found)
+    special = found.pipes["special"]
+    others = found.instructions - special
     # 8 numbers for a thread, 16 exponentials of each; a multiprocessor issues 8 instructions in the time of one of them
     assert special == 8 * 16
     assert others <= 2 * special
@@ -222,10 +205,8 @@ def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
 
 @pytest.mark.usefixtures("triton_cache")
 def test_they_compile_in_float64_and_with_lengths_of_64_bits():
-    from shared.kernels.triton.machine_code import machine_code
-
     for launch in programs("smith_waterman", "float64", NARROW)["gradients with values"].launches:
-        check_parameters(launch, machine_code(launch.kernel, 90, "int64"))
+        check_parameters(launch, figures(launch.kernel, 90, "int64"))
 
 
 @pytest.mark.usefixtures("triton_cache")
@@ -303,3 +284,23 @@ def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: 
     kernel.device_caches.clear()
     assert found.hash == compiled.hash
     assert len(list(tmp_path.rglob("*.cubin"))) == 1
+
+
+# what follows asks for what all tests before have asked for
+AS_RECORDED = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is not None and importlib.metadata.version("triton") != read()["triton"],
+    reason="the record is of another Triton",
+)
+
+
+@AS_RECORDED
+def test_the_kernels_are_those_recorded():
+    not_recorded = recorded().keys() - read()["kernels"].keys()
+    assert not not_recorded, "kernels have changed: python -m tools.machine_code records their figures, in minutes"
+
+
+@AS_RECORDED
+@pytest.mark.usefixtures("triton_cache")
+def test_a_kernel_has_the_recorded_figures_when_it_is_compiled():
+    kernel = programs("smith_waterman", "float32", NARROW)["score"].launches[0].kernel
+    assert compiled_now(kernel, 90) == figures(kernel, 90)

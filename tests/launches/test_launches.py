@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 import fake_gpu  # first: it is the driver that is found
 import pytest
-from cubins import parameters
 from fake_gpu import (
     ADDRESS,
     BUFFER,
@@ -27,6 +26,7 @@ from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.machine_code import machine_code
 from shared.kernels.triton.programs import NARROW as NARROW_LAYOUT
 from shared.kernels.triton.programs import gradients_program
+from tools.machine_code import parameters
 
 RELAXED = 2
 
