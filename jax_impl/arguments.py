@@ -44,7 +44,7 @@ def widened(similarity: jax.Array) -> jax.Array:
 
 def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:
     """Which cells of (*batch, rows, cols) are inside lengths (*batch, 2)."""
-    i, j = jnp.arange(rows), jnp.arange(cols)
+    i, j = jnp.arange(rows, dtype=lengths.dtype), jnp.arange(cols, dtype=lengths.dtype)
     return (i[:, None] < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
 
 
@@ -57,9 +57,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     s = jnp.asarray(similarity)
     result_dtype = s.dtype
     s = widened(s)
-    full = jnp.array([rows, cols], dtype=jnp.int32)
-    sizes = full if lengths is None else jnp.clip(jnp.asarray(lengths), 0, full).astype(jnp.int32)
-    sizes = jnp.broadcast_to(sizes, (*batch, 2))
+    sizes = jnp.broadcast_to(_sizes(lengths, rows, cols), (*batch, 2))
 
     given = [
         jnp.asarray(value, s.dtype) if np.ndim(value) > 1 else jnp.broadcast_to(_parameter(name, value, s.dtype), batch)
@@ -79,6 +77,15 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     valid = jnp.where(usable, 1.0, jnp.nan).astype(s.dtype)
     values["temperature"] = jnp.where(usable, _limited(temperature, *TEMPERATURES), 1.0)
     return Arguments(s, sizes, values, valid, result_dtype)
+
+
+def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
+    """Lengths clipped to the matrix, before a type that cannot hold them becomes int32; None: the whole matrix."""
+    if lengths is None:
+        return jnp.array([rows, cols], dtype=jnp.int32)
+    own = jnp.asarray(lengths)
+    most = np.minimum([rows, cols], jnp.iinfo(own.dtype).max).astype(own.dtype)
+    return jnp.clip(own, np.zeros((), own.dtype), most).astype(jnp.int32)
 
 
 def without_nan(arguments: Arguments) -> jax.Array:

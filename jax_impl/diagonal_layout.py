@@ -93,8 +93,13 @@ class DiagonalBatch:
         s = jnp.zeros((self.pairs, self.rows, self.cols), cells.dtype)
         return pin(jax.lax.fori_loop(0, self.positions, write, pin(s)))
 
+    def _diagonals(self, d: Any) -> Array:
+        """The anti-diagonal d; None: all."""
+        numbers = jnp.arange(self.diagonals)[:, None] if d is None else d
+        return numbers.astype(self.position.dtype)
+
     def across(self, d: Any) -> Array:
-        return (jnp.arange(self.diagonals, dtype=self.position.dtype)[:, None] if d is None else d) - self.position
+        return self._diagonals(d) - self.position
 
     def inside(self, d: Any) -> Array:
         """Mask of the cells inside lengths."""
@@ -145,8 +150,8 @@ class DiagonalBatch:
         if name in self.matrices or not choice.neighbour:
             return own
         back, shift = self.neighbours[choice.neighbour]
-        behind = (jnp.arange(self.diagonals)[:, None] if d is None else d) - back
-        units = {other: float(other == name) for other in self.names}
+        behind = self._diagonals(d) - back
+        units = {other: self.s.dtype.type(other == name) for other in self.names}
         border = self.recurrence.border_tangent(units, behind)[choice.state]
         if isinstance(border, float):
             return own + border

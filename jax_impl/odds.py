@@ -26,6 +26,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jax_impl.arguments import inside
 from jax_impl.diagonal_layout import LOG2_E, exp, pin
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import ANYWHERE, IN_THE_LAST_CELL, ON_A_LATER_MATCH, Recurrence
@@ -111,7 +112,8 @@ class OddsBatch:
         self.gap_odds = self.tiled(jnp.exp(gap))
         # until the border is reached
         decay = jnp.clip(gap * LOG2_E, -MOST_DECAY, MOST_DECAY)
-        begin = jnp.round(self.tiled(decay) * self.position) - FIRST_EXPONENT if self.is_global else self.position * 0
+        position = self.position.astype(decay.dtype)
+        begin = jnp.round(self.tiled(decay) * position) - FIRST_EXPONENT if self.is_global else 0 * position
         self.first_exponents = jnp.pad(begin.astype(jnp.int32), (self.pairs, 0))
         self.last = self.tiled(lengths[:, 0]) - 1, self.tiled(lengths[:, 1]) - 1
         self.across_inside = jnp.where(self.position <= self.last[0], self.last[1] + 1, 0)
@@ -142,12 +144,15 @@ class OddsBatch:
 
     def inside(self, d: Array) -> Array:
         """Mask of the cells of an anti-diagonal inside lengths."""
-        across = d - self.position
+        across = self._across(d)
         return (across >= 0) & (across < self.across_inside)
 
     def is_last(self, d: Array) -> Array:
         """Mask of the cells of an anti-diagonal that are the last inside lengths."""
-        return (self.position == self.last[0]) & (d - self.position == self.last[1])
+        return (self.position == self.last[0]) & (self._across(d) == self.last[1])
+
+    def _across(self, d: Array) -> Array:
+        return d.astype(self.position.dtype) - self.position
 
     def _lost(self, s: Array, lengths: Array, gap: Array) -> Array:
         """Whether the odds of a match are lost that may count, (batch,). gap: in bits."""
@@ -158,16 +163,11 @@ class OddsBatch:
         least, most = LEAST_LOST - growth, MOST_LOST + cells - jnp.minimum(gap, 0)
 
         def looked_for() -> Array:
-            bits, inside = s * (LOG2_E / self.temperature)[:, None, None], self._inside(s, lengths)
-            small = (bits >= least[:, None, None]) & (bits < most[:, None, None]) & inside
+            bits = s * (LOG2_E / self.temperature)[:, None, None]
+            small = (bits >= least[:, None, None]) & (bits < most[:, None, None]) & inside(lengths, *s.shape[1:])
             return grows & jnp.any(small, axis=(1, 2))
 
         return jax.lax.cond(jnp.any(grows), looked_for, lambda: jnp.zeros_like(grows))
-
-    def _inside(self, s: Array, lengths: Array) -> Array:
-        """Mask of the cells of the matrices inside lengths."""
-        i, j = jnp.arange(s.shape[1])[:, None], jnp.arange(s.shape[2])
-        return (i < lengths[:, 0, None, None]) & (j < lengths[:, 1, None, None])
 
     def _match_odds(self, s: Array, lengths: Array) -> Array:
         """(blocks * BLOCK + 2, (P + 1) * batch): zeros outside lengths, on the border, and behind the last position."""
@@ -175,7 +175,7 @@ class OddsBatch:
         odds = exp(s / self.temperature[:, None, None], 128.0)
         # what is too large is then seen in the sum of states
         odds = jnp.where(odds < self.largest_match[:, None, None], odds, jnp.inf)
-        odds = pin(jnp.where(self._inside(s, lengths), odds, 0.0))
+        odds = pin(jnp.where(inside(lengths, *s.shape[1:]), odds, 0.0))
         odds = pin(jnp.transpose(odds, (1, 2, 0)))
         height, width = self.positions + 1, self.blocks * BLOCK + 2
         padded = jnp.pad(odds, ((self.border, 1), (self.border, width + 1 - self.across), (0, 0)))

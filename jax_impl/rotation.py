@@ -25,10 +25,10 @@ def gaps_batch_last(recurrence: Recurrence, parameters: Parameters) -> Parameter
 def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
     """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
     rows, cols = s.shape[:2]
-    i, j = jnp.indices((rows, cols))
+    i, j = jnp.indices((rows, cols), jnp.int32)
     diagonals, positions = rows + cols - 1, (rows + cols + 1) // 2
     rotated = jnp.zeros((diagonals, positions, *s.shape[2:]), s.dtype).at[i + j, (j - i + rows) // 2].set(s)
-    d, p = jnp.indices((diagonals, positions))
+    d, p = jnp.indices((diagonals, positions), jnp.int32)
     offset = 2 * p + (d + rows) % 2 - rows  # j - i
     i, j = (d - offset) // 2, (d + offset) // 2
     inside = (i >= 0) & (i < rows) & (j >= 0) & (j < cols)

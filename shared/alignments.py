@@ -245,7 +245,11 @@ class Recurrence:
 
     def _gaps(self, parameters: Mapping[str, Any], count: Any) -> Any:
         terms = [parameters[name] for name in self.border_terms or ()]
-        return sum(terms[1:], terms[0]) * count if terms else 0.0
+        if not terms:
+            return 0.0
+        gap = sum(terms[1:], terms[0])
+        # JAX may have been told to promote no type by itself
+        return gap * (count.astype(gap.dtype) if hasattr(count, "astype") else count)
 
 
 def _name(function_name: str, options: Mapping[str, Any], by_position: Iterable[str] = ()) -> str:
