@@ -25,10 +25,10 @@ def gaps_batch_last(recurrence: Recurrence, parameters: Parameters) -> Parameter
 def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
     """The rotated matrix (diagonals, positions, *batch); for each element i, j and whether it is in the matrix."""
     rows, cols = s.shape[:2]
-    i, j = jnp.indices((rows, cols), jnp.int32)
+    i, j = jnp.indices((rows, cols))
     diagonals, positions = rows + cols - 1, (rows + cols + 1) // 2
     rotated = jnp.zeros((diagonals, positions, *s.shape[2:]), s.dtype).at[i + j, (j - i + rows) // 2].set(s)
-    d, p = jnp.indices((diagonals, positions), jnp.int32)
+    d, p = jnp.indices((diagonals, positions))
     offset = 2 * p + (d + rows) % 2 - rows  # j - i
     i, j = (d - offset) // 2, (d + offset) // 2
     inside = (i >= 0) & (i < rows) & (j >= 0) & (j < cols)
@@ -69,7 +69,7 @@ def score_of_ends(
     recurrence: Recurrence, parameters: Parameters, ends: Array, i: Array, j: Array, lengths: Array
 ) -> Array:
     """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
-    i, j = _trailing(i, ends), _trailing(j, ends)
+    i, j = (_trailing(k.astype(lengths.dtype), ends) for k in (i, j))
     may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
     flat = (ends.shape[0] * ends.shape[1], *ends.shape[2:])
     masked = jnp.where(may_end, ends, LOWEST).reshape(flat)

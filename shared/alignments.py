@@ -247,7 +247,7 @@ class Recurrence:
         terms = [parameters[name] for name in self.border_terms or ()]
         if not terms:
             return 0.0
-        gap = sum(terms[1:], terms[0])
+        gap: Any = sum(terms[1:], terms[0])
         # JAX may have been told to promote no type by itself
         return gap * (count.astype(gap.dtype) if hasattr(count, "astype") else count)
 

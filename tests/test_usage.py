@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 
 import jax_impl
 import torch_impl
@@ -107,8 +107,10 @@ def test_a_local_alignment_that_needs_a_forbidden_gap_is_none(
         matrix = np.array([[-2, -np.inf, -np.inf], [-np.inf, -np.inf, 1]], dtype)  # no two matches on a diagonal
         gaps = {name: np.full((2, 3), -np.inf, dtype) if is_by_position else -1e39}
         options = {"end": "match"} if problem == "smith_waterman" else {}
-        takes_long = package is jax_impl and is_by_position  # to compile the others
-        for variant in ("fused",) if takes_long else ("fused", "wavefront", "diagonal_loop"):
+        variants = ("fused", "wavefront", "diagonal_loop")
+        if package is jax_impl:  # XLA takes seconds to compile the others
+            variants = ("fused",) if is_by_position else ("fused", variants[1 + (dtype == "float64")])
+        for variant in variants:
             keywords = {**gaps, **options, "variant": variant}
             assert float(function(matrix, **keywords)) == 0
             assert not np.asarray(package.marginals(function, matrix, **keywords)).any()
@@ -141,3 +143,23 @@ def test_the_largest_gap_is_still_far_from_infinity(package: ModuleType):
 def test_similarities_as_low_as_minus_infinity_is_here_forbid_a_match(package: ModuleType, problem: str):
     pair = np.full((3, 3), np.finfo(np.float32).min)
     assert float(getattr(package, problem)(pair)) == 0.0
+
+
+@EVERY
+def test_jax_promotes_no_type_implicitly(problem: str):
+    function, sizes = getattr(jax_impl, problem), np.array([2, 3], np.uint8)
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):  # where there are more types
+        matrix = jnp.asarray(MATRIX[:2, :3])
+        parameters = {name: jnp.float32(limits[0]) for name, limits in PROBLEMS[problem].parameters.items()}
+        for variant in jax_impl.variants(problem) if problem == "needleman_wunsch" else BY_HAND:
+            own = functools.partial(function, variant=variant)
+            jax.make_jaxpr(jax.grad(lambda s, given, own=own: own(s, sizes, **given), (0, 1)))(matrix, parameters)
+            jax.make_jaxpr(lambda s, own=own: jax_impl.hessian_vector_product(own, s, s, sizes))(matrix)
+
+
+@pytest.mark.parametrize(("dtype", "rows", "inside"), [("uint8", 255, 255), ("int64", 2**40, 300), ("int8", -1, 0)])
+def test_traced_lengths_of_any_type_are_clipped_to_the_matrix(dtype: str, rows: int, inside: int):
+    matrix = np.random.default_rng(1).normal(size=(300, 4)).astype(np.float32)
+    with jax.enable_x64(True):
+        got = jax.jit(jax_impl.smith_waterman)(matrix, np.array([rows, 3], dtype))
+    assert float(got) == pytest.approx(float(reference.smith_waterman(matrix, (inside, 3))), rel=1e-5)

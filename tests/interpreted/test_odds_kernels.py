@@ -358,14 +358,15 @@ def test_an_empty_pair_has_a_flag():
 
 @pytest.mark.parametrize(("which", "chunk"), list(zip(CALLS, (1, 2, 0, 1, 0, 2), strict=True)))
 def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: int):
-    arrays = pairs_of(which, *(table * BIT for _, table in HARD))
+    own = HARD[list(CALLS).index(which) % 2 :: 2]  # each pair is shown to three recurrences
+    arrays = pairs_of(which, *(table * BIT for _, table in own))
     if which != "free":
-        arrays.values[:, 0] = [gap * BIT for gap, _ in HARD]
+        arrays.values[:, 0] = [gap * BIT for gap, _ in own]
     if arrays.values.shape[1] == 3:
         arrays.values[:, 1] = arrays.values[:, 0] / 3
     found = computed(which, arrays, CHUNKS[chunk])
     assert_right(which, arrays, found)
-    assert 4 <= sum(map(max, found.flags())) <= 10
+    assert 1 <= sum(map(max, found.flags())) <= 6
     towards, _ = direction(arrays)
     product = product_of(which, arrays, towards, CHUNKS[chunk])
     # tangents are larger, and may overflow where odds do not

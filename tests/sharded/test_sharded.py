@@ -49,10 +49,10 @@ CASES = [
     pytest.param(functools.partial(asked, functools.partial(getattr(jax_impl, name), variant=variant)),
                  id=f"{name}-{variant}-{asked.__name__}")
     for name in ALIGNMENTS
-    for variant in ("fused", *(["wavefront"] if name == "smith_waterman_affine" else []))  # minutes for XLA
+    for variant in ("fused", *(["wavefront"] if name == "smith_waterman" else []))  # of others minutes for XLA
     for asked in (score, marginals, product, *([best] if variant == "fused" else []))
 ]  # fmt: skip
-FEW = [case for case in CASES if str(case.id).startswith("smith_waterman_affine")]
+FEW = [case for case in CASES if str(case.id).startswith("smith_waterman-")]
 AUTO, EXPLICIT = AxisType.Auto, AxisType.Explicit
 
 
@@ -93,8 +93,7 @@ def test_under_shard_map(check: bool, call: Call):
     same(jax.jit(own)(*sharded(AUTO, arrays())), call, arrays())
 
 
-@pytest.mark.parametrize("check", [True, False])
-@pytest.mark.parametrize("variant", ["fused", "wavefront"])
+@pytest.mark.parametrize(("variant", "check"), [("fused", True), ("fused", False), ("wavefront", True)])
 def test_under_shard_map_each_device_has_its_own_gradients_of_one_similarity(variant: str, check: bool):
     (s, vector, _), (_, vectors, _), gaps = arrays(()), arrays((2,)), np.array([-1, -2], np.float32)
     function = functools.partial(jax_impl.smith_waterman, variant=variant)
@@ -139,8 +138,7 @@ def test_under_vmap_over_the_sharded_axis(asked: Call, axes: tuple[int, ...], ki
 
 
 @pytest.mark.parametrize("kind", [AUTO, EXPLICIT], ids=["auto", "explicit"])
-@pytest.mark.parametrize("variant", ["fused", "wavefront"])
-@pytest.mark.parametrize("asked", [marginals, product])
+@pytest.mark.parametrize(("variant", "asked"), [("fused", marginals), ("fused", product), ("wavefront", marginals)])
 @pytest.mark.parametrize(
     ("of_similarity", "of_lengths"),
     [
