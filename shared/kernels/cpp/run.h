@@ -82,14 +82,14 @@ std::vector<Outcome> solve_in_plain_odds(const Job &job) {
     parts += strips - 1;
   }
   const FlushSubnormals flush;
-  using Shared = Tiles<Kind, pass>;
+  using Pair = Tiles<Kind, pass>;
   std::vector<Scratch> memory(shared);
-  std::vector<std::unique_ptr<Shared>> together;
-  for (int64_t k = 0; k < shared; ++k) together.emplace_back(new Shared(job, order[k], threads, memory[k]));
+  std::vector<std::unique_ptr<Pair>> together;
+  for (int64_t k = 0; k < shared; ++k) together.emplace_back(new Pair(job, order[k], threads, memory[k]));
 
   std::atomic<int64_t> next{shared}, arrived{0};
   std::atomic<bool> out_of_memory{false};
-  auto note = [&](const Tiles<Kind, pass> &tiles, int64_t pair) {
+  auto note = [&](const Pair &tiles, int64_t pair) {
     if (!tiles.is_solved()) outcomes[pair] = {true, tiles.has_score(), tiles.score()};
   };
   auto work = [&] {  // in each thread that takes part
@@ -101,7 +101,7 @@ std::vector<Outcome> solve_in_plain_odds(const Job &job) {
         idle = together[k % shared]->work(own) ? 0 : idle + 1;
       }
       for (int64_t number; (number = next.fetch_add(1)) < count;) {
-        Tiles<Kind, pass> tiles(job, order[number], 1, between_strips);
+        Pair tiles(job, order[number], 1, between_strips);
         while (tiles.work(own)) {
         }
         note(tiles, order[number]);
