@@ -20,11 +20,12 @@ from shared.kernels.heap import keep_freed_memory
 
 FOLDER = Path(__file__).parent
 HEADERS = tuple(sorted(FOLDER.glob("*.h")))
-# what does not depend on a library's pass, kind and dtype: how a batch is split, threads, huge pages
+# what does not depend on a library's pass, kind and dtype: how a batch is split, huge pages, threads
+_COMMON = ("batching", "huge_pages", "threads")
 COMMON = Target(
     "alignment-common",
-    tuple(FOLDER / f"{name}.cpp" for name in ("batching", "huge_pages", "threads")),
-    HEADERS,
+    tuple(FOLDER / f"{name}.cpp" for name in _COMMON),
+    tuple(FOLDER / f"{name}.h" for name in _COMMON),  # which include no others
     makes="object",
 )
 REALS = {"float32": "float", "float64": "double"}
