@@ -24,6 +24,7 @@ gc.set_threshold(50_000, 20, 20)
 
 # XLA optimises little, to compile faster; tests of what users get ask for AS_BY_DEFAULT (frameworks.py)
 QUICKLY = " ".join(f"--{name}={str(value).lower()}" for name, value in QUICK.items())
+QUICKLY += " --xla_cpu_parallel_codegen_split_count=1"  # each process of the suite has one core
 
 
 def pytest_configure(config: pytest.Config) -> None:

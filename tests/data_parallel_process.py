@@ -101,8 +101,8 @@ def check_a_planted_mistake_is_seen(processes: Processes) -> None:
         return right(expected, batch, batch.weights.sum())
 
     alone, together = processes.both(JOB)
-    # of 3 pairs, 2 fall to one shard of two; of 4 shards one has none, and 0 / 0
-    batch = ragged(11, pairs=4 if processes.shards == 2 else 6)
+    # of 3 pairs, 2 fall to one shard of two; of 4, to one of three
+    batch = ragged(11, pairs=2 + processes.shards)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes.trainers, "_cross_entropy", wrong)
         for trainer in (alone, together):

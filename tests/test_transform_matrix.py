@@ -37,8 +37,7 @@ SHOWN = [
     *(("jax", problem, "fused") for problem in PROBLEMS),
     ("jax", "needleman_wunsch", "wavefront"),
     ("jax", "free_gap", "vmap"),
-    ("torch", "smith_waterman", "vmap"),
-    ("torch", "needleman_wunsch", "scan_select"),
+    ("torch", "needleman_wunsch", "vmap"),
     ("torch", "smith_waterman_affine", "diagonal_loop"),
 ]
 

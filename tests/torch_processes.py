@@ -1,7 +1,7 @@
-"""The checks of test_torch_processes.py: python torch_processes.py RANK COUNT FILE, once for each process.
+"""The checks of test_torch_processes.py: python torch_processes.py RANK FILE, once for each process.
 
 Each process also computes the whole batch by itself, in float64, and compares. The loss is a mean over all pairs, of
-which the processes have unequal shares, padded to their own longest; with four processes the last has none.
+which the processes have unequal shares, padded to their own longest; the last has none.
 """
 
 import datetime
@@ -28,8 +28,8 @@ import torch_impl
 from shared.alignments import ALIGNMENTS
 from torch_impl import best_alignment, hessian_vector_product, marginals, smith_waterman
 
-PAIRS, ROWS, COLS, FEATURES = 5, 6, 7, 3
-COUNTS = {2: (3, 2), 4: (2, 2, 1, 0)}
+PAIRS, ROWS, COLS, FEATURES = 4, 6, 7, 3
+SHARES = (3, 1, 0)  # of DTensors, which PyTorch splits, (2, 2, 0)
 VARIANTS = ("fused", "wavefront")
 BATCH, SAME = (Shard(0),), (Replicate(),)
 
@@ -47,9 +47,8 @@ def lengths() -> Tensor:
 
 def own_part() -> tuple[Tensor, Tensor, Tensor]:
     """Features of the two sequences and lengths of this process's pairs, padded to the longest of them."""
-    counts = COUNTS[dist.get_world_size()]
-    begin = sum(counts[: dist.get_rank()])
-    own = slice(begin, begin + counts[dist.get_rank()])
+    begin = sum(SHARES[: dist.get_rank()])
+    own = slice(begin, begin + SHARES[dist.get_rank()])
     sizes = lengths()[own]
     rows, cols = sizes.max(0).values.tolist() if len(sizes) else (1, 1)
     return random(0, PAIRS, ROWS, FEATURES)[own, :rows], random(1, PAIRS, COLS, FEATURES)[own, :cols], sizes
@@ -255,15 +254,15 @@ def check_compiled() -> None:
     trained(lambda model: compiled(DistributedDataParallel(model)), "smith_waterman", "auto", "marginals")
 
 
-WITH_TWO_ONLY = check_ddp_with_its_options, check_fsdp, check_local_map, check_what_dtensors_cannot_be, check_compiled
+CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
 
 
-def main(rank: int, count: int, file: str) -> None:
+def main(rank: int, file: str) -> None:
     torch.set_num_threads(1)
-    patience = datetime.timedelta(seconds=60)
+    count, patience = len(SHARES), datetime.timedelta(seconds=60)
     store = torch.distributed.FileStore(file, count)  # pyright: ignore[reportPrivateImportUsage]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=count, timeout=patience)
-    for check in (check_ddp, check_dtensors, check_derivatives_of_dtensors, *(WITH_TWO_ONLY if count == 2 else ())):
+    for check in CHECKS:
         begin = time.perf_counter()
         check()
         print(f"{check.__name__} {time.perf_counter() - begin:.1f} s", flush=True)
@@ -272,7 +271,7 @@ def main(rank: int, count: int, file: str) -> None:
 
 if __name__ == "__main__":
     try:
-        main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+        main(int(sys.argv[1]), sys.argv[2])
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()

@@ -153,8 +153,9 @@ def assert_right(which: str, arrays: Given, found: Found) -> None:
             assert not np.nan_to_num(found.gradients["d_values"][pair]).any()
 
 
-@pytest.mark.parametrize("framework", ["torch", "jax"])
-@pytest.mark.parametrize(("which", "chunk"), list(zip(CALLS, 2 * CHUNKS, strict=True)))
+@pytest.mark.parametrize(
+    ("which", "chunk", "framework"), list(zip(CALLS, 2 * CHUNKS, 3 * ("torch", "jax"), strict=True))
+)
 def test_scores_and_marginals_are_the_references(
     framework: str, which: str, chunk: Chunk, monkeypatch: pytest.MonkeyPatch
 ):
@@ -308,8 +309,8 @@ def test_proteins_have_no_flag(which: str, gap: Any):
     records = read_fasta(GLOBINS)
     tables, _, _ = pair_batch(records, [(0, 0), (0, 1)], substitution_matrix("BLOSUM62"), GLOBINS)
     arrays = pairs_of(which, *tables[:, :50, :40], gap=gap)
-    for chunk in (NARROW.scores, NARROW.gradients, NARROW.products):
-        assert chunk is not None
+    chunks = [chunk for chunk in (NARROW.scores, NARROW.gradients, NARROW.products) if chunk]
+    for chunk in {chunk._replace(registers=None) for chunk in chunks}:
         found = computed(which, arrays, chunk)
         assert found.flags() == [(0, 0)] * 2
         assert_right(which, arrays, found)
@@ -358,7 +359,7 @@ def test_an_empty_pair_has_a_flag():
 
 @pytest.mark.parametrize(("which", "chunk"), list(zip(CALLS, (1, 2, 0, 1, 0, 2), strict=True)))
 def test_what_is_hard_is_right_or_has_a_flag(which: str, chunk: int):
-    own = HARD[list(CALLS).index(which) % 2 :: 2]  # each pair is shown to three recurrences
+    own = HARD[list(CALLS).index(which) % 3 :: 3]  # each pair is shown to two recurrences
     arrays = pairs_of(which, *(table * BIT for _, table in own))
     if which != "free":
         arrays.values[:, 0] = [gap * BIT for gap, _ in own]

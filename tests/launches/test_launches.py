@@ -24,11 +24,13 @@ from fake_gpu import (
 from shared.kernels import cpp
 from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.machine_code import machine_code
-from shared.kernels.triton.programs import NARROW as NARROW_LAYOUT
-from shared.kernels.triton.programs import gradients_program
+from shared.kernels.triton.programs import Chunk, Layout, gradients_program
 from tools.machine_code import parameters
 
 RELAXED = 2
+_CHUNK = Chunk(32, 1, 8)
+# of a warp; its kernels are compiled in a quarter of the time that those of larger chunks take
+LAYOUT = Layout(32, 1, _CHUNK, _CHUNK, _CHUNK)
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +48,7 @@ def test_a_program_reaches_the_gpu_as_its_kernels_take_it(problem: str, by_posit
     fake_gpu.compile_with(jax_calls._find)
     pairs, rows, cols = shape = 3, 70_000, 70_000
     call, strides = cpp.call_of(problem, {}, by_position), (rows * cols, cols)
-    program = gradients_program(call, "float32", shape, strides, True, NARROW_LAYOUT, with_values=bool(by_position))
+    program = gradients_program(call, "float32", shape, strides, True, LAYOUT, with_values=bool(by_position))
     given = "similarity", "lengths", "values", *by_position
     buffers = {name: ADDRESS + 0x1000 * i for i, name in enumerate((*given, *program.results, *program.scratch))}
     compiled = [machine_code(each.kernel, GPU.capability) for each in program.launches]
