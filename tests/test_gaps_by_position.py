@@ -36,9 +36,8 @@ LADDER = [name for name in variant_names("smith_waterman") if name not in (*BY_H
 # To which of two gaps a matrix belongs, only the step of the recurrence knows, which all rungs of a framework share.
 # These compile nothing, or little
 EVERY_CHOICE = [("torch", "cell_loop"), ("torch", "diagonal_loop"), ("jax", "scan_select"), ("jax", "vmap")]
-# PyTorch takes seconds to trace a scan. These, like batch_loop, are scan_select's but for how they come by a pair's
-# matrices, of which they are shown two
-SAME_SCAN = [("torch", "scan_cond"), ("torch", "vmap")]
+# These take seconds to trace, and are scan_select but for how they come by a pair's matrices: they are shown two
+OF_TWO_GAPS = [("torch", "scan_cond"), ("torch", "vmap"), ("torch", "batch_loop"), ("jax", "batch_loop")]
 
 
 def by_hand() -> Iterator[tuple[str, str, str, Options, tuple[str, ...], str, tuple[int, int]]]:
@@ -58,9 +57,8 @@ def of_rungs() -> Iterator[tuple[str, str, str, Options, tuple[str, ...]]]:
     """(framework, variant, problem, options, gaps by position)."""
     for framework, variant in itertools.product(FRAMEWORKS, LADDER):
         for problem, options, names in TURNS:
-            if (variant == "batch_loop" or (framework, variant) in SAME_SCAN) and len(names) == 1:
-                continue
-            if (framework, variant) in EVERY_CHOICE or len(names) == len(ALIGNMENTS[problem].gaps):
+            count = 2 if (framework, variant) in OF_TWO_GAPS else len(ALIGNMENTS[problem].gaps)
+            if (framework, variant) in EVERY_CHOICE or len(names) == count:
                 yield framework, variant, problem, options, names
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from side_by_side_processes import TESTS, run_together
 
-COUNT = 3
+COUNT = 3  # of the shares in torch_processes.py
 
 
 def test_processes_give_what_one_gives(tmp_path: Path):

@@ -30,10 +30,8 @@ def test_the_programs_of_every_page_run(tmp_path):
     every = [(page, program) for page, text in PAGES.items() for program in programs(text)]
     lines = [f"exec(compile({program!r}, {page!r}, 'exec'), {{'__name__': '__main__'}})" for page, program in every]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    lines.insert(
-        0, "import faulthandler; faulthandler.dump_traceback_later(240, exit=True)"
-    )  # where it hangs, if it does
-    command = [sys.executable, "-c", "\n".join(lines)]
+    watch = "import faulthandler; faulthandler.dump_traceback_later(240, exit=True)"  # where it hangs, if it does
+    command = [sys.executable, "-c", "\n".join([watch, *lines])]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -309,8 +309,8 @@ def test_proteins_have_no_flag(which: str, gap: Any):
     records = read_fasta(GLOBINS)
     tables, _, _ = pair_batch(records, [(0, 0), (0, 1)], substitution_matrix("BLOSUM62"), GLOBINS)
     arrays = pairs_of(which, *tables[:, :50, :40], gap=gap)
-    chunks = [chunk for chunk in (NARROW.scores, NARROW.gradients, NARROW.products) if chunk]
-    for chunk in {chunk._replace(registers=None) for chunk in chunks}:
+    chunks: Any = NARROW.scores, NARROW.gradients, NARROW.products
+    for chunk in dict.fromkeys(chunk._replace(registers=None) for chunk in chunks):  # each once
         found = computed(which, arrays, chunk)
         assert found.flags() == [(0, 0)] * 2
         assert_right(which, arrays, found)
