@@ -18,6 +18,8 @@ import numpy as np
 
 from jax_impl.kernels import triton_binding
 from shared.backends import FLUSH_BYTES
+from shared.kernels.triton.ahead import compile_ahead
+from shared.kernels.triton.programs import Kernel
 
 
 def peak_bytes(
@@ -41,6 +43,11 @@ def device_name(device: str) -> str:
 def device_memory(device: str) -> int:
     """Bytes of memory that an accelerator has for all its processes."""
     return round(_own(device).memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
+
+
+def compile_kernels(kernels: Sequence[Kernel], device: str) -> list[str]:
+    """Compile these kernels for the device, on all cores, into Triton's cache; returns the errors, a line each."""
+    return compile_ahead(kernels, int(_own(device).compute_capability.replace(".", "")))
 
 
 def limit_memory(device: str, share: float) -> None:

@@ -23,6 +23,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 import jax_impl
 from jax_impl import sweeps
+from jax_impl.accelerator import compile_kernels as compile_kernels
 from jax_impl.accelerator import copy as copy
 from jax_impl.accelerator import device_memory as device_memory
 from jax_impl.accelerator import device_name
@@ -45,7 +46,6 @@ from shared.alignments import ALIGNMENTS
 from shared.backends import (
     CompileTimes,
     build_kernels,
-    environment_of,
     module_of,
     split_options,
     union_length,
@@ -195,8 +195,7 @@ def compiler_cache(folder: Path) -> Iterator[None]:
     before = {name: getattr(jax.config, name) for name in settings}
     _configure(settings)
     try:
-        with environment_of(TRITON_CACHE_DIR=str(folder / "triton")):
-            yield
+        yield
     finally:
         _configure(before)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
+from shared.kernels.triton.programs import Kernel, kernels_of, layout_of
 from shared.variants import PATH
 
 # written between calls on an accelerator, to evict its caches: more than the largest of them holds
@@ -56,6 +57,13 @@ def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: 
     }  # fmt: skip
     for each in passes.get(pass_name, ("score", "marginals", "gradients", "tangents")):
         getattr(kernel, each)
+
+
+def gpu_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: str, shape: Sequence[int]) -> list[Kernel]:
+    """The kernels that a pass of an alignment launches on a GPU, for matrices of shape (pairs, rows, cols)."""
+    own, names = split_options(problem, ALIGNMENTS[problem].options | options)
+    call = {"score": "score", "marginals": "gradients", "hvp": "product", PATH: "best"}[pass_name]
+    return kernels_of(call, cpp.call_of(problem, own, names), dtype, layout_of(*shape[:2]))
 
 
 @dataclass

@@ -5,30 +5,15 @@ from typing import Any
 from frameworks import PROBLEMS
 
 from shared.kernels import cpp
-from shared.kernels.triton.programs import (
-    Layout,
-    Program,
-    best_program,
-    gradients_program,
-    product_program,
-    score_program,
-    tangents_program,
-)
+from shared.kernels.triton.programs import CALLS, Layout, Program, program_of
 
-SHAPE, STRIDES = (2, 9, 7), (63, 7)
+SHAPE = (2, 9, 7)
 
 
 def programs(problem: str, dtype: str, layout: Layout, by_position: tuple[str, ...] = ()) -> dict[str, Program]:
-    """The calls of a problem."""
-    given = cpp.call_of(problem, PROBLEMS[problem].options[0], by_position), dtype, SHAPE
-    return {
-        "score": score_program(*given, STRIDES, True, layout),
-        "gradients": gradients_program(*given, STRIDES, True, layout, False),
-        "gradients with values": gradients_program(*given, STRIDES, True, layout, True),
-        "tangents": tangents_program(*given, (*STRIDES, *STRIDES), True, layout),
-        "product": product_program(*given, (*STRIDES, *STRIDES), True, layout),
-        "best": best_program(*given, STRIDES, True, layout),
-    }
+    """The programs of all calls of a problem."""
+    call = cpp.call_of(problem, PROBLEMS[problem].options[0], by_position)
+    return {name: program_of(name, call, dtype, SHAPE, layout) for name in CALLS}
 
 
 class Driver:

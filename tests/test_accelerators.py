@@ -95,11 +95,34 @@ def test_jax_takes_its_share_of_memory_and_nothing_in_advance(monkeypatch):
 
 
 @BOTH
-def test_compilers_keep_kernels_for_gpus_in_the_folder_of_the_run(framework, tmp_path, monkeypatch):
-    monkeypatch.setenv("TRITON_CACHE_DIR", "before")
-    with FRAMEWORKS[framework].backend.compiler_cache(tmp_path):
-        assert Path(os.environ["TRITON_CACHE_DIR"]).parent == tmp_path
-    assert os.environ["TRITON_CACHE_DIR"] == "before"
+def test_gpu_kernels_of_fused_are_cached_for_all_runs_and_what_a_compiler_generates_for_one_case(
+    framework, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "for all runs")
+    runner = CaseRunner(FRAMEWORKS[framework].backend, tmp_path, lambda *_, **__: None)
+    cached = {}
+    for variant in ("fused", "vmap"):
+        case = Case(framework, variant, "score", True, "batch", "smith_waterman", "cuda", "float32")
+        with runner.context(case):
+            cached[variant] = os.environ["TRITON_CACHE_DIR"]
+    assert cached["fused"] == os.environ["TRITON_CACHE_DIR"] == "for all runs"
+    assert framework == "jax" or cached["vmap"].startswith(str(tmp_path))
+
+
+def test_kernels_are_compiled_ahead_into_the_cache_and_an_error_names_its_kernel(tmp_path, monkeypatch):
+    pytest.importorskip("triton")
+    from shared.kernels.triton.ahead import compile_ahead
+    from shared.kernels.triton.machine_code import machine_code
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    (launch,) = exponentials_program("float64", 1024, 1).launches
+    unknown = launch.kernel._replace(name="sideways_kernel")
+    (problem,) = compile_ahead([launch.kernel, unknown, launch.kernel], 90)
+    assert problem == "sideways_kernel, float64: KeyError: 'sideways_kernel'"
+    compiled = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.cubin")}
+    assert len(compiled) == 1
+    machine_code(launch.kernel, 90)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.cubin")} == compiled
 
 
 @BOTH

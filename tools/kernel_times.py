@@ -21,16 +21,7 @@ import torch
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
-from shared.kernels.triton.programs import (
-    Chunk,
-    Layout,
-    Program,
-    gradients_program,
-    layout_of,
-    odds_alone,
-    product_program,
-    score_program,
-)
+from shared.kernels.triton.programs import Chunk, Layout, Program, layout_of, odds_alone, program_of
 from torch_impl.backend import device_problem
 
 CALLS = ("score", "gradients", "product")
@@ -68,16 +59,7 @@ def asked(text: str) -> Asked:
 def program(what: Asked) -> Program:
     """The kernels in plain odds alone, with the buffers that they use."""
     call = cpp.call_of(what.function, ALIGNMENTS[what.function].options)
-    _, rows, cols = what.shape
-    strides = rows * cols, cols
-    given = call, "float32", what.shape
-    if what.call == "score":
-        whole = score_program(*given, strides, True, what.layout)
-    elif what.call == "gradients":
-        whole = gradients_program(*given, strides, True, what.layout, with_values=False)
-    else:
-        whole = product_program(*given, (*strides, *strides), True, what.layout)
-    return odds_alone(whole)
+    return odds_alone(program_of(what.call, call, "float32", what.shape, what.layout))
 
 
 def times(what: Asked) -> list[object]:

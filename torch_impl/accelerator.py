@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from shared.backends import FLUSH_BYTES
+from shared.kernels.triton.ahead import compile_ahead
+from shared.kernels.triton.programs import Kernel
 
 # clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
 _HEAD_START = 5_000_000
@@ -34,6 +36,12 @@ def device_name(device: str) -> str:
 def device_memory(device: str) -> int:
     """Bytes of memory that an accelerator has for all its processes."""
     return torch.cuda.get_device_properties(device).total_memory
+
+
+def compile_kernels(kernels: Sequence[Kernel], device: str) -> list[str]:
+    """Compile these kernels for the device, on all cores, into Triton's cache; returns the errors, a line each."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return compile_ahead(kernels, 10 * major + minor)
 
 
 def limit_memory(device: str, share: float) -> None:

@@ -31,6 +31,7 @@ from shared.backends import (
 from shared.kernels.cpp.build import Absent, check_compiler
 from shared.variants import PATH, Abilities, fastest_variant
 from torch_impl import cuda_graph, sweeps
+from torch_impl.accelerator import compile_kernels as compile_kernels
 from torch_impl.accelerator import copy as copy
 from torch_impl.accelerator import device_memory as device_memory
 from torch_impl.accelerator import device_name

@@ -31,6 +31,7 @@ from shared.kernels.triton.programs import (
     exponentials_program,
     gaps_of,
     gradients_program,
+    kernel_of,
     layout_of,
     product_program,
     score_program,
@@ -272,12 +273,6 @@ def _find(kernel: bytes, capability: int, found: Any) -> int:
         found.contents.error = text
         return 1
     return 0
-
-
-def kernel_of(text: bytes) -> Kernel:
-    """The kernel that a call names."""
-    name, dtype, constants, *rest = json.loads(text)
-    return Kernel(name, dtype, tuple((key, value) for key, value in constants), *rest)
 
 
 def _interpreter(run: Callable[[Kernel, int, list[tuple[bool, int, int]]], None]) -> Any:

@@ -77,6 +77,14 @@ def test_the_fastest_variants_have_their_first_calls_first(run: Run, framework: 
     assert list(called) == ["fused", "wavefront"]
 
 
+def test_the_kernels_of_fused_are_compiled_once_before_anything_is_called(run: Run):
+    compiled = [note for note in run.asked if note[1] == "compile"]
+    assert compiled[0][2:] == ["odds_forward_kernel", "forward_kernel", "odds_backward_kernel", "backward_kernel"]
+    assert len(compiled) == 2  # the second by the resumed run
+    assert run.asked.index(compiled[0]) < next(i for i, note in enumerate(run.asked) if note[1] == "call")
+    assert run.record.environment["gpu_kernels_seconds"] > 0
+
+
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 def test_each_framework_has_its_share_of_the_memory_and_caches_are_flushed_before_every_timed_call(
     run: Run, framework: str

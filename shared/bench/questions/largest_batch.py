@@ -63,7 +63,7 @@ def fits(runner: "CaseRunner", case: Case, repeats: int) -> dict[str, Any]:
     """In a worker: whether an accelerator has memory for a case with so many repeats of its input."""
     backend, inputs = runner.backend, replace(runner.gate.inputs(case.input), repeats=repeats)
     try:
-        with backend.compiler_cache(runner.cache("fits")), backend.precision(case.dtype):
+        with runner.context(case, "fits"):
             backend.wait(function_of(runner, case, inputs)(*placed(backend, case, inputs), **inputs.parameters))
     except Exception as error:
         if not backend.is_out_of_memory(error):

@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -175,12 +175,9 @@ def step_times(
     return {"rounds": rounds, "steps": len(batches)}
 
 
-@contextlib.contextmanager
-def settings(runner: "CaseRunner", case: Case, process: int) -> Iterator[None]:
+def settings(runner: "CaseRunner", case: Case, process: int) -> contextlib.AbstractContextManager[None]:
     """The precision of a case, and compilers' caches that no other process has."""
-    folder = runner.cache("learning", case.framework, case.variant, process)
-    with runner.backend.compiler_cache(folder), runner.backend.precision(case.dtype):
-        yield
+    return runner.compilers(case, runner.cache("learning", case.framework, case.variant, process))
 
 
 def new_trainer(runner: "CaseRunner", case: Case, job: Job) -> Any:

@@ -54,8 +54,7 @@ def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) 
 
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty,
-        backend.compiler_cache(Path(empty)),  # or only the first of the processes would compile
-        backend.precision(case.dtype),
+        runner.compilers(case, Path(empty)),  # or only the first of the processes would compile
     ):
         function = function_of(runner, case, inputs)
         found = resident_peak(calls) if case.device == "cpu" else on_accelerator()

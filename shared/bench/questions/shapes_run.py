@@ -162,8 +162,7 @@ def timed_stream(runner: "CaseRunner", case: Case, padded: list[tuple[int, int]]
     compilations: list[int] = []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty,
-        backend.compiler_cache(Path(empty)),
-        backend.precision(case.dtype),
+        runner.compilers(case, Path(empty)),
     ):
         while len(took) < len(batches) and (not took or sum(each.seconds for each in took) < seconds):
             number = len(took)

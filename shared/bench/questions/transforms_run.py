@@ -152,7 +152,7 @@ def attempt(runner: "CaseRunner", case: Case, transform: str, expected_result: n
         given = on_device(given_of(inputs), lambda array: backend.to_device(array, case.device))
         return backend.to_numpy(backend.wait(package.transformed(transform, function, given)))
 
-    with backend.compiler_cache(runner.folder / "compiled"), backend.precision(case.dtype):
+    with runner.compilers(case, runner.folder / "compiled"):
         try:
             result = run()
         except Exception as error:

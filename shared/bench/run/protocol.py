@@ -26,6 +26,7 @@ from shared.bench.questions.question import Question
 from shared.bench.record import Facts, Record, ReferenceTime, now
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import measure_first_calls
+from shared.bench.run.kernels import compile_kernels
 from shared.bench.run.progress import Lines
 from shared.bench.run.timed_calls import measure_timed_calls
 from shared.bench.units import clock
@@ -105,11 +106,14 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     if not cases:
         raise UnusableInput("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
     used = {case.input: requested[case.input] for case in cases}
+    kernel_seconds = compile_kernels(run, cases, used)
     inputs = largest_batches(run, used, cases, abilities)
     environment = machine() | {
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
     }
+    if kernel_seconds is not None:
+        environment["gpu_kernels_seconds"] = kernel_seconds
     if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.starts.values()))):
         environment["interpreters"] = interpreters
     facts = {name: Facts.of(given) for name, given in inputs.items()}

@@ -176,11 +176,12 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "JAX_ENABLE_X64": "0",
         "NVIDIA_TF32_OVERRIDE": "0",
         "TMPDIR": str(folder),
-        "TRITON_CACHE_DIR": str(folder / "triton"),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
+    kernels = cpp.cache_folder()
     if not cpp.cache_is_writable():  # or every process would compile the kernels again
-        environment["ALIGNMENT_CACHE"] = str(folder / "kernels")
+        environment["ALIGNMENT_CACHE"] = str(kernels := folder / "kernels")
+    environment["TRITON_CACHE_DIR"] = str(kernels / "triton")
     if settings.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
     return environment

@@ -2,6 +2,7 @@
 of timed calls."""
 
 import contextlib
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from shared.backends import environment_of
 from shared.bench.cases import BETWEEN, Case
 from shared.bench.measure.clock import timed, warm_up
 from shared.bench.measure.memory import peak_bytes
 from shared.bench.record import Compilation, Gate
 from shared.bench.worker.parity_gate import ParityGate
 from shared.problems import Inputs
+from shared.variants import SAME_CODE
 
 # Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
@@ -211,12 +214,21 @@ class CaseRunner:
         """A folder for compilers, without spaces, at which inductor splits the command line of the C++ compiler."""
         return self.folder / "compiled" / "-".join(map(str, parts)).replace(" ", "_")
 
-    @contextlib.contextmanager
-    def context(self, case: Case, process: int = 0) -> Iterator[None]:
-        """Of everything that may compile: the case's precision, and its compilers' cache, which all processes of the
-        run share unless they have one of their own."""
+    def context(self, case: Case, process: object = 0) -> contextlib.AbstractContextManager[None]:
+        """A context for all that may compile: `compilers`, with a folder that all processes of the run share unless
+        they name one of their own."""
         parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label, process)
-        with self.backend.compiler_cache(self.cache(*parts)), self.backend.precision(case.dtype):
+        return self.compilers(case, self.cache(*parts))
+
+    @contextlib.contextmanager
+    def compilers(self, case: Case, folder: Path) -> Iterator[None]:
+        """A context in the case's precision in which compilers cache in this folder.
+
+        The kernels that both frameworks launch on a GPU stay in the cache into which they were compiled ahead.
+        """
+        kernels = os.environ.get("TRITON_CACHE_DIR") if case.variant in SAME_CODE else None
+        ahead = environment_of(TRITON_CACHE_DIR=kernels) if kernels else contextlib.nullcontext()
+        with self.backend.compiler_cache(folder), ahead, self.backend.precision(case.dtype):
             yield
 
     def build(self, case: Case, options: dict[str, Any]) -> float:

@@ -21,7 +21,7 @@ from shared.bench.measure.clock import timed
 from shared.bench.measure.machine import best_rate, calibration_seconds, stream_bandwidth, usable_cores
 from shared.bench.worker.case_runner import CaseRunner
 from shared.bench.worker.parity_gate import Wrong
-from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND
+from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND, Kernel
 from shared.problems import ANY_FILE, PROBLEMS
 from shared.problems.own_file import in_one_line
 from shared.problems.problem import NotMeasurable
@@ -104,6 +104,10 @@ class Commands(CaseRunner):
     def _start_cache(self, case: Case) -> contextlib.AbstractContextManager[None]:
         """The compiler's cache for what belongs to no case."""
         return self.backend.compiler_cache(self.cache("start", case.framework, case.label))
+
+    def compile_kernels(self, case: Case, kernels: list[Kernel]) -> dict[str, Any]:
+        """Compile kernels of a GPU on all cores."""
+        return {"problems": self.backend.compile_kernels(kernels, case.device)}
 
     def calibration(self, case: Case) -> dict[str, Any]:
         """Seconds of the calibration loop."""

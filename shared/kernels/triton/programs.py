@@ -3,6 +3,9 @@
 Buffers have names, those of the kernels' arguments; a framework brings its own memory for them, and a way to launch.
 """
 
+import functools
+import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from shared.kernels.cpp import Call
@@ -30,6 +33,12 @@ class Kernel(NamedTuple):
     constants: tuple[tuple[str, int | None], ...]
     warps: int
     registers: int | None = None
+
+
+def kernel_of(text: str | bytes) -> Kernel:
+    """The kernel that was written as JSON."""
+    name, dtype, constants, *rest = json.loads(text)
+    return Kernel(name, dtype, tuple((key, value) for key, value in constants), *rest)
 
 
 class Launch(NamedTuple):
@@ -214,6 +223,28 @@ def best_program(call: Call, dtype: str, shape: Shape, strides: Shape, has_lengt
     )
     scratch = {"ends": (pairs, 2), "last_row": (states_of(call.kind), pairs, cols)}
     return Program((launch,), {"scores": (pairs,), "matches": shape}, scratch)
+
+
+CALLS: dict[str, Callable[..., Program]] = {
+    "score": score_program,
+    "gradients": functools.partial(gradients_program, with_values=False),
+    "gradients with values": functools.partial(gradients_program, with_values=True),
+    "tangents": tangents_program,
+    "product": product_program,
+    "best": best_program,
+}
+
+
+def program_of(name: str, call: Call, dtype: str, shape: Shape, layout: Layout, has_lengths: bool = True) -> Program:
+    """The program of one of CALLS on matrices in one piece."""
+    _, rows, cols = shape
+    strides = (rows * cols, cols) * (2 if name in ("tangents", "product") else 1)
+    return CALLS[name](call, dtype, shape, strides, has_lengths, layout)
+
+
+def kernels_of(name: str, call: Call, dtype: str, layout: Layout, has_lengths: bool = True) -> list[Kernel]:
+    """The kernels of one of CALLS; they are the same for all shapes with this layout."""
+    return [launch.kernel for launch in program_of(name, call, dtype, (1, 1, 1), layout, has_lengths).launches]
 
 
 # numbers per program of the exponentials kernel, with 4 warps, and exponentials of each per round
