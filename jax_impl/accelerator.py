@@ -3,7 +3,6 @@
 `torch_impl.accelerator` has the same names with the same meaning.
 """
 
-import collections
 import functools
 import os
 import tempfile
@@ -17,7 +16,7 @@ import jax.profiler
 import numpy as np
 
 from jax_impl.kernels import triton_binding
-from shared.backends import FLUSH_BYTES
+from shared.backends import FLUSH_BYTES, DeviceWork
 from shared.kernels.triton.ahead import compile_ahead
 from shared.kernels.triton.programs import Kernel
 
@@ -63,52 +62,23 @@ def flush(device: str) -> None:
         jax.block_until_ready(jnp.zeros(FLUSH_BYTES, jnp.uint8, device=_own(device)))
 
 
-def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
-    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
+def device_work(launch: Callable[[], Any], device: str) -> DeviceWork | None:
+    """What an accelerator does for one call, by the profiler; None on a CPU.
 
-    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so
-    that the host's time between two launches does not count. Read from the profiler: JAX has no events.
+    launch: the call, which need not wait for its result.
     """
-    if device == "cpu":
-        return None
-    before = collections.Counter(_head_start_kernels(device))
-    own = []
-    for name, start, end in _profiled(lambda: (_head_start(device), launch())):
-        if before[name] > 0:
-            before[name] -= 1
-        else:
-            own.append((start, end))
-    return (max(end for _, end in own) - min(start for start, _ in own)) / 1e9 if own else None
+    return None if device == "cpu" else DeviceWork.of(_profiled(launch))
 
 
-def _head_start(device: str) -> Any:
-    """Keep an accelerator busy for some milliseconds: what is launched meanwhile waits in its queue."""
-    product, factor = _large_product(device)
-    return [product(factor, factor) for _ in range(8)]
-
-
-@functools.cache
-def _large_product(device: str) -> tuple[Callable[..., jax.Array], jax.Array]:
-    """Compiled for good: `forget_compiled` spares it, so that nothing is compiled while the profiler looks on."""
-    factor = jax.device_put(np.ones((2048, 2048), np.float32), _own(device))
-    return jax.jit(jnp.matmul).lower(factor, factor).compile(), factor
-
-
-@functools.cache
-def _head_start_kernels(device: str) -> list[str]:
-    jax.block_until_ready(_head_start(device))  # loaded
-    return [name for name, _, _ in _profiled(lambda: _head_start(device))]
-
-
-def _profiled(launch: Callable[[], Any]) -> list[tuple[str, float, float]]:
-    """What an accelerator does for a call, in the order of time: kernels and copies, each with start and end in ns."""
+def _profiled(launch: Callable[[], Any]) -> list[tuple[float, float]]:
+    """Start and end, in ns, of every kernel and copy of a call."""
     with tempfile.TemporaryDirectory(prefix="compare-") as name:
         options = jax.profiler.ProfileOptions()
         options.python_tracer_level = 0  # trace the device alone: tracing Python would slow it down
         with jax.profiler.trace(name, profiler_options=options):
             jax.block_until_ready(launch())
-        events = [
-            (event.name, event.start_ns, event.start_ns + event.duration_ns)
+        return [
+            (event.start_ns, event.start_ns + event.duration_ns)
             for path in Path(name).rglob("*.xplane.pb")
             for plane in jax.profiler.ProfileData.from_file(str(path)).planes
             if plane.name.startswith("/device:GPU")
@@ -116,7 +86,12 @@ def _profiled(launch: Callable[[], Any]) -> list[tuple[str, float, float]]:
             if line.name.startswith("Stream")
             for event in line.events
         ]
-    return sorted(events, key=lambda event: event[1])
+
+
+def smallest_call(device: str) -> Callable[[], Any]:
+    """A compiled call that launches one kernel on three numbers."""
+    value = jax.device_put(np.zeros(3, np.float32), _own(device))
+    return functools.partial(jax.jit(lambda x: x + 1), value)
 
 
 def repeated(value: jax.Array, times: int) -> jax.Array:

@@ -27,13 +27,14 @@ from jax_impl.accelerator import compile_kernels as compile_kernels
 from jax_impl.accelerator import copy as copy
 from jax_impl.accelerator import device_memory as device_memory
 from jax_impl.accelerator import device_name
-from jax_impl.accelerator import device_seconds as device_seconds
+from jax_impl.accelerator import device_work as device_work
 from jax_impl.accelerator import exponentials as exponentials
 from jax_impl.accelerator import extremes as extremes
 from jax_impl.accelerator import flush as flush
 from jax_impl.accelerator import limit_memory as limit_memory
 from jax_impl.accelerator import peak_bytes as peak_bytes
 from jax_impl.accelerator import repeated as repeated
+from jax_impl.accelerator import smallest_call as smallest_call
 from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_binding
@@ -165,7 +166,7 @@ def wait(value: Any) -> Any:
 
 def start_compiler(device: str) -> None:
     """Compile and run a trivial function, so that no case pays for the compiler's own start."""
-    wait(jax.jit(lambda x: x + 1)(to_device(np.zeros(3, np.float32), device)))
+    wait(smallest_call(device)())
 
 
 def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:

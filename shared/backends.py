@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
@@ -76,6 +76,21 @@ class CompileTimes:
     tracing: float | None = None
     compiling: float | None = None
     compilations: int = 0
+
+
+class DeviceWork(NamedTuple):
+    """What an accelerator did for a call: the seconds in which a kernel or a copy ran, and how many of them ran."""
+
+    seconds: float
+    kernels: int
+
+    @classmethod
+    def of(cls, spans: Sequence[tuple[float, float]]) -> "DeviceWork | None":
+        """From when each kernel and copy started and ended, in ns; None if there was none.
+
+        What overlaps counts once, and the host's time between two launches does not count.
+        """
+        return cls(union_length(spans) / 1e9, len(spans)) if spans else None
 
 
 @contextlib.contextmanager

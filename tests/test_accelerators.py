@@ -1,18 +1,23 @@
 """The adapters' code for accelerators, as far as a CPU can run it."""
 
+import contextlib
+import importlib
 import os
-from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import torch
 from frameworks import FRAMEWORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jax_impl import accelerator
 from shared.backends import union_length
+from shared.bench.cases import Case
+from shared.bench.worker.case_runner import CaseRunner
 from shared.kernels.triton.programs import exponentials_program
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
@@ -45,23 +50,36 @@ def test_a_copy_is_memory_of_its_own(framework):
     assert pointers[0] != pointers[1]
 
 
-def test_jax_s_device_time_is_of_the_call_alone(monkeypatch: pytest.MonkeyPatch):
-    """From its first to its last kernel, though they wait for the head start and one of them is of the same kind."""
-    ahead = [("product", 10.0 * k, 10.0 * k + 9) for k in range(8)]
-    call = [("stack", 80.0, 82.0), ("product", 83.0, 87.0), ("forward_kernel", 88.0, 95.0)]
-    seen = iter([ahead, [*ahead, *call]])
-    monkeypatch.setattr(accelerator, "_own", lambda _: jax.devices("cpu")[0])
+@BOTH
+def test_device_time_is_the_union_of_the_kernels_intervals(framework, monkeypatch):
+    """The host's time between two launches does not count, and what overlaps counts once."""
+    accelerator = importlib.import_module(f"{framework}_impl.accelerator")
+    spans = {"call": [(80.0, 82.0), (83.0, 87.0), (86.0, 90.0), (1e6, 1e6 + 5)], "empty": []}
+    monkeypatch.setattr(accelerator, "_profiled", lambda launch: spans[launch()])
+    assert accelerator.device_work(lambda: "call", "cuda") == (pytest.approx(14e-9), 4)
+    assert accelerator.device_work(lambda: "empty", "cuda") is None
+    assert accelerator.device_work(lambda: "call", "cpu") is None
 
-    def profiled(launch):
-        jax.block_until_ready(launch())
-        return next(seen)
 
-    monkeypatch.setattr(accelerator, "_profiled", profiled)
-    for cached in (accelerator._large_product, accelerator._head_start_kernels):
-        cached.cache_clear()
-    assert accelerator.device_seconds(lambda: jnp.ones(3), "cuda") == pytest.approx(15e-9)
-    for cached in (accelerator._large_product, accelerator._head_start_kernels):
-        cached.cache_clear()
+def test_the_profiler_of_jax_sees_no_gpu_without_one():
+    accelerator = importlib.import_module("jax_impl.accelerator")
+    assert accelerator._profiled(lambda: jnp.ones(3) + 1) == []
+
+
+def test_the_profiler_of_pytorch_is_asked_for_what_ran_on_the_gpu(monkeypatch):
+    """Its raw events, of which some are the host's."""
+    accelerator = importlib.import_module("torch_impl.accelerator")
+
+    def event(device: str, start: int, duration: int) -> Any:
+        kind = getattr(torch.autograd.DeviceType, device)
+        return SimpleNamespace(device_type=lambda: kind, start_ns=lambda: start, duration_ns=lambda: duration)
+
+    events = [event("CPU", 0, 90), event("CUDA", 10, 5), event("CUDA", 20, 7)]
+    results = SimpleNamespace(events=lambda: events)
+    profiler = SimpleNamespace(profiler=SimpleNamespace(kineto_results=results))
+    monkeypatch.setattr(accelerator, "profile", lambda **_: contextlib.nullcontext(profiler))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert accelerator._profiled(lambda: None) == [(10, 15), (20, 27)]
 
 
 @BOTH

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
-from shared.backends import FLUSH_BYTES
+from shared.backends import FLUSH_BYTES, DeviceWork
 from shared.kernels.triton.ahead import compile_ahead
 from shared.kernels.triton.programs import Kernel
-
-# clock cycles of a GPU, some milliseconds: what is launched meanwhile waits in its queue
-_HEAD_START = 5_000_000
 
 
 def peak_bytes(
@@ -57,22 +56,32 @@ def flush(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def device_seconds(launch: Callable[[], Any], device: str) -> float | None:
-    """Seconds that one call keeps an accelerator busy, from its first to its last kernel, by its clock; None on a CPU.
+def device_work(launch: Callable[[], Any], device: str) -> DeviceWork | None:
+    """What an accelerator does for one call, by the profiler; None on a CPU.
 
-    launch: the call, which need not wait for its result. The device is kept busy until its work is queued, so
-    that Python's time between two launches does not count.
+    launch: the call, which need not wait for its result.
     """
-    if device == "cpu":
-        return None
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    torch.cuda._sleep(_HEAD_START)
-    start.record()
-    result = launch()
-    end.record()
-    torch.cuda.synchronize()
+    return None if device == "cpu" else DeviceWork.of(_profiled(launch))
+
+
+def _profiled(launch: Callable[[], Any]) -> list[tuple[float, float]]:
+    """Start and end, in ns, of every kernel and copy of a call."""
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        result = launch()
+        torch.cuda.synchronize()
     del result
-    return start.elapsed_time(end) / 1e3
+    assert profiler.profiler is not None
+    assert profiler.profiler.kineto_results is not None
+    # the raw events: profiler.events() takes a second for ten thousand of them
+    events = profiler.profiler.kineto_results.events()
+    on_device = (event for event in events if event.device_type() == DeviceType.CUDA)
+    return [(event.start_ns(), event.start_ns() + event.duration_ns()) for event in on_device]
+
+
+def smallest_call(device: str) -> Callable[[], Any]:
+    """A call that launches one kernel on three numbers."""
+    value = torch.zeros(3, device=device)
+    return lambda: value + 1
 
 
 def repeated(value: torch.Tensor, times: int) -> torch.Tensor:

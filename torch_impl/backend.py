@@ -35,13 +35,14 @@ from torch_impl.accelerator import compile_kernels as compile_kernels
 from torch_impl.accelerator import copy as copy
 from torch_impl.accelerator import device_memory as device_memory
 from torch_impl.accelerator import device_name
-from torch_impl.accelerator import device_seconds as device_seconds
+from torch_impl.accelerator import device_work as device_work
 from torch_impl.accelerator import exponentials as exponentials
 from torch_impl.accelerator import extremes as extremes
 from torch_impl.accelerator import flush as flush
 from torch_impl.accelerator import limit_memory as limit_memory
 from torch_impl.accelerator import peak_bytes as peak_bytes
 from torch_impl.accelerator import repeated as repeated
+from torch_impl.accelerator import smallest_call as smallest_call
 from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function

@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shared.backends import is_file
 from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time, of_processes
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
@@ -40,13 +38,14 @@ class Facts:
     parameters: dict[str, float]
     options: dict[str, Any]
     sha256: str  # of all arrays that the results depend on
+    by_device_time: bool = False  # whether frameworks are compared by the accelerator's time, not by wall time
 
     @classmethod
     def of(cls, inputs: Inputs) -> "Facts":
         """Describe an input."""
         sha256 = hashlib.sha256(b"".join(array.tobytes() for array in inputs.hashed)).hexdigest()
         described = (inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
-        return cls(*described, sha256)
+        return cls(*described, sha256, inputs.by_device_time)
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ class Result:
     input_bytes: int | None = None
     output_bytes: int | None = None
     work: int | None = None
-    on_device: list[float] = field(default_factory=list)  # seconds on an accelerator itself, of some calls
+    on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked; one of each worker
+    kernels: int | None = None  # that a call launches on an accelerator
     blocks: list[Block] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)  # of a question that measures in its own way: plain JSON
 
@@ -113,9 +113,9 @@ class Result:
         return all_seconds(self.blocks)
 
     @property
-    def device_seconds(self) -> float | None:
-        """Median of the times on the accelerator; None where there are none."""
-        return float(np.median(self.on_device)) if self.on_device else None
+    def device_time(self) -> Estimate | None:
+        """Time in which a call keeps an accelerator busy; None where it is not known."""
+        return median_time(self.on_device) if self.on_device else None
 
     @property
     def time(self) -> Estimate:
@@ -167,10 +167,11 @@ class Record:
     auto: dict[str, str] = field(default_factory=dict)  # framework -> the variant that "auto" picks
     uncompiled: dict[str, dict[str, str]] = field(default_factory=dict)  # framework -> variant -> why not compiled
     code_lines: dict[str, dict[str, int]] = field(default_factory=dict)  # framework -> variant -> lines of code
-    kernel_lines: int = 0  # of C++, which both frameworks' `fused` calls
+    kernel_lines: int = 0  # of the native kernels that both frameworks' `fused` calls
     results: list[Result] = field(default_factory=list)
     references: list[ReferenceTime] = field(default_factory=list)
     speed: list[Block] = field(default_factory=list)  # of the calibration loop, once a round
+    gpu_state: dict[str, Any] = field(default_factory=dict)  # clocks and power during the run, see measure/gpu_state.py
     generations: list[Generation] = field(default_factory=list)  # those that are complete
     # input -> a result as matrices, and by which case
     pictures: dict[str, dict[str, Any]] = field(default_factory=dict)

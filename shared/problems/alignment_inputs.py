@@ -124,7 +124,7 @@ def alignment_inputs(
             GPU_SIZE: _made(small, settings, parameters, options),
             CHIP_SIZE: _made(large, settings, parameters, options),
         }
-        found[CHIP_SIZE] = replace(found[CHIP_SIZE], repeats=CHIP_BATCH // CHIP_DISTINCT)
+        found[CHIP_SIZE] = replace(found[CHIP_SIZE], repeats=CHIP_BATCH // CHIP_DISTINCT, by_device_time=True)
         return {f"{rows}x{cols}": given for (rows, cols), given in found.items()}
     return {BATCH: _made(_single_and_batch(settings)[1], settings, parameters, options)}
 

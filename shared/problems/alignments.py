@@ -44,6 +44,7 @@ _FOR_BATCHES, _FOR_BOTH = ("batch_loop", "vmap"), ("wavefront", "cuda_graph", "f
 # The loop of cell_loop goes through all pairs cell by cell, those of the others by anti-diagonals, which for the
 # wavefront are as long as the shorter side; batch_loop has those of each pair. The loop of fused is in its kernel.
 _BY_SHORTER_SIDE = ("wavefront", "cuda_graph")
+_BY_DIAGONAL = ("diagonal_loop", "scan_cond", "scan_select", "vmap", *_BY_SHORTER_SIDE)
 
 # Batch, rows and columns vary independently, so that what a call, a step and a cell cost can be told apart: small ones,
 # long and narrow ones, short and wide ones, and large ones; at least two of each, so that the others predict each.
@@ -112,6 +113,11 @@ class AlignmentProblem(Problem[AlignmentInputs, ReferenceResults]):
         # of the positions on the diagonals of a square, half are outside
         positions = min(rows, cols) if variant in _BY_SHORTER_SIDE else (rows + cols + 1) // 2
         return Loop(diagonals * (pairs if variant == "batch_loop" else 1), pairs * diagonals * positions / 2)
+
+    def steps(self, variant: str, pass_name: str, shape: tuple[int, ...]) -> int | None:
+        """The anti-diagonals of a loop over them, of marginals forward and back."""
+        loops = {"score": 1, "marginals": 2}.get(pass_name)
+        return loops * (sum(shape[-2:]) - 1) if loops and variant in _BY_DIAGONAL else None
 
     def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
         return math.prod(batch_of_size(settings, size))

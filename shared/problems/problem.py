@@ -27,6 +27,8 @@ class Inputs(ABC):
     seed: int = field(default=0, kw_only=True)
     # so often are the arrays repeated on the device, along their first axis: a large batch of a few pairs
     repeats: int = field(default=1, kw_only=True)
+    # whether a call keeps an accelerator busy: frameworks are then compared by its time, else by wall time
+    by_device_time: bool = field(default=False, kw_only=True)
     notes: tuple[str, ...] = field(default=(), kw_only=True)  # lines on how it was made, for the reader of a result
 
     @property
@@ -208,6 +210,10 @@ class Problem(ABC, Generic[GivenInputs, GivenReference]):
     def loop(self, settings: Any, variant: str, size: tuple[int, ...]) -> Loop:
         """What a variant does in a call on an input of a size."""
         return Loop(0, math.prod(size))
+
+    def steps(self, variant: str, pass_name: str, shape: tuple[int, ...]) -> int | None:
+        """Trips of the sequential loops of a call on an input of a shape; None where nobody counted."""
+        return None
 
     def extent_of_size(self, settings: Any, size: tuple[int, ...]) -> int:
         """How large an input of a size is, as the axis of `sizes` says."""

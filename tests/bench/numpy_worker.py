@@ -24,7 +24,7 @@ import numpy_trainer
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.backends import CompileTimes
+from shared.backends import CompileTimes, DeviceWork
 from shared.bench.cases import Case
 from shared.bench.worker import commands, main
 from shared.bench.worker.case_runner import CaseRunner
@@ -124,10 +124,13 @@ class Backend:
     def multiply(self) -> None:
         self._note("multiply")
 
-    def device_seconds(self, launch: Callable[[], Any], device: str) -> float:
+    def device_work(self, launch: Callable[[], Any], device: str) -> DeviceWork:
         start = time.perf_counter()
         launch()
-        return (time.perf_counter() - start) / 2
+        return DeviceWork((time.perf_counter() - start) / 2, 14)
+
+    def smallest_call(self, device: str) -> Callable[[], Any]:
+        return lambda: None
 
     def repeated(self, value: np.ndarray, times: int) -> np.ndarray:
         if times > self._repeats:

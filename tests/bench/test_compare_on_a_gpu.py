@@ -78,10 +78,11 @@ def test_the_fastest_variants_have_their_first_calls_first(run: Run, framework: 
 
 
 def test_the_kernels_of_fused_are_compiled_once_before_anything_is_called(run: Run):
-    compiled = [note for note in run.asked if note[1] == "compile"]
-    assert compiled[0][2:] == ["odds_forward_kernel", "forward_kernel", "odds_backward_kernel", "backward_kernel"]
-    assert len(compiled) == 2  # the second by the resumed run
-    assert run.asked.index(compiled[0]) < next(i for i, note in enumerate(run.asked) if note[1] == "call")
+    (compiled,) = [note for note in run.asked if note[1] == "compile"]
+    # in one layout: both inputs have few rows
+    scores, gradients = ["odds_forward_kernel", "forward_kernel"], ["odds_backward_kernel", "backward_kernel"]
+    assert sorted(compiled[2:]) == sorted([*scores, *scores, *gradients])
+    assert run.asked.index(compiled) < next(i for i, note in enumerate(run.asked) if note[1] == "call")
     assert run.record.environment["gpu_kernels_seconds"] > 0
 
 
@@ -91,15 +92,24 @@ def test_each_framework_has_its_share_of_the_memory_and_caches_are_flushed_befor
 ):
     assert {note[2] for note in run.notes(framework, "share")} == {0.45}
     own = [result for result in run.record.results if result.status == "ok" and result.case.framework == framework]
-    device_calls = sum(len(result.on_device) for result in own)
+    device_calls = sum(len(block.seconds) for result in own for block in result.on_device)
     assert len(run.notes(framework, "flush")) == sum(len(result.seconds) for result in own) + device_calls
 
 
-def test_times_on_the_device_stand_in_the_table(run: Run):
+def test_every_worker_takes_times_on_the_device_and_they_stand_in_the_tables(run: Run):
     for result in run.record.results:
-        assert len(result.on_device) == (5 if result.status == "ok" else 0)
-        assert all(seconds > 0 for seconds in result.on_device)
+        workers = {block.worker for block in result.blocks}
+        assert {block.worker for block in result.on_device} == workers
+        assert all(len(block.seconds) == 3 and min(block.seconds) > 0 for block in result.on_device)
     assert re.search(r"median +device time +GCUPS", run.out)
+    # 14 kernels for 2 * 10 anti-diagonals
+    assert re.search(r"marginals +6x5 +JAX +wavefront +yes +\S+ µs +\S+ µs +14 +20 +0.7 +\S+ µs +\S+ µs", run.out)
+
+
+def test_the_small_input_is_decided_by_wall_time_and_the_large_one_by_device_time(run: Run):
+    small, large = (run.out.index(f"Which framework is faster, random similarity, seed 0, {text}") for text in ("3", "4"))
+    assert "compared by wall time here" in run.out[small:large] and "compared by device time here" in run.out[large:]
+    assert re.search(r"9x8, score: .*of device time per call", run.out)
 
 
 def test_the_hardware_limits_are_measured_and_the_accelerator_is_named(run: Run):

@@ -14,7 +14,7 @@ from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case, Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Result
-from shared.bench.run.first_calls import limit_exceeded_with_less_work
+from shared.bench.run.first_calls import limit_exceeded_with_less_work, memory_exceeded
 from shared.bench.run.schedule import (
     BLOCK_SECONDS,
     MOST_CALLS,
@@ -125,6 +125,19 @@ def test_a_variant_over_the_limit_is_not_tried_with_more_work():
     assert found == [None, "> 120 s with less work", "> 120 s with less work"]
     middle.case = by_marginals[1]
     assert limit_exceeded_with_less_work(made, replace(middle.case, pass_name="score")) is None
+
+
+def test_what_needs_more_memory_than_a_worker_may_take_is_not_tried():
+    made = record(right(case("jax", "vmap", input="10x15"), 1.0, peak_bytes=90 * 2**20, input_bytes=6 * 2**20))
+    made.inputs = {"10x15": facts(shape=(4, 10, 15)), "40x60": facts(shape=(16, 40, 60))}  # 64 times as large
+    (small,) = made.results
+    large = replace(small.case, input="40x60")
+    assert memory_exceeded(made, large, {"jax": 5 * 2**30}) == "needs about 6.00 GiB, may take 5.00 GiB"
+    for memory in ({"jax": 7 * 2**30}, {"jax": None}, {"torch": 1}):
+        assert memory_exceeded(made, large, memory) is None
+    # by another pass it is not known, nor is it of the small one, which was tried
+    assert memory_exceeded(made, replace(large, pass_name="marginals"), {"jax": 1}) is None
+    assert memory_exceeded(made, small.case, {"jax": 1}) is None
 
 
 # when it is enough

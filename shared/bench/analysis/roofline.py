@@ -28,4 +28,4 @@ def share_of_limit(record: Record, result: Result) -> float | None:
     limit = rate_limit(record, result)
     if not limit or not result.rate or not result.work:
         return None
-    return result.work / (result.device_seconds or result.time.value) / limit
+    return result.work / (result.device_time or result.time).value / limit

@@ -4,7 +4,15 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate, ratio_drift, time_ratio
+from shared.bench.analysis.estimates import (
+    LEAST_PROCESSES,
+    SAME,
+    Block,
+    Estimate,
+    median_time,
+    ratio_drift,
+    time_ratio,
+)
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
@@ -20,6 +28,7 @@ class Comparison(NamedTuple):
     results: tuple[Result, ...]
     ratio: Estimate | None  # time of the second over the first, from paired rounds; None where there are not two
     drift: float | None = None  # of the ratio, from the first rounds to the last; None for too few rounds
+    on_device: bool = False  # whether times are an accelerator's, or else wall time
 
     @property
     def outcome(self) -> str:
@@ -36,12 +45,17 @@ class Comparison(NamedTuple):
         """What a reader must know about the ratio beside its interval."""
         if self.ratio is None or math.isnan(self.ratio.low):
             return []
-        doubts, quotient = [], self.results[1].time.value / self.results[0].time.value
+        first, second = (self.seconds(result) for result in self.results)
+        doubts, quotient = [], second / first
         if self.drift is not None and (abs(self.drift) > _LARGE_DRIFT - 1 or self.outcome != self.ratio.outcome):
             doubts.append(f"drift {self.drift:+.0%}")
         if not self.ratio.low / SAME <= quotient <= self.ratio.high * SAME:
             doubts.append(f"of the medians {ratio_text(quotient)}")
         return doubts
+
+    def seconds(self, result: Result) -> float:
+        """The time of a call by which this compares."""
+        return median_time(_blocks(result, self.on_device)).value
 
     @property
     def text(self) -> str:
@@ -50,7 +64,7 @@ class Comparison(NamedTuple):
             return NOTHING
         name = FRAMEWORKS[self.results[0].case.framework]
         if self.ratio is None:
-            return f"{name} only\n({duration(self.results[0].time.value)})"
+            return f"{name} only\n({duration(self.seconds(self.results[0]))})"
         return cell(name, self.ratio, self.outcome, self.doubts)
 
     @property
@@ -58,8 +72,10 @@ class Comparison(NamedTuple):
         """The same in words."""
         if not self.results:
             return "no case was measured."
+        per_call = "of device time per call" if self.on_device else "per call"
         names = [
-            f"{FRAMEWORKS[r.case.framework]} ({r.case.how}, {duration(r.time.value)} per call)" for r in self.results
+            f"{FRAMEWORKS[r.case.framework]} ({r.case.how}, {duration(self.seconds(r))} {per_call})"
+            for r in self.results
         ]
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
@@ -98,25 +114,41 @@ def known_comparison(first: Result | None, second: Result | None) -> Comparison 
     return compared(first, second) if first and second and known_ratio(second, first) else None
 
 
-def compare(results: Iterable[Result]) -> Comparison:
-    """Compare the fastest measured case of each framework."""
+def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
+    """Compare the fastest measured case of each framework: by wall time, or by that of an accelerator."""
+    known = [result for result in results if result.measured and _blocks(result, on_device)]
     fastest: dict[str, Result] = {}
-    for result in sorted((r for r in results if r.measured), key=lambda result: result.time.value):
+    for result in sorted(known, key=lambda result: median_time(_blocks(result, on_device)).value):
         fastest.setdefault(result.case.framework, result)
     best = tuple(fastest.values())
     if len(best) < 2:
-        return Comparison(best, None)
-    found = compared(*best)  # paired rounds know better than the medians
-    return compared(*best[::-1]) if found.ratio and found.ratio.value < 1 else found
+        return Comparison(best, None, on_device=on_device)
+    found = compared(*best, on_device)  # paired rounds know better than the medians
+    return compared(*best[::-1], on_device) if found.ratio and found.ratio.value < 1 else found
 
 
-def compared(first: Result, second: Result) -> Comparison:
+def compared(first: Result, second: Result, on_device: bool = False) -> Comparison:
     """Of two cases, whichever is the faster one: the time of the second over that of the first."""
-    pair = second.blocks, first.blocks
-    return Comparison((first, second), time_ratio(*pair), ratio_drift(*pair))
+    drift = ratio_drift(_blocks(second, on_device), _blocks(first, on_device))
+    return Comparison((first, second), time_over(second, first, on_device), drift, on_device)
+
+
+def time_over(slower: Result, faster: Result, on_device: bool = False) -> Estimate:
+    """The time of one case over that of another, from the rounds that both were in."""
+    return time_ratio(_blocks(slower, on_device), _blocks(faster, on_device))
+
+
+def _blocks(result: Result, on_device: bool) -> list[Block]:
+    return result.on_device if on_device else result.blocks
+
+
+def decided_on_device(record: Record, input_name: str) -> bool:
+    """Whether frameworks are compared by the accelerator's time on an input: one that keeps it busy, if it is known."""
+    timed = [result for result in record.results if result.measured and result.case.input == input_name]
+    return record.inputs[input_name].by_device_time and any(result.on_device for result in timed)
 
 
 def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
     """By pass and input: each framework's fastest case."""
     keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
-    return {key: compare(record.results_of(*key)) for key in keys}
+    return {key: compare(record.results_of(*key), decided_on_device(record, key[1])) for key in keys}

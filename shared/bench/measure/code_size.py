@@ -16,7 +16,9 @@ _ROOT = Path(__file__).resolve().parents[3]
 # variant -> the definition, or the module, that is its own
 _STARTS = {"vmap": "sweeps.vmap", "wavefront": "wavefront", "fused": "kernels.fused"}
 
-_KERNELS = _ROOT / "shared/kernels/cpp"
+_KERNELS = _ROOT / "shared/kernels"
+# of Triton's folder, what describes and compiles the kernels
+_NO_KERNELS = ("__init__.py", "ahead.py", "hardware_limit.py", "machine_code.py", "programs.py")
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
@@ -30,9 +32,11 @@ def code_lines(framework: str, problem: str) -> dict[str, int]:
     return {variant: count for variant, count in counts.items() if count}
 
 
-def kernel_lines() -> int:
-    """Lines of C++ of the CPU kernels that both frameworks call, without blank ones and comments."""
-    sources = [path for path in _KERNELS.iterdir() if path.suffix in (".cpp", ".h")]
+def kernel_lines(device: str) -> int:
+    """Lines of the kernels that both frameworks call, in C++ on a CPU, in Triton on a GPU; no blank ones or comments."""
+    if device != "cpu":
+        return sum(file_lines(path) for path in (_KERNELS / "triton").glob("*.py") if path.name not in _NO_KERNELS)
+    sources = [path for path in (_KERNELS / "cpp").iterdir() if path.suffix in (".cpp", ".h")]
     code = (_COMMENT.sub("", path.read_text(encoding="utf-8")) for path in sources)
     return sum(bool(line.strip()) for text in code for line in text.splitlines())
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shared.bench.analysis.estimates import Estimate, break_even, of_processes
-from shared.bench.analysis.verdict import Comparison, cell, compare, verdicts
+from shared.bench.analysis.verdict import Comparison, cell, compare, decided_on_device, verdicts
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record
 from shared.bench.report.tables import Statement
@@ -18,11 +18,16 @@ _FOR_WHOM = {
 _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
 
 
-def comparisons(record: Record, input_name: str) -> dict[str, dict[str, Comparison]]:
-    """By variant and pass, in the order of the ladder; without variants that nobody measured."""
+def comparisons(record: Record, input_name: str, on_device: bool = False) -> dict[str, dict[str, Comparison]]:
+    """By variant and pass, in the order of the ladder; without variants that nobody measured.
+
+    on_device: by the time on an accelerator, or else by wall time.
+    """
     found = {
         variant: {
-            pass_name: compare(r for r in record.results_of(pass_name, input_name) if r.case.variant == variant)
+            pass_name: compare(
+                (r for r in record.results_of(pass_name, input_name) if r.case.variant == variant), on_device
+            )
             for pass_name in record.settings.passes
         }
         for variant in problem_of(record.settings.problem).variant_names
@@ -34,17 +39,21 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
     """A sentence for each kind of code that a reader may write, and one for shapes that change."""
     where = f"{input_name}: " if len(record.inputs) > 1 else ""
     shapes = []
+    on_device = decided_on_device(record, input_name)
+    deciding = comparisons(record, input_name, on_device)
     for variant, own in comparisons(record, input_name).items():
         how = f"compiled in {compiled(own.values())}"
         about = where + (f"{_FOR_WHOM[variant]} ({variant}, {how})" if variant in _FOR_WHOM else f"{variant} ({how})")
-        compared = {pass_name: comparison for pass_name, comparison in own.items() if comparison.ratio}
+        compared = {name: found for name, found in deciding.get(variant, own).items() if found.ratio}
         if not compared:
             names = {FRAMEWORKS[r.case.framework] for comparison in own.values() for r in comparison.results}
             yield Statement(about, f"only {', '.join(names)} was measured.")
             continue
         # the last pass first: the others are part of it
-        parts = [f"{pass_name} {_with_times(found.text, _calls(found))}" for pass_name, found in compared.items()][::-1]
-        pass_name, last = list(compared.items())[-1]
+        of_device = " of device time" if on_device else ""
+        parts = [f"{name} {_with_times(found.text, _calls(found))}{of_device}" for name, found in compared.items()][::-1]
+        pass_name = [*compared][-1]
+        last = own[pass_name]
         total = break_even_text(last, [result.first_call for result in last.results])
         parts[0] += f", in total with the first call, caches empty: {total}"
         if last.same_code:
@@ -68,7 +77,7 @@ def compiled(found: Iterable[Comparison]) -> str:
 
 
 def _calls(comparison: Comparison) -> dict[str, float]:
-    return {result.case.framework: result.time.value for result in comparison.results}
+    return {result.case.framework: comparison.seconds(result) for result in comparison.results}
 
 
 def _with_times(text: str, seconds: dict[str, float]) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
-from shared.bench.analysis.estimates import Estimate, time_ratio
-from shared.bench.analysis.verdict import verdicts
+from shared.bench.analysis.estimates import Estimate
+from shared.bench.analysis.verdict import time_over, verdicts
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.questions.interpreters import elsewhere
 from shared.bench.record import Record
@@ -144,7 +144,8 @@ class Question(ABC):
         for key, found in verdicts(record).items():
             best = {result.case.framework: result for result in found.results}
             for result in record.results_of(*key):
-                if result.measured and not time_ratio(result.blocks, best[result.case.framework].blocks).low > 1:
+                ratio = time_over(result, best.get(result.case.framework, result), found.on_device)
+                if result.measured and not ratio.low > 1:
                     kept.add(result.case)
         return kept
 

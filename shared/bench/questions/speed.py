@@ -6,7 +6,7 @@ frameworks take turns. The answer is a table: a row for each way to write it, in
 """
 
 from shared.bench.analysis.estimates import SAME
-from shared.bench.analysis.verdict import Comparison
+from shared.bench.analysis.verdict import Comparison, decided_on_device
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.questions.in_words import (
     break_even_text,
@@ -19,7 +19,7 @@ from shared.bench.questions.in_words import (
 )
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
-from shared.bench.report.case_table import FIRST_CALLS, TABLES, case_table
+from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
 from shared.bench.report.tables import Answer, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_text
 from shared.variants import SAME_CODE
@@ -45,7 +45,7 @@ class Speed(Question):
         undecided = {
             result.case
             for name in record.inputs
-            for own in comparisons(record, name).values()
+            for own in comparisons(record, name, decided_on_device(record, name)).values()
             for comparison in own.values()
             if comparison.ratio and comparison.outcome == "not decided"
             for result in comparison.results
@@ -57,7 +57,7 @@ class Speed(Question):
         if not tables and not record.generations:
             tables = _provisional(record)
         if tables:
-            tables.append(case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS))
+            tables += case_tables(record, STEPS, FIRST_CALLS)
         told = [statement for name in record.inputs for statement in for_whom(record, name)]
         return Answer(tables, told + statements(record))
 
@@ -70,15 +70,19 @@ def decision_table(record: Record, input_name: str) -> Table | None:
 
     None where nothing can be compared. New shape and break-even are those of the last pass.
     """
-    found = comparisons(record, input_name)
+    found, on_device = comparisons(record, input_name), comparisons(record, input_name, on_device=True)
     every = [comparison for own in found.values() for comparison in own.values()]
     if not any(comparison.ratio for comparison in every):
         return None
     passes = record.settings.passes
+    clocks = [("", found)]
+    if on_device:  # the ones that decide first
+        clocks = [("\nwall time", found), ("\ndevice time", on_device)]
+        clocks = clocks[::-1] if decided_on_device(record, input_name) else clocks
     rows = [
         (
             _WRITTEN.get(variant, variant),
-            *(own[name].text for name in passes),
+            *(of[variant][name].text if variant in of else NOTHING for name in passes for _, of in clocks),
             compiled(own.values()),
             _code_lines(record, variant),
             *_first_call_cells(own[passes[-1]]),
@@ -87,7 +91,7 @@ def decision_table(record: Record, input_name: str) -> Table | None:
     ]
     headers = (
         "how it is written",
-        *passes,
+        *(f"{name}{clock}" for name in passes for clock, _ in clocks),
         "compiled",
         "lines of code\n" + " / ".join(FRAMEWORKS.values()),
         *(f"{passes[-1]},\n{what}" for what in _FIRST_CALLS),
@@ -98,6 +102,11 @@ def decision_table(record: Record, input_name: str) -> Table | None:
         "Compiled: by jax.jit, by torch.compile. In total: the framework that has taken less time from this call on, "
         "first call included, but not the start of its compiler.",
     ]
+    if on_device:
+        below.append(
+            "Wall time is what a call costs the caller, device time that in which the GPU works for it: the union of "
+            f"its kernels' intervals. The frameworks are compared by {clocks[0][0].strip()} here, the first column."
+        )
     if any("drift" in cell for row in rows for cell in row):
         below.append("Drift: by how much the ratio changed from the first rounds to the last.")
     for framework, reasons in record.uncompiled.items():
@@ -116,7 +125,8 @@ def _code_lines(record: Record, variant: str) -> str:
     counts = [record.code_lines.get(framework, {}).get(variant) for framework in FRAMEWORKS]
     if not any(counts):
         return NOTHING
-    shared = f"\n+ {record.kernel_lines:,} of C++" if variant in SAME_CODE and record.kernel_lines else ""
+    language = "C++" if record.settings.device == "cpu" else "Triton"
+    shared = f"\n+ {record.kernel_lines:,} of {language}" if variant in SAME_CODE and record.kernel_lines else ""
     return " / ".join(NOTHING if count is None else f"{count:,}" for count in counts) + shared
 
 

@@ -17,24 +17,34 @@ NEW_SHAPES = {1: "new shape", 2: "second\nnew shape", 10: "tenth\nnew shape"}
 # what one compares, for the console: each cell a line
 BRIEF = (*NAMES, CACHES_EMPTY, CACHES_WARM, "new shape", "median", "95% interval", "device time", RATE, "memory")
 # everything, by title: no table is wider than a page
-FIRST_CALLS = "First calls"
+FIRST_CALLS, STEPS = "First calls", "Kernels and steps"
 TABLES = {
     "Time of a call": (
         *NAMES, "median", "95% interval", "samples", "rounds", "workers", "device time", RATE, "of the limit", "status",
+    ),
+    STEPS: (
+        *NAMES, "median", "device time", "kernels", "steps", "kernels\nper step", "median\nper step",
+        "device time\nper step",
     ),
     FIRST_CALLS: (*NAMES, CACHES_EMPTY, "tracing", "compiling", CACHES_WARM, *NEW_SHAPES.values()),
     "Memory and errors": (*NAMES, "memory", "input bytes", "output bytes", "error, of allowed"),
 }  # fmt: skip
 _BELOW = {
+    STEPS: (
+        "Of a call: kernels and copies that the GPU runs, and steps of the loop over anti-diagonals, of marginals "
+        "forward and back.",
+    ),
     FIRST_CALLS: (f"With a 95% interval where at least {LEAST_PROCESSES} processes took part; else one sample or two.",)
 }
 
 _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
 
 
-def case_tables(record: Record) -> list[Table]:
-    """Every number of every case, in tables that have any."""
-    tables = (case_table(record, columns, title) for title, columns in TABLES.items())
+def case_tables(record: Record, *titles: str) -> list[Table]:
+    """Every number of every case, in tables that have any: all of TABLES, or those of these titles."""
+    tables = [case_table(record, TABLES[title], title) for title in titles or TABLES]
+    if all(result.kernels is None for result in record.results):
+        tables = [table for table in tables if table.title != STEPS]
     return [table for table in tables if not set(table.headers) <= {*NAMES, "status"}]
 
 
@@ -98,14 +108,32 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
     cells = {
         "median": duration(result.time.value),
         "95% interval": time_interval(result.time),
-        "device time": duration(result.device_seconds),
+        "device time": duration(result.device_time.value if result.device_time else None),
         RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,
     }
+    if result.kernels is not None:
+        cells |= _step_cells(record, result)
     if len(result.blocks) == 1:  # the calls right after the first only, as in a ladder
         return cells
     return cells | {
         "samples": str(len(result.seconds)),
         "rounds": str(len(result.blocks)),
         "workers": str(len({block.worker for block in result.blocks})),
+    }
+
+
+def _step_cells(record: Record, result: Result) -> dict[str, str]:
+    """Kernels of a call on an accelerator, and what a step of its loop takes."""
+    case = result.case
+    steps = problem_of(case.problem).steps(case.variant, case.pass_name, record.inputs[case.input].shape)
+    cells = {"kernels": f"{result.kernels:,}"}
+    if not steps or not result.kernels:
+        return cells
+    on_device = result.device_time.value / steps if result.device_time else None
+    return cells | {
+        "steps": f"{steps:,}",
+        "kernels\nper step": f"{result.kernels / steps:.3g}",
+        "median\nper step": duration(result.time.value / steps),
+        "device time\nper step": duration(on_device),
     }

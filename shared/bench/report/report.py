@@ -7,6 +7,7 @@ from typing import Any
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.measure import gpu_state
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
 from shared.bench.report.case_table import case_tables
@@ -72,9 +73,13 @@ def _head(record: Record) -> Iterator[str]:
         took = f"; starting its compiler takes {duration(starts[0])}" if starts else ""
         took += f", in later processes {duration(median(starts[1:]))}" if len(starts) > 1 else ""
         took += ": in none of the times" if starts else ""
+        smallest = facts.get("smallest_call_seconds")
+        took += f"; a call of one kernel on three numbers takes {duration(smallest)}" if smallest else ""
         flags = f", XLA_FLAGS {facts['XLA_FLAGS']}" if "XLA_FLAGS" in facts else ""
         yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{flags}{took}"
     yield from where.get("interpreters", [])
+    if record.gpu_state:
+        yield gpu_state.in_words(record.gpu_state)
     timed = [result.blocks for result in record.results if result.measured]
     if timed and record.generations:
         workers = _range([len({block.worker for block in blocks}) for blocks in timed])

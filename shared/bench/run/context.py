@@ -35,6 +35,7 @@ class Run:
     start: float = field(default_factory=time.monotonic)
     environment: Mapping[str, str] = field(default_factory=dict)  # of workers to be started, beside the usual one
     memory_share: float | None = None  # of an accelerator's, for each worker to be started; None: all workers' by turns
+    memory: dict[str, int | None] = field(default_factory=dict)  # by framework: bytes of an accelerator's for a worker
     slow_compilers: set[str] = field(default_factory=set)  # the frameworks that take long to compile anything
     cached: set[Case] = field(default_factory=set)  # those whose compiled code is in the folder
     _workers: dict[tuple[str, str], Worker] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class Run:
         for framework, key in keys.items():
             try:
                 workers[framework] = self._ready(key)
+                self.memory[framework] = workers[framework].memory
             except Unavailable as error:
                 if error.device_problem:
                     unfit.append(str(error))

@@ -1,14 +1,16 @@
 """The first phase: each case with empty caches, its gate, its memory, and calls on new shapes. Later processes repeat
 what is cheap of it."""
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
 from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.run.context import Run
+from shared.bench.units import size
 from shared.problems import problem_of
 
 # Parts of the budget: no first call begins after the first of them, if rounds are to follow; new shapes that take more
@@ -89,7 +91,7 @@ def _spent(run: Run) -> float:
 def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     """is_essential: whatever the budget, so that a run with a small one has an answer."""
     case, question = result.case, run.question
-    reason = limit_exceeded_with_less_work(run.record, case)
+    reason = limit_exceeded_with_less_work(run.record, case) or memory_exceeded(run.record, case, run.memory)
     if reason is not None:  # waiting for the limit again would show nothing new
         result.status, result.reason = "limit", reason
         return
@@ -108,8 +110,6 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     result.cold, result.new_shapes = [found.pop("cold")], []
     for name, value in found.items():  # the rest are fields of the result
         setattr(result, name, value)
-    if run.settings.device != "cpu" and question.times_rounds:
-        _measure_device_time(run, case)
     if not question.times_rounds:  # the calls right after it are all there is
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
     if question.tries_new_shape and not run.settings.quick:
@@ -120,14 +120,6 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
             _new_shapes(run, result, _MOMENTS)
 
 
-def _measure_device_time(run: Run, case: Case) -> None:
-    """Record how long the case of the last cold call keeps the accelerator busy, or why that is not known."""
-    reply = run.ask("device_time", case, expected=0.0)
-    run.record.result(case).on_device = reply.details.get("on_device", [])
-    if problem := reply.reason or reply.details.get("problem"):
-        run.record.note(f"no device time: {case.title}: {problem}")
-
-
 def _new_shapes(run: Run, result: Result, seconds: float) -> None:
     """Call the function of the last first call on other shapes; an error here costs only these numbers."""
     result.new_shapes_note = result.new_shapes_note or _INTERRUPTED
@@ -135,6 +127,22 @@ def _new_shapes(run: Run, result: Result, seconds: float) -> None:
     if reply.status == "ok":
         result.new_shapes.append(reply.details["new_shapes"])
     result.new_shapes_note = None if result.new_shapes else reply.reason
+
+
+def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]) -> str | None:
+    """Such as "needs about 93 GiB, may take 34 GiB", from the memory of this variant on a smaller input, in proportion.
+
+    memory: bytes that a worker of each framework may take of an accelerator's.
+    """
+    most = memory.get(case.framework)
+    for result in record.results if most else ():
+        if replace(result.case, input=case.input) != case or not result.peak_bytes:
+            continue
+        less, own = (math.prod(record.inputs[name].shape) for name in (result.case.input, case.input))
+        needed = (result.peak_bytes + (result.input_bytes or 0)) * own // less
+        if less < own and needed > most:
+            return f"needs about {size(needed)}, may take {size(most)}"
+    return None
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:

@@ -17,6 +17,7 @@ from filelock import FileLock
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case
+from shared.bench.measure import gpu_state
 from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
@@ -49,13 +50,14 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
 
     def keep_with_time() -> None:
         record.seconds = before + time.monotonic() - start
+        record.gpu_state = gpu_state.summary(samples) or record.gpu_state
         keep()
 
     requested = question.inputs(record.settings)
     question.starts(record.settings)  # refuses interpreters that cannot be used
     environment = ONE_ARENA if question.times_rounds else {}
     progress.say(f"{question.name}: up to {clock(record.settings.budget)} minutes; --budget SECONDS changes that")
-    with _folder() as folder:
+    with _folder() as folder, gpu_state.sampled(record.settings.device, samples := folder / "gpu.csv"):
         run = Run(question, record, progress, keep_with_time, folder, start, environment)
         try:
             cases, inputs = _begin(run, requested)
@@ -125,7 +127,7 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     record.auto = {framework: able.auto for framework, able in abilities.items() if able.auto is not None}
     record.uncompiled = {framework: dict(able.uncompiled_variants) for framework, able in abilities.items()}
     record.code_lines = {framework: code_lines(framework, settings.problem) for framework in abilities}
-    record.kernel_lines = kernel_lines()
+    record.kernel_lines = kernel_lines(settings.device)
     for name, given in inputs.items():
         for note in given.notes:
             record.note(note)
@@ -164,7 +166,8 @@ def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
 
 
 def _measure_limits(run: Run, cases: list[Case]) -> None:
-    """The machine's memory bandwidth; of an accelerator also its rate of exponentials, each by all frameworks."""
+    """The machine's memory bandwidth; of an accelerator also its rate of exponentials, each by all frameworks, and
+    what a call costs each of them at least."""
     environment, is_accelerator = run.record.environment, run.settings.device != "cpu"
     by_framework = {case.framework: case for case in reversed(cases)}  # the first of each
     asked = list(by_framework.values()) if is_accelerator else cases[:1]
@@ -173,6 +176,9 @@ def _measure_limits(run: Run, cases: list[Case]) -> None:
             replies = [run.ask(command, case, expected=0.0) for case in asked]
             # the highest rate is the machine's
             environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
+    for framework, case in by_framework.items() if is_accelerator else ():
+        reply = run.ask("smallest_call", case, expected=0.0)
+        environment["frameworks"][framework]["smallest_call_seconds"] = reply.details.get("seconds")
 
 
 def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:

@@ -29,6 +29,8 @@ from shared.bench.run.schedule import (
 
 # of a worker's time, for first calls with empty caches after its rounds
 _FIRST_CALLS_SHARE = 0.2
+# about what a case's time on an accelerator takes, most of it the profiler's
+_DEVICE_SECONDS = 0.5
 
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
@@ -47,7 +49,10 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         missing = (run.settings.workers or least) - len(record.generations)
         end = began + (1 - repeats) * run.seconds_left / max(1, missing)
         prepared = one_generation(run, timed, number, end)
-        repeat_first_calls(run, prepared, number + 1, repeats * (time.monotonic() - began))
+        taken = time.monotonic() - began
+        # of a number of workers that was asked for, the others take as long
+        left = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
+        repeat_first_calls(run, prepared, number + 1, min(repeats * taken, left))
         run.keep()
         run.stop()
         run.progress.results(record)
@@ -130,12 +135,32 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     run.keep()
     cores = usable_cores()[: run.settings.threads]
     began, before = time.monotonic(), seconds_of_others(cores)
-    _time_rounds(run, plans, number, end)
+    is_accelerator = run.settings.device != "cpu"
+    _time_rounds(run, plans, number, end - is_accelerator * _DEVICE_SECONDS * len(plans))
     seconds, after = time.monotonic() - began, seconds_of_others(cores)
     others = None if before is None or after is None else max(0.0, after - before)
     run.record.generations.append(Generation(number, seconds, others))
     run.keep()
+    if is_accelerator:
+        _measure_device_time(run, list(plans), number)
     return list(plans)
+
+
+def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
+    """How long each case keeps the accelerator busy: last, because a profiler may slow down the calls after it."""
+    run.progress.begin(f"worker {number + 1}, device time", len(cases))
+    for case in cases:
+        run.progress.step(case.title)
+        worker, result = run.running(case), run.record.result(case)
+        if result.status != "ok" or worker is None or case not in worker.prepared:
+            continue
+        reply = run.ask("device_work", case, expected=_DEVICE_SECONDS)
+        if "seconds" in reply.details:
+            result.on_device.append(Block(number, 0, tuple(reply.details["seconds"])))
+            result.kernels = reply.details["kernels"]
+        else:
+            run.record.note(f"no device time: {case.title}: {reply.reason or reply.details['problem']}")
+    run.keep()
 
 
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:

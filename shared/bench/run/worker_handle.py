@@ -46,6 +46,7 @@ class Worker:
 
     abilities: dict[str, Abilities]  # by problem
     environment: dict[str, Any]  # for the record
+    memory: int | None  # bytes of an accelerator's that it may take
     compiler_start_seconds: float | None = None  # known after the first command that compiles
 
     def __init__(
@@ -87,7 +88,7 @@ class Worker:
         if hello["event"] == "unavailable":
             raise Unavailable(hello["reason"], hello["device_problem"])
         self.abilities = {problem: Abilities(**able) for problem, able in hello["abilities"].items()}
-        self.environment = hello["environment"]
+        self.environment, self.memory = hello["environment"], hello["memory"]
 
     def ask(
         self, do: str, case: Case, expected: float | None = None, limit: float | None = None, **arguments: Any

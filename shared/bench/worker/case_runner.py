@@ -22,8 +22,8 @@ from shared.variants import SAME_CODE
 # Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
 _GAPS, _GAP_BYTES = 8, 2**20
-# calls whose time on an accelerator is taken
-_DEVICE_CALLS = 5
+# calls whose time on an accelerator is taken, in each worker
+_DEVICE_CALLS = 3
 # calls right after the first, for the provisional answer and for ladders: so many, or so many seconds of them
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
 # shapes on which a function is called for the first time, one after the other
@@ -156,14 +156,13 @@ class CaseRunner:
         self._prepared[case] = call
         return {"warm": first, "gate": gate, "warm_up": calls, "call_seconds": call_seconds}
 
-    def device_time(self, case: Case) -> dict[str, Any]:
-        """Seconds on an accelerator, caches flushed, of some calls of the last cold case.
+    def device_work(self, case: Case) -> dict[str, Any]:
+        """Seconds in which an accelerator works, and kernels, in some calls of a prepared case, caches flushed.
 
         Where the framework's profiler does not work, the reason.
         """
-        assert self._cold is not None, "a cold case goes before"
-        call = self._cold[1]
-        known: list[float] = []
+        call = self._prepared[case]
+        works: list[Any] = []
         problem = "the profiler saw nothing"
         with self.backend.precision(case.dtype):
             call.place()
@@ -171,13 +170,15 @@ class CaseRunner:
                 call()
                 for _ in range(_DEVICE_CALLS):
                     self.backend.flush(case.device)
-                    seconds = self.backend.device_seconds(call.launch, case.device)
-                    known += [] if seconds is None else [seconds]
+                    works.append(self.backend.device_work(call.launch, case.device))
             except Exception as error:
                 traceback.print_exc()
                 problem = f"{type(error).__name__}: {error}"
             call.release()
-        return {"on_device": known, "problem": None if known else problem}
+        works = [work for work in works if work is not None]
+        if not works:
+            return {"problem": problem}
+        return {"seconds": [work.seconds for work in works], "kernels": max(work.kernels for work in works)}
 
     def sample(self, case: Case, calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after untimed ones that bring the case back into the caches of the CPU.

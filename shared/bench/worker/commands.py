@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shared.bench.cases import FRAMEWORKS, Case
-from shared.bench.measure.clock import timed
+from shared.bench.measure.clock import timed, warm_up
 from shared.bench.measure.machine import best_rate, calibration_seconds, stream_bandwidth, usable_cores
 from shared.bench.worker.case_runner import CaseRunner
 from shared.bench.worker.parity_gate import Wrong
@@ -60,6 +60,7 @@ def serve(
     names = [*(problem.name for problem in PROBLEMS.values() if problem.question is None), ANY_FILE]
     send(
         "hello",
+        memory=None if device == "cpu" else int(memory * backend.device_memory(device)),
         abilities={name: backend.abilities(name, device).as_json() for name in names},
         environment=versions | {"threads": threads, "cores": usable_cores()},
     )
@@ -127,6 +128,12 @@ class Commands(CaseRunner):
         with self._start_cache(case):
             return self._best_rate(case.device, lambda: self.backend.exponentials(array, _EXPONENTIAL_ROUNDS), count)
 
+    def smallest_call(self, case: Case) -> dict[str, Any]:
+        """Wall time of a call that launches one kernel on three numbers, until its result is there."""
+        call = self.backend.smallest_call(case.device)
+        _, seconds = warm_up(lambda: self.backend.wait(call()))
+        return {"seconds": seconds}
+
     def _best_rate(self, device: str, launch: Callable[[], Any], count: int) -> dict[str, Any]:
         """By the accelerator's clock, or wall time where the framework cannot read it."""
         self.backend.wait(launch())  # compiled
@@ -134,7 +141,7 @@ class Commands(CaseRunner):
         def once() -> float:
             seconds = None
             with contextlib.suppress(Exception):
-                seconds = self.backend.device_seconds(launch, device)
+                seconds = self.backend.device_work(launch, device).seconds
             return seconds or timed(lambda: self.backend.wait(launch()))[0]
 
         return {"per_second": best_rate(once, count)}
