@@ -59,7 +59,9 @@ def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: 
         getattr(kernel, each)
 
 
-def gpu_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: str, shape: Sequence[int]) -> list[Kernel]:
+def gpu_kernels(
+    dtype: str, problem: str, options: dict[str, Any], pass_name: str, shape: Sequence[int]
+) -> list[Kernel]:
     """The kernels that a pass of an alignment launches on a GPU, for matrices of shape (pairs, rows, cols)."""
     own, names = split_options(problem, ALIGNMENTS[problem].options | options)
     call = {"score": "score", "marginals": "gradients", "hvp": "product", PATH: "best"}[pass_name]

@@ -14,6 +14,7 @@ import torch
 from frameworks import FRAMEWORKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch._C._autograd import DeviceType
 
 from shared.backends import union_length
 from shared.bench.cases import Case
@@ -71,7 +72,7 @@ def test_the_profiler_of_pytorch_is_asked_for_what_ran_on_the_gpu(monkeypatch):
     accelerator = importlib.import_module("torch_impl.accelerator")
 
     def event(device: str, start: int, duration: int) -> Any:
-        kind = getattr(torch.autograd.DeviceType, device)
+        kind = getattr(DeviceType, device)
         return SimpleNamespace(device_type=lambda: kind, start_ns=lambda: start, duration_ns=lambda: duration)
 
     events = [event("CPU", 0, 90), event("CUDA", 10, 5), event("CUDA", 20, 7)]

@@ -56,6 +56,7 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
     worker = SimpleNamespace(
         abilities=dict.fromkeys((*PROBLEMS, ANY_FILE), able),
         environment=environment,
+        memory=None,
         alive=True,
         wait_until_ready=lambda: None,
         lost=lambda: None,

@@ -107,7 +107,9 @@ def test_every_worker_takes_times_on_the_device_and_they_stand_in_the_tables(run
 
 
 def test_the_small_input_is_decided_by_wall_time_and_the_large_one_by_device_time(run: Run):
-    small, large = (run.out.index(f"Which framework is faster, random similarity, seed 0, {text}") for text in ("3", "4"))
+    small, large = (
+        run.out.index(f"Which framework is faster, random similarity, seed 0, {text}") for text in ("3", "4")
+    )
     assert "compared by wall time here" in run.out[small:large] and "compared by device time here" in run.out[large:]
     assert re.search(r"9x8, score: .*of device time per call", run.out)
 

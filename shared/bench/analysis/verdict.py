@@ -123,8 +123,9 @@ def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
     best = tuple(fastest.values())
     if len(best) < 2:
         return Comparison(best, None, on_device=on_device)
-    found = compared(*best, on_device)  # paired rounds know better than the medians
-    return compared(*best[::-1], on_device) if found.ratio and found.ratio.value < 1 else found
+    first, second = best
+    found = compared(first, second, on_device)  # paired rounds know better than the medians
+    return compared(second, first, on_device) if found.ratio and found.ratio.value < 1 else found
 
 
 def compared(first: Result, second: Result, on_device: bool = False) -> Comparison:

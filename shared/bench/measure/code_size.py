@@ -33,7 +33,7 @@ def code_lines(framework: str, problem: str) -> dict[str, int]:
 
 
 def kernel_lines(device: str) -> int:
-    """Lines of the kernels that both frameworks call, in C++ on a CPU, in Triton on a GPU; no blank ones or comments."""
+    """Lines of code of the kernels that both frameworks call: C++ on a CPU, Triton on a GPU."""
     if device != "cpu":
         return sum(file_lines(path) for path in (_KERNELS / "triton").glob("*.py") if path.name not in _NO_KERNELS)
     sources = [path for path in (_KERNELS / "cpp").iterdir() if path.suffix in (".cpp", ".h")]

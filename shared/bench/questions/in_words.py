@@ -51,7 +51,7 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
             continue
         # the last pass first: the others are part of it
         of_device = " of device time" if on_device else ""
-        parts = [f"{name} {_with_times(found.text, _calls(found))}{of_device}" for name, found in compared.items()][::-1]
+        parts = [f"{name} {_with_times(it.text, _calls(it))}{of_device}" for name, it in reversed(compared.items())]
         pass_name = [*compared][-1]
         last = own[pass_name]
         total = break_even_text(last, [result.first_call for result in last.results])

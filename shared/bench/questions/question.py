@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from shared.bench.analysis.estimates import Estimate
@@ -27,6 +28,7 @@ class WorkerStart(NamedTuple):
 
     threads: int | None = None  # None: those of the run
     command: Sequence[str] | None = None  # another program than the usual worker, without its arguments
+    environment: Mapping[str, str] = MappingProxyType({})  # variables beside those of all workers
     about: str = ""  # what the report says of them, one line
 
 

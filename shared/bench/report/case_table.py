@@ -34,7 +34,9 @@ _BELOW = {
         "Of a call: kernels and copies that the GPU runs, and steps of the loop over anti-diagonals, of marginals "
         "forward and back.",
     ),
-    FIRST_CALLS: (f"With a 95% interval where at least {LEAST_PROCESSES} processes took part; else one sample or two.",)
+    FIRST_CALLS: (
+        f"With a 95% interval where at least {LEAST_PROCESSES} processes took part; else one sample or two.",
+    ),
 }
 
 _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}

@@ -110,7 +110,7 @@ class Run:
             self.folder,
             self.progress.tick,
             memory_share=self.memory_share or MEMORY_SHARE / len(self.starts),
-            environment=self.environment,
+            environment={**self.environment, **start.environment},
         )
 
     def _ready(self, key: tuple[str, str]) -> Worker:

@@ -135,7 +135,9 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
     memory: bytes that a worker of each framework may take of an accelerator's.
     """
     most = memory.get(case.framework)
-    for result in record.results if most else ():
+    if most is None:
+        return None
+    for result in record.results:
         if replace(result.case, input=case.input) != case or not result.peak_bytes:
             continue
         less, own = (math.prod(record.inputs[name].shape) for name in (result.case.input, case.input))

@@ -1,4 +1,4 @@
-"""Compiles kernels for a GPU before they are called: on all cores, into Triton's cache, where both frameworks find them.
+"""Compiles GPU kernels before they are called, on all cores, into Triton's cache, where both frameworks find them.
 
     python -m shared.kernels.triton.ahead CAPABILITY < KERNELS
 

@@ -1,0 +1,57 @@
+"""What do CUDA graphs gain for a loop that the compiler runs?
+
+A loop of small kernels waits for the host, which launches one after the other; a CUDA graph launches many at once. JAX
+makes them of loops where XLA is told to (command buffers with +WHILE; by default of straight-line code alone), PyTorch
+where torch.compile is told to: the environment variable is the same as mode="reduce-overhead".
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from shared.bench.cases import Settings
+from shared.bench.questions.question import WorkerStart
+from shared.bench.questions.two_ways import TwoWays, Wording
+from shared.problems.problem import UnusableInput
+from shared.variants import Abilities
+
+DEFAULT, GRAPHS = "by default", "as CUDA graphs"
+# the second: XLA makes no graphs while a profiler looks, unless it is told to, so that device times would be of others
+_XLA_FLAGS = "--xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
+
+
+class Graphs(TwoWays):
+    """Compiled loops, launched kernel by kernel and as CUDA graphs."""
+
+    name = "graphs"
+    asks = "what do CUDA graphs gain for a loop that the compiler runs, in each framework"
+    labels: Mapping[str, WorkerStart] = {
+        DEFAULT: WorkerStart(),
+        GRAPHS: WorkerStart(
+            environment={
+                "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_XLA_FLAGS}".strip(),
+                "TORCHINDUCTOR_CUDAGRAPHS": "1",
+            }
+        ),
+    }
+    usual, other, is_gain = DEFAULT, GRAPHS, True
+    wording = Wording(
+        "Compiled loops by default and as CUDA graphs",
+        ("by default", "as CUDA graphs", "gain"),
+        f"As CUDA graphs: JAX with XLA_FLAGS={_XLA_FLAGS}, PyTorch with torch.compile's mode reduce-overhead; gain: "
+        "the time by default over that one",
+        "as CUDA graphs a call is so many times as fast",
+    )
+
+    def check_device(self, device: str) -> None:
+        if device == "cpu":
+            raise UnusableInput("graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs")
+
+    def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
+        return variant in ("vmap", "wavefront")
+
+    def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
+        """Compiled only: without a compiler there is no loop of it."""
+        return [mode for mode in super().modes(settings, variant, input_name, abilities) if mode]
+
+
+QUESTION = Graphs()

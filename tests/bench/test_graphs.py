@@ -1,0 +1,45 @@
+"""The question of CUDA graphs: its cases, its answer, and what its workers are told."""
+
+import os
+
+from hand_made import case, record, steady
+from in_process import assert_refused, run_here
+
+from shared.bench.cases import Settings
+from shared.bench.questions import QUESTIONS
+from shared.bench.questions.graphs import DEFAULT, GRAPHS
+from shared.variants import Abilities
+
+QUESTION = QUESTIONS["graphs"]
+ABLE = Abilities("fused", uncompiled_variants={"wavefront": "it is one operator already"})
+
+
+def test_a_cpu_is_refused():
+    assert_refused(run_here("graphs"), "graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs")
+
+
+def test_compiled_loops_are_timed_both_ways():
+    settings = Settings("graphs", device="cuda", passes=("score",), input="random")
+    cases, _ = QUESTION.plan(settings, {"jax": Abilities("fused"), "torch": ABLE}, ["100x150"])
+    assert [(case.framework, case.variant, case.label) for case in cases] == [
+        (framework, variant, label)
+        for framework, variant in (("jax", "vmap"), ("torch", "vmap"), ("jax", "wavefront"))
+        for label in (DEFAULT, GRAPHS)
+    ]
+    starts = QUESTION.starts(settings)
+    for framework in ("jax", "torch"):
+        assert not starts[framework, DEFAULT].environment
+        told = starts[framework, GRAPHS].environment
+        assert "=+WHILE " in told["XLA_FLAGS"] and told["XLA_FLAGS"].startswith(os.environ["XLA_FLAGS"].strip())
+        assert told["TORCHINDUCTOR_CUDAGRAPHS"] == "1"
+
+
+def test_the_gain_is_the_time_by_default_over_that_as_graphs():
+    seconds = {("jax", DEFAULT): 4e-3, ("jax", GRAPHS): 1e-3, ("torch", DEFAULT): 6e-3, ("torch", GRAPHS): 2e-3}
+    results = [steady(case(framework, "vmap", label=label), time) for (framework, label), time in seconds.items()]
+    answer = QUESTION.answer(record(*results))
+    ((*_, default, as_graphs),) = answer.tables[0].rows
+    assert [cell.partition("\n")[0] for cell in answer.tables[0].rows[0][2:8]] == [
+        "4.00 ms", "1.00 ms", "4.00×", "6.00 ms", "2.00 ms", "3.00×",
+    ]  # fmt: skip
+    assert default.startswith("JAX 1.50×") and as_graphs.startswith("JAX 2.00×")
