@@ -56,10 +56,11 @@ class Speed(Question):
         tables = [table for name in record.inputs if (table := decision_table(record, name))]
         if not tables and not record.generations:
             tables = _provisional(record)
+        leading = len(tables)
         if tables:
             tables += case_tables(record, STEPS, FIRST_CALLS)
         told = [statement for name in record.inputs for statement in for_whom(record, name)]
-        return Answer(tables, told + statements(record))
+        return Answer(tables, told + statements(record), leading=leading)
 
 
 QUESTION = Speed()

@@ -22,8 +22,8 @@ def console_report(record: Record) -> str:
 def console_text(report: Report) -> str:
     """A report without its terms."""
     parts = [f"WARNING: {line}" for line in report.warnings]
-    first, *others = [*map(console_table, report.answer.tables), ""]
-    parts += [first, *(f"{about}: {text}" for about, text in report.answer.statements), *others]
+    tables, leading = [*map(console_table, report.answer.tables)], report.answer.leading
+    parts += [*tables[:leading], *(f"{about}: {text}" for about, text in report.answer.statements), *tables[leading:]]
     parts.append("\n".join(report.head))
     parts += map(console_table, report.cases)
     parts.append("\n".join(report.diagnostics))

@@ -19,9 +19,10 @@ def markdown_report(records: Sequence[Record]) -> str:
     parts = ["# JAX and PyTorch compared", *told, *map(markdown_table, side_by_side(records))]
     for report in map(report_of, records):
         parts += [f"## {escaped(report.heading)}", *(f"**{escaped(line)}**" for line in report.warnings)]
-        first, *others = [*map(markdown_table, report.answer.tables), ""]
+        tables, leading = [*map(markdown_table, report.answer.tables)], report.answer.leading
         statements = "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
-        parts += [first, statements, markdown_items(report.terms), *others, markdown_items(report.head)]
+        parts += [*tables[:leading], statements, markdown_items(report.terms), *tables[leading:]]
+        parts.append(markdown_items(report.head))
         parts += map(markdown_table, report.cases)
         parts += ["### Diagnostics", markdown_items(report.diagnostics)]
     return "\n\n".join(filter(None, parts)) + "\n"

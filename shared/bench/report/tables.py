@@ -36,6 +36,7 @@ class Answer:
     tables: list[Table] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     details: list[Table] = field(default_factory=list)  # for the page, with every other number
+    leading: int = 1  # tables that stand before the sentences
 
 
 def left_then_right(left: int, right: int) -> tuple[str, ...]:

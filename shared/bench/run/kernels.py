@@ -29,10 +29,11 @@ def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs
         shape = given.shape if len(given.shape) == 3 else (1, *given.shape)
         if case.pass_name in problem_of(case.problem).passes:
             kernels |= dict.fromkeys(gpu_kernels(case.dtype, case.problem, given.options, case.pass_name, shape))
-    run.progress.say(f"compiling {len(kernels)} GPU kernels")
+    run.progress.say(f"compiling {len(kernels)} GPU kernels, once for both frameworks")
     seconds, reply = timed(
         lambda: run.ask("compile_kernels", launching[0], expected=_EXPECTED_SECONDS, kernels=[*kernels])
     )
+    run.progress.say(f"compiled {len(kernels)} GPU kernels in {seconds:.1f} s, which no case is charged for")
     for problem in [reply.reason] if reply.status != "ok" else reply.details["problems"]:
         run.record.note(f"not compiled ahead: {problem}")
     return seconds
