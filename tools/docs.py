@@ -75,8 +75,7 @@ def _head(record: Record) -> str:
 
 def _summary(record: Record) -> str:
     """The faster framework of each row of the decision table, a line each."""
-    table = _decision(record)
-    assert table is not None
+    (table,) = _decisions(record)
     lines = []
     for row in table.rows:
         name, _, words = row[0].partition("\n")
@@ -104,8 +103,15 @@ def _tables(record: Record) -> str:
     return "\n\n".join(map(markdown_table, _answer(record).tables))
 
 
-def _decision(record: Record) -> Table | None:
-    return decision_table(record, next(iter(record.inputs)))
+def _decisions(record: Record) -> list[Table]:
+    """The decision table of each input."""
+    return [table for name in record.inputs if (table := decision_table(record, name))]
+
+
+def _decision(record: Record) -> str:
+    """The decision tables; that of the only input without its title, which the page has."""
+    shown = "\n\n".join(map(markdown_table, _decisions(record)))
+    return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
 
 
 def _validation(path: Path) -> str:
@@ -168,7 +174,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "summary": _of_record(_summary),
     "sentences": _of_record(_sentences),
     "tables": _of_record(_tables),
-    "decision": _table(_decision),
+    "decision": _of_record(_decision),
     "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": _table(lambda record: case_table(record, BRIEF)),
     "validation": _validation,

@@ -52,7 +52,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         taken = time.monotonic() - began
         # of a number of workers that was asked for, the others take as long
         left = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
-        repeat_first_calls(run, prepared, number + 1, min(repeats * taken, left))
+        repeat_first_calls(run, prepared, number + 1, max(0.0, min(repeats * taken, left)))
         run.keep()
         run.stop()
         run.progress.results(record)
