@@ -63,9 +63,9 @@ def gpu_kernels(
     dtype: str, problem: str, options: dict[str, Any], pass_name: str, shape: Sequence[int]
 ) -> list[Kernel]:
     """The kernels that a pass of an alignment launches on a GPU, for matrices of shape (pairs, rows, cols)."""
-    own, names = split_options(problem, ALIGNMENTS[problem].options | options)
+    function_options, gaps = split_options(problem, ALIGNMENTS[problem].options | options)
     call = {"score": "score", "marginals": "gradients", "hvp": "product", PATH: "best"}[pass_name]
-    return kernels_of(call, cpp.call_of(problem, own, names), dtype, layout_of(*shape[:2]))
+    return kernels_of(call, cpp.call_of(problem, function_options, gaps), dtype, layout_of(*shape[:2]))
 
 
 @dataclass
@@ -81,16 +81,16 @@ class CompileTimes:
 
 
 class DeviceWork(NamedTuple):
-    """What an accelerator did for a call: the seconds in which a kernel or a copy ran, and how many of them ran."""
+    """Seconds in which an accelerator ran a kernel or a copy of a call, and the number of these."""
 
     seconds: float
     kernels: int
 
     @classmethod
     def of(cls, spans: Sequence[tuple[float, float]]) -> "DeviceWork | None":
-        """From when each kernel and copy started and ended, in ns; None if there was none.
+        """Sum up the (start, end), in ns, of each kernel and copy; None if there was none.
 
-        What overlaps counts once, and the host's time between two launches does not count.
+        Overlaps count once, and the host's time between two launches does not count.
         """
         return cls(union_length(spans) / 1e9, len(spans)) if spans else None
 

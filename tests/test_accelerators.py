@@ -68,7 +68,7 @@ def test_the_profiler_of_jax_sees_no_gpu_without_one():
 
 
 def test_the_profiler_of_pytorch_is_asked_for_what_ran_on_the_gpu(monkeypatch):
-    """Its raw events, of which some are the host's."""
+    """Some of the raw events are the host's."""
     accelerator = importlib.import_module("torch_impl.accelerator")
 
     def event(device: str, start: int, duration: int) -> Any:

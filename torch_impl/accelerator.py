@@ -57,7 +57,7 @@ def flush(device: str) -> None:
 
 
 def device_work(launch: Callable[[], Any], device: str) -> DeviceWork | None:
-    """What an accelerator does for one call, by the profiler; None on a CPU.
+    """Profile one call: the time in which an accelerator works for it, and its kernels; None on a CPU.
 
     launch: the call, which need not wait for its result.
     """

@@ -116,20 +116,21 @@ def known_comparison(first: Result | None, second: Result | None) -> Comparison 
 
 def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
     """Compare the fastest measured case of each framework: by wall time, or by that of an accelerator."""
-    known = [result for result in results if result.measured and _blocks(result, on_device)]
+    timed = [result for result in results if result.measured and _blocks(result, on_device)]
     fastest: dict[str, Result] = {}
-    for result in sorted(known, key=lambda result: median_time(_blocks(result, on_device)).value):
+    for result in sorted(timed, key=lambda result: median_time(_blocks(result, on_device)).value):
         fastest.setdefault(result.case.framework, result)
     best = tuple(fastest.values())
     if len(best) < 2:
         return Comparison(best, None, on_device=on_device)
     first, second = best
-    found = compared(first, second, on_device)  # paired rounds know better than the medians
-    return compared(second, first, on_device) if found.ratio and found.ratio.value < 1 else found
+    comparison = compared(first, second, on_device)  # paired rounds know better than the medians
+    is_reversed = comparison.ratio and comparison.ratio.value < 1
+    return compared(second, first, on_device) if is_reversed else comparison
 
 
 def compared(first: Result, second: Result, on_device: bool = False) -> Comparison:
-    """Of two cases, whichever is the faster one: the time of the second over that of the first."""
+    """Compare two cases, whichever is the faster one: the time of the second over that of the first."""
     drift = ratio_drift(_blocks(second, on_device), _blocks(first, on_device))
     return Comparison((first, second), time_over(second, first, on_device), drift, on_device)
 

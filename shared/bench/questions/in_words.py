@@ -19,7 +19,7 @@ _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
 
 
 def comparisons(record: Record, input_name: str, on_device: bool = False) -> dict[str, dict[str, Comparison]]:
-    """By variant and pass, in the order of the ladder; without variants that nobody measured.
+    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured.
 
     on_device: by the time on an accelerator, or else by wall time.
     """

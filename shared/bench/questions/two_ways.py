@@ -15,12 +15,12 @@ LOOP = "in a loop"
 
 
 class Wording(NamedTuple):
-    """What the answer says of the two ways."""
+    """Headers and sentences of the answer."""
 
     title: str
     columns: tuple[str, str, str]  # the headers of both times of a framework, and of their ratio
     of_ratio: str  # what that ratio is
-    told: str  # how the sentence on a framework begins, before its ratios
+    sentence: str  # the start of the sentence on a framework, before its ratios
 
 
 class TwoWays(Question):
@@ -32,11 +32,11 @@ class TwoWays(Question):
     wording: Wording
 
     def deciding(self, record: Record) -> list[Estimate]:
-        """What the other way changes for each case, and the ratios of the frameworks in it."""
+        """The ratio of the two ways for each case, and the ratio of the frameworks in the other way."""
         rows = _rows(record)
-        found = [self._change(row, framework) for row in rows for framework in FRAMEWORKS]
-        found += [row.comparison(self.other).ratio for row in rows]
-        return [estimate for estimate in found if estimate is not None]
+        ratios = [self._change(row, framework) for row in rows for framework in FRAMEWORKS]
+        ratios += [row.comparison(self.other).ratio for row in rows]
+        return [ratio for ratio in ratios if ratio is not None]
 
     def contenders(self, record: Record) -> set[Case]:
         return {result.case for result in record.results}
@@ -72,13 +72,13 @@ class TwoWays(Question):
 
     def _sentences(self, rows: "list[_Row]") -> Iterator[Statement]:
         for framework, name in FRAMEWORKS.items():
-            known = [(row, ratio) for row in rows if (ratio := self._change(row, framework))]
-            if known:
-                each = ", ".join(
-                    f"{row.variant} {row.pass_name} {ratio_text(ratio.value)}× ({ratio_interval(ratio)})"
-                    for row, ratio in known
-                )
-                yield Statement(name, f"{self.wording.told}: {each}.")
+            ratios = [
+                f"{row.variant} {row.pass_name} {ratio_text(ratio.value)}× ({ratio_interval(ratio)})"
+                for row in rows
+                if (ratio := self._change(row, framework))
+            ]
+            if ratios:
+                yield Statement(name, f"{self.wording.sentence}: {', '.join(ratios)}.")
         for row in rows:
             comparison = row.comparison(self.other)
             if comparison.ratio:
@@ -93,8 +93,8 @@ class _Row(NamedTuple):
     results: dict[tuple[str, str], Result]  # by framework and label: those that were measured
 
     def comparison(self, label: str) -> Comparison:
-        """Of the two frameworks."""
-        return compare(result for (_, own), result in self.results.items() if own == label)
+        """Compare the two frameworks in one way."""
+        return compare(result for (_, way), result in self.results.items() if way == label)
 
 
 def _rows(record: Record) -> list[_Row]:

@@ -130,7 +130,7 @@ def _new_shapes(run: Run, result: Result, seconds: float) -> None:
 
 
 def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]) -> str | None:
-    """Such as "needs about 93 GiB, may take 34 GiB", from the memory of this variant on a smaller input, in proportion.
+    """Return why a case has too little memory, by what its variant took on a smaller input, in proportion; or None.
 
     memory: bytes that a worker of each framework may take of an accelerator's.
     """
@@ -140,9 +140,9 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
     for result in record.results:
         if replace(result.case, input=case.input) != case or not result.peak_bytes:
             continue
-        less, own = (math.prod(record.inputs[name].shape) for name in (result.case.input, case.input))
-        needed = (result.peak_bytes + (result.input_bytes or 0)) * own // less
-        if less < own and needed > most:
+        less, more = (math.prod(record.inputs[name].shape) for name in (result.case.input, case.input))
+        needed = (result.peak_bytes + (result.input_bytes or 0)) * more // less
+        if less < more and needed > most:
             return f"needs about {size(needed)}, may take {size(most)}"
     return None
 

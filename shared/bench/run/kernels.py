@@ -25,10 +25,10 @@ def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs
         return None
     kernels: dict[Kernel, None] = {}
     for case in launching:
-        given = inputs[case.input]
-        shape = given.shape if len(given.shape) == 3 else (1, *given.shape)
+        options, shape = inputs[case.input].options, inputs[case.input].shape
         if case.pass_name in problem_of(case.problem).passes:
-            kernels |= dict.fromkeys(gpu_kernels(case.dtype, case.problem, given.options, case.pass_name, shape))
+            batch = shape if len(shape) == 3 else (1, *shape)
+            kernels |= dict.fromkeys(gpu_kernels(case.dtype, case.problem, options, case.pass_name, batch))
     run.progress.say(f"compiling {len(kernels)} GPU kernels, once for both frameworks")
     seconds, reply = timed(
         lambda: run.ask("compile_kernels", launching[0], expected=_EXPECTED_SECONDS, kernels=[*kernels])

@@ -50,9 +50,9 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         end = began + (1 - repeats) * run.seconds_left / max(1, missing)
         prepared = one_generation(run, timed, number, end)
         taken = time.monotonic() - began
-        # of a number of workers that was asked for, the others take as long
-        left = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
-        repeat_first_calls(run, prepared, number + 1, max(0.0, min(repeats * taken, left)))
+        # the workers that are still to come, if their number was asked for, take as long
+        spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
+        repeat_first_calls(run, prepared, number + 1, max(0.0, min(repeats * taken, spare)))
         run.keep()
         run.stop()
         run.progress.results(record)
@@ -147,7 +147,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
-    """How long each case keeps the accelerator busy: last, because a profiler may slow down the calls after it."""
+    """Take each case's time on the accelerator: last, because a profiler may slow down the calls after it."""
     run.progress.begin(f"worker {number + 1}, device time", len(cases))
     for case in cases:
         run.progress.step(case.title)
