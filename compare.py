@@ -1,6 +1,8 @@
 """Time the same kernels in JAX and in PyTorch, each checked first. Parse, run, print: see shared/bench."""
 
+import codecs
 import contextlib
+import io
 import itertools
 import math
 import os
@@ -22,7 +24,7 @@ from shared.bench.questions.prediction import prediction
 from shared.bench.questions.processes_follow import follow, is_follower
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
-from shared.bench.report.console import console_report, console_table, console_text, first_table, print_error
+from shared.bench.report.console import console_report, console_table, console_text, first_table, in_ascii, print_error
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
 from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.run.context import CannotMeasure, Run
@@ -200,6 +202,10 @@ def _lacking(abilities: dict[str, Abilities]) -> dict[str, list[str]]:
 
 
 if __name__ == "__main__":
+    codecs.register_error("in-ascii", in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="in-ascii")  # or what was measured would be lost where the output is not UTF-8
     # kill and a closed terminal end like Ctrl-C: workers stopped, what is finished written and printed
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:  # as nohup sets it

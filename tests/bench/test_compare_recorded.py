@@ -1,5 +1,8 @@
 """Recorded runs on the command line: resume one, show some, compare two; and nothing of them is ever lost."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +10,7 @@ from pathlib import Path
 import hand_made
 import in_process
 import pytest
+from command_line import COMPARE
 from in_process import assert_refused, run_here, start_at_once
 
 from shared.bench.cases import Settings
@@ -111,3 +115,9 @@ def test_the_examples_of_help_are_accepted(settings_of: Callable[..., Settings],
     assert (tmp_path / "both.html").exists()
     printed = run_here("--help")
     assert printed.code == 0 and all(" ".join(line) in printed.out for line in lines)
+
+
+def test_what_an_output_cannot_encode_is_replaced(recorded: Path):
+    command = [sys.executable, COMPARE, "--from", str(recorded)]
+    printed = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    assert b"250 ms" in printed.stdout and printed.stdout.isascii() and not printed.stderr

@@ -30,6 +30,26 @@ def console_text(report: Report) -> str:
     return "\n\n".join(filter(None, parts))
 
 
+_IN_ASCII = {
+    "…": "...",
+    "×": "x",
+    "–": "-",
+    "—": "-",
+    "−": "-",
+    "µ": "u",
+    "±": "+-",
+    "→": "->",
+    "Σ": "sum",
+    "°": " deg ",
+}
+
+
+def in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an output cannot encode, as an error handler of codecs."""
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_IN_ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
 def print_error(line: str) -> None:
     """Print a line on standard error if anybody reads it: a terminal may have gone."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
