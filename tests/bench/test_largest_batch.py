@@ -77,8 +77,7 @@ def test_each_framework_tries_its_own_choice_with_the_last_pass_from_where_the_o
     largest(run)
     jax, torch = ("jax", "fused", "marginals", True), ("torch", "fused", "marginals", False)
     assert run.asked == [(*jax, 8), (*jax, 4), (*torch, 4), (*torch, 2)]
-    # a worker that had too little memory is replaced; in the end all are
-    assert run.stopped == ["jax", "torch", None]
+    assert run.stopped == ["jax", "torch"]  # those that had too little memory, which is fragmented now
 
 
 def test_any_other_error_is_left_for_the_case_to_report():

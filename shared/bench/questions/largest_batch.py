@@ -39,7 +39,6 @@ def largest_batches(
                 variant = able.auto or case.variant
                 tried = replace(case, variant=variant, compiled=variant not in able.uncompiled_variants)
                 repeats = _most_repeats(run, given, tried, repeats)
-            run.stop()  # frees all memory that was taken
         found[name] = replace(given, repeats=repeats)
     return found
 
@@ -61,7 +60,8 @@ def _most_repeats(run: "Run", given: Inputs, case: Case, repeats: int) -> int:
 
 def fits(runner: "CaseRunner", case: Case, repeats: int) -> dict[str, Any]:
     """In a worker: whether an accelerator has memory for a case with so many repeats of its input."""
-    backend, inputs = runner.backend, replace(runner.gate.inputs(case.input), repeats=repeats)
+    # not the gate's copy, which is that of the input as it will be measured
+    backend, inputs = runner.backend, replace(runner.gate.stored(f"{case.input}.inputs"), repeats=repeats)
     try:
         with runner.context(case, "fits"):
             backend.wait(function_of(runner, case, inputs)(*placed(backend, case, inputs), **inputs.parameters))

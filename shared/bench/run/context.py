@@ -51,6 +51,10 @@ class Run:
         """Of the budget."""
         return self.settings.budget - (time.monotonic() - self.start)
 
+    def is_slow(self, case: Case) -> bool:
+        """Whether a case goes through a compiler that takes long."""
+        return case.compiled and self.question.compiler_of(case) in self.slow_compilers
+
     def note_no_room(self, what: str) -> None:
         """Note what the budget left out."""
         self.record.note(f"{BUDGET_SPENT} {self.settings.budget:g} s had no room for {what}")

@@ -31,16 +31,15 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
     # long to compile goes last
     rungs = problem_of(run.settings.problem).variant_names
-    slow = {case for case in cases if case.compiled and run.question.compiler_of(case) in run.slow_compilers}
     results = sorted(
-        map(run.record.result, cases), key=lambda result: (result.case in slow, -rungs.index(result.case.variant))
+        map(run.record.result, cases), key=lambda result: (run.is_slow(result.case), -rungs.index(result.case.variant))
     )
     pending = [result for result in results if _is_pending(run, result)]
     run.progress.begin("first calls", len(pending))
     for result in pending:
         run.progress.step(result.case.title)
         is_essential = result.case.group == results[0].case.group and (
-            result.case not in slow or results[0].case in slow
+            not run.is_slow(result.case) or run.is_slow(results[0].case)
         )
         _first_call(run, result, is_essential)
         run.keep()

@@ -171,6 +171,7 @@ def _measure_limits(run: Run, cases: list[Case]) -> None:
     environment, is_accelerator = run.record.environment, run.settings.device != "cpu"
     by_framework = {case.framework: case for case in reversed(cases)}  # the first of each
     asked = list(by_framework.values()) if is_accelerator else cases[:1]
+    run.progress.say("measuring the machine's limits")
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (is_accelerator or rate == BANDWIDTH):
             replies = [run.ask(command, case, expected=0.0) for case in asked]

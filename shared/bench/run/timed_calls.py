@@ -8,11 +8,12 @@ import itertools
 import math
 import time
 from dataclasses import replace
+from statistics import median
 
 from shared.bench.analysis.estimates import LEAST_PROCESSES, Block
 from shared.bench.cases import Case
 from shared.bench.measure.machine import seconds_of_others, usable_cores
-from shared.bench.record import Generation, Record
+from shared.bench.record import Generation, Record, Result
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
@@ -29,6 +30,10 @@ from shared.bench.run.schedule import (
 
 # of a worker's time, for first calls with empty caches after its rounds
 _FIRST_CALLS_SHARE = 0.2
+# a first call that takes longer is left out once the budget is spent
+_MOMENTS = 5.0
+# rounds get at least this part of the time that preparing took
+_LEAST_SHARE = 0.2
 # about what a case's time on an accelerator takes, most of it the profiler's
 _DEVICE_SECONDS = 0.5
 
@@ -125,10 +130,15 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     Returns the cases that were timed. The workers are left running.
     """
     run.progress.begin(f"worker {number + 1}, preparing", len(cases))
+    start = time.monotonic()
     run.start_workers(cases)
     plans: dict[Case, BlockPlan] = {}
-    for case in itertools.chain.from_iterable(order(cases, run.settings, number, 0)):
+    for case in sorted(itertools.chain.from_iterable(order(cases, run.settings, number, 0)), key=run.is_slow):
         run.progress.step(case.title)
+        seconds = _seconds_to_prepare(run.record.result(case))
+        if run.seconds_left < seconds:  # the others get their rounds
+            run.note_no_room(f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare")
+            continue
         call_seconds = _prepare(run, case)
         if call_seconds is not None:
             plans[case] = block_of(call_seconds)
@@ -136,7 +146,8 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     cores = usable_cores()[: run.settings.threads]
     began, before = time.monotonic(), seconds_of_others(cores)
     is_accelerator = run.settings.device != "cpu"
-    _time_rounds(run, plans, number, end - is_accelerator * _DEVICE_SECONDS * len(plans))
+    end -= is_accelerator * _DEVICE_SECONDS * len(plans)
+    _time_rounds(run, plans, number, max(end, began + _LEAST_SHARE * (began - start)))
     seconds, after = time.monotonic() - began, seconds_of_others(cores)
     others = None if before is None or after is None else max(0.0, after - before)
     run.record.generations.append(Generation(number, seconds, others))
@@ -144,6 +155,12 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     if is_accelerator:
         _measure_device_time(run, list(plans), number)
     return list(plans)
+
+
+def _seconds_to_prepare(result: Result) -> float:
+    """Seconds of a first call with warm caches, by earlier workers; 0 where it is not known or moments."""
+    seconds = median(start.seconds for start in result.warm) if result.warm else 0.0
+    return seconds if seconds > _MOMENTS else 0.0
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
