@@ -8,7 +8,6 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -169,6 +168,12 @@ def start_compiler(device: str) -> None:
     wait(smallest_call(device)())
 
 
+def compiler_is_off() -> str | None:
+    """The switch that disables jax.jit, such as a user's file may set, if it is on."""
+    is_off = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+    return "jax_disable_jit" if is_off else None
+
+
 def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:
     """Prepare a variant once per machine, not per shape: compile and cache its native code."""
     if variant == "fused" and device == "cpu":
@@ -262,5 +267,4 @@ def environment(device: str) -> dict[str, Any]:
     details: dict[str, Any] = {"jax": jax.__version__, "jaxlib": importlib.metadata.version("jaxlib")}
     if device != "cpu":
         details["gpu"] = device_name(device)
-    flags = os.environ.get("XLA_FLAGS")
-    return details | ({"XLA_FLAGS": flags} if flags else {})
+    return details

@@ -180,6 +180,11 @@ def start_compiler(device: str) -> None:
     wait(torch.autograd.grad(compile_function(lambda x: (x + 1).sum())(x), x))
 
 
+def compiler_is_off() -> str | None:
+    """The switch that disables torch.compile, such as a user's file may set, if it is on."""
+    return "torch._dynamo.config.disable" if torch._dynamo.config.disable else None
+
+
 def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:
     """Prepare a variant once per machine, not per shape: compile and cache the native kernels."""
     if variant == "fused" and device == "cpu":  # Triton compiles what a GPU runs at its first call

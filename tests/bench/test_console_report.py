@@ -37,10 +37,14 @@ def test_the_head_says_what_was_measured_and_where():
         f"JAX 1.2.3; {start}",
         f"PyTorch 1.2.3; {start}",
     ]
-    made.environment["frameworks"] = {"jax": {"jax": "1.2.3", "gpu": "Abacus X", "XLA_FLAGS": "--fast"}}
-    assert report_of(made).head[2:4] == [
+    made.environment["frameworks"] = {"jax": {"jax": "1.2.3", "gpu": "Abacus X", "smallest_call_seconds": 2e-5}}
+    made.gpu_state = {"samples": 9, "throttled": {}}
+    made.gpu_state |= {name: [40, 50, 60] for name in ("sm_mhz", "memory_mhz", "watts", "celsius")}
+    assert report_of(made).head[2:5] == [
         "on Abacus X, Abacus 9, 1 core, Python 3.11, NumPy 2.4",
-        "JAX 1.2.3, XLA_FLAGS --fast",
+        "JAX 1.2.3; a call of one kernel on three numbers takes 20.0 µs",
+        "GPU at work: 50 MHz (40 … 60), memory 50 MHz, 50 W (at most 60), at most 60 °C; never slowed down; "
+        "clocks were not locked",
     ]
     assert "\ninput: 16 pairs of 256 x 256; 1,048,576 cells\n" in console_report(recorded.growth())
 

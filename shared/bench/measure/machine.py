@@ -68,8 +68,9 @@ def different_environments(before: dict[str, Any], after: dict[str, Any]) -> lis
 
 
 def _facts(environment: dict[str, Any]) -> dict[str, Any]:
-    """An environment without the level of the frameworks; a framework's version has its name."""
-    facts = {name: value for name, value in environment.items() if name != "frameworks"}
+    """An environment without its levels; a framework's version has its name, a variable its own."""
+    facts = {name: value for name, value in environment.items() if name not in ("frameworks", "variables")}
+    facts |= environment.get("variables", {})
     for framework, own in environment.get("frameworks", {}).items():
         facts |= {name if name == framework else f"{framework} {name}": value for name, value in own.items()}
     return facts

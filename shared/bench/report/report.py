@@ -75,8 +75,7 @@ def _head(record: Record) -> Iterator[str]:
         took += ": in none of the times" if starts else ""
         smallest = facts.get("smallest_call_seconds")
         took += f"; a call of one kernel on three numbers takes {duration(smallest)}" if smallest else ""
-        flags = f", XLA_FLAGS {facts['XLA_FLAGS']}" if "XLA_FLAGS" in facts else ""
-        yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{flags}{took}"
+        yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{took}"
     yield from where.get("interpreters", [])
     if record.gpu_state:
         yield gpu_state.in_words(record.gpu_state)

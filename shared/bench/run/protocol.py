@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case
-from shared.bench.measure import gpu_state
+from shared.bench.measure import gpu_state, variables
 from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
@@ -53,6 +53,8 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
         record.gpu_state = gpu_state.summary(samples) or record.gpu_state
         keep()
 
+    if reason := variables.disabling(record.settings.frameworks):
+        raise UnusableInput(reason)
     requested = question.inputs(record.settings)
     question.starts(record.settings)  # refuses interpreters that cannot be used
     environment = ONE_ARENA if question.times_rounds else {}
@@ -113,6 +115,7 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     environment = machine() | {
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
+        "variables": variables.recorded(),
     }
     if kernel_seconds is not None:
         environment["gpu_kernels_seconds"] = kernel_seconds
