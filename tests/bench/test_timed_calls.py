@@ -125,3 +125,34 @@ def test_the_width_that_the_budget_reached_is_told_where_there_is_an_interval(wo
     )
     note_precision(Run(QUESTIONS["speed"], made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
     assert [f"the widest interval of a verdict is {width}, asked" in note for note in made.notes] == [True]
+
+
+def test_once_the_budget_is_spent_what_takes_long_to_prepare_is_left_out_and_rounds_have_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """In simulated time: an hour is over, and a first call takes 2 s."""
+    clock = SimpleNamespace(now=3600.0)
+    clock.monotonic = lambda: clock.now
+    warm = {FAST: 0.5, SLOW: 0.5, FAR_SLOWER: 40.0}
+    made = record(*(right(each, 0.1, warm=[Compilation(seconds)]) for each, seconds in warm.items()))
+    progress: Any = SimpleNamespace(begin=lambda *_: None, step=lambda *_: None)
+    run = Run(QUESTIONS["speed"], made, progress, lambda: None, Path(), start=0.0)
+    rounds: list[tuple[list[Any], float]] = []
+
+    def prepare(run: Run, case: Any) -> float:
+        clock.now += 2.0
+        return 0.001
+
+    def time_rounds(run: Run, plans: dict[Any, Any], number: int, end: float) -> None:
+        rounds.append((list(plans), end - clock.now))
+
+    for module in (timed_calls, context):
+        monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(run, "start_workers", lambda cases: None)
+    monkeypatch.setattr(timed_calls, "_prepare", prepare)
+    monkeypatch.setattr(timed_calls, "_time_rounds", time_rounds)
+    timed_calls.one_generation(run, list(warm), 2, 3600.0)
+    ((timed, seconds),) = rounds
+    assert set(timed) == {FAST, SLOW} and seconds == pytest.approx(0.2 * 4.0)
+    note = "the budget of 300 s had no room for JAX vmap score in worker 3, which takes 40 s to prepare"
+    assert made.notes == [note]

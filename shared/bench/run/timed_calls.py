@@ -136,7 +136,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     for case in sorted(itertools.chain.from_iterable(order(cases, run.settings, number, 0)), key=run.is_slow):
         run.progress.step(case.title)
         seconds = _seconds_to_prepare(run.record.result(case))
-        if run.seconds_left < seconds:  # the others get their rounds
+        if seconds > max(_MOMENTS, run.seconds_left):  # the others get their rounds
             run.note_no_room(f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare")
             continue
         call_seconds = _prepare(run, case)
@@ -158,9 +158,8 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
 
 
 def _seconds_to_prepare(result: Result) -> float:
-    """Seconds of a first call with warm caches, by earlier workers; 0 where it is not known or moments."""
-    seconds = median(start.seconds for start in result.warm) if result.warm else 0.0
-    return seconds if seconds > _MOMENTS else 0.0
+    """Seconds of a first call with warm caches, by earlier workers; 0 where it is not known."""
+    return median(start.seconds for start in result.warm) if result.warm else 0.0
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
