@@ -1,11 +1,17 @@
 """How the frameworks lower and register the GPU kernels, on a machine without a GPU; what they say without Triton."""
 
+import ast
+import builtins
+import dis
 import functools
 import importlib
 import importlib.util
 import json
+import pkgutil
 import re
 from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import jax
@@ -17,6 +23,9 @@ from frameworks import FRAMEWORKS, PROBLEMS
 from gpu_programs import programs
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._higher_order_ops import triton_kernel_wrap
+from torch._inductor.codecache import PyCodeCache
+from torch._inductor.utils import get_code
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -249,3 +258,57 @@ def test_pytorchs_compiler_knows_that_best_alignments_are_written_and_have_no_gr
     (written,) = [kwargs["tensors_to_clone"] for target, kwargs in forward if "triton_kernel_wrapper" in target]
     assert set(written) == {"scores", "matches", "ends", "last_row"}
     assert any("no_gradient_of_best" in target for target, _ in backward)
+
+
+def generated(function: Callable[[], torch.Tensor]) -> dict[str, str]:
+    """The source that PyTorch's compiler generates for each Triton kernel of a function, which is not run."""
+    modules = [ast.parse(code) for code in get_code(torch.compile(function, fullgraph=True))]
+    calls = (node for module in modules for node in ast.walk(module) if isinstance(node, ast.Call))
+    sources = (call.args[:2] for call in calls if ast.unparse(call.func) == "async_compile.triton")
+    return {ast.literal_eval(name): ast.literal_eval(source) for name, source in sources}
+
+
+@pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
+@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
+def test_pytorchs_compiler_generates_kernels_that_define_all_their_names(
+    problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """The generated source has each constant as its repr, and other globals only if they are of a few types."""
+    import torch_impl.kernels.triton_binding
+    from shared.kernels.triton.kernels import KERNELS
+
+    calls: Any = torch_impl.kernels.triton_binding
+    values = torch.ones(3, 1 + len(PROBLEMS[problem].parameters))
+    arguments = torch.zeros(3, 9, 7), torch.full((3, 2), 4, dtype=torch.int32), values, []
+
+    def every_call() -> torch.Tensor:
+        scores = calls.score(*arguments, *KINDS[problem])
+        _, gradients, *_ = calls.gradients(*arguments, *KINDS[problem], False)
+        product = calls.product(*arguments, arguments[0], *KINDS[problem])
+        _, matches = calls.best(*arguments, *KINDS[problem])
+        return (gradients + product + matches).sum() + scores.sum()
+
+    # without an analysis of what is written, all tensors count as written: that saves 40 s and changes no source
+    monkeypatch.delattr(triton_kernel_wrap, "generate_ttir")
+    caplog.set_level("ERROR", logger=triton_kernel_wrap.log.name)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # for what get_code keeps, which cannot run
+    sources = generated(every_call)
+    assert sources.keys() == KERNELS.keys() - {"exponentials_kernel"}  # which measures the GPU
+    for source in sources.values():
+        module = PyCodeCache.load(source)
+        for function in compile(source, "", "exec").co_consts:
+            if isinstance(function, CodeType):
+                names = {line.argval for line in dis.get_instructions(function) if line.opname == "LOAD_GLOBAL"}
+                assert names <= {*vars(module), *dir(builtins)}, function.co_name
+
+
+def test_a_name_means_the_same_in_every_module_of_kernels():
+    """PyTorch's compiler copies all functions and constants that a kernel uses into one module."""
+    import triton
+
+    meant: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(triton_kernels.__path__, f"{triton_kernels.__name__}."):
+        for name, value in vars(importlib.import_module(module.name)).items():
+            if isinstance(value, triton.JITFunction | triton.language.constexpr):
+                assert meant.setdefault(name, value) is value, (module.name, name)
+    assert "odds_forward_kernel" in meant

@@ -113,7 +113,9 @@ def best(
     inputs = _inputs(similarity, lengths, values, gaps, options)
     program = _program(best_program, Call(kind, options), inputs)
     results = _run(program, inputs)
-    return results["scores"], results["matches"].view(torch.bool)
+    matches = results["matches"]
+    is_traced = type(matches) is not torch.Tensor  # the compiler of PyTorch 2.11 cannot view bytes as booleans
+    return results["scores"], matches != 0 if is_traced else matches.view(torch.bool)
 
 
 def flags(

@@ -13,8 +13,6 @@ from shared.kernels.triton.gaps import gap_rows
 from shared.kernels.triton.pairs import FORBIDDEN, clamped, ends_of, parameters_of, size_of
 from shared.kernels.triton.tiles import chosen, columns_of, in_step, is_inside, numbers, shifted, tile_of, tiles_at
 
-# the worth of what does not exist
-NEVER = tl.constexpr(float("-inf"))
 # the bits of a cell of one state: it is a match; as one it is a start, or else it comes from the left
 MATCHES, STARTS_OR_LEFT = tl.constexpr(1), tl.constexpr(2)
 # and of one with the states A, R and D: nothing of it is worth continuing, the next match starts anew; its greatest is
@@ -88,7 +86,7 @@ def border(kind: tl.constexpr, gaps, gap):
     if kind == GLOBAL or kind == FREE_GAP:
         states = (gaps * gap,)
     else:
-        never = tl.zeros_like(gaps) + NEVER
+        never = tl.zeros_like(gaps) + float("-inf")
         states = (never,)
         if kind == AFFINE:
             states = (never, never, never)
@@ -202,7 +200,7 @@ def best_kernel(
     cells = matches + matrix
     passed = last_row + row_size * pair
     zeros = tl.zeros([lanes], real)
-    worth = zeros + NEVER
+    worth = zeros + float("-inf")
     end_row, end_col = lane * 0, lane * 0
     bad = tl.zeros([lanes], tl.int1)
     for first_row in range(0, own_rows, lanes):
@@ -235,7 +233,7 @@ def best_kernel(
                 given = in_step(given_columns, k)
                 # outside the cells it is 0
                 bad = bad | ~(given[0] < float("inf"))
-                s = tl.where(given[0] > FORBIDDEN, given[0], NEVER)
+                s = tl.where(given[0] > FORBIDDEN, given[0], float("-inf"))
                 open_here, extend_here = opened, extended
                 if open_by_position:
                     open_here = clamped(given[1])
@@ -267,7 +265,7 @@ def best_kernel(
     top = tl.max(worth, 0)
     is_bad = (tl.max(bad.to(tl.int32), 0) > 0) | (opened != opened) | (extended != extended)
     # a local alignment that needs a forbidden gap is none
-    exists = top > (NEVER if kind == GLOBAL or kind == FREE_GAP else FORBIDDEN)
+    exists = top > (float("-inf") if kind == GLOBAL or kind == FREE_GAP else FORBIDDEN)
     is_top = worth == top
     first = tl.min(tl.where(is_top, end_row, rows), 0)
     score = tl.where(exists, top, 0.0)

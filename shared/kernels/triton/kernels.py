@@ -15,6 +15,8 @@ strip by strip; strips exchange a row in memory. Short pairs end early.
 What lies outside lengths is never read as a number, and its derivatives are written as 0. A pair whose temperature is
 not positive, or that has NaN or +inf inside its lengths, gets NaN; a similarity from -5e19 down forbids the match. Gaps
 by position are matrices of their own, which have NaN, but no infinity: it counts as the nearest cost that is allowed.
+
+An infinity is written where it is used, as float("-inf"): PyTorch's compiler copies a module's constants by their repr.
 """
 
 from typing import Any

@@ -70,7 +70,6 @@ LEAST_ODDS = tl.constexpr(2.0**-102)  # of which a tangent is a multiple
 LARGEST_TANGENT = tl.constexpr(1e30)  # of a total's logarithm
 # what rounding makes of a product's tangents, of an origin; and how much of the largest tangent that may be
 ROUNDING_OF_ORIGIN, MOST_OF_TANGENTS = tl.constexpr(6e-8), tl.constexpr(1e-5)
-NO_MATCH = tl.constexpr(float("-inf"))  # a similarity
 LARGEST_OFFSET = tl.constexpr(1 << 30)  # of a number in a strip: 32 bits address it
 
 

@@ -14,7 +14,6 @@ from shared.kernels.triton.odds import (
     LEAST_CHANGE,
     LEVEL,
     MOST_OF_TANGENTS,
-    NO_MATCH,
     ROUNDING_OF_ORIGIN,
     above_loaded,
     active_warps,
@@ -333,7 +332,7 @@ def odds_backward_kernel(
                     for r in tl.static_range(height):
                         col = t0 - skew + k
                         is_cell = is_inside(col, widths[r])
-                        w = tl.exp2(tl.where(is_cell, given[r][k] * bits, NO_MATCH))
+                        w = tl.exp2(tl.where(is_cell, given[r][k] * bits, float("-inf")))
                         d = diagonal if r == 0 else left[(r - 1) * states]
                         to_right, down, with_start = state_of(
                             problem, odds, w, d, start, slice_of(left, r, states), down, col

@@ -15,7 +15,6 @@ from shared.kernels.triton.odds import (
     LARGEST_TOTAL,
     LEAST_CHANGE,
     LEAST_TOTAL,
-    NO_MATCH,
     SPARE,
     above_loaded,
     active_warps,
@@ -234,7 +233,7 @@ def odds_forward_kernel(
                         t_fresh = ()
                     for r in tl.static_range(height):
                         is_cell = is_inside(t0 - skew + k, widths[r])
-                        of_match = tl.where(is_cell, given[r][k] * bits, NO_MATCH)
+                        of_match = tl.where(is_cell, given[r][k] * bits, float("-inf"))
                         highest_match = tl.maximum(highest_match, of_match)
                         w = tl.exp2(of_match)
                         d = diagonal if r == 0 else left[(r - 1) * states]
