@@ -3,6 +3,7 @@ of timed calls."""
 
 import contextlib
 import os
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,8 +23,8 @@ from shared.variants import SAME_CODE
 # Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
 _GAPS, _GAP_BYTES = 8, 2**20
-# calls whose time on an accelerator is taken, in each worker
-_DEVICE_CALLS = 3
+# calls whose time on an accelerator is taken, in each worker: so many, or as many as end within these seconds
+_DEVICE_CALLS, _DEVICE_SECONDS = 3, 0.3
 # calls right after the first, for the provisional answer and for ladders: so many, or so many seconds of them
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
 # shapes on which a function is called for the first time, one after the other
@@ -168,7 +169,8 @@ class CaseRunner:
             call.place()
             try:
                 call()
-                for _ in range(_DEVICE_CALLS):
+                end = time.monotonic() + _DEVICE_SECONDS
+                while len(works) < _DEVICE_CALLS and (not works or time.monotonic() < end):
                     self.backend.flush(case.device)
                     works.append(self.backend.device_work(call.launch, case.device))
             except Exception as error:
