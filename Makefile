@@ -7,7 +7,7 @@ READY := .venv/installed
 READY_FOR_CUDA := .venv/installed-for-cuda
 endif
 
-.PHONY: install compare test lint docs record validate cuda-check gpu
+.PHONY: install compare test lint docs record validate cuda-check cuda-check-tests cuda-check-kernels gpu
 
 compare: $(READY)
 	$(PYTHON) compare.py
@@ -34,11 +34,11 @@ record: $(READY)
 validate: $(READY)
 	$(PYTHON) -m tools.validate_protocol --json results/validation.json
 
-# On a GPU, in less than 10 minutes: one comparison, the tests that need one, a page; in FOLDER under the GPU's name.
+# On a GPU, in less than 10 minutes each: the comparison; the tests that need one; other layouts and racecheck.
 # PYTHON=python3 installs nothing: what docs/gpu.md lists has to be there.
 FOLDER ?= results
-cuda-check: gpu $(READY_FOR_CUDA)
-	$(PYTHON) -m tools.cuda_check --folder $(FOLDER)
+cuda-check cuda-check-tests cuda-check-kernels: gpu $(READY_FOR_CUDA)
+	$(PYTHON) -m tools.cuda_check $(patsubst cuda-check-%,%,$(filter-out cuda-check,$@)) --folder $(FOLDER)
 
 # before gigabytes are installed
 gpu:

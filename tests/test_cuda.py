@@ -1,6 +1,7 @@
 """The same on a GPU. Deselected by default; `pytest -m cuda` (or `make cuda-check`) runs it."""
 
 import functools
+import importlib
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from frameworks import (
     FRAMEWORKS,
     PROBLEMS,
     assert_parity,
+    poison,
     ragged,
     reference_result,
     run_function,
@@ -108,13 +110,19 @@ def computed(
         return backend.to_numpy(backend.wait(function(similarity, inputs.lengths, *weights, **inputs.parameters)))
 
 
-def batch(pairs: int, rows: int, cols: int, problem: str, ragged: bool = False) -> AlignmentInputs:
+def batch(
+    pairs: int, rows: int, cols: int, problem: str, ragged: bool = False, dtype: str = "float32"
+) -> AlignmentInputs:
+    """A random batch; if it is ragged, the first pair is full, the last one empty, and the padding is poisoned."""
     random = np.random.default_rng([pairs, rows, cols])
-    similarity = random.normal(size=(pairs, rows, cols)).astype(np.float32) * 2
-    lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2)).astype(np.int32) if ragged else None
+    similarity, lengths = random.normal(size=(pairs, rows, cols)).astype(np.float32) * 2, None
+    if ragged:
+        lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2)).astype(np.int32)
+        lengths[0], lengths[-1] = (rows, cols), (0, cols)
+        similarity = poison(similarity, lengths)
     return AlignmentInputs(
         "random",
-        similarity,
+        similarity.astype(dtype),
         lengths,
         parameters=dict(ALIGNMENTS[problem].parameters),
         options=PROBLEMS[problem].options[0],
@@ -145,20 +153,63 @@ def test_no_length_is_too_long_for_fused(framework: str, problem: str, shape: tu
     assert_right(framework, problem, "fused", "marginals", "float32", batch(*shape, problem), cells=130_000)
 
 
+# all layouts, each with several strips; float64 has the exact kernels alone, where it is slow to compile
+RAGGED = [
+    ((1000, 45, 70), "float32"),
+    ((600, 150, 33), "float32"),
+    ((64, 100, 150), "float32"),
+    ((2, 600, 130), "float32"),
+    ((2, 600, 130), "float64"),
+]
+
+
 @BOTH
 @EVERY
-def test_many_short_and_empty_pairs(framework: str, problem: str) -> None:
-    inputs = batch(1000, 45, 70, problem, ragged=True)
+@pytest.mark.parametrize(("shape", "dtype"), RAGGED)
+def test_fused_is_right_on_ragged_batches(
+    framework: str, problem: str, shape: tuple[int, int, int], dtype: str
+) -> None:
+    inputs = batch(*shape, problem, ragged=True, dtype=dtype)
     for pass_name in ("score", "marginals", "hvp"):
-        assert_right(framework, problem, "fused", pass_name, "float32", inputs, cells=20_000)
+        assert_right(framework, problem, "fused", pass_name, dtype, inputs, cells=80_000)
+
+
+@BOTH
+@EVERY
+@pytest.mark.parametrize("shape", [shape for shape, dtype in RAGGED[1:] if dtype == "float32"])
+def test_best_alignments_on_a_gpu_are_those_on_the_cpu(
+    framework: str, problem: str, shape: tuple[int, int, int]
+) -> None:
+    package, backend = FRAMEWORKS[framework]
+    inputs = batch(*shape, problem, ragged=True)
+    whole = np.rint(inputs.similarity)
+    wanted = torch_impl.best_alignment(getattr(torch_impl, problem), torch.from_numpy(whole), inputs.lengths)
+    given = backend.to_device(whole, DEVICE)
+    for own, exact in zip(
+        package.best_alignment(getattr(package, problem), given, inputs.lengths), wanted, strict=True
+    ):
+        np.testing.assert_array_equal(backend.to_numpy(own), exact.numpy())
+
+
+@BOTH
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_powers_of_two_are_exact(framework: str, dtype: str) -> None:
+    """The kernels scale by them, in long chains. Numbers that are not normal may be flushed to 0."""
+    backend, calls = FRAMEWORKS[framework].backend, importlib.import_module(f"{framework}_impl.kernels.triton_binding")
+    limits = np.finfo(dtype)
+    exponents = np.resize(np.arange(limits.minexp, limits.maxexp), 2048)
+    with backend.precision(dtype):
+        powers = calls.exponentials(backend.to_device(-exponents.astype(dtype), DEVICE), 1, each=1)
+        np.testing.assert_array_equal(backend.to_numpy(powers), np.ldexp(np.ones((), dtype), exponents))
 
 
 @BOTH
 @pytest.mark.parametrize("problem", [problem for problem, alignment in ALIGNMENTS.items() if alignment.gaps])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gaps_by_position_are_right(framework: str, problem: str, dtype: str) -> None:
+@pytest.mark.parametrize("rows", [SIZE[0], 150])  # one strip and two, of several warps
+def test_gaps_by_position_are_right(framework: str, problem: str, dtype: str, rows: int) -> None:
     package, backend = FRAMEWORKS[framework]
-    inputs = ragged(*SIZE, problem=problem, by_position=ALIGNMENTS[problem].gaps)
+    inputs = ragged(rows, SIZE[1], problem=problem, by_position=ALIGNMENTS[problem].gaps)
     score = functools.partial(getattr(package, problem), variant="fused")
     result = run_function(framework, score, inputs, dtype, device=DEVICE)
     assert_parity(result, reference_result(inputs, problem), dtype, inputs.parameters["temperature"])
@@ -264,10 +315,10 @@ def test_a_graph_goes_into_a_graph_of_the_caller_s() -> None:
     lengths = torch.tensor([[12, 9]] * 4, device=DEVICE)
     values = torch.tensor([[-1.0, 1.0]] * 4, device=DEVICE)
     score = functools.partial(torch.ops.smooth_alignment.wavefront_score, recurrence="smith_waterman(end=any)")
-    score(s, lengths, values, graph=True)
+    score(s, lengths, values, [], graph=True)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        result = score(s, lengths, values, graph=True)
+        result = score(s, lengths, values, [], graph=True)
     graph.replay()
     torch.testing.assert_close(result, wanted)
 
@@ -311,8 +362,8 @@ def test_the_device_s_clock_caches_and_memory(framework: str) -> None:
     backend.flush(DEVICE)
     for launch in (lambda: backend.copy(array), lambda: backend.exponentials(array, 1)):
         backend.wait(launch())
-        seconds = backend.device_seconds(launch, DEVICE)
-        assert seconds is not None and 1e-6 < seconds < 1  # others may use the GPU as well
+        work = backend.device_work(launch, DEVICE)
+        assert work is not None and work.kernels and 1e-6 < work.seconds < 1  # others may use the GPU as well
     with pytest.raises(Exception) as caught:  # noqa: PT011 - which one is the framework's
         backend.wait(backend.repeated(array, 2**15))  # half a TB
     assert backend.is_out_of_memory(caught.value)

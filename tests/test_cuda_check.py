@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,35 +11,44 @@ import pytest
 
 from shared.bench.command_line import parse
 from tools import cuda_check
-from tools.cuda_check import SUFFIXES, Log, Step, main, page, steps
+from tools.cuda_check import FILES, Step, main, page, steps
+from tools.kernel_times import asked
 
 TESTS_FOLDER = Path(__file__).parent
 
 
-def run(step: Step, folder: Path) -> tuple[str, str]:
-    """Its outcome, and what is in the log after its title."""
-    found = cuda_check.run(step, Log(folder / "log"))
-    return found, (folder / "log").read_text().partition("\n")[2]
+def python(code: str, *, title: str = "a", seconds: float = 60, **more) -> Step:
+    return Step(title, (sys.executable, "-u", "-c", code), seconds, **more)
 
 
-def test_all_steps_together_take_less_than_10_minutes(tmp_path):
-    every = [*steps("GPU", tmp_path, tmp_path), page("GPU", tmp_path)]
-    assert sum(step.seconds + step.grace for step in every) < 590
+def run(step: Step, folder: Path, end: float = float("inf")) -> tuple[str, str]:
+    """Its outcome without its seconds, and what is in the log after its title."""
+    with (folder / "log").open("w") as log:
+        outcome = cuda_check.run(step, log, end)
+    return outcome.rpartition(",")[0] or outcome, (folder / "log").read_text().partition("\n")[2]
 
 
-def test_compare_py_accepts_every_comparison_and_the_main_one_comes_first(tmp_path, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
-    every = steps("GPU", tmp_path, tmp_path)
-    compared = [step for step in every if step.command[0] == "compare.py"]
-    assert every[0] == compared[0] and not compared[0].environment
-    assert compared[1].environment["XLA_FLAGS"].startswith("--xla_dump_to=here --xla_gpu_enable_command_buffer=+WHILE ")
-    for step, suffix in zip(compared, SUFFIXES, strict=True):
-        request, (settings,) = parse(step.command[1:])
-        assert settings.device == "cuda" and settings.budget < step.seconds
-        assert request.json == tmp_path / f"GPU{suffix}.json"
-    (tmp_path / f"GPU{SUFFIXES[1]}.json").touch()  # the other one was never begun
-    request, _ = parse(page("GPU", tmp_path).command[1:])
-    assert request.recorded == [tmp_path / f"GPU{SUFFIXES[1]}.json"] and request.report == tmp_path / "GPU.html"
+def test_a_call_takes_less_than_10_minutes(tmp_path):
+    for what in FILES:
+        every = steps(what, tmp_path, "90")
+        needed = sum(step.seconds + step.grace for step in every if step.title != "graphs")
+        assert needed < cuda_check.STEPS_SECONDS + 20
+    assert cuda_check.STEPS_SECONDS + page(tmp_path).seconds + every[0].grace <= 590
+
+
+def test_compare_py_accepts_what_it_is_asked_for(tmp_path):
+    comparison = steps("comparison", tmp_path, "90")[2]
+    command = [word.replace("BUDGET", "420") for word in comparison.command]
+    request, (settings,) = parse(command[3:])
+    assert comparison.seconds == 440 and settings.device == "cuda" and settings.workers == 3 and settings.budget == 420
+    assert {path.name for _, path in request.outputs} == set(FILES["comparison"][1:4])
+    request, _ = parse(page(tmp_path).command[3:])
+    assert request.recorded == [tmp_path / "gpu-default.json"] and request.report == tmp_path / "gpu-default.html"
+
+
+def test_layouts_are_those_of_kernel_times_and_all_differ():
+    layouts = {asked(text) for text in cuda_check.LAYOUTS}
+    assert len(layouts) == len(cuda_check.LAYOUTS) == 14
 
 
 def test_all_files_with_tests_for_gpus_are_run():
@@ -48,8 +58,23 @@ def test_all_files_with_tests_for_gpus_are_run():
 
 def test_a_step_s_output_is_shown_and_kept(tmp_path, capfd):
     code = "import os, sys; print(os.environ['WHAT']); sys.stderr.write('and more')"
-    assert run(Step("a", ("-c", code), 60, {"WHAT": "a table"}), tmp_path) == ("ok", "a table\nand more")
+    assert run(python(code, environment={"WHAT": "a table"}), tmp_path) == ("ok", "a table\nand more")
     assert capfd.readouterr().out == "== a, at most 60 s\na table\nand more"
+
+
+def test_an_outcome_says_what_is_wrong(tmp_path):
+    assert run(python("print('0 errors')", says="0 errors"), tmp_path)[0] == "ok"
+    assert run(python("print('looked at nothing')", says="0 errors"), tmp_path)[0] == "it did not say '0 errors'"
+    assert run(python("raise SystemExit(3)"), tmp_path)[0] == "exit code 3"
+    assert (
+        "No such file or directory: 'compute-sanitizer-9'" in run(Step("a", ("compute-sanitizer-9",), 9), tmp_path)[0]
+    )
+
+
+def test_a_step_has_the_time_that_is_left_and_a_budget_within_it(tmp_path):
+    found = run(python("print('BUDGET')", seconds=300), tmp_path, time.monotonic() + 100.4)
+    assert found == ("ok", "80\n")
+    assert run(python("", least=45), tmp_path, time.monotonic() + 44)[0] == "no time was left"
 
 
 SLOW = """
@@ -66,7 +91,7 @@ except KeyboardInterrupt:
 def test_a_step_that_takes_too_long_is_interrupted_and_keeps_its_output(tmp_path):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as for a script's background jobs
     try:
-        found = run(Step("a", ("-c", SLOW), 2), tmp_path)
+        found = run(python(SLOW, seconds=2), tmp_path)
         assert found == ("not finished within 2 s", "begun\nwhat was finished\n")
     finally:
         signal.signal(signal.SIGINT, before)
@@ -80,7 +105,7 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 open({str(tmp_path / "child")!r}, "w").write(str(child.pid))
 time.sleep(60)
 """
-    assert run(Step("a", ("-c", deaf), 2, grace=0.5), tmp_path)[0] == "not finished within 2 s"
+    assert run(python(deaf, seconds=2, grace=0.5), tmp_path)[0] == "not finished within 2 s"
     status = Path("/proc", (tmp_path / "child").read_text(), "stat")
 
     def is_running() -> bool:
@@ -94,12 +119,20 @@ time.sleep(60)
         time.sleep(0.05)
 
 
+def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{text}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
 def test_ctrl_c_ends_the_step_at_work_and_makes_the_page_of_what_there_is(tmp_path, monkeypatch, capsys):
-    nvidia_smi(tmp_path, monkeypatch, "echo T4")
-    made = [Step("long", ("-c", SLOW), 60), Step("never", ("-c", ""), 60)]
-    monkeypatch.setattr(cuda_check, "steps", lambda name, folder, cache: made)
-    monkeypatch.setattr(cuda_check, "page", lambda name, folder: Step("page", ("-c", ""), 60))
-    log, main_thread = tmp_path / "T4.log", threading.main_thread().ident
+    nvidia_smi(tmp_path, monkeypatch, "echo 9.0")
+    record = f"open({str(tmp_path / 'gpu-default.json')!r}, 'w'); {SLOW}"
+    made = [python(record, title="long"), python("", title="never")]
+    monkeypatch.setattr(cuda_check, "steps", lambda what, folder, capability: made)
+    monkeypatch.setattr(cuda_check, "page", lambda folder: python("", title="page"))
+    log, main_thread = tmp_path / "cuda-check.log", threading.main_thread().ident
     assert main_thread is not None
 
     def interrupt_once_begun() -> None:
@@ -115,15 +148,9 @@ def test_ctrl_c_ends_the_step_at_work_and_makes_the_page_of_what_there_is(tmp_pa
         signal.signal(signal.SIGINT, before)
     printed = capsys.readouterr().out
     assert "begun\nwhat was finished\n" in printed
-    assert printed.splitlines()[-1] == "== T4: the rest: interrupted; page: ok"
-    assert (tmp_path / "T4.log").read_text() == printed
-
-
-def nvidia_smi(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    tool = folder / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{text}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    last = printed.splitlines()[-1]
+    assert last.startswith("== comparison: long: interrupted, ") and "; page: ok" in last and "never" not in last
+    assert log.read_text() == printed
 
 
 def test_without_a_gpu_there_is_one_line(tmp_path, monkeypatch, capsys):
@@ -135,14 +162,17 @@ def test_without_a_gpu_there_is_one_line(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("codes", [(0, 0), (1, 0)])
 def test_every_step_is_done_and_the_exit_code_is_of_all(codes, tmp_path, monkeypatch, capsys):
-    nvidia_smi(tmp_path, monkeypatch, "echo 'NVIDIA H200 (80/GB)'; echo 'NVIDIA T4'")
-    name = "NVIDIA-H200-80-GB-"  # files are named after the first one
-    made = [Step(str(number), ("-c", f"raise SystemExit({code})"), 60) for number, code in enumerate(codes)]
-    monkeypatch.setattr(cuda_check, "steps", lambda name, folder, cache: made)
-    monkeypatch.setattr(cuda_check, "page", lambda name, folder: Step("page", ("-c", ""), 60))
-    for old in ("-command-buffers.json", ".json", ".html"):
-        (tmp_path / f"{name}{old}").touch()
+    nvidia_smi(tmp_path, monkeypatch, "echo 9.0; echo 8.6")
+    made = [python(f"raise SystemExit({code})", title=str(number)) for number, code in enumerate(codes)]
+    monkeypatch.setattr(cuda_check, "steps", lambda what, folder, capability: {"90": made}[capability])
+    for old in FILES["comparison"]:
+        (tmp_path / old).touch()
+    (tmp_path / "tests.xml").touch()  # of another call
     assert main(["--folder", str(tmp_path)]) == max(codes)
-    assert [path.name for path in tmp_path.glob("NVIDIA*")] == [f"{name}.log"]
-    outcomes = "; ".join(f"{number}: {'exit code 1' if code else 'ok'}" for number, code in enumerate(codes))
-    assert capsys.readouterr().out.splitlines()[-1] == f"== {name}: {outcomes}; page: ok"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cuda-check.log", "nvidia-smi", "tests.xml"]
+    outcomes = "; ".join(f"{number}: {'exit code 1' if code else 'ok'}, 0 s" for number, code in enumerate(codes))
+    assert capsys.readouterr().out.splitlines()[-1] == f"== comparison: {outcomes}"
+
+
+def test_all_calls_together_write_at_most_8_files():
+    assert len({name for names in FILES.values() for name in names}) <= 8

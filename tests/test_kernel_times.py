@@ -24,12 +24,17 @@ def test_an_argument_becomes_the_kernels_and_all_that_they_take(call: str):
         assert {name for name in launch.arguments if isinstance(name, str)} <= given | set(program.scratch)
 
 
+def test_a_pair_may_have_several_warps():
+    chunk = kernel_times.asked("smith_waterman/score/64x100x150/2x8x0x2").layout.scores
+    assert chunk is not None and (chunk.lanes, chunk.height, chunk.warps, chunk.registers) == (64, 2, 2, None)
+
+
 def test_without_a_chunk_it_is_the_library_s():
     assert kernel_times.asked("free_gap/score/4096x512x512").layout == kernel_times.layout_of(4096, 512)
 
 
 @pytest.mark.parametrize(
-    "wrong", ["smith_waterman/score", "sw/score/1x2x3", "free_gap/score/1x2x3/4x8x0x1", "free_gap/score/1x2x3/4x7x0"]
+    "wrong", ["smith_waterman/score", "sw/score/1x2x3", "free_gap/score/1x2x3/4x8x0x3", "free_gap/score/1x2x3/4x7x0"]
 )
 def test_a_wrong_argument_is_told(wrong: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as stopped:

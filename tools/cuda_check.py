@@ -1,172 +1,175 @@
-"""What a machine with a GPU is asked for, in less than 10 minutes: one comparison, the tests that need one, and a page.
+"""Runs what needs a GPU, in three calls of less than 10 minutes each; nothing is installed.
 
-    python -m tools.cuda_check [--folder results]
+    python -m tools.cuda_check [--folder results]     the comparison, and what CUDA graphs change
+    python -m tools.cuda_check tests                  the tests marked cuda
+    python -m tools.cuda_check kernels                times of other layouts of the kernels; compute-sanitizer racecheck
 
-Nothing is installed. Each step has its seconds; one that needs more is interrupted and keeps what it has. Ctrl-C
-interrupts the step at work, leaves out the others, and makes the page of what there is. Files are named after the GPU:
-NAME.json of the comparison, NAME-command-buffers.json of JAX's loops as CUDA graphs, NAME.html with both, and NAME.log
-with all that was printed.
+A step that exceeds its seconds is interrupted and keeps what it has; Ctrl-C also leaves out the steps after it. Files
+are gpu-default.json, .md and .html of the comparison, gpu-graphs.json, tests.xml, and for each call a log of all that
+was printed, which ends with the outcomes.
 """
 
 import argparse
 import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from shared.bench.measure.machine import usable_cores
-from tools.first_contact_runs import ROOT, kill
+from shared.kernels import cpp
 
-COMPARE = ("compare.py", "--device", "cuda", "--compile-limit", "60")
-SUFFIXES = ("", "-command-buffers")
-# XLA makes no graphs while its profiler looks, unless it is told to: the device's time would be of something else
-COMMAND_BUFFERS = "--xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
+ROOT = Path(__file__).resolve().parents[1]
+PYTHON = (sys.executable, "-u")
+# of a call, without and with the page of a comparison that was killed
+STEPS_SECONDS, CALL_SECONDS = 550.0, 585.0
 # by name: pytest would import the others, and what they need, to find out that nothing there is for a GPU
 TESTS = ("tests/test_cuda.py", "tests/test_transforms.py")
+# the library's layouts, then others: rows to a lane x steps x registers x warps
+SMALL, LARGE = ("", "/2x8x0x2", "/1x8x0x4"), ("", "/2x16x0", "/2x16x128", "/2x16x168")
+SHAPES = [*(f"64x100x150{own}" for own in SMALL), *(f"4096x512x512{own}" for own in LARGE)]
+LAYOUTS = [f"smith_waterman/{call}/{shape}" for call in ("score", "gradients") for shape in SHAPES]
+# imports come before the first call of the driver, and frameworks ask it for more than it has
+RACECHECK = "compute-sanitizer --tool racecheck --launch-timeout 100 --report-api-errors no --target-processes all"
+NO_RACES = "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
+# what each call writes into the folder, its log first
+FILES = {
+    "comparison": ("cuda-check.log", "gpu-default.json", "gpu-default.md", "gpu-default.html", "gpu-graphs.json"),
+    "tests": ("cuda-check-tests.log", "tests.xml"),
+    "kernels": ("cuda-check-kernels.log",),
+}
 
 
 class Step(NamedTuple):
-    """One of the commands, and how long it may take.
+    """A command and its time limit; BUDGET in the command becomes 20 seconds less.
 
-    grace: seconds that it has after it was interrupted, before it is killed.
+    grace: seconds from interrupt to kill. least: seconds without which it is left out. says: printed if all is well.
     """
 
     title: str
-    command: tuple[str, ...]
+    command: Sequence[str]
     seconds: float
     environment: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
     grace: float = 10.0
+    least: float = 1.0
+    says: str = ""
 
 
-def steps(name: str, folder: Path, cache: Path) -> list[Step]:
-    """What is done on the GPU of this name, the most important first. cache: a folder for the tests' kernels."""
-
-    def compared(title: str, suffix: str, seconds: int, *more: str, **environment: str) -> Step:
-        """A comparison stops by itself somewhat earlier. It begins with each case's first call and device time."""
-        record = folder / f"{name}{suffix}.json"
-        command = (*COMPARE, *more, "--budget", str(seconds * 4 // 5), "--json", str(record), "--force")
-        return Step(title, command, seconds, environment)
-
-    flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), COMMAND_BUFFERS]))
-    tests = ("-m", "pytest", "-q", "--tb", "short", "-m", "cuda", "-p", "no:cacheprovider", *_several_at_once(), *TESTS)
-    kept = {"TRITON_CACHE_DIR": str(cache)}
-    as_workers = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
-    return [
-        # the frameworks' scans take minutes to compile; tools/first_contact.py has device times of them
-        compared("comparison", SUFFIXES[0], 280, "--pass", "score,marginals,hvp",
-                 "--variant", "wavefront,cuda_graph,fused"),
-        Step("the tests' kernels", ("-m", "tools.first_contact_programs", "compile", "all"), 60, kept),
-        # pytest waits 10 s for its processes before it says what failed
-        Step("tests", tests, 100, as_workers | kept, grace=20.0),
-        compared("JAX's loops as CUDA graphs", SUFFIXES[1], 55, "--variant", "vmap,wavefront", "--pass", "score",
-                 "--batch", "64", "--framework", "jax", "--workers", "1", XLA_FLAGS=flags),
-    ]  # fmt: skip
-
-
-def page(name: str, folder: Path) -> Step:
-    """All that was recorded, on a page. What was stopped before it had begun has no record."""
-    records = [folder / f"{name}{suffix}.json" for suffix in SUFFIXES]
-    known = [str(path) for path in records if path.exists()]
-    return Step("page", ("compare.py", "--from", *known, "--report", str(folder / f"{name}.html"), "--force"), 30)
+def steps(what: str, folder: Path, capability: str) -> list[Step]:
+    """The steps of a call, the most important first. capability: "90" for compute capability 9.0."""
+    found = [
+        Step("GPU", ("nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE,TEMPERATURE"), 10),
+        Step("compiling kernels", (*PYTHON, "-m", "tests.cuda_kernels", capability), 90, grace=1),
+    ]
+    if what == "tests":
+        report = "-v", "--tb=short", "--durations=25", f"--junitxml={folder / 'tests.xml'}", "-p", "no:cacheprovider"
+        as_workers = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
+        # most of a test's time is the compilers', which run on the CPU
+        several = "--numprocesses", str(min(16, len(usable_cores()))), "--dist", "load", "--maxschedchunk", "1"
+        command = (*PYTHON, "-m", "pytest", "-m", "cuda", *report, *(several if find_spec("xdist") else ()), *TESTS)
+        # pytest waits 10 s for its processes before it writes its report
+        return [*found, Step("tests", command, 170, as_workers, grace=20)]
+    if what == "kernels":
+        # PyTorch's cache of memory would make one large allocation of many small ones
+        alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "-m", "tests.small_launches")
+        times = Step("layouts", (*PYTHON, "-m", "tools.kernel_times", *LAYOUTS, *LAYOUTS), 150)
+        return [*found, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
+    asked = "--device", "cuda", "--workers", "3", "--budget", "BUDGET", "--force", "--json"
+    speed = (*PYTHON, "compare.py", *asked, str(folder / "gpu-default.json"), *_pages(folder))
+    graphs = (*PYTHON, "compare.py", "graphs", "--pass", "score", *asked, str(folder / "gpu-graphs.json"))
+    return [*found, Step("comparison", speed, 440), Step("graphs", graphs, 300, least=45)]
 
 
-def _several_at_once() -> tuple[str, ...]:
-    """Most of a test's time is the compilers', which run on the CPU."""
-    try:
-        import xdist  # noqa: F401
-    except ImportError:
-        return ()
-    return "--numprocesses", str(max(1, min(12, len(usable_cores())))), "--dist", "load", "--maxschedchunk", "1"
+def page(folder: Path) -> Step:
+    """Pages from the record of a comparison that was killed."""
+    command = (*PYTHON, "compare.py", "--from", str(folder / "gpu-default.json"), *_pages(folder), "--force")
+    return Step("page", command, 30)
 
 
-def gpu_name() -> str:
-    """The first GPU's, as a file may be called. Raises OSError or CalledProcessError where there is none."""
-    asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    names = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", names[0].strip()) if names else "GPU"
+def _pages(folder: Path) -> tuple[str, ...]:
+    return ("--markdown", str(folder / "gpu-default.md"), "--report", str(folder / "gpu-default.html"))
 
 
-class Log:
-    """A file beside the terminal: both get every line at once."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("w", encoding="utf-8")
-
-    def say(self, line: str) -> None:
-        """One line, with its end."""
-        print(line, end="", flush=True)
-        self._file.write(line)
-        self._file.flush()
-
-    def follow(self, stream: Iterable[str]) -> None:
-        """All lines of a stream, until it ends."""
-        for line in stream:
-            self.say(line)
+def say(log: IO[str], line: str) -> None:
+    """Print a line, and keep it."""
+    print(line, end="", flush=True)
+    log.write(line)
+    log.flush()
 
 
-def run(step: Step, log: Log) -> str:
-    """Do it; what became of it, in words: "ok" if all is well."""
-    log.say(f"== {step.title}, at most {step.seconds:g} s\n")
-    command = [sys.executable, "-u", *step.command]
+def run(step: Step, log: IO[str], end: float) -> str:
+    """Run a step; returns its outcome and seconds. end: of all steps, as time.monotonic gives it."""
+    began = time.monotonic()
+    seconds = min(step.seconds, end - began)
+    if seconds < step.least:
+        return "no time was left"
+    say(log, f"== {step.title}, at most {seconds:.0f} s\n")
+    command = [word.replace("BUDGET", f"{seconds - 20:.0f}") for word in step.command]
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(cpp.cache_folder() / "triton"), **step.environment}
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a script's background; a step would ignore it as well
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    interrupted: BaseException | None = None
-    # in a group of its own, which can be killed with all that it has started
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, **step.environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
-    )  # fmt: skip
-    follower = threading.Thread(target=log.follow, args=(process.stdout or (),), daemon=True)
+    try:  # in a group of its own, which can be killed with all that it has started
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", process_group=0,
+        )  # fmt: skip
+    except OSError as error:
+        return f"not run: {error}"
+    follower = threading.Thread(target=lambda: [say(log, line) for line in process.stdout or ()], daemon=True)
     follower.start()
+    outcome = ""
     try:
-        process.wait(step.seconds)
+        process.wait(seconds)
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
-        interrupted = error
+        outcome = "interrupted" if isinstance(error, KeyboardInterrupt) else f"not finished within {seconds:.0f} s"
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(step.grace)
-    finally:
-        kill(process)  # with what is left of it: workers that nobody waits for would go on with the GPU
+    finally:  # with what is left of it: workers that nobody waits for would go on with the GPU
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that is stuck in the driver is left there
+            process.wait(5.0)
     follower.join(5.0)  # not for ever: what left the group may still hold the other end
-    if isinstance(interrupted, KeyboardInterrupt):
-        raise interrupted
-    if interrupted:
-        return f"not finished within {step.seconds:g} s"
-    return "ok" if process.returncode == 0 else f"exit code {process.returncode}"
+    if not outcome and process.returncode:
+        outcome = f"exit code {process.returncode}"
+    elif not outcome and step.says not in Path(log.name).read_text(encoding="utf-8"):
+        outcome = f"it did not say {step.says!r}"
+    return f"{outcome or 'ok'}, {time.monotonic() - began:.0f} s"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """All steps, whatever becomes of one; the exit code is 1 if one did not end well."""
-    parser = argparse.ArgumentParser(prog="python -m tools.cuda_check", description="The whole run on a GPU.")
+    """All steps of a call; the exit code is 1 if one did not end well, 3 without a GPU."""
+    parser = argparse.ArgumentParser(prog="python -m tools.cuda_check", description="Runs what needs a GPU.")
+    parser.add_argument("what", nargs="?", choices=tuple(FILES), default="comparison")
     parser.add_argument("--folder", type=Path, default=ROOT / "results", help="where files go (default results)")
     options = parser.parse_args(arguments)
+    began, asked = time.monotonic(), ["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]
     try:
-        name = gpu_name()
-    except (OSError, subprocess.SubprocessError) as error:
+        capability = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError) as error:
         print(f"no CUDA device: nvidia-smi does not name one ({error})", file=sys.stderr)
         return 3
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    for file in (*(f"{suffix}.json" for suffix in SUFFIXES), ".html", ".log"):
-        (folder / f"{name}{file}").unlink(missing_ok=True)  # those of another day are not this run's
-    log = Log(folder / f"{name}.log")
-    found: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="cuda-check-", ignore_cleanup_errors=True) as cache:
-        try:
-            for step in steps(name, folder, Path(cache)):
-                found[step.title] = run(step, log)
-        except KeyboardInterrupt:
-            found["the rest"] = "interrupted"
-    found["page"] = run(page(name, folder), log)
-    log.say(f"== {name}: " + "; ".join(f"{title}: {result}" for title, result in found.items()) + "\n")
-    return 0 if set(found.values()) == {"ok"} else 1
+    for name in FILES[options.what]:
+        (folder / name).unlink(missing_ok=True)  # those of another day are not this run's
+    outcomes: dict[str, str] = {}
+    with (folder / FILES[options.what][0]).open("w", encoding="utf-8") as log:
+        for step in steps(options.what, folder, capability.replace(".", "")):
+            outcomes[step.title] = run(step, log, began + STEPS_SECONDS)
+            if outcomes[step.title].startswith("interrupted"):
+                break
+        if (folder / "gpu-default.json").exists() and not (folder / "gpu-default.html").exists():
+            outcomes["page"] = run(page(folder), log, began + CALL_SECONDS)
+        say(log, f"== {options.what}: {'; '.join(f'{title}: {told}' for title, told in outcomes.items())}\n")
+    return 0 if all(told.startswith("ok") for told in outcomes.values()) else 1
 
 
 if __name__ == "__main__":

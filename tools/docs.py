@@ -133,7 +133,7 @@ def _widths(ratios: list[Estimate]) -> str:
 
 
 def _first_contact(path: Path) -> str:
-    """What tools/first_contact.py found on a GPU: on what, whether all was well, and the device times beside goals."""
+    """A first run on a GPU: on what, whether all was well, and the device times beside goals."""
     steps = {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
     own = steps["machine"]
     packages = ", ".join(f"{name} {own['packages'][key]}" for name, key in _PACKAGES.items())
@@ -153,13 +153,11 @@ _TIMED = (
     ("`fused` marginals, the same", "≥ 200 GCUPS", "fused marginals 512x512"),
     ("`fused` hvp, the same", "≥ 100 GCUPS", "fused hvp 512x512"),
     ("`smith_waterman_affine`, `fused` score, the same", "≥ 300 GCUPS", "fused affine score 512x512"),
-    ("`vmap` score, the same", "", "vmap score 512x512"),
     ("`fused` score, 64 pairs of up to 100 × 150", "≤ 20 µs", "fused score 100x150"),
     ("`fused` marginals, the same", "", "fused marginals 100x150"),
     ("`fused` hvp, the same", "", "fused hvp 100x150"),
     ("`cuda_graph` score, the same", "", "cuda_graph score 100x150"),
     ("`wavefront` score, the same", "", "wavefront score 100x150"),
-    ("`vmap` score, the same", "", "vmap score 100x150"),
 )
 
 

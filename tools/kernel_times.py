@@ -3,9 +3,9 @@
     python -m tools.kernel_times smith_waterman/gradients/4096x512x512 smith_waterman/gradients/4096x512x512/1x16x128
 
 Each argument is a function, score, gradients or product, the batch's pairs x rows x cols, and on request the rows to a
-lane x steps to a chunk (8, 16 or 32) x registers to a thread at most (0: no limit), one warp for each pair. Needs a
-GPU, PyTorch and Triton. Times are by CUDA events behind a queue that is busy, with the L2 cache written over before:
-medians, in microseconds of each kernel.
+lane x steps to a chunk (8, 16 or 32) x registers to a thread at most (0: no limit) x warps to a pair (1). Needs a GPU,
+PyTorch and Triton. Times are by CUDA events behind a queue that is busy, with the L2 cache written over before: medians
+of each kernel. A layout that does not run gives its error.
 """
 
 import argparse
@@ -16,16 +16,16 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import tabulate
 import torch
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
+from shared.kernels.triton.ahead import compile_ahead
 from shared.kernels.triton.programs import Chunk, Layout, Program, layout_of, odds_alone, program_of
 from torch_impl.backend import device_problem
 
 CALLS = ("score", "gradients", "product")
-FORM = f"FUNCTION/{'|'.join(CALLS)}/PAIRSxROWSxCOLS[/ROWSxSTEPSxREGISTERS]"
+FORM = f"FUNCTION/{'|'.join(CALLS)}/PAIRSxROWSxCOLS[/ROWSxSTEPSxREGISTERS[xWARPS]]"
 EXAMPLE = "smith_waterman/gradients/4096x512x512/1x16x128"
 DEVICE = "cuda"
 TIMED_CALLS = 9
@@ -44,14 +44,15 @@ class Asked(NamedTuple):
 
 def asked(text: str) -> Asked:
     """What an argument asks for."""
-    found = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+)(?:/(\d+)x(8|16|32)x(\d+))?", text)
+    chunk = r"(?:/(\d+)x(8|16|32)x(\d+)(?:x([124]))?)?"
+    found = re.fullmatch(rf"(\w+)/({'|'.join(CALLS)})/(\d+)x(\d+)x(\d+){chunk}", text)
     if not found or found[1] not in ALIGNMENTS:
         raise argparse.ArgumentTypeError(f"expected {FORM}, for example {EXAMPLE}, not {text!r}")
     pairs, rows, cols = map(int, found.group(3, 4, 5))
     layout = layout_of(pairs, rows)
     if found[6]:
-        height, steps, registers = map(int, found.group(6, 7, 8))
-        own = Chunk(32, height, steps, registers or None)
+        height, steps, registers, warps = (int(number or 1) for number in found.group(6, 7, 8, 9))
+        own = Chunk(32 * warps, height, steps, registers or None, warps)
         layout = layout._replace(scores=own, gradients=own, products=own)
     return Asked(found[1], found[2], (pairs, rows, cols), layout)
 
@@ -62,7 +63,7 @@ def program(what: Asked) -> Program:
     return odds_alone(program_of(what.call, call, "float32", what.shape, what.layout))
 
 
-def times(what: Asked) -> list[object]:
+def times(what: Asked) -> str:
     """Microseconds of each kernel, billions of cells per second, and how many pairs were flagged."""
     from torch_impl.kernels.triton_binding import _launch, _run  # here: it imports Triton
 
@@ -91,7 +92,8 @@ def times(what: Asked) -> list[object]:
         measured.append([before.elapsed_time(after) for before, after in itertools.pairwise(events)])
     medians = [statistics.median(kernel) for kernel in zip(*measured, strict=True)]
     gcups = pairs * rows * cols / sum(medians) / 1e6
-    return [" + ".join(f"{1e3 * ms:.4g}" for ms in medians), f"{gcups:.4g}", int((buffers["flags"] != 0).sum())]
+    flagged = int((buffers["flags"] != 0).sum())
+    return f"{' + '.join(f'{1e3 * ms:.4g}' for ms in medians)} µs, {gcups:.4g} GCUPS, {flagged} flagged"
 
 
 def asked_for(arguments: Sequence[str] | None, tool: str, description: str | None) -> list[tuple[str, Asked]]:
@@ -106,14 +108,20 @@ def asked_for(arguments: Sequence[str] | None, tool: str, description: str | Non
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """A table; the exit code."""
-    wanted = asked_for(arguments, "kernel_times", __doc__)
+    """A line for each argument; the exit code is 1 if one did not run."""
+    wanted, code = asked_for(arguments, "kernel_times", __doc__), 0
     if problem := device_problem(DEVICE):
         print(problem, file=sys.stderr)
         return 3
-    rows = [[text, *times(what)] for text, what in wanted]
-    print(tabulate.tabulate(rows, headers=["kernels", "µs", "GCUPS", "flagged"], disable_numparse=True))
-    return 0
+    major, minor = torch.cuda.get_device_capability()
+    compile_ahead([launch.kernel for _, what in wanted for launch in program(what).launches], 10 * major + minor)
+    for text, what in wanted:
+        try:
+            told = times(what)
+        except Exception as error:
+            told, code = f"{type(error).__name__}: {error}", 1
+        print(f"{text}: {told}", flush=True)
+    return code
 
 
 if __name__ == "__main__":

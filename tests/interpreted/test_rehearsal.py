@@ -7,6 +7,7 @@ from typing import Any
 import kernel_calls  # noqa: F401 - it puts the kernels behind both frameworks' calls
 import numpy as np
 import pytest
+import small_launches
 import test_cuda
 import torch
 from frameworks import FRAMEWORKS, PROBLEMS
@@ -16,7 +17,6 @@ import jax_impl.alignment
 import torch_impl
 import torch_impl.alignment
 from shared.kernels.triton.programs import NARROW, Layout
-from tools import first_contact_programs as programs
 from tools import kernel_times
 from torch_impl.kernels import cpp_binding, plain_calls, triton_binding
 from torch_impl.kernels import exact_pairs as exact_pairs_module
@@ -89,7 +89,7 @@ def test_it_says_what_it_cannot_tell(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("framework", "problem"), [("jax", "smith_waterman_affine"), ("torch", "needleman_wunsch")])
 def test_public_functions_take_gaps_by_position(framework: str, problem: str):
-    test_cuda.test_gaps_by_position_are_right(framework, problem, "float64")
+    test_cuda.test_gaps_by_position_are_right(framework, problem, "float64", 5)
 
 
 def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
@@ -99,6 +99,20 @@ def test_numbers_arrays_and_lengths_of_the_host_go_with_a_matrix():
 @BOTH
 def test_best_alignments_are_the_references(framework: str):
     test_cuda.test_best_alignments_of_whole_numbers_are_the_references(framework, "needleman_wunsch", True)
+
+
+@BOTH
+def test_larger_best_alignments_are_those_of_the_cpu(framework: str):
+    test_cuda.test_best_alignments_on_a_gpu_are_those_on_the_cpu(framework, "free_gap", (3, 9, 5))
+
+
+@BOTH
+def test_powers_of_two_are_exact(framework: str):  # in float32 NumPy rounds 2^127
+    test_cuda.test_powers_of_two_are_exact(framework, "float64")
+
+
+def test_ragged_batches_are_right():
+    test_cuda.test_fused_is_right_on_ragged_batches("torch", "smith_waterman", (3, 9, 5), "float64")
 
 
 def test_both_frameworks_map_and_differentiate():
@@ -129,11 +143,10 @@ def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(mo
     monkeypatch.setattr(triton_binding, "_launch", note)
     monkeypatch.setattr(triton_binding, "forced_layout", None)  # so that it is put back
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    for name, layout in (("NARROW", Layout(2, 1)), ("WIDE", Layout(4, 1)), ("TALL", Layout(4, 1))):
-        monkeypatch.setattr(programs, name, layout)
-    monkeypatch.setattr(programs, "DEVICE", "cpu")
-    monkeypatch.setattr(programs, "SANITIZED", (("needleman_wunsch", "float32"),))
-    programs.sanitized()
+    monkeypatch.setattr(small_launches, "LAYOUTS", (Layout(2, 1), Layout(4, 1)))
+    monkeypatch.setattr(small_launches, "DEVICE", "cpu")
+    monkeypatch.setattr(small_launches, "CASES", (("needleman_wunsch", torch.float32),))
+    small_launches.launch_all()
     assert len(launched) == 2 * 6
     assert {dict(constants)["lanes"] for _, constants in launched} == {2, 4}
 
@@ -159,5 +172,6 @@ def test_times_of_kernels(monkeypatch: pytest.MonkeyPatch, call: str):
     monkeypatch.setattr(kernel_times, "TIMED_CALLS", 2)
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    times = kernel_times.times(kernel_times.asked(f"smith_waterman/{call}/2x3x5/1x16x0"))
-    assert times == (["1000", "3e-05", 0] if call == "score" else ["1000 + 1000", "1.5e-05", 0])
+    told = kernel_times.times(kernel_times.asked(f"smith_waterman/{call}/2x3x5/1x16x0"))
+    wanted = "1000 µs, 3e-05 GCUPS" if call == "score" else "1000 + 1000 µs, 1.5e-05 GCUPS"
+    assert told == f"{wanted}, 0 flagged"

@@ -1,0 +1,58 @@
+"""Compiles the kernels that the tests marked cuda and the comparison launch on a GPU, before they do.
+
+python -m tests.cuda_kernels 90     for compute capability 9.0, into Triton's cache
+"""
+
+import sys
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+from shared.alignments import ALIGNMENTS
+from shared.kernels import cpp
+from shared.kernels.triton.ahead import compile_ahead
+from shared.kernels.triton.programs import (
+    EXPONENTIALS_IN_A_ROUND,
+    NARROW,
+    TALL,
+    WIDE,
+    Kernel,
+    exponentials_program,
+    kernels_of,
+)
+
+DTYPES = FLOAT32, _ = "float32", "float64"
+DERIVATIVES = "gradients", "gradients with values"
+
+
+def kernels() -> list[Kernel]:
+    """Each of them once; those of other options, by position and without lengths on small matrices alone."""
+    each = product(DTYPES, (1, EXPONENTIALS_IN_A_ROUND))
+    found = [exponentials_program(dtype, 1024, 1, number).launches[0].kernel for dtype, number in each]
+    return list(dict.fromkeys([*found, *(kernel for asked in _asked() for kernel in kernels_of(*asked))]))
+
+
+def _asked() -> Iterator[tuple[Any, ...]]:
+    """Arguments of `kernels_of`."""
+    for name, alignment in ALIGNMENTS.items():
+        usual, *others = (cpp.call_of(name, options) for options in alignment.all_options())
+        by_position = [cpp.call_of(name, own, alignment.gaps) for own in alignment.all_options() if alignment.gaps]
+        yield from product(("score", "gradients", "product", "best"), [usual], DTYPES, (NARROW, WIDE, TALL))
+        yield from product(("score", "gradients", "product", "best"), others, [FLOAT32], [NARROW])
+        yield from product((*DERIVATIVES, "product"), by_position[:1], DTYPES, (NARROW, WIDE))
+        yield from product(["best"], by_position, [FLOAT32], [NARROW])
+        yield from product(("score", *DERIVATIVES), [usual], [FLOAT32], [NARROW], [False])
+        yield "gradients with values", usual, FLOAT32, NARROW
+        yield "gradients", usual, FLOAT32, TALL, False
+
+
+def main(capability: int) -> int:
+    """Compile them; the exit code is 1 if one does not compile."""
+    wanted = kernels()
+    problems = compile_ahead(wanted, capability)
+    print(*problems, f"{len(wanted)} kernels, {len(problems)} failed", sep="\n")
+    return min(1, len(problems))
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))
