@@ -24,8 +24,8 @@ from typing import IO, NamedTuple
 
 from shared.bench.measure.machine import usable_cores
 from shared.kernels import cpp
+from tools.record import RECORDS, ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PYTHON = (sys.executable, "-u")
 # of a call, without and with the page of a comparison that was killed
 STEPS_SECONDS, CALL_SECONDS = 550.0, 585.0
@@ -80,10 +80,11 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "-m", "tests.small_launches")
         times = Step("layouts", (*PYTHON, "-m", "tools.kernel_times", *LAYOUTS, *LAYOUTS), 150)
         return [*found, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
-    asked = "--device", "cuda", "--workers", "3", "--budget", "BUDGET", "--force", "--json"
-    speed = (*PYTHON, "compare.py", *asked, str(folder / "gpu-default.json"), *_pages(folder))
-    graphs = (*PYTHON, "compare.py", "graphs", "--pass", "score", *asked, str(folder / "gpu-graphs.json"))
-    return [*found, Step("comparison", speed, 440), Step("graphs", graphs, 300, least=45)]
+    speed, graphs = (
+        (*PYTHON, "compare.py", *RECORDS[name].split(), "--budget", "BUDGET", "--json", str(folder / f"{name}.json"))
+        for name in ("gpu-default", "gpu-graphs")
+    )
+    return [*found, Step("comparison", (*speed, *_pages(folder)), 440), Step("graphs", graphs, 300, least=45)]
 
 
 def page(folder: Path) -> Step:

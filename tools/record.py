@@ -44,6 +44,8 @@ RECORDS = {
     "cpu-stencil-growth": "growth --problem stencil --workers 2 --compile-limit 300",
     "cpu-stencil-growth-narrow": "growth --problem stencil --sizes 16x4,64x2,64x3,64x4 --variant cell_loop "
     "--pass gradient --workers 3 --compile-limit 600",
+    "gpu-default": "speed --device cuda --workers 3",
+    "gpu-graphs": "graphs --device cuda --workers 3 --pass score",
     "cpu-learning": "learning",
     "cpu-learning-encoder": "learning --model encoder",
     "cpu-learning-wavefront": "learning --variant wavefront --budget 3300",
