@@ -22,13 +22,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from shared.bench.measure.machine import usable_cores
 from shared.kernels import cpp
 from tools.record import RECORDS, ROOT
 
 PYTHON = (sys.executable, "-u")
-# of a call, without and with the page of a comparison that was killed
-STEPS_SECONDS, CALL_SECONDS = 550.0, 585.0
+# of a call, without and with the page of a comparison that was killed; and of a step that is worth beginning
+STEPS_SECONDS, CALL_SECONDS, LEAST_SECONDS = 550.0, 585.0, 45.0
 # by name: pytest would import the others, and what they need, to find out that nothing there is for a GPU
 TESTS = ("tests/test_cuda.py", "tests/test_transforms.py")
 # the library's layouts, then others: rows to a lane x steps x registers x warps
@@ -49,7 +48,7 @@ FILES = {
 class Step(NamedTuple):
     """A command and its time limit; BUDGET in the command becomes 20 seconds less.
 
-    grace: seconds from interrupt to kill. least: seconds without which it is left out. says: printed if all is well.
+    grace: seconds from interrupt to kill. says: what it prints if all is well.
     """
 
     title: str
@@ -57,7 +56,6 @@ class Step(NamedTuple):
     seconds: float
     environment: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
     grace: float = 10.0
-    least: float = 1.0
     says: str = ""
 
 
@@ -71,7 +69,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         report = "-v", "--tb=short", "--durations=25", f"--junitxml={folder / 'tests.xml'}", "-p", "no:cacheprovider"
         as_workers = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "NVIDIA_TF32_OVERRIDE": "0"}
         # most of a test's time is the compilers', which run on the CPU
-        several = "--numprocesses", str(min(16, len(usable_cores()))), "--dist", "load", "--maxschedchunk", "1"
+        several = "--numprocesses=logical", "--maxprocesses=16", "--dist=load", "--maxschedchunk=1"
         command = (*PYTHON, "-m", "pytest", "-m", "cuda", *report, *(several if find_spec("xdist") else ()), *TESTS)
         # pytest waits 10 s for its processes before it writes its report
         return [*found, Step("tests", command, 170, as_workers, grace=20)]
@@ -84,7 +82,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         (*PYTHON, "compare.py", *RECORDS[name].split(), "--budget", "BUDGET", "--json", str(folder / f"{name}.json"))
         for name in ("gpu-default", "gpu-graphs")
     )
-    return [*found, Step("comparison", (*speed, *_pages(folder)), 440), Step("graphs", graphs, 300, least=45)]
+    return [*found, Step("comparison", (*speed, *_pages(folder)), 440), Step("graphs", graphs, 300)]
 
 
 def page(folder: Path) -> Step:
@@ -108,7 +106,7 @@ def run(step: Step, log: IO[str], end: float) -> str:
     """Run a step; returns its outcome and seconds. end: of all steps, as time.monotonic gives it."""
     began = time.monotonic()
     seconds = min(step.seconds, end - began)
-    if seconds < step.least:
+    if seconds < min(step.seconds, LEAST_SECONDS):
         return "no time was left"
     say(log, f"== {step.title}, at most {seconds:.0f} s\n")
     command = [word.replace("BUDGET", f"{seconds - 20:.0f}") for word in step.command]

@@ -25,15 +25,11 @@ def slowed(call: Callable[[], Any], fraction: float) -> Callable[[], Any]:
     return longer
 
 
-def _slow_down(fraction: float) -> None:
+if __name__ == "__main__":
+    fraction = float(sys.argv.pop(1))
+    main.limit_cores(int(sys.argv[3]))
     from shared.bench.worker import case_runner  # only when cores are set: NumPy starts threads on import
 
     timed = case_runner.timed
     case_runner.timed = lambda call: timed(slowed(call, fraction))
-
-
-if __name__ == "__main__":
-    fraction = float(sys.argv.pop(1))
-    main.limit_cores(int(sys.argv[3]))
-    _slow_down(fraction)
     main.main()
