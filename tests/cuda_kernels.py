@@ -1,6 +1,6 @@
 """Compiles the kernels that the tests marked cuda and the comparison launch on a GPU, before they do.
 
-python -m tests.cuda_kernels 90     for compute capability 9.0, into Triton's cache
+python tests/cuda_kernels.py 90     for compute capability 9.0, into Triton's cache
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Launches every kernel of `fused` in each layout on matrices of several strips, for compute-sanitizer.
 
-    compute-sanitizer --tool racecheck python -m tests.small_launches
+    compute-sanitizer --tool racecheck python tests/small_launches.py
 
 PyTorch launches them; JAX launches the same machine code. racecheck sees shared memory alone, not the rows that a strip
 leaves to the next one in the GPU's.

@@ -63,7 +63,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
     """The steps of a call, the most important first. capability: "90" for compute capability 9.0."""
     found = [
         Step("GPU", ("nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE,TEMPERATURE"), 10),
-        Step("compiling kernels", (*PYTHON, "-m", "tests.cuda_kernels", capability), 90, grace=1),
+        Step("compiling kernels", (*PYTHON, "tests/cuda_kernels.py", capability), 90, grace=1),
     ]
     if what == "tests":
         report = "-v", "--tb=short", "--durations=25", f"--junitxml={folder / 'tests.xml'}", "-p", "no:cacheprovider"
@@ -75,7 +75,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         return [*found, Step("tests", command, 170, as_workers, grace=20)]
     if what == "kernels":
         # PyTorch's cache of memory would make one large allocation of many small ones
-        alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "-m", "tests.small_launches")
+        alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "tests/small_launches.py")
         times = Step("layouts", (*PYTHON, "-m", "tools.kernel_times", *LAYOUTS, *LAYOUTS), 150)
         return [*found, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
     speed, graphs = (
@@ -110,7 +110,9 @@ def run(step: Step, log: IO[str], end: float) -> str:
         return "no time was left"
     say(log, f"== {step.title}, at most {seconds:.0f} s\n")
     command = [word.replace("BUDGET", f"{seconds - 20:.0f}") for word in step.command]
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(cpp.cache_folder() / "triton"), **step.environment}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    cache = str(cpp.cache_folder() / "triton")  # of compare.py's workers
+    environment = os.environ | {"PYTHONPATH": path, "TRITON_CACHE_DIR": cache} | step.environment
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a script's background; a step would ignore it as well
         signal.signal(signal.SIGINT, signal.default_int_handler)
     try:  # in a group of its own, which can be killed with all that it has started
