@@ -26,8 +26,7 @@ from shared.kernels import cpp
 from tools.record import RECORDS, ROOT
 
 PYTHON = (sys.executable, "-u")
-# of a call, without and with the page of a comparison that was killed; and of a step that is worth beginning
-STEPS_SECONDS, CALL_SECONDS, LEAST_SECONDS = 550.0, 585.0, 45.0
+CALL_SECONDS = 575.0  # beside what a step has to end in
 # by name: pytest would import the others, and what they need, to find out that nothing there is for a GPU
 TESTS = ("tests/test_cuda.py", "tests/test_transforms.py")
 # the library's layouts, then others: rows to a lane x steps x registers x warps
@@ -48,7 +47,7 @@ FILES = {
 class Step(NamedTuple):
     """A command and its time limit; BUDGET in the command becomes 20 seconds less.
 
-    grace: seconds from interrupt to kill. says: what it prints if all is well.
+    grace: seconds from interrupt to kill. least: seconds without which it is left out. says: printed if all is well.
     """
 
     title: str
@@ -56,6 +55,7 @@ class Step(NamedTuple):
     seconds: float
     environment: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
     grace: float = 10.0
+    least: float = 1.0
     says: str = ""
 
 
@@ -78,21 +78,18 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "tests/small_launches.py")
         times = Step("layouts", (*PYTHON, "-m", "tools.kernel_times", *LAYOUTS, *LAYOUTS), 150)
         return [*found, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
+    record, pages = folder / "gpu-default.json", folder / "gpu-default"
+    reports = ("--markdown", f"{pages}.md", "--report", f"{pages}.html", "--force")
     speed, graphs = (
         (*PYTHON, "compare.py", *RECORDS[name].split(), "--budget", "BUDGET", "--json", str(folder / f"{name}.json"))
         for name in ("gpu-default", "gpu-graphs")
     )
-    return [*found, Step("comparison", (*speed, *_pages(folder)), 440), Step("graphs", graphs, 300)]
-
-
-def page(folder: Path) -> Step:
-    """Pages from the record of a comparison that was killed."""
-    command = (*PYTHON, "compare.py", "--from", str(folder / "gpu-default.json"), *_pages(folder), "--force")
-    return Step("page", command, 30)
-
-
-def _pages(folder: Path) -> tuple[str, ...]:
-    return ("--markdown", str(folder / "gpu-default.md"), "--report", str(folder / "gpu-default.html"))
+    return [
+        *found,
+        Step("comparison", (*speed, *reports), 440, grace=15),
+        Step("page", (*PYTHON, "compare.py", "--from", str(record), *reports), 30, grace=1),
+        Step("graphs", graphs, 300, least=45),
+    ]
 
 
 def say(log: IO[str], line: str) -> None:
@@ -106,7 +103,7 @@ def run(step: Step, log: IO[str], end: float) -> str:
     """Run a step; returns its outcome and seconds. end: of all steps, as time.monotonic gives it."""
     began = time.monotonic()
     seconds = min(step.seconds, end - began)
-    if seconds < min(step.seconds, LEAST_SECONDS):
+    if seconds < step.least:
         return "no time was left"
     say(log, f"== {step.title}, at most {seconds:.0f} s\n")
     command = [word.replace("BUDGET", f"{seconds - 20:.0f}") for word in step.command]
@@ -164,11 +161,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     outcomes: dict[str, str] = {}
     with (folder / FILES[options.what][0]).open("w", encoding="utf-8") as log:
         for step in steps(options.what, folder, capability.replace(".", "")):
-            outcomes[step.title] = run(step, log, began + STEPS_SECONDS)
-            if outcomes[step.title].startswith("interrupted"):
-                break
-        if (folder / "gpu-default.json").exists() and not (folder / "gpu-default.html").exists():
-            outcomes["page"] = run(page(folder), log, began + CALL_SECONDS)
+            if step.title == "page":  # of a comparison that was killed
+                if not (folder / "gpu-default.json").exists() or (folder / "gpu-default.html").exists():
+                    continue
+            elif any(told.startswith("interrupted") for told in outcomes.values()):
+                continue
+            outcomes[step.title] = run(step, log, began + CALL_SECONDS)
+        for lock in folder.glob(".gpu-*.lock"):  # of what was killed
+            lock.unlink()
         say(log, f"== {options.what}: {'; '.join(f'{title}: {told}' for title, told in outcomes.items())}\n")
     return 0 if all(told.startswith("ok") for told in outcomes.values()) else 1
 
