@@ -169,9 +169,9 @@ RAGGED = [
 def test_fused_is_right_on_ragged_batches(
     framework: str, problem: str, shape: tuple[int, int, int], dtype: str
 ) -> None:
-    inputs = batch(*shape, problem, ragged=True, dtype=dtype)
+    inputs, cells = batch(*shape, problem, ragged=True, dtype=dtype), max(20_000, shape[1] * shape[2])
     for pass_name in ("score", "marginals", "hvp"):
-        assert_right(framework, problem, "fused", pass_name, dtype, inputs, cells=80_000)
+        assert_right(framework, problem, "fused", pass_name, dtype, inputs, cells)
 
 
 @BOTH

@@ -59,7 +59,7 @@ def test_every_kernel_that_the_tests_launch_is_in_the_list(launched: set[Kernel]
     for module, name, value in (
         (test_cuda, "FRAMEWORKS", torch_alone),
         (test_cuda, "DEVICE", "cpu"),
-        (test_cuda, "assert_right", lambda *asked, cells=0: test_cuda.computed(*asked)),
+        (test_cuda, "assert_right", lambda *asked, cells=0: test_cuda.computed(*asked[:6])),
         (test_cuda, "assert_parity", None),
         (test_cuda, "reference_result", lambda *_: None),
         (test_cuda.reference, "best_alignment", lambda *_, **__: (0, 0)),
