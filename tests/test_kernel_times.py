@@ -43,6 +43,28 @@ def test_a_wrong_argument_is_told(wrong: str, capsys: pytest.CaptureFixture[str]
     assert f"expected {kernel_times.FORM}, for example {kernel_times.EXAMPLE}, not {wrong!r}" in capsys.readouterr().err
 
 
+def test_kernels_are_compiled_first_and_one_that_does_not_run_gives_its_error(monkeypatch, capsys):
+    done = []
+
+    def times(what: kernel_times.Asked) -> str:
+        done.append(what.call)
+        if what.call == "gradients":
+            raise ValueError("no room")
+        return "2 µs"
+
+    monkeypatch.setattr(kernel_times, "device_problem", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(
+        kernel_times, "compile_ahead", lambda kernels, capability: done.append((len(kernels), capability))
+    )
+    monkeypatch.setattr(kernel_times, "times", times)
+    texts = [f"free_gap/{call}/64x100x150" for call in ("gradients", "score")]
+    assert kernel_times.main(texts) == 1
+    assert done == [(3, 90), "gradients", "score"]
+    printed = capsys.readouterr().out
+    assert printed == f"{texts[0]}: ValueError: no room\n{texts[1]}: 2 µs\n"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_so(capsys: pytest.CaptureFixture[str]):
     assert kernel_times.main([kernel_times.EXAMPLE]) == 3
