@@ -14,7 +14,6 @@ import pytest
 import torch
 from command_line import ROOT
 from gpu_programs import programs
-from machine_code import Figures, compiled_now, figures, read, recorded, resident_warps
 
 import jax_impl.kernels.triton_binding as jax_calls
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
@@ -29,6 +28,7 @@ from shared.kernels.triton.programs import (
     exponentials_program,
     layout_of,
 )
+from tools.machine_code import Figures, compiled_now, figures, read, recorded, resident_warps
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 # an older one keeps other numbers in registers
@@ -296,7 +296,7 @@ AS_RECORDED = pytest.mark.skipif(
 @AS_RECORDED
 def test_the_kernels_are_those_recorded():
     not_recorded = recorded().keys() - read()["kernels"].keys()
-    assert not not_recorded, "kernels have changed: python -m tests.machine_code records their figures, in minutes"
+    assert not not_recorded, "kernels have changed: python -m tools.machine_code records their figures, in minutes"
 
 
 @AS_RECORDED

@@ -20,12 +20,12 @@ from fake_gpu import (
     launch,
     launches,
 )
-from machine_code import parameters
 
 from shared.kernels import cpp
 from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.machine_code import machine_code
 from shared.kernels.triton.programs import Chunk, Layout, gradients_program
+from tools.machine_code import parameters
 
 RELAXED = 2
 _CHUNK = Chunk(32, 1, 8)

@@ -1,6 +1,6 @@
 """Figures of the GPU kernels' machine code: recorded ones where they are of these very kernels, else compiled now.
 
-    python -m tests.machine_code     compiles every kernel that the tests ask for, and records its figures
+    python -m tools.machine_code     compiles every kernel that the tests ask for, and records its figures
 
 That takes minutes without a GPU, and is needed when a kernel or Triton has changed; the tests compile one in each run.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from shared.kernels.triton.programs import Kernel
 from tools.warp_cycles import instructions, loop_of, told
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1] / "tests"
 RECORD = TESTS / "machine_code.json"
 
 
@@ -126,8 +126,7 @@ def main() -> int:
     """Record what test_machine_code.py asks for; its exit code."""
     import pytest
 
-    sys.path.insert(0, str(TESTS))
-    import machine_code as own  # as the tests import it
+    from tools import machine_code as own  # as the tests import it
 
     own.recorded().clear()
     code = pytest.main(["-q", "-k", "not recorded", str(TESTS / "test_machine_code.py")])
