@@ -39,9 +39,10 @@ def device_name(device: str) -> str:
     return _own(device).device_kind
 
 
-def device_memory(device: str) -> int:
-    """Bytes of memory that an accelerator has for all its processes."""
-    return round(_own(device).memory_stats()["bytes_limit"] / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
+def device_memory(device: str) -> int | None:
+    """Bytes of memory that an accelerator has for all its processes; None if JAX's allocator does not tell."""
+    limit = (_own(device).memory_stats() or {}).get("bytes_limit")
+    return limit and round(limit / float(os.environ["XLA_CLIENT_MEM_FRACTION"]))
 
 
 def compile_kernels(kernels: Sequence[Kernel], device: str) -> list[str]:

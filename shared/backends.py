@@ -60,12 +60,12 @@ def build_kernels(dtype: str, problem: str, options: dict[str, Any], pass_name: 
 
 
 def gpu_kernels(
-    dtype: str, problem: str, options: dict[str, Any], pass_name: str, shape: Sequence[int]
+    dtype: str, problem: str, options: dict[str, Any], pass_name: str, shape: Sequence[int], has_lengths: bool
 ) -> list[Kernel]:
     """The kernels that a pass of an alignment launches on a GPU, for matrices of shape (pairs, rows, cols)."""
     function_options, gaps = split_options(problem, ALIGNMENTS[problem].options | options)
     call = {"score": "score", "marginals": "gradients", "hvp": "product", PATH: "best"}[pass_name]
-    return kernels_of(call, cpp.call_of(problem, function_options, gaps), dtype, layout_of(*shape[:2]))
+    return kernels_of(call, cpp.call_of(problem, function_options, gaps), dtype, layout_of(*shape[:2]), has_lengths)
 
 
 @dataclass

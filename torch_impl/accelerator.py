@@ -32,7 +32,7 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device)
 
 
-def device_memory(device: str) -> int:
+def device_memory(device: str) -> int | None:
     """Bytes of memory that an accelerator has for all its processes."""
     return torch.cuda.get_device_properties(device).total_memory
 

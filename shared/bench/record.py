@@ -97,7 +97,7 @@ class Result:
     input_bytes: int | None = None
     output_bytes: int | None = None
     work: int | None = None
-    on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked; one of each worker
+    on_device: list[Block] = field(default_factory=list)  # seconds in which an accelerator worked, a block per worker
     kernels: int | None = None  # that a call launches on an accelerator
     blocks: list[Block] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)  # of a question that measures in its own way: plain JSON

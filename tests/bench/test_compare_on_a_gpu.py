@@ -84,6 +84,7 @@ def test_the_kernels_of_fused_are_compiled_once_before_anything_is_called(run: R
     assert sorted(compiled[2:]) == sorted([*scores, *scores, *gradients])
     assert run.asked.index(compiled) < next(i for i, note in enumerate(run.asked) if note[1] == "call")
     assert run.record.environment["gpu_kernels_seconds"] > 0
+    assert "not compiled ahead: odds_forward_kernel, float32: no such thing" in run.record.notes
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
@@ -110,7 +111,9 @@ def test_the_small_input_is_decided_by_wall_time_and_the_large_one_by_device_tim
     small, large = (
         run.out.index(f"Which framework is faster, random similarity, seed 0, {text}") for text in ("3", "4")
     )
-    assert "compared by wall time here" in run.out[small:large] and "compared by device time here" in run.out[large:]
+    assert (
+        "this input wall time decides" in run.out[small:large] and "this input device time decides" in run.out[large:]
+    )
     assert re.search(r"9x8, score: .*of device time per call", run.out)
 
 

@@ -43,8 +43,8 @@ def test_the_head_says_what_was_measured_and_where():
     assert report_of(made).head[2:5] == [
         "on Abacus X, Abacus 9, 1 core, Python 3.11, NumPy 2.4",
         "JAX 1.2.3; a call of one kernel on three numbers takes 20.0 µs",
-        "GPU at work: 50 MHz (40 … 60), memory 50 MHz, 50 W (at most 60), at most 60 °C; never slowed down; "
-        "clocks were not locked",
+        "GPU at work: 50 MHz (40 … 60), 50 MHz of memory (40 … 60), 50 W (40 … 60), 50 °C (40 … 60); "
+        "never slowed down; compare.py locks no clocks",
     ]
     assert "\ninput: 16 pairs of 256 x 256; 1,048,576 cells\n" in console_report(recorded.growth())
 

@@ -18,6 +18,10 @@ def test_a_cpu_is_refused():
     assert_refused(run_here("graphs"), "graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs")
 
 
+def test_other_problems_are_refused():
+    assert_refused(run_here("graphs", "--device", "cuda", "--problem", "stencil"), "not with stencil")
+
+
 def test_compiled_loops_are_timed_both_ways():
     settings = Settings("graphs", device="cuda", passes=("score",), input="random")
     cases, _ = QUESTION.plan(settings, {"jax": Abilities("fused"), "torch": ABLE}, ["100x150"])
@@ -28,7 +32,7 @@ def test_compiled_loops_are_timed_both_ways():
     ]
     starts = QUESTION.starts(settings)
     for framework in ("jax", "torch"):
-        assert not starts[framework, DEFAULT].environment
+        assert starts[framework, DEFAULT].environment == {"TORCHINDUCTOR_CUDAGRAPHS": "0"}
         told = starts[framework, GRAPHS].environment
         assert "=+WHILE " in told["XLA_FLAGS"] and told["XLA_FLAGS"].startswith(os.environ["XLA_FLAGS"].strip())
         assert told["TORCHINDUCTOR_CUDAGRAPHS"] == "1"

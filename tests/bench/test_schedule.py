@@ -119,6 +119,9 @@ def test_a_variant_over_the_limit_is_not_tried_with_more_work():
     middle.status, middle.reason = "limit", "> 120 s"
     found = [limit_exceeded_with_less_work(made, result.case) for result in made.results]
     assert found == [None, None, "> 120 s with less work"]
+    smallest.status, smallest.reason = "limit", "needs about 93.0 GiB, may take 34.0 GiB"  # every pass has its own need
+    assert limit_exceeded_with_less_work(made, largest.case) == "> 120 s with less work"
+    smallest.status = "ok"
     largest.status, largest.reason = "limit", found[-1]
     by_marginals = [replace(one.case, pass_name="marginals") for one in (smallest, middle, largest)]
     found = [limit_exceeded_with_less_work(made, case) for case in by_marginals]
@@ -135,6 +138,12 @@ def test_what_needs_more_memory_than_a_worker_may_take_is_not_tried():
     assert memory_exceeded(made, large, {"jax": 5 * 2**30}) == "needs about 6.00 GiB, may take 5.00 GiB"
     for memory in ({"jax": 7 * 2**30}, {"jax": None}, {"torch": 1}):
         assert memory_exceeded(made, large, memory) is None
+    # with two smaller inputs by the larger of them; and what is little may be fixed costs
+    made.inputs["20x30"] = facts(shape=(8, 20, 30))
+    made.results.append(right(case("jax", "vmap", input="20x30"), 1.0, peak_bytes=96 * 2**20, input_bytes=0))
+    assert memory_exceeded(made, large, {"jax": 2**29}) == "needs about 768.0 MiB, may take 512.0 MiB"
+    made.results[1].peak_bytes, small.peak_bytes = 2**20, 2**20
+    assert memory_exceeded(made, large, {"jax": 1}) is None
     # by another pass it is not known, nor is it of the small one, which was tried
     assert memory_exceeded(made, replace(large, pass_name="marginals"), {"jax": 1}) is None
     assert memory_exceeded(made, small.case, {"jax": 1}) is None

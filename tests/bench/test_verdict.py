@@ -186,3 +186,22 @@ def test_a_case_that_is_not_surely_slower_than_the_best_of_its_framework_can_sti
     assert {(found.framework, found.variant) for found in QUESTIONS["growth"].contenders(made)} == {
         ("jax", "wavefront"), ("jax", "fused"), ("torch", "vmap")
     }  # fmt: skip
+
+
+def with_device_times(framework: str, seconds: float, *on_device: float) -> Result:
+    blocks = [Block(worker, 0, (value,)) for worker, value in enumerate(on_device)]
+    return steady(case(framework, "fused"), seconds, on_device=blocks)
+
+
+def test_an_input_that_keeps_an_accelerator_busy_is_decided_by_device_time_if_all_cases_have_one():
+    inputs = {"batch": replace(hand_made.facts(), by_device_time=True)}
+    jax, torch = with_device_times("jax", 0.3, *[0.001] * 3), with_device_times("torch", 0.1, *[0.002] * 3)
+    made = record(jax, torch, settings=ONE_PASS, inputs=inputs)
+    (found,) = verdicts(made).values()
+    assert found.text.startswith("JAX 2.00×") and "1.00 ms of device time per call" in found.sentence
+    assert QUESTIONS["speed"].contenders(made) == {jax.case, torch.case}
+    ((_, wall, device, *_),) = (row for table in QUESTIONS["speed"].answer(made).tables[:1] for row in table.rows)
+    assert wall.startswith("JAX 2.00×") and device.startswith("PyTorch 3.00×")  # the one that decides stands first
+    made.results[1] = with_device_times("torch", 0.1)
+    (found,) = verdicts(made).values()
+    assert found.text.startswith("PyTorch 3.00×") and "device time" not in found.sentence

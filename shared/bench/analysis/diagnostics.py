@@ -47,6 +47,8 @@ def diagnostics(record: Record) -> Iterator[str]:
         titles = "; ".join(result.case.title for result in record.results if result.new_shapes_note == reason)
         yield f"new shape not measured: {titles}: {reason}"
     yield from record.notes
+    if record.settings.device != "cpu" and not record.gpu_state:
+        yield "clocks, power and temperature of the GPU are not known: nvidia-smi gave no samples"
     for absence in record.absent:
         yield f"absent: {absence.case}: {absence.reason}"
     for framework, reason in record.missing.items():
@@ -78,8 +80,8 @@ def drifts(record: Record) -> list[str]:
 def _steadiness(record: Record) -> Iterator[str]:
     """Samples, drift, warm-ups that did not settle, and the machine itself; nothing of single calls."""
     timed = [result for result in record.results if result.measured and len(result.blocks) > 1]
-    on_cpu = [result.build_seconds for result in record.results if result.measured]
-    built = max([*on_cpu, record.environment.get("gpu_kernels_seconds", 0.0)])
+    on_gpu = record.environment.get("gpu_kernels_seconds", 0.0)
+    built = max((result.build_seconds for result in record.results if result.measured), default=0.0) + on_gpu
     if built > 1:
         yield f"fused: its kernels were compiled first: {duration(built)}, not counted above"
     if timed:

@@ -45,7 +45,7 @@ class Comparison(NamedTuple):
         """What a reader must know about the ratio beside its interval."""
         if self.ratio is None or math.isnan(self.ratio.low):
             return []
-        first, second = (self.seconds(result) for result in self.results)
+        first, second = (self.time(result).value for result in self.results)
         doubts, quotient = [], second / first
         if self.drift is not None and (abs(self.drift) > _LARGE_DRIFT - 1 or self.outcome != self.ratio.outcome):
             doubts.append(f"drift {self.drift:+.0%}")
@@ -53,9 +53,9 @@ class Comparison(NamedTuple):
             doubts.append(f"of the medians {ratio_text(quotient)}")
         return doubts
 
-    def seconds(self, result: Result) -> float:
+    def time(self, result: Result) -> Estimate:
         """The time of a call by which this compares."""
-        return median_time(_blocks(result, self.on_device)).value
+        return median_time(_blocks(result, self.on_device))
 
     @property
     def text(self) -> str:
@@ -64,7 +64,7 @@ class Comparison(NamedTuple):
             return NOTHING
         name = FRAMEWORKS[self.results[0].case.framework]
         if self.ratio is None:
-            return f"{name} only\n({duration(self.seconds(self.results[0]))})"
+            return f"{name} only\n({duration(self.time(self.results[0]).value)})"
         return cell(name, self.ratio, self.outcome, self.doubts)
 
     @property
@@ -74,7 +74,7 @@ class Comparison(NamedTuple):
             return "no case was measured."
         per_call = "of device time per call" if self.on_device else "per call"
         names = [
-            f"{FRAMEWORKS[r.case.framework]} ({r.case.how}, {duration(self.seconds(r))} {per_call})"
+            f"{FRAMEWORKS[r.case.framework]} ({r.case.how}, {duration(self.time(r).value)} {per_call})"
             for r in self.results
         ]
         if self.ratio is None:
@@ -145,9 +145,9 @@ def _blocks(result: Result, on_device: bool) -> list[Block]:
 
 
 def decided_on_device(record: Record, input_name: str) -> bool:
-    """Whether frameworks are compared by the accelerator's time on an input: one that keeps it busy, if it is known."""
+    """Whether frameworks are compared by the accelerator's time on an input: one that keeps it busy, if all have it."""
     timed = [result for result in record.results if result.measured and result.case.input == input_name]
-    return record.inputs[input_name].by_device_time and any(result.on_device for result in timed)
+    return record.inputs[input_name].by_device_time and bool(timed) and all(result.on_device for result in timed)
 
 
 def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:

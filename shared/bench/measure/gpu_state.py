@@ -1,77 +1,89 @@
 """Clocks, power, temperature and throttling of a GPU during a run, sampled by nvidia-smi."""
 
 import contextlib
+import math
 import os
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+import threading
+from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
-_FIELDS = "clocks.sm", "clocks.mem", "power.draw", "temperature.gpu", "clocks_event_reasons.active"
+_NUMBERS = {"sm_mhz": "clocks.sm", "memory_mhz": "clocks.mem", "watts": "power.draw", "celsius": "temperature.gpu"}
+_FIELDS = ",".join([*_NUMBERS.values(), "clocks_event_reasons.active"])
 _PERIOD_MS = 500
-# bits of the last field: no work; and why clocks are lower than they could be
+# bits of the last field: the GPU is idle; reasons for lower clocks
 _IDLE = 0x1
-_REASONS = {"power": 0x4 | 0x80, "heat": 0x20 | 0x40, "hardware": 0x8, "a setting": 0x2 | 0x10 | 0x100}
+_REASONS = {"power": 0x4 | 0x80, "heat": 0x20 | 0x40, "a setting": 0x2 | 0x10 | 0x100}
 
 
 @contextlib.contextmanager
-def sampled(device: str, path: Path) -> Iterator[None]:
-    """Append samples of the GPU to a file in the meantime; none on a CPU, or without nvidia-smi."""
+def sampled(device: str) -> Iterator[list[str]]:
+    """Sample the GPU in the meantime into a list of lines; it stays empty on a CPU, or without nvidia-smi."""
+    lines: list[str] = []
     if device == "cpu":
-        yield
+        yield lines
         return
     which = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0] or "0"
-    query = f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", f"--loop-ms={_PERIOD_MS}"
+    query = f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits", f"--loop-ms={_PERIOD_MS}"
     process = None
-    with contextlib.suppress(OSError), path.open("wb") as file:
+    # through a pipe: nvidia-smi ends when nobody reads it any more; Ctrl-C is for the run alone
+    with contextlib.suppress(OSError):
         process = subprocess.Popen(
-            ["nvidia-smi", "--id", which, *query], stdout=file, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-            start_new_session=True,
+            ["nvidia-smi", "--id", which, *query], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
+        stdout = process.stdout or ()
+        threading.Thread(target=lambda: [lines.append(line) for line in stdout], daemon=True).start()
     try:
-        yield
+        yield lines
     finally:
         if process is not None:
             process.kill()
-            process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # one that is stuck in the driver is left there
+                process.wait(5.0)
 
 
-def summary(path: Path) -> dict[str, Any]:
+def summary(lines: Sequence[str]) -> dict[str, Any]:
     """Lowest, median and highest of each number while the GPU worked, and the share of samples with low clocks, by
     reason; empty if there are no samples."""
-    rows = list(_rows(path))
+    rows = list(_rows(lines))
     if not rows:
         return {}
-    sm_mhz, memory_mhz, watts, celsius, masks = zip(*rows, strict=True)
-    throttled = {name: sum(bool(mask & bits) for mask in masks) / len(rows) for name, bits in _REASONS.items()}
-    return {
-        "samples": len(rows),
-        **{
-            name: [min(values), median(values), max(values)]
-            for name, values in (("sm_mhz", sm_mhz), ("memory_mhz", memory_mhz), ("watts", watts), ("celsius", celsius))
-        },
-        "throttled": {name: share for name, share in throttled.items() if share},
-    }
+    *columns, masks = zip(*rows, strict=True)
+    state: dict[str, Any] = {"samples": len(rows)}
+    for name, column in zip(_NUMBERS, columns, strict=True):
+        if known := [value for value in column if not math.isnan(value)]:
+            state[name] = [min(known), median(known), max(known)]
+    throttled = {name: sum(bool(int(mask) & bits) for mask in masks) / len(rows) for name, bits in _REASONS.items()}
+    return state | {"throttled": {name: share for name, share in throttled.items() if share}}
 
 
-def _rows(path: Path) -> Iterator[tuple[float, float, float, float, int]]:
-    """The samples in which the GPU worked; a line may be incomplete, or have "[N/A]"."""
-    with contextlib.suppress(OSError):
-        for line in path.read_text(errors="replace").splitlines():
-            with contextlib.suppress(ValueError):
-                *numbers, mask = line.split(",")
-                sm_mhz, memory_mhz, watts, celsius = map(float, numbers)
-                if not int(mask, 16) & _IDLE:
-                    yield sm_mhz, memory_mhz, watts, celsius, int(mask, 16)
+def _rows(lines: Sequence[str]) -> Iterator[tuple[float, ...]]:
+    """The samples in which the GPU worked; a number that it does not tell is NaN, and a line may be incomplete."""
+    for line in list(lines):
+        *numbers, mask = line.split(",")
+        with contextlib.suppress(ValueError):
+            if len(numbers) == len(_NUMBERS) and not int(mask, 16) & _IDLE:
+                yield *(_number(text) for text in numbers), int(mask, 16)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:  # such as [N/A]
+        return math.nan
 
 
 def in_words(state: dict[str, Any]) -> str:
     """A line for the head of a report."""
-    (slowest, clock, fastest), (_, watts, most) = state["sm_mhz"], state["watts"]
+    units = {"sm_mhz": "MHz", "memory_mhz": "MHz of memory", "watts": "W", "celsius": "°C"}
+    told = [
+        f"{middle:,.0f} {unit} ({low:,.0f} … {high:,.0f})"
+        for name, unit in units.items()
+        if name in state
+        for low, middle, high in [state[name]]
+    ]
     reasons = [f"by {name} in {share:.0%}" for name, share in state["throttled"].items()]
     slowed = f"slowed down {', '.join(reasons)} of {state['samples']} samples" if reasons else "never slowed down"
-    return (
-        f"GPU at work: {clock:,.0f} MHz ({slowest:,.0f} … {fastest:,.0f}), memory {state['memory_mhz'][1]:,.0f} MHz, "
-        f"{watts:.0f} W (at most {most:.0f}), at most {state['celsius'][2]:.0f} °C; {slowed}; clocks were not locked"
-    )
+    return f"GPU at work: {', '.join(told)}; {slowed}; compare.py locks no clocks"

@@ -60,6 +60,8 @@ def git_commit() -> str | None:
 
 def different_environments(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     """The differences between two environments, a line each; measured rates and times are not compared."""
+    if not ("variables" in before and "variables" in after):  # an old record has none
+        before, after = ({**environment, "variables": {}} for environment in (before, after))
     first, second = _facts(before), _facts(after)
     names = [name for name in first | second if not name.endswith(("_per_second", "_seconds"))]
     return [
@@ -68,7 +70,7 @@ def different_environments(before: dict[str, Any], after: dict[str, Any]) -> lis
 
 
 def _facts(environment: dict[str, Any]) -> dict[str, Any]:
-    """An environment without its levels; a framework's version has its name, a variable its own."""
+    """An environment without its levels; a framework's version is named after the framework."""
     facts = {name: value for name, value in environment.items() if name not in ("frameworks", "variables")}
     facts |= environment.get("variables", {})
     for framework, own in environment.get("frameworks", {}).items():

@@ -8,14 +8,16 @@ where torch.compile is told to: the environment variable is the same as mode="re
 import os
 from collections.abc import Mapping, Sequence
 
+from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
 from shared.bench.questions.question import WorkerStart
 from shared.bench.questions.two_ways import TwoWays, Wording
+from shared.problems import Inputs
 from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
 
 DEFAULT, GRAPHS = "by default", "as CUDA graphs"
-# the second: XLA makes no graphs while a profiler looks, unless it is told to, so that device times would be of others
+# the second: else device time would be that of single launches, because XLA makes no graphs while a profiler looks
 _XLA_FLAGS = "--xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
 
 
@@ -25,7 +27,7 @@ class Graphs(TwoWays):
     name = "graphs"
     asks = "what do CUDA graphs gain for a loop that the compiler runs, in each framework"
     labels: Mapping[str, WorkerStart] = {
-        DEFAULT: WorkerStart(),
+        DEFAULT: WorkerStart(environment={"TORCHINDUCTOR_CUDAGRAPHS": "0"}),
         GRAPHS: WorkerStart(
             environment={
                 "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} {_XLA_FLAGS}".strip(),
@@ -45,6 +47,11 @@ class Graphs(TwoWays):
     def check_device(self, device: str) -> None:
         if device == "cpu":
             raise UnusableInput("graphs goes with --device cuda, got cpu: a CPU has no CUDA graphs")
+
+    def inputs(self, settings: Settings) -> dict[str, Inputs]:
+        if settings.problem not in ALIGNMENTS:
+            raise UnusableInput(f"graphs goes with --problem {' or '.join(ALIGNMENTS)}, not with {settings.problem}")
+        return super().inputs(settings)
 
     def is_default(self, settings: Settings, variant: str, abilities: Abilities) -> bool:
         return variant in ("vmap", "wavefront")

@@ -46,16 +46,17 @@ def for_whom(record: Record, input_name: str) -> Iterator[Statement]:
         about = where + (f"{_FOR_WHOM[variant]} ({variant}, {how})" if variant in _FOR_WHOM else f"{variant} ({how})")
         compared = {name: found for name, found in deciding.get(variant, own).items() if found.ratio}
         if not compared:
-            names = {FRAMEWORKS[r.case.framework] for comparison in own.values() for r in comparison.results}
+            measured = {r.case.framework for comparison in own.values() for r in comparison.results}
+            names = [name for framework, name in FRAMEWORKS.items() if framework in measured]
             yield Statement(about, f"only {', '.join(names)} was measured.")
             continue
         # the last pass first: the others are part of it
-        of_device = " of device time" if on_device else ""
-        parts = [f"{name} {_with_times(it.text, _calls(it))}{of_device}" for name, it in reversed(compared.items())]
+        clock = "device time: " if on_device else ""
+        parts = [f"{clock}{name} {_with_times(it.text, _calls(it))}" for name, it in reversed(compared.items())]
         pass_name = [*compared][-1]
         last = own[pass_name]
         total = break_even_text(last, [result.first_call for result in last.results])
-        parts[0] += f", in total with the first call, caches empty: {total}"
+        parts[0] += f", in total{' by wall time' if on_device else ''} with the first call, caches empty: {total}"
         if last.same_code:
             parts.append(last.same_code[0].lower() + last.same_code[1:].removesuffix("."))
         yield Statement(about, f"{'; '.join(parts)}.")
@@ -77,7 +78,7 @@ def compiled(found: Iterable[Comparison]) -> str:
 
 
 def _calls(comparison: Comparison) -> dict[str, float]:
-    return {result.case.framework: comparison.seconds(result) for result in comparison.results}
+    return {result.case.framework: comparison.time(result).value for result in comparison.results}
 
 
 def _with_times(text: str, seconds: dict[str, float]) -> str:

@@ -74,9 +74,8 @@ def fits(runner: "CaseRunner", case: Case, repeats: int) -> dict[str, Any]:
 
 def function_of(runner: "CaseRunner", case: Case, inputs: Inputs) -> Callable[..., Any]:
     """The function of a case, its native kernels built, not yet compiled."""
-    options = inputs.options
-    runner.build(case, options)
-    return runner.backend.call_of(case.problem, case.variant, case.pass_name, options, compiled=case.compiled)
+    runner.build(case, inputs.options)
+    return runner.function(case, inputs)
 
 
 def placed(backend: Any, case: Case, inputs: Inputs) -> list[Any]:

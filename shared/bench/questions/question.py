@@ -138,7 +138,7 @@ class Question(ABC):
 
     def deciding(self, record: Record) -> list[Estimate]:
         """The estimates that must be precise before the run may end: each verdict's ratio, or its only time."""
-        return [found.ratio or found.results[0].time for found in verdicts(record).values() if found.results]
+        return [found.ratio or found.time(found.results[0]) for found in verdicts(record).values() if found.results]
 
     def contenders(self, record: Record) -> set[Case]:
         """The cases that need more times: those that may still be their framework's fastest of a verdict."""

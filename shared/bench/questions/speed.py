@@ -106,7 +106,7 @@ def decision_table(record: Record, input_name: str) -> Table | None:
     if on_device:
         below.append(
             "Wall time is what a call costs the caller, device time that in which the GPU works for it: the union of "
-            f"its kernels' intervals. The frameworks are compared by {clocks[0][0].strip()} here, the first column."
+            f"its kernels' intervals. On this input {clocks[0][0].strip()} decides: it stands first."
         )
     if any("drift" in cell for row in rows for cell in row):
         below.append("Drift: by how much the ratio changed from the first rounds to the last.")

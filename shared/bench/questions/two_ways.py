@@ -11,8 +11,6 @@ from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 
-LOOP = "in a loop"
-
 
 class Wording(NamedTuple):
     """Headers and sentences of the answer."""
@@ -28,7 +26,7 @@ class TwoWays(Question):
 
     usual: str  # labels
     other: str
-    is_gain: bool  # whether the ratio is the usual time over the other's, or the other's over the usual one
+    is_gain: bool  # True: the ratio is usual / other, a gain; False: other / usual, a cost
     wording: Wording
 
     def deciding(self, record: Record) -> list[Estimate]:

@@ -149,10 +149,11 @@ class Run:
             return Reply("failed", f"the worker could not be started again: {'; then: '.join(reasons)}")
         before = worker.compiler_start_seconds
         reply = worker.ask(do, case, **arguments)
-        environment = self.record.environment.get("frameworks", {}).get(case.framework)
+        # until the record has one, the worker's own, which will be the record's
+        environment = self.record.environment.get("frameworks", {}).get(case.framework, worker.environment)
         keys = [key for key in self.starts if key[0] == case.framework]
         is_first = case.worker_key == keys[0]  # the environment is that one's; another may have another compiler
-        if environment is not None and is_first and before is None and worker.compiler_start_seconds is not None:
+        if is_first and before is None and worker.compiler_start_seconds is not None:
             environment.setdefault("compiler_start_seconds", []).append(worker.compiler_start_seconds)
         return reply
 

@@ -21,6 +21,8 @@ _MOMENTS = 1.0
 # why a new shape is missing that a resumed run may still measure
 _INTERRUPTED = "interrupted"
 _WITH_LESS_WORK = " with less work"
+# how the reason begins if the memory of a smaller input, in proportion, is too much; less than so much may be fixed
+_NEEDS, _SCALABLE_BYTES = "needs about", 2**25
 
 
 def measure_first_calls(run: Run, cases: list[Case]) -> None:
@@ -136,14 +138,14 @@ def memory_exceeded(record: Record, case: Case, memory: Mapping[str, int | None]
     most = memory.get(case.framework)
     if most is None:
         return None
-    for result in record.results:
-        if replace(result.case, input=case.input) != case or not result.peak_bytes:
-            continue
-        less, more = (math.prod(record.inputs[name].shape) for name in (result.case.input, case.input))
-        needed = (result.peak_bytes + (result.input_bytes or 0)) * more // less
-        if less < more and needed > most:
-            return f"needs about {size(needed)}, may take {size(most)}"
-    return None
+    known = [(math.prod(record.inputs[r.case.input].shape), r) for r in record.results
+             if replace(r.case, input=case.input) == case and (r.peak_bytes or 0) >= _SCALABLE_BYTES]  # fmt: skip
+    more = math.prod(record.inputs[case.input].shape)
+    less, nearest = max((entry for entry in known if entry[0] < more), key=lambda entry: entry[0], default=(0, None))
+    if nearest is None:
+        return None
+    needed = ((nearest.peak_bytes or 0) + (nearest.input_bytes or 0)) * more // less
+    return f"{_NEEDS} {size(needed)}, may take {size(most)}" if needed > most else None
 
 
 def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
@@ -159,7 +161,7 @@ def limit_exceeded_with_less_work(record: Record, case: Case) -> str | None:
         if result.status != "limit" or replace(other, input=case.input, pass_name=case.pass_name) != case:
             continue
         reason = (result.reason or "").removesuffix(_WITH_LESS_WORK)
-        if other == case or reason.endswith(NO_ROOM):
+        if other == case or reason.endswith(NO_ROOM) or reason.startswith(_NEEDS):
             continue
         if all(less <= own for less, own in zip(amounts(other), amounts(case), strict=True)):
             return reason + _WITH_LESS_WORK

@@ -1,6 +1,8 @@
 """The kernels that `fused` launches on a GPU, compiled before anything is measured, once for both frameworks."""
 
+import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from shared.alignments import ALIGNMENTS
 from shared.backends import gpu_kernels
@@ -11,7 +13,7 @@ from shared.kernels.triton.programs import Kernel
 from shared.problems import Inputs, problem_of
 from shared.variants import SAME_CODE
 
-# of the compiler; a worker that takes ten times as long is stopped
+# a compiler is waited for ten times as long, and a minute more
 _EXPECTED_SECONDS = 30.0
 
 
@@ -25,15 +27,25 @@ def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs
         return None
     kernels: dict[Kernel, None] = {}
     for case in launching:
-        options, shape = inputs[case.input].options, inputs[case.input].shape
-        if case.pass_name in problem_of(case.problem).passes:
-            batch = shape if len(shape) == 3 else (1, *shape)
-            kernels |= dict.fromkeys(gpu_kernels(case.dtype, case.problem, options, case.pass_name, batch))
+        given = inputs[case.input]
+        batch = given.shape if len(given.shape) == 3 else (1, *given.shape)
+        asked = case.dtype, case.problem, given.options, case.pass_name, batch
+        # JAX always passes lengths
+        for has_lengths in {True, getattr(given, "lengths", None) is not None}:
+            if case.pass_name in problem_of(case.problem).passes:
+                kernels |= dict.fromkeys(gpu_kernels(*asked, has_lengths))
+    # not compiled: the compiler of the framework need not start
+    by_interpreter = {
+        run.starts[case.worker_key].command: replace(case, compiled=False) for case in reversed(launching)
+    }
     run.progress.say(f"compiling {len(kernels)} GPU kernels, once for both frameworks")
-    seconds, reply = timed(
-        lambda: run.ask("compile_kernels", launching[0], expected=_EXPECTED_SECONDS, kernels=[*kernels])
-    )
+    seconds = 0.0
+    for case in by_interpreter.values():
+        taken, reply = timed(
+            functools.partial(run.ask, "compile_kernels", case, expected=_EXPECTED_SECONDS, kernels=[*kernels])
+        )
+        seconds += taken
+        for problem in [reply.reason] if reply.status != "ok" else reply.details["problems"]:
+            run.record.note(f"not compiled ahead: {problem}")
     run.progress.say(f"compiled {len(kernels)} GPU kernels in {seconds:.1f} s, which no case is charged for")
-    for problem in [reply.reason] if reply.status != "ok" else reply.details["problems"]:
-        run.record.note(f"not compiled ahead: {problem}")
     return seconds

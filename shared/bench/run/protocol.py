@@ -9,7 +9,7 @@ import functools
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
     """
     start, before = time.monotonic(), record.seconds
 
+    samples: list[str] = []
+
     def keep_with_time() -> None:
         record.seconds = before + time.monotonic() - start
         record.gpu_state = gpu_state.summary(samples) or record.gpu_state
@@ -59,7 +61,8 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
     question.starts(record.settings)  # refuses interpreters that cannot be used
     environment = ONE_ARENA if question.times_rounds else {}
     progress.say(f"{question.name}: up to {clock(record.settings.budget)} minutes; --budget SECONDS changes that")
-    with _folder() as folder, gpu_state.sampled(record.settings.device, samples := folder / "gpu.csv"):
+    with _folder() as folder, gpu_state.sampled(record.settings.device) as lines:
+        samples = lines
         run = Run(question, record, progress, keep_with_time, folder, start, environment)
         try:
             cases, inputs = _begin(run, requested)
@@ -86,12 +89,18 @@ def _folder() -> Iterator[Path]:
 def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
     """Both phases, as questions are measured that have no way of their own."""
     save_inputs(run, inputs)
-    _measure_limits(run, cases)
+    is_accelerator = run.settings.device != "cpu"
+    if is_accelerator:
+        _measure_smallest_calls(run, cases)
+    else:
+        _measure_limits(run, cases[:1])
     if run.question.times_reference:
         _time_reference(run, inputs)
     if run.settings.workers is None:
         run.progress.ends_within(run.seconds_left)
     measure_first_calls(run, cases)
+    if is_accelerator:  # only now: by a profiler, which may slow down the calls after it
+        _measure_limits(run, _first_of_each(cases))
     run.stop()
     run.environment = {}
     if run.question.times_rounds:
@@ -168,21 +177,26 @@ def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
         run.write(f"{name}.reference", expected)
 
 
-def _measure_limits(run: Run, cases: list[Case]) -> None:
-    """The machine's memory bandwidth; of an accelerator also its rate of exponentials, each by all frameworks, and
-    what a call costs each of them at least."""
-    environment, is_accelerator = run.record.environment, run.settings.device != "cpu"
-    by_framework = {case.framework: case for case in reversed(cases)}  # the first of each
-    asked = list(by_framework.values()) if is_accelerator else cases[:1]
-    run.progress.say("measuring the machine's limits")
+def _measure_limits(run: Run, cases: Sequence[Case]) -> None:
+    """The machine's memory bandwidth; of an accelerator also its rate of exponentials: the highest of these cases'."""
+    environment = run.record.environment
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
-        if environment.get(rate) is None and (is_accelerator or rate == BANDWIDTH):
-            replies = [run.ask(command, case, expected=0.0) for case in asked]
-            # the highest rate is the machine's
+        if environment.get(rate) is None and (run.settings.device != "cpu" or rate == BANDWIDTH):
+            run.progress.say(f"measuring the machine's {command}")
+            replies = [run.ask(command, case, expected=0.0) for case in cases]
             environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
-    for framework, case in by_framework.items() if is_accelerator else ():
+
+
+def _measure_smallest_calls(run: Run, cases: Sequence[Case]) -> None:
+    """What a call on an accelerator takes at least, in each framework."""
+    for case in _first_of_each(cases):
         reply = run.ask("smallest_call", case, expected=0.0)
-        environment["frameworks"][framework]["smallest_call_seconds"] = reply.details.get("seconds")
+        run.record.environment["frameworks"][case.framework]["smallest_call_seconds"] = reply.details.get("seconds")
+
+
+def _first_of_each(cases: Sequence[Case]) -> list[Case]:
+    """The first case of each framework."""
+    return list({case.framework: case for case in reversed(cases)}.values())
 
 
 def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:

@@ -55,7 +55,7 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         end = began + (1 - repeats) * run.seconds_left / max(1, missing)
         prepared = one_generation(run, timed, number, end)
         taken = time.monotonic() - began
-        # the workers that are still to come, if their number was asked for, take as long
+        # with --workers, time is left for the workers still to come
         spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
         repeat_first_calls(run, prepared, number + 1, max(0.0, min(repeats * taken, spare)))
         run.keep()
@@ -136,7 +136,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     for case in sorted(itertools.chain.from_iterable(order(cases, run.settings, number, 0)), key=run.is_slow):
         run.progress.step(case.title)
         seconds = _seconds_to_prepare(run.record.result(case))
-        if seconds > max(_MOMENTS, run.seconds_left):  # the others get their rounds
+        if run.record.result(case).blocks and seconds > max(_MOMENTS, run.seconds_left):  # the others get their rounds
             run.note_no_room(f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare")
             continue
         call_seconds = _prepare(run, case)
@@ -150,10 +150,10 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
     _time_rounds(run, plans, number, max(end, began + _LEAST_SHARE * (began - start)))
     seconds, after = time.monotonic() - began, seconds_of_others(cores)
     others = None if before is None or after is None else max(0.0, after - before)
-    run.record.generations.append(Generation(number, seconds, others))
-    run.keep()
     if is_accelerator:
         _measure_device_time(run, list(plans), number)
+    run.record.generations.append(Generation(number, seconds, others))
+    run.keep()
     return list(plans)
 
 
@@ -163,19 +163,23 @@ def _seconds_to_prepare(result: Result) -> float:
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
-    """Take each case's time on the accelerator: last, because a profiler may slow down the calls after it."""
+    """Take each case's time on the accelerator: after its rounds, which a profiler may slow down."""
     run.progress.begin(f"worker {number + 1}, device time", len(cases))
     for case in cases:
         run.progress.step(case.title)
         worker, result = run.running(case), run.record.result(case)
-        if result.status != "ok" or worker is None or case not in worker.prepared:
+        if not result.measured:
             continue
-        reply = run.ask("device_work", case, expected=_DEVICE_SECONDS)
-        if "seconds" in reply.details:
-            result.on_device.append(Block(number, 0, tuple(reply.details["seconds"])))
-            result.kernels = reply.details["kernels"]
+        if worker is None or case not in worker.prepared:
+            problem = "its worker has ended"
         else:
-            run.record.note(f"no device time: {case.title}: {reply.reason or reply.details['problem']}")
+            reply = run.ask("device_work", case, expected=_DEVICE_SECONDS + 5 * result.time.value)
+            problem = reply.reason or reply.details.get("problem")
+        if problem:
+            run.record.note(f"no device time: {case.title} in worker {number + 1}: {problem}")
+            continue
+        result.on_device.append(Block(number, 0, tuple(reply.details["seconds"])))
+        result.kernels = reply.details["kernels"]
     run.keep()
 
 

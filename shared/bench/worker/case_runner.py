@@ -105,7 +105,7 @@ class CaseRunner:
         backend.forget_compiled()
         with self.context(case, process):
             built = self.build(case, inputs.options)
-            function = self._function(case, inputs)
+            function = self.function(case, inputs)
             call = _Call(backend, function, case, inputs)
             first, gate = self._first_call(case, call)
             self._cold = function, call, process
@@ -150,7 +150,7 @@ class CaseRunner:
         backend, inputs = self.backend, self.gate.inputs(case.input)
         with self.context(case):
             self.build(case, inputs.options)
-            call = _Call(backend, self._function(case, inputs), case, inputs)
+            call = _Call(backend, self.function(case, inputs), case, inputs)
             first, gate = self._first_call(case, call)
             calls, call_seconds = warm_up(call)
         call.release()
@@ -227,7 +227,7 @@ class CaseRunner:
     def compilers(self, case: Case, folder: Path) -> Iterator[None]:
         """A context in the case's precision in which compilers cache in this folder.
 
-        The kernels that both frameworks launch on a GPU stay in the cache into which they were compiled ahead.
+        `fused` keeps the worker's TRITON_CACHE_DIR, where its kernels were compiled ahead.
         """
         kernels = os.environ.get("TRITON_CACHE_DIR") if case.variant in SAME_CODE else None
         ahead = environment_of(TRITON_CACHE_DIR=kernels) if kernels else contextlib.nullcontext()
@@ -242,7 +242,7 @@ class CaseRunner:
         self.send("setup_ended")
         return seconds
 
-    def _function(self, case: Case, inputs: Inputs) -> Callable[..., Any]:
+    def function(self, case: Case, inputs: Inputs) -> Callable[..., Any]:
         """The function of the case, not yet compiled."""
         asked = case.problem, case.variant, case.pass_name, inputs.options
         function = self.backend.call_of(*asked, compiled=case.compiled)

@@ -58,9 +58,10 @@ def serve(
     # plain strings: the parent would have to import the framework to read another type
     versions = {name: str(value) for name, value in backend.environment(device).items()}
     names = [*(problem.name for problem in PROBLEMS.values() if problem.question is None), ANY_FILE]
+    available = None if device == "cpu" else backend.device_memory(device)
     send(
         "hello",
-        memory=None if device == "cpu" else int(memory * backend.device_memory(device)),
+        memory=available and int(memory * available),
         abilities={name: backend.abilities(name, device).as_json() for name in names},
         environment=versions | {"threads": threads, "cores": usable_cores()},
     )

@@ -24,9 +24,10 @@ def compile_ahead(kernels: Iterable[Kernel], capability: int) -> list[str]:
     if not lines or why_absent():
         return []
     command = [sys.executable, "-W", "ignore", "-m", "shared.kernels.triton.ahead", str(capability)]
-    ended = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, check=False)
-    died = [f"the compiler ended with exit code {ended.returncode}"] if ended.returncode not in (0, 1) else []
-    return ended.stdout.splitlines() + died
+    ended = subprocess.run(command, input=lines, capture_output=True, text=True, check=False)
+    last = [line for line in ended.stderr.splitlines() if line.strip()][-1:]
+    died = [f"the compiler ended with exit code {ended.returncode}", *last] if ended.returncode else []
+    return ended.stdout.splitlines() + ([": ".join(died)] if died else [])
 
 
 def _problem(kernel: Kernel, capability: int) -> str | None:
@@ -45,15 +46,15 @@ def _effort(kernel: Kernel) -> tuple[bool, bool]:
     return "backward" in kernel.name, bool(dict(kernel.constants).get("tangents"))
 
 
-def main(arguments: Sequence[str], lines: Iterable[str]) -> int:
-    """Compile the kernels of these lines; the exit code is 1 if one does not compile."""
+def main(arguments: Sequence[str], lines: Iterable[str]) -> None:
+    """Compile the kernels of these lines."""
     import triton  # noqa: F401 - before the fork, so that each process has it
 
     kernels = sorted(map(kernel_of, lines), key=_effort, reverse=True)
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        problems = filter(None, pool.map(functools.partial(_problem, capability=int(arguments[0])), kernels))
-        return 1 if [print(problem, flush=True) for problem in problems] else 0
+        for problem in filter(None, pool.map(functools.partial(_problem, capability=int(arguments[0])), kernels)):
+            print(problem, flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], sys.stdin))
+    main(sys.argv[1:], sys.stdin)
