@@ -18,6 +18,7 @@ Masking is the engine's responsibility.
 
 import functools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -349,7 +350,8 @@ def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tup
 
 
 def register_map(operator: Any) -> None:
-    """Give an operator of batches its vmap rule; PyTorch's own cannot map lists of tensors."""
+    """Give an operator of batches its rule for both vmaps; PyTorch's own cannot map lists of tensors."""
+    name = (operator if isinstance(operator, torch._ops.OpOverload) else operator._opoverload).name()
 
     def rule(info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
         leaves, structure = tree_flatten(arguments)
@@ -362,4 +364,21 @@ def register_map(operator: Any) -> None:
         dims = tree_leaves(in_dims)
         return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
 
+    def of_older_vmap(*arguments: Any) -> Any:
+        """The same for the vmap of autograd.grad(is_grads_batched=True), one of its levels at a time."""
+        leaves, structure = tree_flatten(arguments)
+        absent = 2**31  # the size that a tensor without the level gets for it
+        for level in range(1, 65):
+            moved = [
+                torch.ops.aten._remove_batch_dim(x, level, absent, 0) if isinstance(x, Tensor) else x for x in leaves
+            ]
+            dims = [0 if isinstance(x, Tensor) and len(x) < absent else None for x in moved]
+            if 0 in dims:
+                break
+        own = [leaf if dim is None else tensor for leaf, tensor, dim in zip(leaves, moved, dims, strict=True)]
+        info = SimpleNamespace(batch_size=len(moved[dims.index(0)]))
+        results, _ = rule(info, tuple(dims), *tree_unflatten(own, structure))
+        return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
+
     torch.library.register_vmap(operator, rule)
+    torch.library.impl(name, "Batched", of_older_vmap)
