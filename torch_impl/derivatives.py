@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._C import _autograd, _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch._library.custom_ops import get_library_allowing_overwrite
 from torch.autograd import forward_ad
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -349,8 +350,16 @@ def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tup
     return tree_map(lambda result: result.unflatten(0, sizes), results), tree_map(lambda _: 0, results)
 
 
-def register_map(operator: Any) -> None:
-    """Give an operator of batches its rule for both vmaps; PyTorch's own cannot map lists of tensors."""
+def library_of(name: str) -> torch.library.Library:
+    """A library for operators to define, in place of those of an earlier import of this package."""
+    return get_library_allowing_overwrite("smooth_alignment", name)
+
+
+def register_map(operator: Any, library: torch.library.Library | None = None) -> None:
+    """Give an operator of batches its rule for both vmaps; PyTorch's own cannot map lists of tensors.
+
+    library: that of the operator, unless PyTorch has made one for it.
+    """
     name = (operator if isinstance(operator, torch._ops.OpOverload) else operator._opoverload).name()
 
     def rule(info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
@@ -380,5 +389,8 @@ def register_map(operator: Any) -> None:
         results, _ = rule(info, tuple(dims), *tree_unflatten(own, structure))
         return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
 
-    torch.library.register_vmap(operator, rule)
-    torch.library.impl(name, "Batched", of_older_vmap)
+    torch.library.register_vmap(operator, rule, lib=library)
+    # never removed: an operator without any rule vanishes while it is defined again, but functions of an earlier import
+    # of this package still call it
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
+        torch.library.impl(name, "Batched", of_older_vmap)
