@@ -245,6 +245,10 @@ def second_order_text(variant: str, usable: tuple[str, ...], has_auto: bool = Tr
     return f"{text} {_alternatives(usable, has_auto)}"
 
 
+# to be said where PyTorch refuses a third derivative, which that function takes to give a second one
+HVP_TEXT = "; instead of torch.autograd.functional.hvp use its vhp, or hessian_vector_product"
+
+
 def third_order_text(variant: str, usable: tuple[str, ...]) -> str:
     """The error for a third derivative through a variant whose derivatives are written by hand."""
     alternatives = ", ".join(repr(name) for name in usable)

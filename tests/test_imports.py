@@ -2,14 +2,21 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import torch
 import torch._dynamo
 import torch._functorch.config as functorch_config
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 
 import torch_impl
 from torch_impl.compiler import compiled
@@ -65,6 +72,47 @@ print(json.dumps([before, state(), torch.cuda.is_initialized(), "jax" in sys.mod
     assert not (tmp_path / "cache").exists()
 
 
+def test_torch_impl_can_be_forgotten_and_imported_again():
+    is_same, before, after, uses = in_a_fresh_process(
+        """
+import importlib, json, sys
+import torch, torch_impl
+
+def derivatives(package):
+    results = []
+    for variant in ("fused", "wavefront"):
+        leaf = torch.arange(12.0).sin().view(3, 4).requires_grad_()
+        first, = torch.autograd.grad(package.smith_waterman(leaf, variant=variant), leaf, create_graph=True)
+        results += [first.tolist(), torch.autograd.grad((first**2).sum(), leaf)[0].tolist()]
+    try:
+        package.best_alignment(package.smith_waterman, leaf)[0].sum().backward()
+    except sys.modules["shared.checks"].CannotDifferentiate:
+        return results
+
+def counted(module, name):
+    own = getattr(module, name)
+    setattr(module, name, lambda *given, **keywords: uses.append(name) or own(*given, **keywords))
+
+first, uses = torch_impl, []
+before, after = derivatives(first), []
+for name in [name for name in sys.modules if name.split(".")[0] in ("torch_impl", "shared")]:
+    del sys.modules[name]
+import torch_impl
+counted(torch_impl.kernels.cpp_binding, "_kernel")
+counted(torch_impl.wavefront, "alone")
+after += [derivatives(torch_impl), derivatives(first)]
+for name in [name for name in sys.modules if name.startswith("torch_impl")]:
+    importlib.reload(sys.modules[name])
+after += [derivatives(torch_impl)]
+print(json.dumps([torch_impl is first, before, after, sorted(set(uses))]))
+"""
+    )
+    assert not is_same
+    assert before
+    assert after == [before] * 3
+    assert uses == ["_kernel", "alone"]
+
+
 def test_shared_imports_no_framework():
     loaded = in_a_fresh_process(
         """
@@ -88,3 +136,57 @@ def test_a_compiled_call_puts_the_settings_back():
     torch_impl.smith_waterman(torch.ones(2, 2), variant="scan_select")
     compiled(torch_impl.smith_waterman, backend="eager")(torch.ones(2, 2))
     assert settings() == before
+
+
+def settings() -> Any:
+    """The settings of the process and of the calling thread."""
+    general = torch.get_num_threads(), torch.get_num_interop_threads(), torch.get_default_dtype()
+    of_thread = torch.get_default_device(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    flushes = sys.float_info.min / 2 == 0
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    of_jax = sorted(jax.config.values.items(), key=str), jax.numpy.zeros(0, float).dtype
+    return repr((general, of_thread, flushes, handlers, of_jax, np.geterr(), dict(os.environ)))
+
+
+def test_no_call_from_any_thread_changes_a_setting_even_for_a_moment():
+    def in_a_new_thread() -> Any:
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(settings).result()
+
+    def calls(framework: str, problem: str, variant: str) -> None:
+        package, backend = FRAMEWORKS[framework]
+        own, similarity = settings(), backend.to_device(np.ones((2, 3, 4), np.float32), "cpu")
+        function = partial(getattr(package, problem), variant=variant)
+        for call in (
+            lambda: function(similarity),
+            lambda: package.marginals(function, similarity),
+            lambda: package.hessian_vector_product(function, similarity, similarity),
+            lambda: package.best_alignment(getattr(package, problem), similarity),
+            lambda: package.variants(problem),
+        ):
+            call()
+            assert settings() == own
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        expected = in_a_new_thread()
+        with ThreadPoolExecutor(8) as pool:
+            jobs = [*product(["jax"], PROBLEMS, ["auto"]), *product(["torch"] * 10, PROBLEMS, BY_HAND)]
+            running = [pool.submit(calls, *job) for job in jobs]
+            while not all(call.done() for call in running):
+                assert in_a_new_thread() == expected
+        for call in running:
+            call.result()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_function_that_is_called_at_exit_works():
+    assert in_a_fresh_process(
+        """
+import atexit, torch
+from torch_impl import smith_waterman
+atexit.register(lambda: print(float(smith_waterman(torch.ones(3, 4), variant="wavefront"))))
+"""
+    )

@@ -52,6 +52,45 @@ def test_a_gradient_through_torch_func_vmap_is_that_of_the_batch(problem, varian
     torch.testing.assert_close(by_autograd, expected)
 
 
+@pytest.mark.parametrize("strategy", ["reverse-mode", "forward-mode"])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_torch_hessians_by_the_older_vmap(variant, strategy):
+    similarity, lengths = tensors()
+    total = lambda s: torch_impl.smith_waterman(s, lengths, variant=variant).sum()  # noqa: E731
+    hessian = torch.autograd.functional.hessian(total, similarity, vectorize=True, outer_jacobian_strategy=strategy)
+    torch.testing.assert_close(hessian, torch.func.hessian(total)(similarity))
+
+
+@pytest.mark.parametrize("by_position", [False, True])
+@pytest.mark.parametrize("variant", BY_HAND)
+def test_torch_batches_gradients_by_the_older_vmap(variant, by_position):
+    similarity, temperature, *gaps = torch.randn(4, 2, 2, 3, dtype=torch.float64)
+    gaps = gaps if by_position else [gap[:, 0, 0] for gap in gaps]
+    inputs = [tensor.detach().requires_grad_() for tensor in (similarity, temperature[:, 0, 0].exp(), *gaps)]
+    names = "temperature", "gap_open", "gap_extend"
+    function = functools.partial(torch_impl.smith_waterman_affine, variant=variant)
+
+    def scores(s: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        return function(s, **dict(zip(names, values, strict=True)))
+
+    def marginals(s: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        return torch_impl.marginals(function, s, **dict(zip(names, values, strict=True)))
+
+    assert torch.autograd.gradgradcheck(scores, inputs, check_batched_grad=True)
+    assert torch.autograd.gradcheck(marginals, inputs, check_batched_grad=True)
+
+
+@pytest.mark.parametrize("variant", BY_HAND)
+def test_torch_says_what_to_use_instead_of_functional_hvp(variant):
+    similarity, _ = tensors()
+    total = lambda s: torch_impl.smith_waterman(s, variant=variant).sum()  # noqa: E731
+    with pytest.raises(RuntimeError, match="its vhp, or hessian_vector_product"):
+        torch.autograd.functional.hvp(total, similarity, similarity)
+    _, product = torch.autograd.functional.vhp(total, similarity, similarity)
+    expected = torch_impl.hessian_vector_product(torch_impl.smith_waterman, similarity, similarity, variant=variant)
+    torch.testing.assert_close(product, expected)
+
+
 def test_torch_maps_an_operator_over_any_axis_and_repeats_what_is_not_mapped():
     matrices, values = torch.from_numpy(batch(2, 3, 4, 5)), torch.arange(3.0)
     info, in_dims = SimpleNamespace(batch_size=2), (3, None)

@@ -231,4 +231,4 @@ def _fused(
 
 def _third_order_text(function_name: str, variant: str = "fused") -> str:
     alternatives = tuple(name for name in usable_variants(function_name, ABSENT) if name in TO_ANY_ORDER)
-    return checks.third_order_text(variant, alternatives)
+    return checks.third_order_text(variant, alternatives) + checks.HVP_TEXT

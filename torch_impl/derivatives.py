@@ -18,10 +18,12 @@ Masking is the engine's responsibility.
 
 import functools
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch._C import _autograd, _functorch  # pyright: ignore[reportAttributeAccessIssue]
+from torch._library.custom_ops import get_library_allowing_overwrite
 from torch.autograd import forward_ad
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
@@ -348,8 +350,17 @@ def mapped(function: Callable[..., Any], info: Any, in_dims: tuple, tensors: tup
     return tree_map(lambda result: result.unflatten(0, sizes), results), tree_map(lambda _: 0, results)
 
 
-def register_map(operator: Any) -> None:
-    """Give an operator of batches its vmap rule; PyTorch's own cannot map lists of tensors."""
+def library_of(name: str) -> torch.library.Library:
+    """A library for operators to define, in place of those of an earlier import of this package."""
+    return get_library_allowing_overwrite("smooth_alignment", name)
+
+
+def register_map(operator: Any, library: torch.library.Library | None = None) -> None:
+    """Give an operator of batches its rule for both vmaps; PyTorch's own cannot map lists of tensors.
+
+    library: that of the operator, unless PyTorch has made one for it.
+    """
+    name = (operator if isinstance(operator, torch._ops.OpOverload) else operator._opoverload).name()
 
     def rule(info: Any, in_dims: tuple, *arguments: Any) -> tuple[Any, Any]:
         leaves, structure = tree_flatten(arguments)
@@ -362,4 +373,24 @@ def register_map(operator: Any) -> None:
         dims = tree_leaves(in_dims)
         return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
 
-    torch.library.register_vmap(operator, rule)
+    def of_older_vmap(*arguments: Any) -> Any:
+        """The same for the vmap of autograd.grad(is_grads_batched=True), one of its levels at a time."""
+        leaves, structure = tree_flatten(arguments)
+        absent = 2**31  # the size that a tensor without the level gets for it
+        for level in range(1, 65):
+            moved = [
+                torch.ops.aten._remove_batch_dim(x, level, absent, 0) if isinstance(x, Tensor) else x for x in leaves
+            ]
+            dims = [0 if isinstance(x, Tensor) and len(x) < absent else None for x in moved]
+            if 0 in dims:
+                break
+        own = [leaf if dim is None else tensor for leaf, tensor, dim in zip(leaves, moved, dims, strict=True)]
+        info = SimpleNamespace(batch_size=len(moved[dims.index(0)]))
+        results, _ = rule(info, tuple(dims), *tree_unflatten(own, structure))
+        return tree_map(lambda result: torch.ops.aten._add_batch_dim(result, 0, level), results)
+
+    torch.library.register_vmap(operator, rule, lib=library)
+    # never removed: an operator without any rule vanishes while it is defined again, but functions of an earlier import
+    # of this package still call it
+    if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Batched"):
+        torch.library.impl(name, "Batched", of_older_vmap)

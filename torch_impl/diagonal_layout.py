@@ -5,10 +5,11 @@ end of each anti-diagonal, for the cells outside. So the neighbours of an anti-d
 states stand in the order of the cells, and no shift or select is needed.
 """
 
+import contextlib
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ import torch
 from shared.alignments import RECURRENCES, SIMILARITY, Choice
 from shared.tolerances import LOWEST
 from torch_impl import cuda_graph
+from torch_impl.kernels import openmp
 from torch_impl.recurrences import Parameters, Tensor
 
 # how many numbers are processed at once: on a CPU they should stay in its cache
@@ -110,8 +112,8 @@ class Memory:
 
     def __init__(self, device: torch.device) -> None:
         self.block, self.used = self._of_size(0), 0
-        if device.type == "cpu" and Memory._free:
-            self.block = Memory._free.pop()
+        with contextlib.suppress(IndexError):  # another thread may have taken the last one
+            self.block = Memory._free.pop() if device.type == "cpu" else self.block
 
     @staticmethod
     def _of_size(size: int) -> Tensor:
@@ -304,13 +306,13 @@ def _groups(choices: Sequence[Choice]) -> list[tuple[tuple[str, ...], list[tuple
 
 
 def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: Any, graph: bool = False) -> Any:
-    """Call the function with a Memory, the others and the tensors; on a CPU in a thread of its own, in which operators
-    are single-threaded.
+    """Call the function with a Memory, the others and the tensors; on a CPU with single-threaded operators.
 
     graph: on a GPU, launch its CUDA graph instead. tensors: similarity (batch, rows, cols) first.
 
-    The thread flushes subnormal numbers to 0: they are slow, and far from the best alignment there are many of them.
-    An anti-diagonal is too small for PyTorch to split among threads, and larger arrays are processed in chunks.
+    On a CPU, subnormal numbers are flushed to 0: they are slow, and far from the best alignment there are many of them.
+    An anti-diagonal is too small for PyTorch to split among threads, and larger arrays are processed in chunks. Both
+    settings are those of the calling thread alone, which gets its own back.
     """
     device, (_, rows, cols) = tensors[0].device, tensors[0].shape
     memory = Memory(device)
@@ -321,17 +323,16 @@ def alone(function: Callable[..., Any], tensors: tuple[Tensor, ...], *others: An
             cuda_graph.keep_if_captured(tables)
             return launched(*tensors)
         return cuda_graph.replayed(launched, tensors, key=(function, *others), reads=tables)
-
-    def call() -> Any:
-        torch.set_flush_denormal(True)  # of this thread
-        torch.set_num_threads(1)  # of this thread, and of threads that start using PyTorch now
-        with torch.no_grad():
-            return function(memory, *others, *(tensor.detach() for tensor in tensors))
-
-    before = torch.get_num_threads()
+    flushes = sys.float_info.min / 2 == 0
     try:
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(call).result()
+        torch.set_flush_denormal(True)
+        with (
+            openmp.one_thread(),
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+        ):
+            return function(memory, *others, *(tensor.detach() for tensor in tensors))
     finally:
-        torch.set_num_threads(before)
+        torch.set_flush_denormal(flushes)
         memory.give_back()

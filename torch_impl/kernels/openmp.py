@@ -4,25 +4,23 @@ After an operator these wait for the next one in a loop for a while. Between mat
 cores busy so, threads of another pool only wait for a core: a second one gained nothing.
 """
 
+import contextlib
 import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import torch
 
 
-def _addresses() -> Iterator[int | None]:
-    """Of GOMP_parallel in the libraries that PyTorch may have loaded: its own, or one of the system."""
-    if sys.platform != "linux" or "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
-        return
-    for name in (*map(str, Path(torch.__file__).parent.glob("lib/libgomp*")), "libgomp.so.1"):
-        try:
-            library = ctypes.CDLL(name, mode=os.RTLD_NOLOAD)
-        except OSError:  # not loaded
-            continue
-        yield ctypes.cast(library.GOMP_parallel, ctypes.c_void_p).value
+def _function(name: str) -> Any:
+    """A function of the OpenMP, or MKL, that PyTorch calls; None if there is none."""
+    if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
+        return None
+    # in the order in which PyTorch's own calls were bound: what the process shares, then what PyTorch brings
+    found = (getattr(ctypes.CDLL(library), name, None) for library in (None, torch._C.__file__))
+    return next(filter(None, found), None)
 
 
 def _in_a_child_of_fork() -> None:
@@ -32,6 +30,21 @@ def _in_a_child_of_fork() -> None:
 
 
 # as cpp.pack_call takes it; 0 if there is none
-parallel = next(_addresses(), None) or 0
+parallel = ctypes.cast(_function("GOMP_parallel") if sys.platform == "linux" else None, ctypes.c_void_p).value or 0
 if parallel:
     os.register_at_fork(after_in_child=_in_a_child_of_fork)
+# settings of the calling thread; torch.set_num_threads would also set the default of all threads to come
+_set_threads = _function("omp_set_num_threads") or (lambda threads: None)
+_set_threads_of_mkl = _function("MKL_Set_Num_Threads_Local") or (lambda threads: None)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Single-threaded operators, in the calling thread alone."""
+    before, of_mkl = torch.get_num_threads(), _set_threads_of_mkl(1)
+    try:
+        _set_threads(1)
+        yield
+    finally:
+        _set_threads(before)
+        _set_threads_of_mkl(of_mkl)

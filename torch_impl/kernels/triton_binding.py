@@ -233,4 +233,4 @@ def _derivatives(results: dict[str, Tensor]) -> Derivatives:
 
 for _operator in (score, gradients, tangents, product, best):
     register_map(_operator)
-without_gradient.register("smooth_alignment::triton_best")
+without_gradient.register(best)

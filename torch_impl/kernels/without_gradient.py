@@ -5,16 +5,18 @@ from typing import Any
 import torch
 
 from shared import checks
+from torch_impl.derivatives import library_of, register_map
 
 Tensor = torch.Tensor
 
 # an operator, so that the compiler can trace the backward
-torch.library.define("smooth_alignment::no_gradient_of_best", "(Tensor of_scores) -> Tensor")
+_LIBRARY = library_of("no_gradient_of_best")
+_LIBRARY.define("no_gradient_of_best(Tensor of_scores) -> Tensor")
 
 gradient = torch.ops.smooth_alignment.no_gradient_of_best.default
 
 
-@torch.library.register_fake("smooth_alignment::no_gradient_of_best")
+@torch.library.register_fake(gradient, lib=_LIBRARY)
 def _fake_gradient(of_scores: Tensor) -> Tensor:
     return torch.empty_like(of_scores)
 
@@ -23,13 +25,14 @@ def _no_gradient(*_: Any) -> Any:
     raise checks.CannotDifferentiate(checks.BEST_GRADIENT_TEXT)
 
 
-torch.library.impl("smooth_alignment::no_gradient_of_best", ("CPU", "CUDA"), _no_gradient)
-torch.library.register_vmap("smooth_alignment::no_gradient_of_best", _no_gradient)
+for _key in ("CPU", "CUDA"):
+    _LIBRARY.impl("no_gradient_of_best", _no_gradient, _key)
+register_map(gradient, _LIBRARY)
 
 
-def register(operator: str) -> None:
+def register(operator: Any, library: torch.library.Library | None = None) -> None:
     """Give an operator of similarity, lengths, values and gaps this backward."""
-    torch.library.register_autograd(operator, _backward, setup_context=_setup_context)
+    torch.library.register_autograd(operator, _backward, setup_context=_setup_context, lib=library)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
