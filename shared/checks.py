@@ -36,7 +36,11 @@ def see_host(argument: Any) -> Seen:
                 return Seen(name, (), name, lambda: (argument,))
     if isinstance(argument, (np.ndarray, np.generic)) and not isinstance(argument, np.ma.MaskedArray):
         array = np.asarray(argument)
-        return Seen("numpy.ndarray", array.shape, str(array.dtype), lambda: array.ravel().tolist())
+        dtype = str(array.dtype)
+        if not array.dtype.isnative:  # as FITS and netCDF have it; no framework computes with it
+            order = {"<": "little", ">": "big"}[array.dtype.byteorder]
+            dtype = f"{order}-endian {array.dtype.name}, expected this machine's byte order"
+        return Seen("numpy.ndarray", array.shape, dtype, lambda: array.ravel().tolist())
     return Seen(_type_name(argument), None)
 
 
