@@ -56,20 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if request.list:
             return _list(settings[0])
         if request.against:
-            changes = compare_runs(*map(Record.read, request.against))
+            changes = compare_runs(*map(_read, request.against))
             print(console_text(changes.report))
             return changes.exit_code
         if request.predict:
-            print(console_text(prediction(Record.read(request.recorded[0]), request.predict)))
+            print(console_text(prediction(_read(request.recorded[0]), request.predict)))
             return 0
         if request.recorded:
-            return _show([Record.read(path) for path in request.recorded], request)
+            return _show([_read(path) for path in request.recorded], request)
         with contextlib.ExitStack() as locks:
             for path in request.record_files:
                 locks.enter_context(locked(path))
             if not request.resume:
                 return _measure([Record(command, asked) for asked in settings], request)
-            record = Record.read(request.resume)
+            record = _read(request.resume)
             question = QUESTIONS[record.settings.question]
             record.settings = replace(record.settings, budget=request.budget or question.default_budget)
             record.resumed_by.append(command)
@@ -83,6 +83,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     except KeyboardInterrupt:
         return 130
+
+
+def _read(path: Path) -> Record:
+    """A record that its question can show. Raises UnreadableRecord."""
+    record = Record.read(path)
+    try:
+        console_report(record)
+    except Exception as error:  # whatever it is: what a question keeps in details and labels, no other one knows
+        why = f"{record.settings.question} cannot show it ({type(error).__name__}: {error})"
+        raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {why}") from error
+    return record
 
 
 def _measure(records: Sequence[Record], request: Request) -> int:

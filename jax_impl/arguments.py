@@ -52,6 +52,7 @@ def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Argume
     """Check, convert and clean. Raises TypeError or ValueError with the texts of shared.checks."""
     checks.check_alignment(see, similarity, lengths, parameters)
     shape = tuple(similarity.shape)
+    checks.check_fixed_shape(shape)
     rows, cols = shape[-2:]
     batch = shape[:-2]
     s = jnp.asarray(similarity)

@@ -21,7 +21,7 @@ ABSENT = {"eager": "JAX runs it under jit"}
 
 def _value(function: Callable[..., Any], *arrays: jax.Array) -> jax.Array:
     result = function(*arrays)
-    check_result(FUNCTION, result, jax.Array)
+    check_result(FUNCTION, result, jax.Array, arrays)
     return result
 
 
@@ -32,7 +32,7 @@ def _gradient(function: Callable[..., Any], *arrays: jax.Array) -> jax.Array:
 
     def loss(*given: jax.Array) -> jax.Array:
         result = function(*given)
-        check_result(FUNCTION, result, jax.Array, cotangent.shape)
+        check_result(FUNCTION, result, jax.Array, arrays, cotangent.shape)
         return (cotangent * result).sum()
 
     gradients = jax.grad(loss, argnums=places)(*given)

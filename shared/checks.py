@@ -36,7 +36,11 @@ def see_host(argument: Any) -> Seen:
                 return Seen(name, (), name, lambda: (argument,))
     if isinstance(argument, (np.ndarray, np.generic)) and not isinstance(argument, np.ma.MaskedArray):
         array = np.asarray(argument)
-        return Seen("numpy.ndarray", array.shape, str(array.dtype), lambda: array.ravel().tolist())
+        dtype = str(array.dtype)
+        if not array.dtype.isnative:  # as FITS and netCDF have it; no framework computes with it
+            order = {"<": "little", ">": "big"}[array.dtype.byteorder]
+            dtype = f"{order}-endian {array.dtype.name}, expected this machine's byte order"
+        return Seen("numpy.ndarray", array.shape, dtype, lambda: array.ravel().tolist())
     return Seen(_type_name(argument), None)
 
 
@@ -140,6 +144,13 @@ def check_similarity(seen: Seen) -> None:
         )
     if len(seen.shape) not in (2, 3):
         raise ValueError(f"similarity must have shape (rows, cols) or (batch, rows, cols), got {seen.shape}")
+
+
+def check_fixed_shape(shape: tuple[Any, ...]) -> None:
+    """Raise unless every size is a number, which those of jax.export.symbolic_shape are not."""
+    if not all(isinstance(size, int) for size in shape):
+        sizes = ", ".join(map(str, shape))
+        raise TypeError(f"similarity must have a shape of numbers, got ({sizes}); export each shape by itself")
 
 
 def check_vector(seen: Seen, similarity_shape: tuple[int, ...]) -> None:

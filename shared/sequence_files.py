@@ -1,8 +1,11 @@
 """The text of files of sequences, and what is wrong with it: a SequenceError, one line for each fault."""
 
+import gzip
 import importlib
+import io
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,13 +33,15 @@ def biopython(module: str) -> Any:
         raise SequenceError(f"{what} are read by Biopython: pip install biopython ({error})") from None
 
 
-def read_text(path: str | os.PathLike[str], kind: str, *, latin: bool = False) -> str:
-    """The text of a file, with line feeds for every kind of line end.
+def read_text(path: str | os.PathLike[str], kind: str, shortened: re.Pattern[str] | None = None) -> str:
+    """The text of a file, packed by gzip or not, with line feeds for every kind of line end.
+
+    What is no UTF-8 is read as Latin-1, in which every byte is a character: authors' names often are.
 
     Args:
         path: of the file.
         kind: of files, for errors: FASTA or Stockholm.
-        latin: whether a text that is no UTF-8 is read as Latin-1, in which every byte is a character.
+        shortened: of what it matches, only the first group counts.
 
     Raises:
         SequenceError: the file cannot be read, is larger than LARGEST_FILE_BYTES, or is no text.
@@ -44,8 +49,12 @@ def read_text(path: str | os.PathLike[str], kind: str, *, latin: bool = False) -
     try:
         with Path(path).open("rb") as file:
             content = file.read(LARGEST_FILE_BYTES + 1)
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.GzipFile(fileobj=io.BytesIO(content)).read(LARGEST_FILE_BYTES + 1)
     except IsADirectoryError:
         raise SequenceError(f"{quoted_path(path)}: expected a {kind} file, got a directory") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise SequenceError(f"{quoted_path(path)}: expected a whole gzip file, got: {error}") from None
     except OSError as error:
         reason = (error.strerror or type(error).__name__).lower()
         raise SequenceError(f"{quoted_path(path)}: expected a readable {kind} file, got: {reason}") from None
@@ -55,14 +64,13 @@ def read_text(path: str | os.PathLike[str], kind: str, *, latin: bool = False) -
         raise SequenceError(f"{quoted_path(path)}: expected at most {LARGEST_FILE_BYTES} bytes, got more")
     try:
         text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        if not latin:
-            got = f"got the byte 0x{error.object[error.start]:02x} at {error.start}"
-            raise SequenceError(f"{quoted_path(path)}: expected UTF-8 text, {got}") from None
+    except UnicodeDecodeError:
         text = content.decode("latin-1")
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = shortened.sub(r"\1", text) if shortened else text
     if control := _CONTROL.search(text):
         raise SequenceError(f"{quoted_path(path)}: expected text, got the control character {control.group()!r}")
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    return text
 
 
 def raise_faults(path: str | os.PathLike[str], faults: Sequence[str]) -> None:

@@ -28,7 +28,9 @@ _NOT_A_LETTER = re.compile(r"[^A-Za-z*]")  # all 26 stand for residues: B, J, X 
 
 # Selenocysteine and pyrrolysine, as HMMER scores them (BLAST: U as C, O as X).
 SCORED_AS = {"U": "C", "O": "K"}
-_AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+_AMINO_ACIDS, _NUCLEOTIDES = "ACDEFGHIKLMNPQRSTVWY", "ACGTUN"
+# Of a header the name alone is used, not what follows it: a description, or after ^A the other names of NCBI's nr.
+_HEADER = re.compile(r"^([^\S\n]*>[^\S\n]*[^\s\x01]*).*", re.MULTILINE)
 
 # Biopython silently drops blanks between letters. They go past it as control characters, which cannot be
 # in the text any more, so that they are found and reported at their position.
@@ -57,7 +59,7 @@ class PairBatch(NamedTuple):
 
     similarity: NDArray[np.float32]  # (batch, rows, cols), zero beyond each pair's lengths, in the matrix's unit
     lengths: NDArray[np.int32]  # (batch, 2), in letters
-    notes: tuple[str, ...]  # a line for each kind of change to the sequences of these pairs
+    notes: tuple[str, ...]  # a line for each kind of change to the sequences of these pairs, or of doubt
 
 
 def read_fasta(path: str | os.PathLike[str], matrix: Matrix | None = None) -> list[Record]:
@@ -65,14 +67,14 @@ def read_fasta(path: str | os.PathLike[str], matrix: Matrix | None = None) -> li
 
     matrix: what they will be scored by. It changes only what an error lists: letters that it lacks, too.
 
-    Accepted: lower case, any line ends, blank lines, blanks around a line, a byte-order mark, and a name that comes
-    twice (names only label; errors count the records as well). A final * is left out; any other is a letter.
+    Accepted: gzip, Latin-1, lower case, any line ends, blank lines, blanks around a line, a byte-order mark, and a name
+    that comes twice (names only label; errors count the records as well). A final * is left out; any other is a letter.
 
     Raises:
         SequenceError: the file cannot be read or is no FASTA text, has fewer than two records, or has records without
             a name, without letters, or with anything but the letters A-Z and *; positions count from 1.
     """
-    lines = [line for line in map(str.strip, read_text(path, "FASTA").split("\n")) if line]
+    lines = [line for line in map(str.strip, read_text(path, "FASTA", _HEADER).split("\n")) if line]
     if not lines:
         raise SequenceError(f"{quoted_path(path)}: expected at least 2 records, got an empty file")
     if not lines[0].startswith(">"):
@@ -197,7 +199,10 @@ def _notes(used: Sequence[Record], matrix: Matrix, substitutes: dict[str, str], 
     for letter, other in substitutes.items():
         text = f"{letter}, which {matrix.name} lacks, is scored as {other}"
         counts[text] = sum(letter in record.letters for record in used)
-    return tuple(f"{source}: {text} in {n} of {len(used)} sequences" for text, n in counts.items() if n)
+    notes = [f"{source}: {text} in {n} of {len(used)} sequences" for text, n in counts.items() if n]
+    if set(_AMINO_ACIDS) <= set(matrix.alphabet) and set(_NUCLEOTIDES).issuperset("".join(r.letters for r in used)):
+        notes.append(f"{source}: these look like nucleotides; --matrix NUC.4.4 scores such, {matrix.name} amino acids")
+    return tuple(notes)
 
 
 def _record(index: int, name: str) -> str:

@@ -1,5 +1,6 @@
 """Argument checks of the workloads beside the alignments, and their error texts, once for both frameworks."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from shared.checks import Seen, is_finite
@@ -55,9 +56,16 @@ def _check_floats(name: str, seen: Seen) -> None:
         raise TypeError(f"{name} must be float32 or float64, got {seen.dtype}")
 
 
-def check_result(name: str, result: Any, kind: type[Any], shape: tuple[int, ...] | None = None) -> None:
-    """Raise unless a user's function has returned one array of this kind, and of this shape if it is known."""
+def check_result(
+    name: str, result: Any, kind: type[Any], inputs: Sequence[Any] = (), shape: tuple[int, ...] | None = None
+) -> None:
+    """Raise unless a user's function has returned one array of this kind, and of its floating-point inputs' dtype and
+    of this shape if they are known."""
     if not isinstance(result, kind):
         raise TypeError(f"{name} must return one array of its framework, got {type(result).__name__}")
+    got, *given = (str(array.dtype).rpartition(".")[2] for array in (result, *inputs))  # PyTorch: torch.float32
+    floats = [dtype for dtype in given if dtype in _FLOATS]
+    if floats and got not in floats:
+        raise TypeError(f"{name} must return {floats[0]}, as it is given, got {got}")
     if shape is not None and tuple(result.shape) != shape:
         raise ValueError(f"{name} must return shape {shape}, as reference does, got {tuple(result.shape)}")

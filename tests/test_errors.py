@@ -39,6 +39,7 @@ class Bad(NamedTuple):
 
 NO_ARRAY = "similarity must be a floating-point array of this framework or NumPy, got "
 NOT_FLOATING = "similarity must be float32 or float64 (float16 and bfloat16 are computed in float32), got "
+NO_ORDER = ", expected this machine's byte order"
 NO_MATRIX = "similarity must have shape (rows, cols) or (batch, rows, cols), got "
 SIMILARITY = {
     "similarity a list": Bad(TypeError, NO_ARRAY + "list", [[1.0, 2.0]]),
@@ -48,6 +49,7 @@ SIMILARITY = {
     "similarity integers": Bad(TypeError, NOT_FLOATING + "int64", np.ones((4, 5), dtype=np.int64)),
     "similarity booleans": Bad(TypeError, NOT_FLOATING + "bool", np.ones((4, 5), dtype=bool)),
     "similarity complex": Bad(TypeError, NOT_FLOATING + "complex64", np.ones((4, 5), dtype=np.complex64)),
+    "similarity big-endian": Bad(TypeError, NOT_FLOATING + "big-endian float32" + NO_ORDER, S.astype(">f4")),
     "similarity objects": Bad(TypeError, NOT_FLOATING + "object", np.full((4, 5), None)),
     "similarity a vector": Bad(ValueError, NO_MATRIX + "(5,)", S[0]),
     "similarity a scalar": Bad(ValueError, NO_MATRIX + "()", np.float32(1)),
@@ -66,6 +68,9 @@ LENGTHS = {
     "lengths of rank 0 for a batch": Bad(ValueError, OF_A_BATCH + "()", BATCH, np.array(4)),
     "lengths fractional": Bad(TypeError, "lengths must be integers, got float64", lengths=np.array([3.5, 5.0])),
     "lengths booleans": Bad(TypeError, "lengths must be integers, got bool", lengths=np.array([True, True])),
+    "lengths big-endian": Bad(
+        TypeError, f"lengths must be integers, got big-endian int64{NO_ORDER}", lengths=np.array([4, 5], ">i8")
+    ),
     "lengths complex": Bad(TypeError, "lengths must be integers, got complex128", lengths=np.array([4j, 5])),
     "lengths of one side": Bad(ValueError, OF_A_PAIR + "(1,)", lengths=np.array([4])),
     "lengths of a batch for a pair": Bad(ValueError, OF_A_PAIR + "(1, 2)", lengths=np.array([[4, 5]])),
@@ -122,6 +127,7 @@ def bad_parameter(name: str) -> dict[str, Bad]:
         "a list": (no_number + "list", [1.0]),
         "complex": (not_real + "complex", 1j),
         "an array of complex numbers": (not_real + "complex64", np.array(1j, dtype=np.complex64)),
+        "big-endian": (f"{not_real}big-endian float64{NO_ORDER}", np.array(1.0, ">f8")),
         "a boolean": (not_real + "bool", True),
         "an array of booleans": (not_real + "bool", np.array(True)),
     }
@@ -172,7 +178,7 @@ CASES = pytest.mark.parametrize(("problem", "case"), [(problem, case) for proble
 
 def own_array(framework: str, value: Any) -> Any:
     """A NumPy array as the framework's own, other values as they are."""
-    if type(value) is not np.ndarray or value.dtype == object:
+    if type(value) is not np.ndarray or value.dtype == object or not value.dtype.isnative:
         return value
     return FRAMEWORKS[framework].backend.to_device(value, "cpu")
 

@@ -1,5 +1,6 @@
 """Stockholm files are read as people write them, and a fault is told in one line with its file and sequence."""
 
+import gzip
 import hashlib
 import re
 import sys
@@ -78,7 +79,8 @@ BAD_ROWS = {
 BAD_FILES = {
     "no bytes": (b"", "expected '# STOCKHOLM 1.0' first, got an empty file"),
     "FASTA": (b">a\nACD\n>b\nACD\n", "expected '# STOCKHOLM 1.0' first, got '>a'"),
-    "gzip": (b"\x1f\x8b\x08\x00", "expected text, got the control character '\\x1f'"),
+    "gzip": (gzip.compress(b">a\nACD\n"), "expected '# STOCKHOLM 1.0' first, got '>a'"),
+    "no gzip": (b"\x1f\x8b" + bytes(9), "expected a whole gzip file, got: Unknown compression method"),
     "binary": (b"\x7fELF", "expected text, got the control character '\\x7f'"),
 }
 

@@ -1,5 +1,6 @@
 """FASTA files are read as they are written, and all that is wrong with them is told at once."""
 
+import gzip
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -29,9 +30,12 @@ BAD_CONTENTS = {
     "no bytes": (b"", "expected at least 2 records, got an empty file"),
     "blank lines alone": (b"\n \r\n\t\n", "expected at least 2 records, got an empty file"),
     "byte-order mark alone": (b"\xef\xbb\xbf", "expected at least 2 records, got an empty file"),
-    "not UTF-8": (b">a\nAC\n>b\nA\xffC\n", "expected UTF-8 text, got the byte 0xff at 10"),
-    "gzip": (b"\x1f\x8b\x08\x00", "expected UTF-8 text, got the byte 0x8b at 1"),
-    "UTF-16": (">a\nAC\n".encode("utf-16"), "expected UTF-8 text, got the byte 0xff at 0"),
+    "not UTF-8": (b">a\nAC\n>b\nA\xffC\n", "record 2 'b': expected letters A-Z or *, got 'ÿ' at position 2"),
+    "a cut gzip file": (
+        gzip.compress(b">a\nAC\n")[:-4],
+        "expected a whole gzip file, got: Compressed file ended before the end-of-stream marker was reached",
+    ),
+    "UTF-16": (">a\nAC\n".encode("utf-16"), "expected text, got the control character '\\x00'"),
     "binary that is UTF-8": (b"\x7fELF\x02\x01\x00", "expected text, got the control character '\\x7f'"),
     "terminal codes in a name": (b">a\x1b[31m\nAC\n>b\nAC\n", "expected text, got the control character '\\x1b'"),
     "terminal codes in one character": (">a\x9b".encode(), "expected text, got the control character '\\x9b'"),
@@ -90,6 +94,9 @@ GOOD_CONTENTS = {
     "blank lines": b"\n\n>a\n\nAC\n \nD\n\n>b\nEF\n\n",
     "blanks around lines": b" >a \n  ACD\t\n>b\n EF \n",
     "descriptions": b">a first of two\nACD\n>b\tthe > second\nEF\n",
+    "merged names of NCBI": b">a\x01c [x]\nACD\n>b [x]\x01d\x01e\nEF\n",
+    "descriptions that are not UTF-8": b">a M\xfcller \x96\nACD\n>b\nEF\n",
+    "gzip": gzip.compress(b">a\nACD\n") + gzip.compress(b">b\nEF\n"),
     "byte-order mark": b"\xef\xbb\xbf>a\nACD\n>b\nEF\n",
 }
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import pwd
 import re
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -239,13 +241,40 @@ def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_pat
     assert not list(cache.glob(".*"))
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(source, tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("ALIGNMENT_CACHE", str(tmp_path / "file" / "folder"))
+@pytest.mark.parametrize("cache", ["{0}/answer.cpp/cache", "{0}/noexec", "~no-such-user/cache"])
+def test_a_cache_that_cannot_be_used_is_done_without(source, tmp_path, monkeypatch, compilations, cache):
+    def mount_options(path: Path) -> SimpleNamespace:
+        return SimpleNamespace(f_flag=os.ST_NOEXEC if path.name == "noexec" else 0)
+
+    (tmp_path / "noexec").mkdir()
+    monkeypatch.setattr(os, "statvfs", mount_options)
+    monkeypatch.setenv("ALIGNMENT_CACHE", cache.format(tmp_path))
     path = cpp.compiled(target(source))
     assert answer(path) == 42
-    assert tmp_path not in path.parents
-    assert cpp.compiled(target(source)) == path
+    assert path.is_absolute() and tmp_path not in path.parents and not any((tmp_path / "noexec").iterdir())
+    assert cpp.compiled(target(source)) == path and compilations.count() == 1
+
+
+def test_where_no_folder_can_be_used_the_reason_names_the_variable(source, monkeypatch):
+    monkeypatch.setattr(os, "statvfs", lambda path: SimpleNamespace(f_flag=os.ST_NOEXEC))
+    with pytest.raises(cpp.Absent, match=r"mounted noexec: .*; name one in ALIGNMENT_CACHE$"):
+        cpp.compiled(target(source))
+
+
+def test_the_cache_folder_is_absolute_and_does_not_follow_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ALIGNMENT_CACHE", f"relative-{tmp_path.name}")
+    before = cpp.cache_folder()
+    monkeypatch.chdir("/")
+    assert cpp.cache_folder() == before == tmp_path / f"relative-{tmp_path.name}"
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # no such user
+    for name in ("ALIGNMENT_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert cpp.cache_folder().is_absolute() and cpp.cache_is_usable()
+
+
+def test_a_path_need_not_be_utf_8(source):
+    assert answer(cpp.compiled(target(source, 42, f"-I{os.fsdecode(source.parent)}\udcff"))) == 42
 
 
 def test_a_source_that_does_not_compile_gives_the_compilers_first_error(tmp_path, cache):

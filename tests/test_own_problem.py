@@ -10,6 +10,7 @@ import torch
 from frameworks import DTYPES, FRAMEWORKS
 
 from shared.bench.cases import Settings
+from shared.bench.measure.code_size import code_lines
 from shared.problems import problem_of
 from shared.problems.own_file import where_in
 from shared.problems.own_gate import Slopes, judge_slopes, slopes_of
@@ -121,6 +122,8 @@ def test_floats_get_the_dtype_of_the_run_and_others_stay(mine: Path):
         _, given = made(mine, dtype)
         assert [str(array.dtype) for array in given.given] == [dtype, "int64", dtype]
         assert given.text == f"inputs(0): {dtype} (3, 2), int64 (2,), {dtype} (1,)"
+    changed(mine, "np.arange(2), np.float32([2.0])", "np.arange(2, dtype='>i8'), np.array([2.0], '>f4')")
+    assert all(array.dtype.isnative for array in made(mine)[1].given)
 
 
 def test_a_file_that_is_changed_during_a_run_is_not_measured(mine: Path):
@@ -129,6 +132,14 @@ def test_a_file_that_is_changed_during_a_run_is_not_measured(mine: Path):
     for framework in FRAMEWORKS.values():
         with pytest.raises(UnusableInput, match=r"^mine\.py was changed during the run$"):
             framework.backend.call_of(str(mine), "compiled", "value", given.options, compiled=True)
+
+
+@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"# -*- coding: latin-1 -*-\n# M\xfcller\n"])
+def test_a_file_may_begin_as_python_files_do(mine: Path, start: bytes):
+    lines = [code_lines(framework, str(mine)) for framework in FRAMEWORKS]
+    mine.write_bytes(start + mine.read_bytes())
+    assert made(mine)[1].gradient_shape == (7,)
+    assert [code_lines(framework, str(mine)) for framework in FRAMEWORKS] == lines and all(lines)
 
 
 def test_there_is_no_other_shape(mine: Path):
@@ -266,6 +277,15 @@ def test_a_function_must_return_one_array_of_the_shape_of_the_reference(mine: Pa
         ValueError, match=rf"^{framework}_function must return shape \(2,\), as reference does, got \(3"
     ):
         computed(framework, mine, given, "gradient", compiled=False)
+
+
+@pytest.mark.parametrize("pass_name", ["value", "gradient"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_function_must_return_the_dtype_that_it_is_given(mine: Path, framework: str, pass_name: str):
+    changed(mine, "jnp.tanh(x[:, n]).sum(0)", "jnp.tanh(x[:, n]).sum(0).astype('bfloat16')")
+    _, given = made(changed(mine, "torch.tanh(x[:, n]).sum(0)", "torch.tanh(x[:, n]).sum(0).bfloat16()"))
+    with pytest.raises(TypeError, match=rf"^{framework}_function must return float32, as it is given, got bfloat16\b"):
+        computed(framework, mine, given, pass_name, compiled=False)
 
 
 def test_a_function_that_changes_its_arguments_is_refused(mine: Path):

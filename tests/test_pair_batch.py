@@ -189,6 +189,16 @@ def test_a_matrix_with_the_letter_scores_it_by_its_own_row() -> None:
     assert batch.notes == ()
 
 
+@pytest.mark.parametrize(
+    ("letters", "matrix", "told"), [("ACGUN", "BLOSUM62", 1), ("ACGT", "NUC.4.4", 0), ("ACGTW", "BLOSUM62", 0)]
+)
+def test_nucleotides_that_are_scored_as_amino_acids_are_told(letters: str, matrix: str, told: int) -> None:
+    records = [Record("one", "ACGT"), Record("two", letters)]
+    notes = pair_batch(records, [(0, 1)], substitution_matrix(matrix), "x.fasta").notes
+    text = "x.fasta: these look like nucleotides; --matrix NUC.4.4 scores such, BLOSUM62 amino acids"
+    assert notes[-1:] == (text,) * told
+
+
 def test_uracil_is_not_scored_as_cytosine() -> None:
     records = [Record("one", "ACGU"), Record("two", "ACG")]
     with pytest.raises(SequenceError, match=r"letters of NUC\.4\.4 \(.*\), got 'U' at position 4$"):

@@ -45,7 +45,7 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _value(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
     result = function(*arrays)
-    check_result(FUNCTION, result, Tensor)
+    check_result(FUNCTION, result, Tensor, arrays)
     return result
 
 
@@ -55,7 +55,7 @@ def _gradient(function: Callable[..., Any], *arrays: Tensor) -> Tensor:
     given = [array.detach().requires_grad_(array.is_floating_point()) for array in given]
     with torch.enable_grad():
         result = function(*given)
-        check_result(FUNCTION, result, Tensor, tuple(cotangent.shape))
+        check_result(FUNCTION, result, Tensor, arrays, tuple(cotangent.shape))
         leaves = [array for array in given if array.requires_grad]
         gradients = torch.autograd.grad(result, leaves, cotangent, materialize_grads=True)
     return gradients[0] if len(gradients) == 1 else torch.cat([each.ravel() for each in gradients])

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import reprlib
 import types
 import typing
 from dataclasses import asdict, dataclass, field
@@ -11,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from shared.backends import is_file
-from shared.bench.analysis.estimates import Block, Estimate, all_seconds, median_time, of_processes
+from shared.bench.analysis.estimates import Block, Estimate, Seconds, all_seconds, median_time, of_processes
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.clock import WarmUp
+from shared.checks import is_finite
 from shared.file_writing import write_atomically
 from shared.problems import PROBLEMS, Inputs, problem_of
 
@@ -21,6 +23,9 @@ SCHEMA_VERSION = 5
 STATUSES = ("ok", "wrong", "failed", "limit")
 # how a reason ends if a resumed run measures what is missing
 NO_ROOM = "the budget had no room for it"
+# the types of JSON, as errors name them
+_FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+_FORMS |= {int: "a whole number", float: "a finite number"}
 
 
 class UnreadableRecord(Exception):
@@ -52,7 +57,7 @@ class Facts:
 class Compilation:
     """A first call: tracing, compiling and running once. Seconds."""
 
-    seconds: float
+    seconds: Seconds
     tracing: float | None = None  # where the framework reports it
     compiling: float | None = None
 
@@ -73,7 +78,7 @@ class Generation:
     """A set of fresh workers that has timed all its rounds."""
 
     worker: int
-    seconds: float  # that its rounds took
+    seconds: Seconds  # that its rounds took
     others: float | None  # CPU seconds that other programs used on the run's cores meanwhile
 
 
@@ -87,9 +92,9 @@ class Result:
     gate: Gate | None = None
     build_seconds: float = 0.0
     cold: list[Compilation] = field(default_factory=list)  # caches empty, in memory and on disk; one in a process
-    early_seconds: float | None = None  # median of a few calls right after the first, until there are blocks
+    early_seconds: Seconds | None = None  # median of a few calls right after the first, until there are blocks
     # after each of these, seconds of the same function's first call on a new shape, a second new one, and so on
-    new_shapes: list[list[float]] = field(default_factory=list)
+    new_shapes: list[list[Seconds]] = field(default_factory=list)
     new_shapes_note: str | None = None  # why there are none
     warm: list[Compilation] = field(default_factory=list)  # new processes that find the caches on disk
     warm_up: list[WarmUp] = field(default_factory=list)
@@ -149,7 +154,7 @@ class ReferenceTime:
 
     input: str
     pass_name: str
-    seconds: list[float]
+    seconds: list[Seconds]
 
 
 @dataclass
@@ -234,7 +239,7 @@ class Record:
             _check_names(record)
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
-        except (AttributeError, TypeError, ValueError) as error:
+        except (RecursionError, TypeError, ValueError) as error:
             raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {error}") from None
         return record
 
@@ -264,20 +269,33 @@ def _check_names(record: Record) -> None:
             raise ValueError(f"unknown {what} {name!r}")
 
 
-def _of_type(kind: Any, value: Any) -> Any:
-    """JSON as a value of a type: dataclasses, tuples, lists, dictionaries and unions of one type with None."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if value is None:
-        return None
-    if origin is types.UnionType:
-        return _of_type(arguments[0], value)
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return kind(**{name: _of_type(hints.get(name), entry) for name, entry in value.items()})
-    if origin is dict:
-        return {name: _of_type(arguments[1], entry) for name, entry in value.items()}
-    if origin in (list, tuple):  # of any number of one type
-        return origin(_of_type(arguments[0], entry) for entry in value)
+def _of_type(kind: Any, value: Any, name: str = "") -> Any:
+    """JSON as a value of a type: dataclasses, tuples, lists, dictionaries, unions of one type with None, and leaves.
+
+    Raises ValueError for a value of another type, a number that is not finite, and Seconds that are not positive.
+    """
+    origin: Any = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else _of_type(arguments[0], value, name)
+    if kind is Any:
+        return value
+    if kind == Seconds:
+        if not (seconds := _of_type(float, value, name)) > 0:
+            raise ValueError(f"{name} must be positive, got {seconds!r}")
+        return seconds
+    is_object = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    form: Any = dict if is_object else list if origin is tuple else origin or kind
+    fits = isinstance(value, (int, float) if form is float else form) and isinstance(value, bool) <= (form is bool)
+    if not fits or (form in (int, float) and not is_finite(value)):
+        raise ValueError(f"{name} must be {_FORMS[form]}, got {reprlib.repr(value)}")
+    if is_object:
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return kind(**{name: _of_type(hints.get(name, Any), entry, name) for name, entry in value.items()})
+    if form is dict:
+        return {key: _of_type(arguments[1], entry, name) for key, entry in value.items()}
+    if form is list:  # of any number of one type
+        return origin(_of_type(arguments[0], entry, name) for entry in value)
     return value
 
 

@@ -137,7 +137,7 @@ def _stockholm_files(folder: str | os.PathLike[str]) -> list[Path]:
 
 def _families(path: Path) -> list[Family]:
     """The alignments of a file."""
-    text = read_text(path, "Stockholm", latin=True)  # as authors' names are in many of Pfam's files
+    text = read_text(path, "Stockholm")
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
     lines = [(number, line) for number, line in lines if line]
     if not lines or lines[0][1] != _HEADER:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,9 +35,10 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def file(text: str) -> Path:
-    if not text:
-        raise argparse.ArgumentTypeError("expected the name of a file, got ''")
-    return Path(text)
+    path = os.path.expanduser(text)  # of --json=~/run.json the shell has not done it
+    if path in ("", "~") or path.startswith("~/"):  # where no home is known
+        raise argparse.ArgumentTypeError(f"expected the name of a file, got {text!r}")
+    return Path(path)
 
 
 def one_of(what: str, known: Sequence[str] | dict) -> Callable[[str], str]:

@@ -135,7 +135,8 @@ class OwnProblem(Problem[OwnInputs, Known]):
         file = OwnFile(self.path)
         returned = file.call("inputs", settings.seed)
         self._check(returned)
-        given = tuple(array.astype(settings.dtype) if _is_float(array) else array for array in returned)
+        dtypes = (settings.dtype if _is_float(array) else array.dtype.newbyteorder("=") for array in returned)
+        given = tuple(array.astype(dtype) for array, dtype in zip(returned, dtypes, strict=True))
         text = f"inputs({settings.seed}): {', '.join(f'{array.dtype} {array.shape}' for array in given)}"
         options = {"file": self.path, "sha256": file.sha256}
         made = OwnInputs(text, given, np.empty(0), options=options, seed=settings.seed)

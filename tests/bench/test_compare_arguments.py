@@ -201,6 +201,14 @@ def test_a_gap_may_stand_after_a_blank(settings_of: Callable[..., Settings], gap
     assert settings_of("--gap", gap).arguments == {"gap": float(gap)}
 
 
+def test_a_home_folder_is_meant_after_an_equals_sign_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert "cannot write /nowhere/run.json (--json)" in run_here("--json=~/run.json").err[-1]
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # no such user
+    assert_refused(run_here("--json=~"), "argument --json: expected the name of a file, got '~'")
+
+
 def test_names_may_be_repeated_and_spaced(settings_of: Callable[..., Settings]):
     settings = settings_of("--framework", "torch, jax,torch", "--variant", "vmap,,vmap")
     assert (settings.frameworks, settings.variants) == (("torch", "jax"), ("vmap",))

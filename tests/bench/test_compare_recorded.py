@@ -1,5 +1,6 @@
 """Recorded runs on the command line: resume one, show some, compare two; and nothing of them is ever lost."""
 
+import json
 import os
 import subprocess
 import sys
@@ -70,6 +71,8 @@ def test_a_run_of_another_machine_or_input_is_not_resumed(recorded: Path, monkey
     [
         (None, "No such file or directory"),
         ("{", "not a record that this version reads: "),
+        ({"question": "threads"}, "not a record that this version reads: threads cannot show it (ValueError: "),
+        ({"batch": "5"}, "not a record that this version reads: batch must be a whole number, got '5'"),
         (
             '{"schema_version": 2}',
             f"not a record that this version reads: expected schema_version {SCHEMA_VERSION}, got 2",
@@ -77,9 +80,12 @@ def test_a_run_of_another_machine_or_input_is_not_resumed(recorded: Path, monkey
     ],
 )
 def test_a_file_that_is_no_record_is_told(
-    recorded: Path, tmp_path: Path, arguments: str, content: str | None, text: str
+    recorded: Path, tmp_path: Path, arguments: str, content: str | dict[str, str] | None, text: str
 ):
     path = tmp_path / "bad.json"
+    if isinstance(content, dict):  # settings changed by hand
+        stored = json.loads(recorded.read_text())
+        content = json.dumps(stored | {"settings": stored["settings"] | content})
     if content is not None:
         path.write_text(content)
     assert_refused(run_here(*arguments.format(path, recorded).split()), f"cannot read {path}: {text}")

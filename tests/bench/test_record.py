@@ -1,6 +1,8 @@
 """The JSON form of a record: it can be read back at any time of a run, and what is not a whole record is refused."""
 
 import json
+import math
+import reprlib
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,17 @@ def test_every_field_is_tried_above():
         ({"results": [{"case": CASE | {"problem": "folding"}}]}, "unknown problem 'folding'"),
         ({"results": [{"case": CASE | {"input": "single"}}]}, "unknown input 'single'"),
         ({"results": [{"case": CASE, "status": "great"}]}, "unknown status 'great'"),
+        ({"results": {}}, "results must be a list, got {}"),
+        ({"results": [CASE["input"]]}, "results must be an object, got '6x7'"),
+        ({"notes": [None]}, "notes must be a text, got None"),
+        ({"seconds": "312"}, "seconds must be a finite number, got '312'"),
+        ({"seconds": math.nan}, "seconds must be a finite number, got nan"),
+        ({"seconds": 10**400}, f"seconds must be a finite number, got {reprlib.repr(10**400)}"),
+        ({"kernel_lines": 1.5}, "kernel_lines must be a whole number, got 1.5"),
+        ({"kernel_lines": True}, "kernel_lines must be a whole number, got True"),
+        ({"settings": {"quick": 1}}, "quick must be true or false, got 1"),
+        ({"speed": [{"worker": 0, "round": 0, "seconds": [0.25, 0]}]}, "seconds must be positive, got 0"),
+        ({"results": [{"case": CASE, "early_seconds": -1}]}, "early_seconds must be positive, got -1"),
     ],
 )
 def test_a_record_of_another_version_is_refused(tmp_path: Path, change: dict[str, Any], text: str):
@@ -113,7 +126,7 @@ def test_a_record_of_another_version_is_refused(tmp_path: Path, change: dict[str
     assert str(error.value).endswith(text) and str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1', b"\xff\xfe\x00", None])
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1', b"\xff\xfe\x00", b"[" * 100_000, None])
 def test_a_file_that_is_no_record_is_refused_with_its_name(tmp_path: Path, content: bytes | None):
     path = tmp_path / "run.json"
     if content is not None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median  # of a few numbers much faster than NumPy's
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ LEAST_PROCESSES = 3
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
 
+# of what was timed: a record is read only if they are positive
+Seconds = Annotated[float, "positive"]
+
 
 @dataclass(frozen=True)
 class Block:
@@ -29,7 +32,7 @@ class Block:
 
     worker: int  # which fresh process, counted over the run
     round: int  # which round of that worker
-    seconds: tuple[float, ...]
+    seconds: tuple[Seconds, ...]
 
 
 class Estimate(NamedTuple):

@@ -6,6 +6,7 @@ lines, comments and docstrings do not count.
 
 import ast
 import re
+import tokenize
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,8 +44,14 @@ def kernel_lines(device: str) -> int:
 
 def file_lines(path: Path) -> int:
     """Lines of code of a file."""
-    source = path.read_text(encoding="utf-8")
-    return len({line for node in ast.parse(source).body for line in _code(node, source.splitlines())})
+    source = _source(path)
+    return len({line for node in ast.parse(source).body for line in _code(node, source.split("\n"))})
+
+
+def _source(path: Path) -> str:
+    """The text of a Python file, which may begin with a byte-order mark or name its encoding."""
+    with tokenize.open(path) as file:
+        return file.read()
 
 
 def _lines(definitions: "dict[str, _Definition]", start: str) -> int:
@@ -73,13 +80,13 @@ def _definitions(root: Path) -> dict[str, _Definition]:
     for path in [root] if root.is_file() else root.rglob("*.py"):
         module = ".".join(path.relative_to(root.parent).with_suffix("").parts)
         own: dict[str, _Definition] = {}
-        source = path.read_text(encoding="utf-8")
+        source = _source(path)
         for node in ast.parse(source).body:
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
                     own[f"{module}.{alias.asname or alias.name}"] = _Definition(set(), [f"{node.module}.{alias.name}"])
             else:
-                lines = {(module, line) for line in _code(node, source.splitlines())}
+                lines = {(module, line) for line in _code(node, source.split("\n"))}
                 uses = [f"{module}.{each.id}" for each in ast.walk(node) if isinstance(each, ast.Name)]
                 own |= {f"{module}.{name}": _Definition(lines, uses) for name in _names(node)}
         found |= own | {module: _Definition(set(), list(own))}

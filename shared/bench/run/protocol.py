@@ -145,8 +145,8 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
             record.note(note)
         if given.repeats < used[name].repeats:
             record.note(f"{name}: {given.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for")
-    if any(case.variant == "fused" for case in cases) and not cpp.cache_is_writable():
-        record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be written")
+    if any(case.variant == "fused" for case in cases) and not cpp.cache_is_usable():
+        record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be used")
     run.keep()
     return cases, inputs
 

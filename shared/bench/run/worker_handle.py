@@ -179,10 +179,9 @@ def _environment(settings: Settings, folder: Path) -> dict[str, str]:
         "TMPDIR": str(folder),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
     }
-    kernels = cpp.cache_folder()
-    if not cpp.cache_is_writable():  # or every process would compile the kernels again
-        environment["ALIGNMENT_CACHE"] = str(kernels := folder / "kernels")
-    environment["TRITON_CACHE_DIR"] = str(kernels / "triton")
+    # one for all, or every process would compile the kernels again
+    kernels = cpp.cache_folder() if cpp.cache_is_usable() else folder / "kernels"
+    environment |= {"ALIGNMENT_CACHE": str(kernels), "TRITON_CACHE_DIR": str(kernels / "triton")}
     if settings.device == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"
     return environment

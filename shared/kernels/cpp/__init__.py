@@ -8,7 +8,7 @@ Importing this compiles nothing. Two environment variables:
 and CXX names the compiler; without it the first of c++, g++, clang++ on the PATH is taken.
 """
 
-from shared.kernels.cpp.build import Absent, Target, cache_folder, cache_is_writable, compiled
+from shared.kernels.cpp.build import Absent, Target, cache_folder, cache_is_usable, compiled
 from shared.kernels.cpp.library import (
     BAD_LENGTHS,
     CHECK_LENGTHS,
@@ -46,7 +46,7 @@ __all__ = [
     "Kernel",
     "Target",
     "cache_folder",
-    "cache_is_writable",
+    "cache_is_usable",
     "call_of",
     "compiled",
     "exact_pairs",

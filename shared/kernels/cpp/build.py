@@ -7,6 +7,7 @@ loaded is compiled again.
 """
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -62,18 +63,19 @@ class Target(NamedTuple):
 def compiled(target: Target) -> Path:
     """The compiled library, from the cache or by compiling it now. Raises Absent with the reason."""
     compiler = find_compiler()
-    name, folder = _file_name(target, compiler), cache_folder()
+    name = _file_name(target, compiler)
     try:
-        return _cached_or_compiled(target, compiler, folder / name)
+        return _cached_or_compiled(target, compiler, cache_folder() / name)
     except OSError as error:
-        log.info("%s cannot be written (%s): compiling for this process only", folder, error.strerror or error)
+        log.info("the cache cannot be used (%s): compiling for this process only", error)
     try:
         return _cached_or_compiled(target, compiler, _private_folder() / name)
     except OSError as error:
-        raise Absent(f"what is compiled cannot be written: {error}") from error
+        raise Absent(f"no folder for what is compiled: {error}; name one in ALIGNMENT_CACHE") from error
 
 
 def _cached_or_compiled(target: Target, compiler: tuple[str, ...], path: Path) -> Path:
+    _check_may_load(path.parent)
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(path.parent / f"{target.name}.lock")
@@ -142,26 +144,38 @@ def _why_not_working(compiler: tuple[str, ...]) -> str | None:
 
 
 def cache_folder() -> Path:
-    """The folder of the compiled libraries; it may be removed at any time."""
-    own = os.environ.get("ALIGNMENT_CACHE")
-    if own:
-        return Path(own).expanduser().absolute()
-    shared = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(shared):
-        return Path(shared) / FOLDER
-    home = os.path.expanduser("~")
-    return Path(home, "Library/Caches" if sys.platform == "darwin" else ".cache") / FOLDER
+    """The folder of the compiled libraries, absolute; it may be removed at any time."""
+    own, shared = os.environ.get("ALIGNMENT_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    if own and not own.startswith("~"):
+        return _absolute(own)
+    users = shared if os.path.isabs(shared) else "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
+    folder = os.path.expanduser(own or f"{users}/{FOLDER}")
+    return Path(folder) if os.path.isabs(folder) else _private_folder()  # "~" stays where no home is known
 
 
-def cache_is_writable() -> bool:
+@cache
+def _absolute(folder: str) -> Path:
+    """The absolute path that a relative one had when it was first used, whatever the working folder is since."""
+    return Path(folder).absolute()
+
+
+def cache_is_usable() -> bool:
     """Whether compiled libraries can be cached for other processes."""
     folder = cache_folder()
     try:
+        _check_may_load(folder)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError:
         return False
+
+
+def _check_may_load(folder: Path) -> None:
+    """Raise OSError where a mount option keeps libraries from being loaded: known before one is compiled."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
+        raise PermissionError(errno.EACCES, "mounted noexec", str(folder))
 
 
 @cache
@@ -180,13 +194,13 @@ def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
     flags = (*FLAGS, *LINK_FLAGS[target.makes], *FLOATING_POINT_FLAGS, *target.flags)
     objects = (_file_name(own, compiler) for own in target.objects)
     for text in (*flags, *objects, *compiler, os.path.realpath(compiler[0]), _version(compiler), _cpu()):
-        digest.update(text.encode() + b"\0")
+        digest.update(os.fsencode(text) + b"\0")  # a path need not be UTF-8
     for file in (*target.sources, *target.headers):
         try:
             content = file.read_bytes()
         except OSError as error:
             raise Absent(f"a source is missing: {error}") from error
-        digest.update(f"{file.name} {len(content)}\0".encode() + content)
+        digest.update(os.fsencode(f"{file.name} {len(content)}\0") + content)
     return f"{target.name}-{digest.hexdigest()[:20]}{'.o' if target.makes == 'object' else '.so'}"
 
 
