@@ -100,6 +100,7 @@ def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> Non
         run.progress.ends_within(run.seconds_left)
     measure_first_calls(run, cases)
     if is_accelerator:  # only now: by a profiler, which may slow down the calls after it
+        run.progress.say("measuring the accelerator's limits")
         _measure_limits(run, _first_of_each(cases))
     run.stop()
     run.environment = {}
@@ -182,7 +183,6 @@ def _measure_limits(run: Run, cases: Sequence[Case]) -> None:
     environment = run.record.environment
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (run.settings.device != "cpu" or rate == BANDWIDTH):
-            run.progress.say(f"measuring the machine's {command}")
             replies = [run.ask(command, case, expected=0.0) for case in cases]
             environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
 
