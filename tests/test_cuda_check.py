@@ -22,7 +22,7 @@ def python(code: str, *, title: str = "a", seconds: float = 60, **more) -> Step:
 
 
 def run(step: Step, folder: Path, end: float = float("inf")) -> tuple[str, str]:
-    """Its outcome without its seconds, and what is in the log after its title."""
+    """Run a step: its outcome without its seconds, and the log below the step's title."""
     with (folder / "log").open("w") as log:
         outcome = cuda_check.run(step, log, end)
     return outcome.rpartition(",")[0] or outcome, (folder / "log").read_text().partition("\n")[2]

@@ -374,7 +374,7 @@ def register_map(operator: Any, library: torch.library.Library | None = None) ->
         return mapped(function, info, tuple(dims[number] for number in at), tuple(leaves[number] for number in at))
 
     def of_older_vmap(*arguments: Any) -> Any:
-        """The same for the vmap of autograd.grad(is_grads_batched=True), one of its levels at a time."""
+        """Map over one level of the vmap of autograd.grad(is_grads_batched=True)."""
         leaves, structure = tree_flatten(arguments)
         absent = 2**31  # the size that a tensor without the level gets for it
         for level in range(1, 65):

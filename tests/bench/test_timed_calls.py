@@ -130,7 +130,7 @@ def test_the_width_that_the_budget_reached_is_told_where_there_is_an_interval(wo
 def test_once_the_budget_is_spent_what_takes_long_to_prepare_is_left_out_and_rounds_have_their_time(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """In simulated time: an hour is over, and a first call takes 2 s."""
+    """An hour of simulated time is over, and a first call takes 2 s."""
     clock = SimpleNamespace(now=3600.0)
     clock.monotonic = lambda: clock.now
     warm = {FAST: 0.5, SLOW: 0.5, FAR_SLOWER: 40.0}

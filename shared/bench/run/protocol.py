@@ -179,7 +179,7 @@ def save_inputs(run: Run, inputs: dict[str, Inputs]) -> None:
 
 
 def _measure_limits(run: Run, cases: Sequence[Case]) -> None:
-    """The machine's memory bandwidth; of an accelerator also its rate of exponentials: the highest of these cases'."""
+    """Record the memory bandwidth, of an accelerator also the rate of exponentials: the highest of these workers'."""
     environment = run.record.environment
     for rate, command in ((BANDWIDTH, "bandwidth"), (EXPONENTIALS, "exponentials")):
         if environment.get(rate) is None and (run.settings.device != "cpu" or rate == BANDWIDTH):
@@ -188,7 +188,7 @@ def _measure_limits(run: Run, cases: Sequence[Case]) -> None:
 
 
 def _measure_smallest_calls(run: Run, cases: Sequence[Case]) -> None:
-    """What a call on an accelerator takes at least, in each framework."""
+    """Record the least time of a call on an accelerator, in each framework."""
     for case in _first_of_each(cases):
         reply = run.ask("smallest_call", case, expected=0.0)
         run.record.environment["frameworks"][case.framework]["smallest_call_seconds"] = reply.details.get("seconds")
