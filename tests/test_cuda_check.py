@@ -31,9 +31,9 @@ def run(step: Step, folder: Path, end: float = float("inf")) -> tuple[str, str]:
 def test_a_call_takes_less_than_10_minutes(tmp_path):
     for what in FILES:
         *every, last = steps(what, tmp_path, "90")
-        begin = sum(step.seconds + step.grace for step in every if step.title != "page")
-        assert begin < cuda_check.CALL_SECONDS
-        assert min(cuda_check.CALL_SECONDS, begin + last.seconds) + last.grace < 590
+        begin = sum(step.seconds for step in every if step.title != "page")
+        assert begin < cuda_check.CALL_SECONDS  # the last step has what is left
+        assert cuda_check.CALL_SECONDS + max(step.grace for step in (*every, last)) < 600
 
 
 def test_compare_py_accepts_what_it_is_asked_for(tmp_path):
@@ -43,7 +43,7 @@ def test_compare_py_accepts_what_it_is_asked_for(tmp_path):
         request, (settings,) = parse([word.replace("BUDGET", "420") for word in step.command[3:]])
         assert (settings.question, settings.device, settings.workers, settings.budget) == (question, "cuda", 3, 420)
         outputs += [path.name for _, path in request.outputs]
-    assert comparison.seconds == 440 and sorted(outputs) == sorted(FILES["comparison"][1:])
+    assert comparison.seconds == 460 and sorted(outputs) == sorted(FILES["comparison"][1:])
     request, _ = parse(page.command[3:])
     assert request.recorded == [tmp_path / "gpu-default.json"] and request.report == tmp_path / "gpu-default.html"
 

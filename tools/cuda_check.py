@@ -86,7 +86,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
     )
     return [
         *found,
-        Step("comparison", (*speed, *reports), 440, grace=15),
+        Step("comparison", (*speed, *reports), 460, grace=15),
         Step("page", (*PYTHON, "compare.py", "--from", str(record), *reports), 30, grace=1),
         Step("graphs", graphs, 300, least=45),
     ]
