@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tools import kernel_times
+from torch_impl import accelerator
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 
@@ -53,9 +54,9 @@ def test_kernels_are_compiled_first_and_one_that_does_not_run_gives_its_error(mo
         return "2 µs"
 
     monkeypatch.setattr(kernel_times, "device_problem", lambda _: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(
-        kernel_times, "compile_ahead", lambda kernels, capability: done.append((len(kernels), capability))
+        accelerator, "compile_ahead", lambda kernels, capability: done.append((len(kernels), capability))
     )
     monkeypatch.setattr(kernel_times, "times", times)
     texts = [f"free_gap/{call}/64x100x150" for call in ("gradients", "score")]

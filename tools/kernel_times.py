@@ -20,9 +20,8 @@ import torch
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
-from shared.kernels.triton.ahead import compile_ahead
 from shared.kernels.triton.programs import Chunk, Layout, Program, layout_of, odds_alone, program_of
-from torch_impl.backend import device_problem
+from torch_impl.backend import compile_kernels, device_problem
 
 CALLS = ("score", "gradients", "product")
 FORM = f"FUNCTION/{'|'.join(CALLS)}/PAIRSxROWSxCOLS[/ROWSxSTEPSxREGISTERS[xWARPS]]"
@@ -113,8 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problem := device_problem(DEVICE):
         print(problem, file=sys.stderr)
         return 3
-    major, minor = torch.cuda.get_device_capability()
-    compile_ahead([launch.kernel for _, what in wanted for launch in program(what).launches], 10 * major + minor)
+    compile_kernels([launch.kernel for _, what in wanted for launch in program(what).launches], DEVICE)
     for text, what in wanted:
         try:
             told = times(what)
