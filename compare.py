@@ -19,15 +19,17 @@ from pathlib import Path
 from shared.backends import is_file
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
-from shared.bench.questions import QUESTIONS
+from shared.bench.questions import QUESTIONS, read_record
 from shared.bench.questions.prediction import prediction
 from shared.bench.questions.processes_follow import follow, is_follower
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
-from shared.bench.report.console import console_report, console_table, console_text, first_table, in_ascii, print_error
+from shared.bench.report.console import console_table, console_text, in_ascii, print_error
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
+from shared.bench.report.report import Report
 from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.run.context import CannotMeasure, Run
+from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Lines, progress_for_here
 from shared.bench.run.protocol import DoesNotFit, measure
 from shared.bench.units import clock
@@ -56,20 +58,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if request.list:
             return _list(settings[0])
         if request.against:
-            changes = compare_runs(*map(_read, request.against))
+            (old, _), (new, _) = map(read_record, request.against)
+            changes = compare_runs(old, new)
             print(console_text(changes.report))
             return changes.exit_code
         if request.predict:
-            print(console_text(prediction(_read(request.recorded[0]), request.predict)))
+            print(console_text(prediction(read_record(request.recorded[0])[0], request.predict)))
             return 0
         if request.recorded:
-            return _show([_read(path) for path in request.recorded], request)
+            return _show([*map(read_record, request.recorded)], request)
         with contextlib.ExitStack() as locks:
             for path in request.record_files:
                 locks.enter_context(locked(path))
             if not request.resume:
                 return _measure([Record(command, asked) for asked in settings], request)
-            record = _read(request.resume)
+            record, _ = read_record(request.resume)
             question = QUESTIONS[record.settings.question]
             record.settings = replace(record.settings, budget=request.budget or question.default_budget)
             record.resumed_by.append(command)
@@ -83,17 +86,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     except KeyboardInterrupt:
         return 130
-
-
-def _read(path: Path) -> Record:
-    """A record that its question can show. Raises UnreadableRecord."""
-    record = Record.read(path)
-    try:
-        console_report(record)
-    except Exception as error:  # whatever it is: what a question keeps in details and labels, no other one knows
-        why = f"{record.settings.question} cannot show it ({type(error).__name__}: {error})"
-        raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {why}") from error
-    return record
 
 
 def _measure(records: Sequence[Record], request: Request) -> int:
@@ -134,15 +126,17 @@ def _measure(records: Sequence[Record], request: Request) -> int:
                 codes.append(_fail(f"{failed.case.title}: {failed.reason}"))
     finally:  # also if a later run cannot begin
         if found:
-            codes.append(_show(found, request))
+            shown = [(record, QUESTIONS[record.settings.question].report(record)) for record in found]
+            codes.append(_show(shown, request))
     return max(codes)
 
 
 def _run(record: Record, keep: Keeper) -> int:
     """One run into its record; returns the exit code. Raises CannotMeasure or one of _BAD_INPUT if it cannot begin."""
     try:
-        with progress_for_here(first_table) as progress:
-            measure(QUESTIONS[record.settings.question], record, progress, keep)
+        question = QUESTIONS[record.settings.question]
+        with progress_for_here(lambda record: next(map(console_table, question.answer(record).tables), None)) as lines:
+            measure(question.plan(record.settings), record, lines, keep)
     except (CannotMeasure, *_BAD_INPUT):
         raise
     except KeyboardInterrupt:
@@ -156,11 +150,13 @@ def _run(record: Record, keep: Keeper) -> int:
     return 1 if any(result.status in ("wrong", "failed") for result in record.results) else 0
 
 
-def _show(records: Sequence[Record], request: Request) -> int:
-    """Write the reports that are asked for, and print the records; returns the exit code."""
-    problems = write_reports(records, request.report, request.markdown)
+def _show(shown: Sequence[tuple[Record, Report]], request: Request) -> int:
+    """Write the reports that are asked for, and print them; returns the exit code."""
+    records, reports = zip(*shown, strict=True)
+    told, machines = notes(records), side_by_side(records)
+    problems = write_reports(request.report, request.markdown, reports, told, machines)
     code = max(map(_fail, problems), default=0)
-    parts = [*notes(records), *map(console_table, side_by_side(records)), *map(console_report, records)]
+    parts = [*told, *map(console_table, machines), *map(console_text, reports)]
     print("\n\n\n".join(parts))  # at last, because it fails if the reader of a pipe has gone
     return code
 
@@ -185,7 +181,8 @@ def _list(settings: Settings) -> int:
         for name, text in (*own[0].passes.items(), *ladder):
             print(f"  {name:<15} {text}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
-        run = Run(QUESTIONS[settings.question], Record("", settings), Lines(lambda _: None), lambda: None, Path(folder))
+        plan, made = Plan(QUESTIONS[settings.question].starts(settings)), Record("", settings)
+        run = Run(plan, made, Lines(lambda _: None), lambda: None, Path(folder))
         try:
             workers, missing = run.start_frameworks()
         finally:

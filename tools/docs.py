@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.analysis.diagnostics import drifts
-from shared.bench.analysis.estimates import Estimate, drift
+from shared.bench.estimates import Estimate, drift
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table
 from shared.bench.record import Record
 from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_table
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
-from shared.bench.report.report import report_of
+from shared.bench.report.report import Items, Report
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import duration
 from tools.validate_protocol import POWER
@@ -61,6 +61,10 @@ def _record(path: Path) -> Record:
     return Record.read(path)
 
 
+def _report(record: Record) -> Report:
+    return QUESTIONS[record.settings.question].report(record)
+
+
 def _answer(record: Record) -> Answer:
     return QUESTIONS[record.settings.question].answer(record)
 
@@ -70,7 +74,8 @@ def _head(record: Record) -> str:
     # of few rounds it is not known
     known = [result for result in record.results if result.measured and drift(result.blocks) is not None]
     drifted = f"; {len(drifts(record))} of {len(known)} times changed by more than 5% during it" if known else ""
-    return markdown_items([*report_of(record).head, f"recorded {record.started} at commit {commit}{drifted}"])
+    head = [*_report(record).head, f"recorded {record.started} at commit {commit}{drifted}"]
+    return markdown_items(Items("details", [("", line) for line in head]))
 
 
 def _summary(record: Record) -> str:

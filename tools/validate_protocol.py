@@ -22,12 +22,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.estimates import Estimate, time_ratio
 from shared.bench.cases import Case, Settings
+from shared.bench.estimates import Estimate, time_ratio
 from shared.bench.measure.machine import machine, usable_cores
-from shared.bench.questions.question import Question, WorkerStart
+from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result, now
 from shared.bench.report.tables import Answer
+from shared.bench.run.plan import WorkerStart
 from shared.bench.run.progress import progress_for_here
 from shared.bench.run.protocol import measure
 from shared.bench.units import ratio_interval
@@ -115,7 +116,7 @@ def _comparisons(test: _Test, seed: int) -> list[dict[str, Any]]:
     record = Record("python -m tools.validate_protocol", settings)
     with progress_for_here(lambda _: None) as progress:
         progress.say(f"{f'power test, {test.slowdown:.0%}' if test.slowdown else 'A/A test'}, seed {seed}")
-        measure(Validation(test.slowdown), record, progress, lambda: None)
+        measure(Validation(test.slowdown).plan(settings), record, progress, lambda: None)
     wrong = [f"{result.case.title}: {result.reason}" for result in record.results if not result.measured]
     if wrong:
         sys.exit("\n".join(wrong))

@@ -11,9 +11,9 @@ from shared.alignments import ALIGNMENTS
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.interpreters import named
 from shared.bench.questions.processes_launch import counts
 from shared.bench.questions.question import Question
+from shared.bench.run.interpreters import named
 from shared.bench.run.schedule import LEAST_WORKERS
 from shared.problems import ANY_FILE, PROBLEMS, problem_name, problem_of
 from shared.problems.argument_types import file, join_numbers, memory, names, one_of, real, size, sizes, some_of, whole

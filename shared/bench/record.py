@@ -11,13 +11,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shared.backends import is_file
-from shared.bench.analysis.estimates import Block, Estimate, Seconds, all_seconds, median_time, of_processes
-from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
+from shared.bench.cases import Absence, Case, Settings
+from shared.bench.estimates import Block, Estimate, Seconds, all_seconds, median_time, of_processes
 from shared.bench.measure.clock import WarmUp
 from shared.checks import is_finite
 from shared.file_writing import write_atomically
-from shared.problems import PROBLEMS, Inputs, problem_of
+from shared.problems import Inputs
 
 SCHEMA_VERSION = 5
 STATUSES = ("ok", "wrong", "failed", "limit")
@@ -236,37 +235,11 @@ class Record:
             if version != SCHEMA_VERSION:
                 raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
             record = _of_type(cls, stored)
-            _check_names(record)
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
         except (RecursionError, TypeError, ValueError) as error:
             raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {error}") from None
         return record
-
-
-def _check_names(record: Record) -> None:
-    """Raise ValueError on a name that this version does not know."""
-    from shared.bench.questions import QUESTIONS  # here: questions read records
-
-    settings = record.settings
-    if settings.problem not in PROBLEMS and not is_file(settings.problem):
-        raise ValueError(f"unknown problem {settings.problem!r}")
-    problem = problem_of(settings.problem)
-    known = {
-        "question": QUESTIONS,
-        "problem": [settings.problem, *settings.more_problems],
-        "pass": [*problem.passes, *(QUESTIONS[settings.question].own_passes if settings.question in QUESTIONS else ())],
-        "status": STATUSES,
-    }
-    known |= {"variant": problem.variant_names, "framework": FRAMEWORKS, "input": record.inputs}
-    used = [("question", settings.question), *(("pass", name) for name in settings.passes)]
-    for result in record.results:
-        case = result.case
-        used += [("problem", case.problem), ("pass", case.pass_name), ("variant", case.variant)]
-        used += [("framework", case.framework), ("input", case.input), ("status", result.status)]
-    for what, name in used:
-        if name not in known[what]:
-            raise ValueError(f"unknown {what} {name!r}")
 
 
 def _of_type(kind: Any, value: Any, name: str = "") -> Any:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, Estimate
+from shared.bench.estimates import LEAST_PROCESSES, Estimate
 
 NOTHING = "–"
 

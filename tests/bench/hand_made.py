@@ -1,15 +1,18 @@
 """Cases, results and records made by hand, for the tests of what is printed, written and decided."""
 
+import unittest.mock
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case, Settings
+from shared.bench.estimates import Block
 from shared.bench.measure.clock import WarmUp
+from shared.bench.questions.question import Question
 from shared.bench.record import Compilation, Facts, Gate, Record, Result
+from shared.bench.run.plan import Plan
 from shared.problems.alignment_inputs import AlignmentInputs
 
 WORK = 2_000_000  # cells that each case says it did
@@ -91,3 +94,9 @@ def record(
         seconds=312.0,
     )
     return replace(made, **others)
+
+
+def plan_of(question: Question, settings: Settings | None = None) -> Plan:
+    """The plan of a question without its inputs."""
+    with unittest.mock.patch.object(type(question), "inputs", return_value={}):
+        return question.plan(settings or Settings())

@@ -13,6 +13,7 @@ import pytest
 
 import compare
 from shared.bench.cases import Settings
+from shared.bench.questions.question import Question
 from shared.bench.report import output_files
 from shared.bench.run import context, worker_handle
 from shared.problems import ANY_FILE, PROBLEMS
@@ -69,9 +70,10 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
 def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Settings]:
     """What the command makes of its arguments; nothing is measured, and reports are short."""
     asked: list[Settings] = []
-    monkeypatch.setattr(compare, "measure", lambda question, record, *_: asked.append(record.settings))
-    for name in ("_html", "markdown_report"):
-        monkeypatch.setattr(output_files, name, lambda records: f"{len(records)} records")
+    monkeypatch.setattr(Question, "plan", lambda *_: None)
+    monkeypatch.setattr(compare, "measure", lambda plan, record, *_: asked.append(record.settings))
+    for name in ("html_report", "markdown_report"):
+        monkeypatch.setattr(output_files, name, lambda reports, *_: f"{len(reports)} records")
     monkeypatch.chdir(tmp_path)
 
     def parse(*arguments: str) -> Settings:

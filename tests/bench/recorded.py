@@ -8,8 +8,8 @@ import hand_made
 import numpy as np
 from hand_made import case, ended
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Absence, Case, Settings
+from shared.bench.estimates import Block
 from shared.bench.measure.clock import WarmUp
 from shared.bench.record import Compilation, Facts, Gate, Record, ReferenceTime, Result
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from hand_made import case, ended, facts, record, steady
 from in_process import assert_refused, run_here
+from rendered import html_report
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case, Settings
+from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.bridge_answer import CROSSING, SMALL, crossings
 from shared.bench.record import Record, Result
-from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
 from shared.variants import Abilities
 
@@ -107,14 +107,14 @@ def test_the_plan_has_three_cases_side_by_side_with_the_abilities_of_jax_through
             "fused", absent={"cuda_graph": "no"}, uncompiled_variants=dict.fromkeys(("wavefront", "fused"), "no")
         ),
     }
-    cases, absent = BRIDGE.plan(SETTINGS, able, ["batch", SMALL])
+    cases, absent = BRIDGE.cases(SETTINGS, able, ["batch", SMALL])
     fused = [own for own in cases if (own.variant, own.input) == ("fused", "batch")]
     assert [(own.framework, own.label, own.compiled) for own in fused] == [
         ("jax", "", True), ("torch", CROSSING, True), ("torch", "", False)
     ]  # fmt: skip
     assert {own.variant for own in cases if own.input == SMALL} == {"fused"} and absent == []
     quick = able | {"torch": able["torch"]._replace(slow_compiler="takes too long")}
-    cases, absent = BRIDGE.plan(replace(SETTINGS, quick=True), quick, ["batch"])
+    cases, absent = BRIDGE.cases(replace(SETTINGS, quick=True), quick, ["batch"])
     assert [(own.framework, own.label) for own in cases if own.variant == "vmap"] == [("jax", ""), ("torch", CROSSING)]
     assert [row.case for row in absent] == ["PyTorch vmap score"]
 

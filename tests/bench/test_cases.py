@@ -23,7 +23,7 @@ def planned(
 ) -> tuple[list[Case], list[Absence]]:
     """JAX can do everything; lacks: what PyTorch cannot do."""
     abilities = {name: Abilities(auto, **((lacks or {}) if name == "torch" else {})) for name, auto in AUTO.items()}
-    return question.plan(Settings(**asked), abilities, inputs)
+    return question.cases(Settings(**asked), abilities, inputs)
 
 
 def ladder(lacks: dict[str, Any] | None = None, **asked: Any) -> tuple[list[Case], list[Absence]]:

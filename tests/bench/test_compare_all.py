@@ -10,13 +10,13 @@ import hand_made
 import pytest
 from hand_made import case, steady
 from in_process import run_here
+from rendered import html_report
 
 import compare
 from shared.bench import command_line
 from shared.bench.command_line import parse
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Facts, Record
-from shared.bench.report.html import html_report
 from shared.bench.report.side_by_side import side_by_side
 from shared.bench.run.context import CannotMeasure
 from shared.problems.problem import UnusableInput

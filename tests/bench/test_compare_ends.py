@@ -31,8 +31,8 @@ def end_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> End:
     """Run the command with runs that take these steps, and have everything written."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    for name in ("_html", "markdown_report"):
-        monkeypatch.setattr(output_files, name, lambda records: f"{len(records[0].results)} results")
+    for name in ("html_report", "markdown_report"):
+        monkeypatch.setattr(output_files, name, lambda reports, *_: f"{len(reports[0].brief[0].rows)} results")
 
     def end(*runs: Sequence[Step], arguments: Sequence[str] = EVERY_FILE) -> Ended:
         left = list(runs)
@@ -111,10 +111,10 @@ def test_an_error_in_the_middle_of_a_run_is_told_and_costs_no_result(
 def test_a_report_that_cannot_be_made_costs_neither_the_others_nor_the_table(
     end_with: End, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    def without_matplotlib(_: object) -> None:
+    def without_matplotlib(*_: object) -> None:
         raise ImportError("no matplotlib")
 
-    monkeypatch.setattr(output_files, "_html", without_matplotlib)
+    monkeypatch.setattr(output_files, "html_report", without_matplotlib)
     done = end_with([FINE])
     assert done.code == 2 and VERDICT in done.out.splitlines()
     assert done.err[-1] == "compare.py: error: cannot make folder/page.html: ImportError('no matplotlib')"

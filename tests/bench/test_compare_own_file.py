@@ -8,14 +8,12 @@ import pytest
 from command_line import LEAST, ROOT, plant, rows, run_compare
 from hand_made import case, steady
 from in_process import assert_refused, run_here, start_at_once
+from rendered import console_report, html_report, markdown_report
 
 import compare
 from shared.bench.cases import Absence, Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Facts, Record
-from shared.bench.report.console import console_report
-from shared.bench.report.html import html_report
-from shared.bench.report.markdown import markdown_report
 from shared.problems import problem_of
 from shared.variants import Abilities
 

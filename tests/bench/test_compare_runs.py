@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from command_line import COMPARE, LEAST, ROOT, TINY, rows, run_compare, verdicts, without
 from in_process import run_here, start_at_once, use_numpy_workers
+from rendered import console_report
 
 from shared.alignments import ALIGNMENTS
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record, Result
-from shared.bench.report.console import console_report
 from shared.bench.run.schedule import MOST_CALLS
 from shared.bench.units import duration
 from shared.kernels import cpp

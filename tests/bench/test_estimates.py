@@ -8,7 +8,7 @@ from hand_made import blocks as even
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shared.bench.analysis.estimates import (
+from shared.bench.estimates import (
     Block,
     Estimate,
     break_even,

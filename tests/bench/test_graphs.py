@@ -24,7 +24,7 @@ def test_other_problems_are_refused():
 
 def test_compiled_loops_are_timed_both_ways():
     settings = Settings("graphs", device="cuda", passes=("score",), input="random")
-    cases, _ = QUESTION.plan(settings, {"jax": Abilities("fused"), "torch": ABLE}, ["100x150"])
+    cases, _ = QUESTION.cases(settings, {"jax": Abilities("fused"), "torch": ABLE}, ["100x150"])
     assert [(case.framework, case.variant, case.label) for case in cases] == [
         (framework, variant, label)
         for framework, variant in (("jax", "vmap"), ("torch", "vmap"), ("jax", "wavefront"))

@@ -9,7 +9,7 @@ import pytest
 from hand_made import case, facts, record
 
 from shared.bench.cases import Settings
-from shared.bench.questions.largest_batch import fits, largest_batches
+from shared.bench.run.largest_batch import fits, largest_batches
 from shared.bench.run.worker_handle import Reply
 from shared.problems import Inputs
 from shared.problems.alignment_inputs import AlignmentInputs

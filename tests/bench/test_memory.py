@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hand_made import case, ended, facts, record
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
+from rendered import html_report
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
@@ -20,7 +21,6 @@ from shared.bench.questions.memory_run import _found_sizes, _measure_process
 from shared.bench.questions.memory_watch import Watch
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
-from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
 from shared.bench.run.worker_handle import Reply
 from shared.problems.problem import DATA

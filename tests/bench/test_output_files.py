@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hand_made import case, record, steady
+from rendered import report_of
 
 from shared.bench.record import Record
 from shared.bench.report import output_files
@@ -128,8 +129,10 @@ def test_a_disk_that_fills_up_is_told_once_and_the_run_continues(
 def test_a_report_that_cannot_be_written_is_told_and_costs_the_others_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(output_files, "_html", lambda records: "page")
-    monkeypatch.setattr(output_files, "markdown_report", lambda records: f"# {len(records)}\n")
+    monkeypatch.setattr(output_files, "html_report", lambda *_: "page")
+    monkeypatch.setattr(output_files, "markdown_report", lambda reports, *_: f"# {len(reports)}\n")
     page, text = tmp_path / "missing" / "page.html", tmp_path / "page.md"
-    assert write_reports([made(), made()], page, text) == [f"cannot write {page}: No such file or directory"]
+    assert write_reports(page, text, [report_of(made())] * 2, [], []) == [
+        f"cannot write {page}: No such file or directory"
+    ]
     assert text.read_text() == "# 2\n" and list(tmp_path.iterdir()) == [text]

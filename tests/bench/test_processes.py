@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from hand_made import case, ended, facts, record, right
+from hand_made import case, ended, facts, plan_of, record, right
 from in_process import assert_refused, run_here, settings_of  # noqa: F401 - a fixture
+from rendered import html_report
 
 from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import usable_cores
@@ -38,7 +39,6 @@ from shared.bench.questions.processes_run import measure_processes
 from shared.bench.questions.processes_step import compared
 from shared.bench.questions.processes_worker import command
 from shared.bench.record import Generation, Record, Result
-from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
 from shared.bench.run.context import Run
 from shared.bench.run.progress import Lines
@@ -73,7 +73,7 @@ def test_the_numbers_of_processes_double_up_to_the_cores(cores: int, counts: tup
 
 def test_several_processes_and_both_ways_to_use_one_have_the_same_work():
     able = {"jax": Abilities("fused"), "torch": Abilities("fused", absent={"fused": "it cannot"})}
-    cases, absent = PROCESSES.plan(SMALL, able, ())
+    cases, absent = PROCESSES.cases(SMALL, able, ())
     of_score = [(BATCH, ALL), (BATCH, ONE), (BATCH, TWO), (COUNT, TWO), ("2 batches", TWO), ("2 batches", ALL)]
     assert [(c.input, c.label) for c in cases if c.pass_name == "score"] == of_score
     assert [(c.input, c.label) for c in cases if c.pass_name == STEP] == [
@@ -333,7 +333,7 @@ def test_what_a_launcher_s_processes_have_measured_is_not_resumed(monkeypatch: p
     first = timed("jax", two=0.2)[0]
     first.details = {"is_launched": True}
     made = record(first, settings=of("jax"), generations=[Generation(0, 1.0, 0.0)])
-    run: Any = Run(PROCESSES, made, Lines(lambda _: None), lambda: None, Path())
+    run: Any = Run(plan_of(PROCESSES), made, Lines(lambda _: None), lambda: None, Path())
     with pytest.raises(UnusableInput, match="cannot be resumed"):
         measure_processes(run, [], {})
 

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from hand_made import blocks, case, ended, record, right, steady
 from in_process import run_here, use_numpy_workers
+from rendered import console_report, html_report, markdown_report
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Absence, Settings
+from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation, Record, ReferenceTime, Result
-from shared.bench.report.console import console_report
-from shared.bench.report.html import html_report
-from shared.bench.report.markdown import markdown_report
 from shared.bench.report.tables import Answer, Table
 from shared.bench.run import context
 from shared.bench.run.worker_handle import Worker
@@ -181,10 +179,11 @@ TWO_THREADS = '''
 
 from dataclasses import replace
 
-from shared.bench.analysis.estimates import time_ratio
+from shared.bench.estimates import time_ratio
 from shared.bench.measure.machine import usable_cores
-from shared.bench.questions.question import Question, WorkerStart
+from shared.bench.questions.question import Question
 from shared.bench.report.tables import Answer, Table, left_then_right
+from shared.bench.run.plan import WorkerStart
 from shared.bench.units import ratio_interval
 
 

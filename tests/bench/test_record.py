@@ -13,9 +13,10 @@ import pytest
 import recorded
 from hand_made import blocks, case, steady
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Absence, Settings
+from shared.bench.estimates import Block
 from shared.bench.measure.clock import WarmUp
+from shared.bench.questions import read_record
 from shared.bench.record import (
     SCHEMA_VERSION,
     Compilation,
@@ -122,7 +123,7 @@ def test_a_record_of_another_version_is_refused(tmp_path: Path, change: dict[str
     WHOLE.write(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(UnreadableRecord, match="not a record that this version reads: ") as error:
-        Record.read(path)
+        read_record(path)
     assert str(error.value).endswith(text) and str(path) in str(error.value)
 
 
@@ -132,7 +133,7 @@ def test_a_file_that_is_no_record_is_refused_with_its_name(tmp_path: Path, conte
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UnreadableRecord, match=f"cannot read {path}: "):
-        Record.read(path)
+        read_record(path)
 
 
 # what it knows

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import recorded
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
-
-from shared.bench.report.html import html_report
+from rendered import html_report
 
 OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 PHONE, DESKTOP = 390, 1280

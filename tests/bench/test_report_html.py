@@ -11,9 +11,9 @@ from xml.dom import minidom
 import matplotlib
 import recorded
 from markupsafe import escape
+from rendered import html_report
 
 from shared.bench.report.case_table import CACHES_EMPTY, CACHES_WARM, case_tables
-from shared.bench.report.html import html_report
 
 
 class Read(HTMLParser):
@@ -71,7 +71,7 @@ def test_hostile_text_is_escaped_everywhere():
 def test_the_answer_comes_first():
     headings = re.findall(r"<h3>(.*?)</h3>", page_of("plain"))
     answer = ["Which framework is faster", "First calls"]
-    assert headings == [*answer, "Time of a call", "Memory and errors", "Diagnostics"]
+    assert headings == [*answer, "Time of a call", "Memory and errors"]
     terms = {text for text in Read(page_of("plain")).texts if text.startswith(("score: the forward", "vmap: a batch"))}
     assert len(terms) == 2
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hand_made import WORK, case, record, right
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
 from shared.bench.cases import Settings
+from shared.bench.estimates import Block
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
 from shared.bench.units import NOTHING

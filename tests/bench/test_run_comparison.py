@@ -8,8 +8,8 @@ import hand_made
 import pytest
 from hand_made import blocks, case, ended, steady
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
+from shared.bench.estimates import Block
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import CACHES_EMPTY
 from shared.bench.report.compare_runs import compare_runs

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hand_made import case, record
+from hand_made import case, plan_of, record
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
@@ -62,7 +62,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[FakeWorker]:
 
 def run_of(settings: Settings | None = None, question: Any = QUESTIONS["speed"]) -> Run:
     settings, progress = settings or Settings(), SimpleNamespace(tick=lambda: None)
-    return Run(question, record(settings=settings), progress, lambda: None, Path())  # pyright: ignore[reportArgumentType]
+    return Run(plan_of(question, settings), record(settings=settings), progress, lambda: None, Path())  # pyright: ignore[reportArgumentType]
 
 
 def test_a_worker_that_has_ended_is_replaced_and_noted(started: list[FakeWorker]):

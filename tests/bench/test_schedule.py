@@ -10,8 +10,8 @@ from hand_made import case, facts, record, right, steady
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case, Settings
+from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Result
 from shared.bench.run.first_calls import limit_exceeded_with_less_work, memory_exceeded

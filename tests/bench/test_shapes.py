@@ -11,19 +11,19 @@ import pytest
 from hand_made import case, ended, record
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
 from numpy_worker import Backend
+from rendered import html_report
 
 import jax_impl.backend
 import torch_impl.backend
 from shared import reference
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
+from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS, shapes_run, shapes_stream
 from shared.bench.questions.question import WorkerStart
 from shared.bench.questions.shapes_run import timed_stream
 from shared.bench.questions.shapes_stream import STRATEGIES, batches_of, drawn_shapes, references_of, stream_of
 from shared.bench.questions.shapes_totals import compilations, is_extrapolated, total_text, totals
 from shared.bench.record import Record, Result
-from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
 from shared.bench.run import context
 from shared.bench.run.worker_handle import Worker

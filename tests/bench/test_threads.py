@@ -9,23 +9,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hand_made import case, ended, facts, record, right
+from hand_made import case, ended, facts, plan_of, record, right
 from in_process import assert_refused, run_here, settings_of, use_numpy_workers  # noqa: F401 - a fixture
 from numpy_worker import Backend
+from rendered import html_report
 
 from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import usable_cores
-from shared.bench.questions import QUESTIONS, threads_run
-from shared.bench.questions.question import WorkerStart
-from shared.bench.questions.threads import counts_up_to
-from shared.bench.questions.threads_rows import label_of
-from shared.bench.questions.threads_run import measure_processes
-from shared.bench.record import Generation, Record, Result
-from shared.bench.report.html import html_report
+from shared.bench.questions import QUESTIONS, threads
+from shared.bench.questions.threads import counts_up_to, label_of
+from shared.bench.record import NO_ROOM, Generation, Record, Result
 from shared.bench.report.tables import Answer
-from shared.bench.run import context
+from shared.bench.run import context, fresh_processes
 from shared.bench.run.context import Run
+from shared.bench.run.plan import WorkerStart
 from shared.bench.run.progress import Lines
+from shared.bench.run.protocol import save_inputs
 from shared.bench.run.worker_handle import Worker
 from shared.bench.worker.case_runner import CaseRunner
 from shared.variants import Abilities
@@ -48,7 +47,7 @@ def test_every_case_has_each_dtype_and_number_of_threads_and_is_absent_once(monk
     monkeypatch.setattr(THREADS, "labels", {label_of(count): WorkerStart(threads=count) for count in range(1, 9)})
     able = {"jax": Abilities("vmap"), "torch": Abilities("vmap", absent={"vmap": "it cannot"})}
     settings = Settings("threads", passes=("score",), variants=("vmap",), threads=3)
-    cases, absent = THREADS.plan(settings, able, DTYPES)
+    cases, absent = THREADS.cases(settings, able, DTYPES)
     labels = [label_of(count) for count in (1, 2, 3)]
     assert [(c.framework, c.dtype, c.input, c.label) for c in cases] == [
         ("jax", dtype, dtype, label) for dtype in DTYPES for label in labels
@@ -89,7 +88,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[tuple[
         clock, timed = SimpleNamespace(now=0.0), []
         clock.monotonic = lambda: clock.now
         monkeypatch.setattr(context, "time", clock)
-        monkeypatch.setattr(threads_run, "time", clock)
+        monkeypatch.setattr(threads, "time", clock)
+        monkeypatch.setattr(fresh_processes, "time", clock)
+        monkeypatch.setattr(threads, "save_inputs", lambda *_: None)
 
         def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
             timed.append((cases[0].variant, end - clock.now))
@@ -102,10 +103,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[tuple[
             run.cached.update(cases)
             return cases
 
-        monkeypatch.setattr(threads_run, "one_generation", one_generation)
+        monkeypatch.setattr(threads, "one_generation", one_generation)
         made = record(settings=Settings("threads", passes=("score",), budget=budget, **settings), inputs=INPUTS)
-        run = Run(THREADS, made, Lines(lambda _: None), lambda: None, Path(), start=0.0)
-        measure_processes(run, cases_of("vmap", "wavefront", "fused"))
+        run = Run(plan_of(THREADS), made, Lines(lambda _: None), lambda: None, Path(), start=0.0)
+        THREADS.measure(run, cases_of("vmap", "wavefront", "fused"), {})
         return timed, made
 
     return measure
@@ -143,7 +144,8 @@ def test_what_is_left_of_the_budget_goes_to_what_is_not_precise(measured: Any):
 def test_a_short_run_times_the_fastest_rung_and_says_what_it_had_no_room_for(measured: Any):
     timed, made = measured(45.0)
     assert names(timed) == ["fused"] * 3 + ["wavefront"]
-    assert made.notes[-1] == "the budget of 45 s had no room for vmap"
+    lost = {result.case.variant for result in made.results if result.reason == NO_ROOM}
+    assert lost == {"vmap"}
     assert names(measured(0.1)[0]) == ["fused"]
 
 
@@ -179,20 +181,21 @@ def timed(variant: str, dtype: str = "float32", workers: int = 3, **seconds: tup
 
 def test_a_row_has_both_speed_ups_and_the_faster_framework_with_one_and_with_all_threads():
     (table,) = answer(*timed("vmap", jax=(0.4, 0.2), torch=(0.2, 0.25))).tables
-    assert table.title == "2 threads against 1"
+    assert table.title == "2 threads against 1 thread"
     assert table.rows == [
         (
-            *("vmap", "score", "float32", "2.00×, 100%\n(2.00 … 2.00)", "0.80×, 40%\n(0.80 … 0.80)"),
-            *("PyTorch 2.00×\n(2.00 … 2.00)", "JAX 1.25×\n(1.25 … 1.25)"),
+            *("vmap", "score", "float32", "400 ms", "200 ms", "2.00×\n(2.00 … 2.00)"),
+            *("200 ms", "250 ms", "0.80×\n(0.80 … 0.80)", "PyTorch 2.00×\n(2.00 … 2.00)", "JAX 1.25×\n(1.25 … 1.25)"),
         )
     ]
 
 
-def test_numbers_in_between_have_a_table_of_their_own():
+def test_points_in_between_have_a_table_of_their_own():
     first, second = answer(*timed("vmap", jax=(0.4, 0.2, 0.16), torch=(0.4, 0.3, 0.5))).tables
-    assert [cell.split("\n")[0] for cell in first.rows[0][3:]] == ["2.50×, 62%", "0.80×, 20%", "same", "JAX 3.12×"]
-    assert [row[3] for row in second.rows] == ["1", "2", "4"]
-    assert [cell.split("\n")[0] for cell in second.rows[1][4:]] == ["2.00×, 100%", "1.33×, 67%", "JAX 1.50×"]
+    cells = [cell.split("\n")[0] for cell in first.rows[0]]
+    assert (cells[5], cells[8], *cells[9:]) == ("2.50×", "0.80×", "same", "JAX 3.12×")
+    assert [row[3] for row in second.rows] == ["1 thread", "2 threads", "4 threads"]
+    assert [cell.split("\n")[0] for cell in second.rows[1][4:]] == ["200 ms", "2.00×", "300 ms", "1.33×", "JAX 1.50×"]
 
 
 def test_the_sentences_say_for_whom_more_threads_help_and_whether_the_winner_changes():
@@ -206,39 +209,40 @@ def test_the_sentences_say_for_whom_more_threads_help_and_whether_the_winner_cha
         ).statements
     )
     assert told == {
-        "JAX": "give more threads to vmap (2.00× with 2), wavefront score float64 (1.33× with 2), fused (1.60 to 2.00× "
-        "with 2); one thread does as well (±3%) for wavefront score float32.",
-        "PyTorch": "give more threads to fused (1.60 to 2.00× with 2); one thread does as well (±3%) for wavefront "
-        "score float64; give one thread to vmap (0.80× with 2), wavefront score float32 (0.83× with 2).",
-        "the faster framework": "it changes with the number of threads in vmap (PyTorch with 1, JAX with 2); "
-        "JAX with 1 and 2 threads in wavefront; the same with 1 and 2 threads in fused.",
+        "JAX, 2 threads against 1 thread": "faster: vmap (2.00×), fused (1.60 to 2.00×), wavefront score float64 "
+        "(1.33×); same: wavefront score float32.",
+        "PyTorch, 2 threads against 1 thread": "faster: fused (1.60 to 2.00×); same: wavefront score float64; slower: "
+        "vmap (0.80×), wavefront score float32 (0.83×).",
+        "The faster framework": "PyTorch 1 thread, JAX 2 threads: vmap; JAX throughout: wavefront; same throughout: "
+        "fused.",
     }
+
+
+def test_of_several_points_the_best_is_told():
+    told = dict(answer(*timed("vmap", jax=(0.4, 0.2, 0.25))).statements)
+    assert told == {"JAX, the best of threads": "faster: vmap (2.00×, 2 threads)."}
 
 
 def test_fewer_than_three_processes_decide_nothing():
     found = answer(*timed("vmap", workers=2, jax=(0.4, 0.2), torch=(0.2, 0.25)))
     row = found.tables[0].rows[0]
-    assert row[3] == "2.00×, 100%\n(< 3 processes)" and row[5].startswith("not decided\n(PyTorch 2.00×,\n")
-    assert dict(found.statements) == {
-        "JAX": "not decided for vmap.",
-        "PyTorch": "not decided for vmap.",
-        "the faster framework": "not decided in vmap.",
-    }
+    assert row[5] == "2.00×\n(< 3 processes)" and row[9].startswith("not decided\n(PyTorch 2.00×,\n")
+    assert {text for _, text in found.statements} == {"not decided: vmap.", "not decided throughout: vmap."}
 
 
 def test_a_speed_up_that_drifts_decides_nothing():
     results = timed("vmap", jax=(0.4, 0.2))
     results[0].blocks = [replace(block, seconds=(0.4 + 0.04 * block.worker,)) for block in results[0].blocks]
     found = answer(*results)
-    assert found.tables[0].rows[0][3] == "2.19×, 110%\n(1.75 … 2.75; drift +20%)"
-    assert dict(found.statements) == {"JAX": "not decided for vmap."}
+    assert found.tables[0].rows[0][5] == "2.19×\n(1.75 … 2.75; drift +20%)"
+    assert [text for _, text in found.statements] == ["not decided: vmap."]
 
 
-def test_a_framework_that_is_not_faster_with_every_number_is_not_said_to_be():
+def test_a_framework_that_is_not_faster_at_every_point_is_not_said_to_be():
     results = timed("vmap", jax=(0.1, 0.1), torch=(0.2, 0.1))
     results[-1].blocks = [replace(block, seconds=(0.05 + 0.05 * block.worker,)) for block in results[-1].blocks]
     told = dict(answer(*results).statements)
-    assert told["the faster framework"] == "decided for some numbers only in vmap (JAX with 1, not decided with 2)."
+    assert told["The faster framework"] == "JAX 1 thread, not decided 2 threads: vmap."
 
 
 def test_a_case_without_a_time_is_named_below_the_table():
@@ -246,7 +250,7 @@ def test_a_case_without_a_time_is_named_below_the_table():
     found = answer(*timed("vmap", jax=(0.4, 0.2), torch=(0.2,)), late)
     (table,) = found.tables
     assert table.below[-1] == "No PyTorch vmap score, float32, 2 threads: > 120 s."
-    assert table.rows[0][4] == "–" and table.rows[0][6] == "JAX only\n(200 ms)"
+    assert table.rows[0][8] == "–" and table.rows[0][10] == "JAX only\n(200 ms)"
     assert THREADS.answer(record(late, settings=Settings("threads"), inputs=INPUTS)) == Answer()
 
 
@@ -270,14 +274,14 @@ def test_a_run_times_both_dtypes_on_as_many_cores_as_threads_and_goes_on(
     monkeypatch.setattr(context, "Worker", start)
     done = run_here("threads", *NUMPY, "--workers", "3", "--json", str(path))
     assert done.code == 0, done.err
-    for threads, worker in started:
-        assert worker.environment["cores"] == usable_cores()[:threads]
-    assert [threads for threads, _ in started] == [1, 1] + [1, 2] * 6  # at first those that say what they can
+    for count, worker in started:
+        assert worker.environment["cores"] == usable_cores()[:count]
+    assert [count for count, _ in started] == [1, 1] + [1, 2] * 6  # at first those that say what they can
     made = Record.read(path)
     assert {(r.case.dtype, r.case.label, len(r.blocks)) for r in made.results} == {
         (dtype, label, 6) for dtype in DTYPES for label in ("1 thread", "2 threads")
     }
-    assert "2 threads against 1" in done.out and "; float32 and float64, gap -1" in done.out
+    assert "2 threads against 1 thread" in done.out and "; float32 and float64, gap -1" in done.out
     made.generations.pop()
     made.write(path)
     resumed = run_here("--resume", str(path))
@@ -310,12 +314,13 @@ def pools(runner: CaseRunner, case: Case) -> dict[str, Any]:
 def test_both_frameworks_compute_with_as_many_threads_as_the_label_says(monkeypatch: pytest.MonkeyPatch):
     found: dict[tuple[str, str], dict[str, Any]] = {}
 
-    def measure(run: Run, cases: list[Case]) -> None:
+    def measure(run: Run, cases: list[Case], inputs: Any) -> None:
+        save_inputs(run, inputs)
         for each in cases:
             found[each.worker_key] = dict(run.ask_for_result("call", each, function=pools).details)
 
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # of the workers
-    monkeypatch.setattr(threads_run, "measure_processes", measure)
+    monkeypatch.setattr(THREADS, "measure", measure)
     done = run_here("threads", *NUMPY[:4], "--variant", "wavefront", "--pass", "score", "--dtype", "float32")
     assert done.code == 0, done.err
     assert found == {

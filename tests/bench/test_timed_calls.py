@@ -5,11 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hand_made import case, record, right
+from hand_made import case, plan_of, record, right
 from in_process import run_here, use_numpy_workers
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
+from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation, Generation, Record
 from shared.bench.run import context, timed_calls
@@ -31,7 +31,7 @@ def timed_by(number: int, **settings: Any) -> list[Any]:
     ]
     made = record(*results, settings=Settings(**settings))
     progress: Any = SimpleNamespace()
-    return _next_cases(Run(QUESTIONS["speed"], made, progress, lambda: None, Path()), CASES, number)
+    return _next_cases(Run(plan_of(QUESTIONS["speed"]), made, progress, lambda: None, Path()), CASES, number)
 
 
 def test_a_case_is_timed_further_where_it_is_compared_with_its_like(monkeypatch: pytest.MonkeyPatch):
@@ -56,7 +56,7 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
     costs = {FAST: 0.5, SLOW: 0.25, FAR_SLOWER: 1000.0}
     made = record(*(right(each, 0.1, cold=seconds, new_shapes=[[seconds]]) for each, seconds in costs.items()))
     progress: Any = SimpleNamespace(begin=lambda *_: None, step=lambda *_: None)
-    run = Run(QUESTIONS["speed"], made, progress, lambda: None, Path())
+    run = Run(plan_of(QUESTIONS["speed"]), made, progress, lambda: None, Path())
     asked: list[tuple[str, Any]] = []
 
     def ask(do: str, case: Any, **arguments: Any) -> Reply:
@@ -85,7 +85,7 @@ def test_a_quick_run_plans_three_processes_without_repeats(
     clock.monotonic = lambda: clock.now
     made = record(*(right(each, cold=0.5) for each in CASES), settings=Settings(quick=quick, budget=60.0))
     progress: Any = SimpleNamespace(results=lambda *_: None)
-    run = Run(QUESTIONS["speed"], made, progress, lambda: None, Path(), start=0.0)
+    run = Run(plan_of(QUESTIONS["speed"]), made, progress, lambda: None, Path(), start=0.0)
     found: list[tuple[set[Any], float]] = []
     repeated: list[float] = []
 
@@ -123,7 +123,7 @@ def test_the_width_that_the_budget_reached_is_told_where_there_is_an_interval(wo
     made = record(
         *(right(each, *[0.1] * 5, workers=workers) for each in (FAST, OTHER)), settings=Settings(precision=-1.0)
     )
-    note_precision(Run(QUESTIONS["speed"], made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
+    note_precision(Run(plan_of(QUESTIONS["speed"]), made, SimpleNamespace(), lambda: None, Path()))  # pyright: ignore[reportArgumentType]
     assert [f"the widest interval of a verdict is {width}, asked" in note for note in made.notes] == [True]
 
 
@@ -136,7 +136,7 @@ def test_once_the_budget_is_spent_what_takes_long_to_prepare_is_left_out_and_rou
     warm = {FAST: 0.5, SLOW: 0.5, FAR_SLOWER: 40.0}
     made = record(*(right(each, 0.1, warm=[Compilation(seconds)]) for each, seconds in warm.items()))
     progress: Any = SimpleNamespace(begin=lambda *_: None, step=lambda *_: None)
-    run = Run(QUESTIONS["speed"], made, progress, lambda: None, Path(), start=0.0)
+    run = Run(plan_of(QUESTIONS["speed"]), made, progress, lambda: None, Path(), start=0.0)
     rounds: list[tuple[list[Any], float]] = []
 
     def prepare(run: Run, case: Any) -> float:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from shared.bench.analysis.estimates import Estimate
+from shared.bench.estimates import Estimate
 from shared.bench.units import clock, duration, figures, ratio_interval, ratio_text, size, time_interval
 
 

@@ -14,10 +14,10 @@ from hand_made import case, ended, steady
 from shared.bench.cases import Settings
 from shared.bench.measure import clock
 from shared.bench.record import Record
+from shared.bench.run.plan import Plan
 from shared.bench.worker import case_runner
 from shared.bench.worker import main as worker
 from tools import slowed_worker, validate_protocol
-from tools.validate_protocol import Validation
 
 
 @dataclass
@@ -29,15 +29,16 @@ class FakeProtocol:
     fails: bool = False
     asked: list[tuple[bool, Settings]] = field(default_factory=list)
 
-    def measure(self, question: Validation, record: Record, *_: Any) -> None:
-        commands = [start.command for start in question.labels.values()]
+    def measure(self, plan: Plan, record: Record, *_: Any) -> None:
+        labels = {label: start for (_, label), start in plan.starts.items()}
+        commands = [start.command for start in labels.values()]
         slowdown = float(commands[1][-1]) if commands[1] else 0.0
         settings = record.settings
         self.asked.append((bool(slowdown), settings))
         factor = self.honest.get(settings.seed, 1.0) + (0.0 if self.misses else slowdown)
         for framework in settings.frameworks:
             for variant in settings.variants or ():
-                one, other = (case(framework, variant, label=label) for label in question.labels)
+                one, other = (case(framework, variant, label=label) for label in labels)
                 record.results.append(steady(one, 0.001))
                 record.results.append(ended(other, "failed", "killed") if self.fails else steady(other, 0.001 * factor))
 

@@ -7,9 +7,9 @@ import hand_made
 import pytest
 from hand_made import case, record, right, steady
 
-from shared.bench.analysis.estimates import Block, of_processes
 from shared.bench.analysis.verdict import compare, verdicts
 from shared.bench.cases import Settings
+from shared.bench.estimates import Block, of_processes
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.in_words import break_even_text, faster_by_process, for_whom
 from shared.bench.record import Result

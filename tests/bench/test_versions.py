@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 from hand_made import blocks, case, ended, record, steady
 from in_process import assert_refused, run_here, use_numpy_workers
+from rendered import html_report
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Settings
-from shared.bench.questions import QUESTIONS, interpreters
-from shared.bench.questions.interpreters import every_version
+from shared.bench.estimates import Block
+from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation, Record, Result
-from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
+from shared.bench.run import interpreters
+from shared.bench.run.interpreters import every_version
 from shared.problems.problem import UnusableInput
 
 ASKED = Settings("versions", input="random", passes=("score",))

@@ -10,11 +10,11 @@ import pytest
 from hand_made import case, facts, record
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
 from pretended_transforms import FATES
+from rendered import html_report
 
 from shared.bench.cases import Absence, Settings
 from shared.bench.questions import QUESTIONS, transforms_run
 from shared.bench.record import Record, Result
-from shared.bench.report.html import html_report
 from shared.bench.report.tables import Answer
 from shared.bench.run import context
 from shared.bench.run.worker_handle import Worker

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from shared.bench.analysis.estimates import all_seconds, drift
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import all_seconds, drift
 from shared.bench.measure import variables
 from shared.bench.record import Record
 from shared.bench.units import between, duration

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import (
+from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import (
     LEAST_PROCESSES,
     SAME,
     Block,
@@ -13,9 +14,9 @@ from shared.bench.analysis.estimates import (
     ratio_drift,
     time_ratio,
 )
-from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
+from shared.problems import problem_of
 from shared.variants import SAME_CODE
 
 # change of a ratio from the first rounds to the last, as a factor, with which nothing is decided
@@ -154,3 +155,20 @@ def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
     """By pass and input: each framework's fastest case."""
     keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
     return {key: compare(record.results_of(*key), decided_on_device(record, key[1])) for key in keys}
+
+
+def comparisons(record: Record, input_name: str, on_device: bool = False) -> dict[str, dict[str, Comparison]]:
+    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured.
+
+    on_device: by the time on an accelerator, or else by wall time.
+    """
+    found = {
+        variant: {
+            pass_name: compare(
+                (r for r in record.results_of(pass_name, input_name) if r.case.variant == variant), on_device
+            )
+            for pass_name in record.settings.passes
+        }
+        for variant in problem_of(record.settings.problem).variant_names
+    }
+    return {variant: own for variant, own in found.items() if any(each.results for each in own.values())}

@@ -7,28 +7,25 @@ framework: that leaves other data and code in the caches, and the framework's th
 from collections.abc import Mapping
 
 from shared.bench.cases import BETWEEN
-from shared.bench.questions.question import WorkerStart
-from shared.bench.questions.two_ways import TwoWays, Wording
+from shared.bench.questions.axis_question import AxisQuestion
+from shared.bench.run.plan import WorkerStart
 
 LOOP = "in a loop"
 
 
-class Between(TwoWays):
+class Between(AxisQuestion):
     """Every case in a loop, and between matrix products."""
 
     name = "between"
     asks = "what does a call cost between other work, as in a step of training"
+    axis, change, is_gain = "calls", "longer", False
+    below = (
+        "Between: right after a product of two matrices of 1024 x 1024 by the same framework; longer: that time over "
+        "the one in a loop of calls, and the 95% interval.",
+    )
     default_input = "random"
     only_on_cpus = "on others every call finds its caches flushed"
     labels: Mapping[str, WorkerStart] = {LOOP: WorkerStart(), BETWEEN: WorkerStart()}
-    usual, other, is_gain = LOOP, BETWEEN, False
-    wording = Wording(
-        "In a loop, and between other work",
-        ("in a loop", "between", "longer"),
-        "Between: right after a product of two matrices of 1024 x 1024 by the same framework; longer: that time over "
-        "the one in a loop of calls",
-        "between matrix products a call takes, against a loop of calls",
-    )
 
 
 QUESTION = Between()

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from shared.bench.analysis.estimates import Estimate
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
+from shared.bench.estimates import Estimate
 from shared.bench.questions.bridge_answer import (
     CROSSING,
     OWN,
@@ -73,13 +73,13 @@ class Bridge(Question):
             return []
         return super().modes(settings, variant, input_name, abilities)
 
-    def plan(
+    def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
         missing = [FRAMEWORKS[name] for name in FRAMEWORKS if name not in abilities]
         if missing:
             return [], [Absence(name, "call through the bridge", f"{missing[0]} is missing") for name in abilities]
-        cases, absent = super().plan(settings, abilities, inputs)
+        cases, absent = super().cases(settings, abilities, inputs)
         # through the bridge a variant is JAX's, in a worker of PyTorch
         crossing = {c: replace(c, framework="torch") for c in cases if c.label == CROSSING and c.framework == "jax"}
         cases = [crossing.get(case, case) for case in cases if case.label == OWN or case in crossing]

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, Estimate, time_ratio
 from shared.bench.analysis.verdict import Comparison, compare
+from shared.bench.estimates import LEAST_PROCESSES, Estimate, time_ratio
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Statement, Table, left_then_right
 from shared.bench.units import NOTHING, between, duration, ratio_text

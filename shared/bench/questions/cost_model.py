@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.bench.analysis.estimates import CONFIDENCE, Estimate
+from shared.bench.estimates import CONFIDENCE, Estimate
 
 # residuals (of logarithms) beyond this count less than their square
 _SOFT = 0.1

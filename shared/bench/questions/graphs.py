@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from shared.alignments import ALIGNMENTS
 from shared.bench.cases import Settings
-from shared.bench.questions.question import WorkerStart
-from shared.bench.questions.two_ways import TwoWays, Wording
+from shared.bench.questions.axis_question import AxisQuestion
+from shared.bench.run.plan import WorkerStart
 from shared.problems import Inputs
 from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
@@ -21,7 +21,7 @@ DEFAULT, GRAPHS = "by default", "as CUDA graphs"
 _XLA_FLAGS = "--xla_gpu_enable_command_buffer=+WHILE --xla_enable_command_buffers_during_profiling=true"
 
 
-class Graphs(TwoWays):
+class Graphs(AxisQuestion):
     """Compiled loops, launched kernel by kernel and as CUDA graphs."""
 
     name = "graphs"
@@ -35,13 +35,10 @@ class Graphs(TwoWays):
             }
         ),
     }
-    usual, other, is_gain = DEFAULT, GRAPHS, True
-    wording = Wording(
-        "Compiled loops by default and as CUDA graphs",
-        ("by default", "as CUDA graphs", "gain"),
+    axis, change = "launches", "gain"
+    below = (
         f"As CUDA graphs: JAX with XLA_FLAGS={_XLA_FLAGS}, PyTorch with torch.compile's mode reduce-overhead; gain: "
-        "the time by default over that one",
-        "as CUDA graphs a call is so many times as fast",
+        "the time by default over that one, and the 95% interval.",
     )
 
     def check_device(self, device: str) -> None:

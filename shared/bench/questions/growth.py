@@ -6,15 +6,15 @@ size on which framework is faster, and predicts sizes that were not measured (`p
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import Estimate
 from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.estimates import Estimate
 from shared.bench.questions.prediction import Costs, Size, costs_of, race
 from shared.bench.questions.question import TIMING, Question
 from shared.bench.record import Record, Result
+from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, between, duration, figures
 from shared.problems import Inputs, problem_of
@@ -32,7 +32,6 @@ _MOST_LINES = 2
 _TIME = "time of a call"
 _READING = "Lower is better. Both scales are logarithmic."
 _LINES = " Lines: the cost model of each framework's fastest variants, for the sizes that the answer compares."
-_MARKERS = "osD^vPXp<>"
 
 
 class Growth(Question):
@@ -61,19 +60,27 @@ class Growth(Question):
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """Time, first call and memory over the size."""
-        from shared.bench.report.plots import BYTES, SECONDS  # here: matplotlib takes a second to import
-
-        quantities: tuple[tuple[str, Callable[[Result], float | None], Any], ...] = (
-            (_TIME, lambda result: result.time.value, SECONDS),
-            ("first call, caches empty", lambda result: result.first_call and result.first_call.value, SECONDS),
-            ("peak memory of a call", lambda result: result.peak_bytes, BYTES),
+        quantities: tuple[tuple[str, Callable[[Result], float | None], str], ...] = (
+            (_TIME, lambda result: result.time.value, "s"),
+            ("first call, caches empty", lambda result: result.first_call and result.first_call.value, "s"),
+            ("peak memory of a call", lambda result: result.peak_bytes, "B"),
         )
-        for pass_name, (name, value, unit) in itertools.product(record.settings.passes, quantities):
-            results = [r for r in record.results if r.measured and r.case.pass_name == pass_name and value(r)]
-            lines = _lines(record, pass_name) if name == _TIME else []
-            if results:
-                drawing = _drawing(record, results, value, unit, lines)
-                yield Plot(f"{pass_name}: {name}", drawing, _READING + (_LINES if lines else ""))
+        problem, settings = problem_of(record.settings.problem), record.settings
+        for pass_name, (name, value, unit) in itertools.product(settings.passes, quantities):
+            points: dict[tuple[str, str], list[tuple[float, float]]] = {}
+            for result in record.results:
+                if result.measured and result.case.pass_name == pass_name and (known := value(result)):
+                    extent = problem.extent_of_size(settings, numbers_of(result.case.input))
+                    points.setdefault((result.case.framework, result.case.variant), []).append((extent, known))
+            models = _fastest(record, pass_name) if name == _TIME else []
+            path = _path(record, models)
+            lines = [Line(*key, own, "o") for key, own in points.items()]
+            for costs in models:
+                curve = [(problem.extent_of_size(settings, size), costs.seconds(size).value) for size in path]
+                lines.append(Line(costs.case.framework, costs.case.variant, curve, "-"))
+            if points:
+                drawing = line_plot({"": lines}, problem.sizes.axis, unit)
+                yield Plot(f"{pass_name}: {name}", drawing, _READING + (_LINES if models else ""))
 
 
 QUESTION = Growth()
@@ -168,7 +175,7 @@ def _path(record: Record, cases: Sequence[Costs]) -> list[Size]:
     return [numbers for numbers in path if all(costs.covers(numbers) for costs in cases)]
 
 
-def _lines(record: Record, pass_name: str) -> list[Costs]:
+def _fastest(record: Record, pass_name: str) -> list[Costs]:
     """Each framework's fastest cases at the end of the path."""
     cases = [costs for costs in costs_of(record) if costs.case.pass_name == pass_name]
     if not (sizes := _path(record, cases)):
@@ -195,38 +202,3 @@ def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Re
     if None in outcomes:
         parts.append("elsewhere it is not decided" if parts else "it is not decided which framework is faster")
     return f"{', '.join(parts)} (asked from {size_text(sizes[0])} to {size_text(sizes[-1])})."
-
-
-def _drawing(
-    record: Record,
-    results: Sequence[Result],
-    value: Callable[[Result], float | None],
-    unit: Any,
-    lines: Sequence[Costs],
-) -> str:
-    """Points of what was measured, and lines of what a call takes by the model."""
-    from shared.bench.report.plots import COLOURS, drawn
-
-    problem, settings = problem_of(record.settings.problem), record.settings
-    variants = list(dict.fromkeys(result.case.variant for result in results))
-    points: dict[tuple[str, str], list[tuple[int, float | None]]] = {}
-    for result in results:
-        at = problem.extent_of_size(settings, numbers_of(result.case.input)), value(result)
-        points.setdefault((result.case.framework, result.case.variant), []).append(at)
-
-    def draw(axes: Any) -> None:
-        for (framework, variant), known in points.items():
-            marker, colour = _MARKERS[variants.index(variant) % len(_MARKERS)], COLOURS[framework]
-            look = {"color": colour, "markerfacecolor": colour if framework == "jax" else "white"}
-            axes.loglog(*zip(*known, strict=True), marker, label=f"{FRAMEWORKS[framework]} {variant}", **look)
-        for costs in lines:
-            line = [
-                (problem.extent_of_size(settings, size), costs.seconds(size).value) for size in _path(record, lines)
-            ]
-            framework = costs.case.framework
-            axes.loglog(*zip(*line, strict=True), "-" if framework == "jax" else "--", color=COLOURS[framework])
-        axes.set_xlabel(problem.sizes.axis)
-        axes.yaxis.set_major_formatter(unit)
-        axes.legend(fontsize=8)
-
-    return drawn(draw, 7.2, 5)

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from shared.bench.analysis.estimates import Estimate, break_even, of_processes
-from shared.bench.analysis.verdict import Comparison, cell, compare, decided_on_device, verdicts
+from shared.bench.analysis.verdict import Comparison, cell, comparisons, decided_on_device, verdicts
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import Estimate, break_even, of_processes
 from shared.bench.record import Record
 from shared.bench.report.tables import Statement
 from shared.bench.units import NOTHING, duration
-from shared.problems import problem_of
 
 _FOR_WHOM = {
     "vmap": "If you write the loop yourself",
@@ -16,23 +15,6 @@ _FOR_WHOM = {
     "fused": "If you bring a native kernel",
 }
 _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
-
-
-def comparisons(record: Record, input_name: str, on_device: bool = False) -> dict[str, dict[str, Comparison]]:
-    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured.
-
-    on_device: by the time on an accelerator, or else by wall time.
-    """
-    found = {
-        variant: {
-            pass_name: compare(
-                (r for r in record.results_of(pass_name, input_name) if r.case.variant == variant), on_device
-            )
-            for pass_name in record.settings.passes
-        }
-        for variant in problem_of(record.settings.problem).variant_names
-    }
-    return {variant: own for variant, own in found.items() if any(each.results for each in own.values())}
 
 
 def for_whom(record: Record, input_name: str) -> Iterator[Statement]:

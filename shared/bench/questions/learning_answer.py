@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import Block, Estimate, of_processes
 from shared.bench.analysis.verdict import cell, compare
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import Block, Estimate, of_processes
 from shared.bench.questions.learning_gain import fold_details, fold_table, matrix_table
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Table, left_then_right

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.estimates import Block
 from shared.bench.measure.code_size import file_lines
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.questions import learning_worker as worker

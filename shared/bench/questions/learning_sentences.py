@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.bench.analysis.estimates import Estimate, of_processes
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import Estimate, of_processes
 from shared.bench.questions.learning_answer import COLD, WARM, by_variant, common, ratio_of, times
 from shared.bench.questions.learning_gain import gains
 from shared.bench.record import Record, Result

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from shared.bench.analysis.estimates import SAME
 from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.estimates import SAME
 from shared.bench.questions.memory_fit import (
     ABOVE,
     BELOW,

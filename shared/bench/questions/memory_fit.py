@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, Block, Estimate, of_processes
 from shared.bench.analysis.verdict import Comparison, compare
 from shared.bench.cases import FRAMEWORKS, Settings
+from shared.bench.estimates import LEAST_PROCESSES, Block, Estimate, of_processes
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Table, left_then_right
 from shared.bench.units import NOTHING, between, figures

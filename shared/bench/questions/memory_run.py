@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES
 from shared.bench.cases import MEMORY_SHARE, Case, Settings
+from shared.bench.estimates import LEAST_PROCESSES
 from shared.bench.questions.memory_fit import (
     FIRST_BYTES,
     FITS,

@@ -11,8 +11,8 @@ import numpy as np
 
 from shared.bench.cases import Case
 from shared.bench.measure.memory import resident_peak
-from shared.bench.questions.largest_batch import function_of, placed
 from shared.bench.questions.memory_fit import Size
+from shared.bench.run.largest_batch import function_of, placed
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.problem import DATA, NotMeasurable
 

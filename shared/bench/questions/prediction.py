@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from shared.bench.analysis.estimates import SAME, Estimate
 from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.estimates import SAME, Estimate
 from shared.bench.questions.cost_model import Fit, fitted
 from shared.bench.record import Record, Result
+from shared.bench.report.report import Report
 from shared.bench.report.tables import Answer, Statement, Table
 from shared.bench.units import NOTHING, between, duration, ratio_interval, ratio_text
 from shared.bench.units import size as bytes_text
@@ -17,9 +18,6 @@ from shared.problems.alignments import AlignmentProblem
 from shared.problems.argument_types import size as numbers_of
 from shared.problems.argument_types import size_text
 from shared.problems.problem import Loop, UnusableInput
-
-if TYPE_CHECKING:
-    from shared.bench.report.report import Report
 
 Size = tuple[int, ...]
 _OUTSIDE = " Extrapolated."
@@ -153,10 +151,8 @@ def _interval(estimate: Estimate | None, text: Callable[[Any], str]) -> str:
     return between(estimate.low, estimate.high, text)
 
 
-def prediction(record: Record, size: Size) -> "Report":
+def prediction(record: Record, size: Size) -> Report:
     """Time and memory of every case at a size, and the faster framework. Raises UnusableInput."""
-    from shared.bench.report.report import Report  # here: it imports the questions
-
     question, problem = record.settings.question, problem_of(record.settings.problem)
     if question != "growth":
         raise UnusableInput(f"a prediction takes a record of growth, got one of {question}")
@@ -194,4 +190,4 @@ def prediction(record: Record, size: Size) -> "Report":
         if found
     ]
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
-    return Report([], answer=Answer([table], told))
+    return Report(Answer([table], told))

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from shared.bench.analysis.estimates import Estimate
 from shared.bench.cases import Absence, Case, Settings
+from shared.bench.estimates import Estimate
 from shared.bench.questions.processes_answer import statements, tables
 from shared.bench.questions.processes_group import Place
 from shared.bench.questions.processes_inputs import ALONE, COUNT, STEP, copies_name, inputs_of
@@ -71,7 +71,7 @@ class Processes(Question):
                 found[framework, many_label(count, cores)] = WorkerStart(cores, command(together))
         return found
 
-    def plan(
+    def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
         cases, absent = [], {}

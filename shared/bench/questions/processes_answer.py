@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, SAME, Estimate
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import LEAST_PROCESSES, SAME, Estimate
 from shared.bench.questions.processes_inputs import BATCH, COUNT
 from shared.bench.questions.processes_rows import Row, rows_of
 from shared.bench.record import Record

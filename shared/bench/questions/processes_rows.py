@@ -4,9 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import Estimate
 from shared.bench.analysis.verdict import Comparison, known_comparison, known_ratio
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import Estimate
 from shared.bench.questions.processes_inputs import ALONE, COUNT, copies_name
 from shared.bench.record import Record, Result
 from shared.problems import problem_of

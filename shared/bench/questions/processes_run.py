@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES
 from shared.bench.cases import Case
+from shared.bench.estimates import LEAST_PROCESSES
 from shared.bench.measure.clock import timed
 from shared.bench.questions.processes import counts_of
 from shared.bench.questions.processes_group import AGAIN, LAST

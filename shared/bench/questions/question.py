@@ -1,35 +1,25 @@
 """The base class of questions: the cases that one needs, how they are measured, and how the record answers it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
 
-from shared.bench.analysis.estimates import Estimate
 from shared.bench.analysis.verdict import time_over, verdicts
 from shared.bench.cases import Absence, Case, Settings
-from shared.bench.questions.interpreters import elsewhere
-from shared.bench.record import Record
+from shared.bench.estimates import Estimate
+from shared.bench.record import Record, Result
+from shared.bench.report.plots import plots_of_cases
+from shared.bench.report.report import Report, report_of
 from shared.bench.report.tables import Answer, Plot
+from shared.bench.run.context import Run
+from shared.bench.run.interpreters import elsewhere
+from shared.bench.run.plan import Plan, WorkerStart
+from shared.bench.run.protocol import measure_calls
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import Problem, UnusableInput
 from shared.variants import PATH, WITH_PATH, Abilities
 
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
-
-
 TIMING = ("workers", "rounds", "precision")  # options of questions that time rounds
-
-
-class WorkerStart(NamedTuple):
-    """How the worker processes of a label are started, where it is not as usual."""
-
-    threads: int | None = None  # None: those of the run
-    command: Sequence[str] | None = None  # another program than the usual worker, without its arguments
-    environment: Mapping[str, str] = MappingProxyType({})  # variables beside those of all workers
-    about: str = ""  # what the report says of them, one line
 
 
 class Question(ABC):
@@ -84,7 +74,7 @@ class Question(ABC):
         """Whether a variant is measured compiled (True), not compiled (False), both or neither."""
         return problem_of(settings.problem).modes(variant, abilities)
 
-    def plan(
+    def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
         """The cases of a run, frameworks side by side; and those that a framework cannot run, each once.
@@ -114,6 +104,23 @@ class Question(ABC):
                     absent[Absence(framework, case.title, reason)] = None
         return cases, list(absent)
 
+    def plan(self, settings: Settings) -> Plan:
+        """The plan of a run. Raises UnusableInput, SequenceError or MemoryError."""
+        starts, inputs = self.starts(settings), self.inputs(settings)
+        return Plan(
+            starts,
+            inputs,
+            lambda abilities: self.cases(settings, abilities, list(inputs)),
+            self.measure,
+            self.deciding,
+            self.contenders,
+            self.compiler_of,
+            self.times_rounds,
+            self.times_reference,
+            self.tries_new_shape,
+            self.drops_dominated,
+        )
+
     # how they are measured
 
     default_budget = Settings.budget  # seconds
@@ -126,14 +133,12 @@ class Question(ABC):
         """The framework whose compiler a case goes through."""
         return case.framework
 
-    def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Inputs]) -> None:
+    def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, which is to be kept after every step (`run.keep`).
 
         Unless a question has a way of its own: first calls, then rounds. `run.ask_for_result("call", case, function=f)`
         calls f(runner, case), a function of a module, in the case's worker, and returns its dictionary.
         """
-        from shared.bench.run.protocol import measure_calls  # here: a run has a question
-
         measure_calls(run, cases, inputs)
 
     def deciding(self, record: Record) -> list[Estimate]:
@@ -157,8 +162,18 @@ class Question(ABC):
     def answer(self, record: Record) -> Answer:
         """The answer in a table that a hurried person reads, and in sentences; as far as the run has got."""
 
+    def report(self, record: Record) -> Report:
+        """The report of a record of this question."""
+        passes = {**problem_of(record.settings.problem).passes, **self.own_passes}
+        return report_of(record, self.asks, passes, self.answer(record), lambda: self.plots(record))
+
     def plots(self, record: Record) -> Iterator[Plot]:
         """Of the page; unless a question has its own, the time of every case."""
-        from shared.bench.report.plots import plots_of_cases  # here: matplotlib takes a second to import
-
         return plots_of_cases(record)
+
+
+def unmeasured(results: Iterable[Result]) -> Iterator[str]:
+    """A footnote for each reason why cases have no result."""
+    lost = [result for result in results if result.status != "ok"]
+    for reason in dict.fromkeys(result.reason for result in lost):
+        yield f"No {'; '.join(result.case.title for result in lost if result.reason == reason)}: {reason}."

@@ -9,11 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, Estimate
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.questions.question import Question, WorkerStart
+from shared.bench.estimates import LEAST_PROCESSES, Estimate
+from shared.bench.questions.question import Question
 from shared.bench.questions.shapes_run import measure_streams
 from shared.bench.questions.shapes_stream import AS_IS, DYNAMIC, EAGER, FOUR, STRATEGIES, stream_of
 from shared.bench.questions.shapes_totals import (
@@ -28,14 +28,14 @@ from shared.bench.questions.shapes_totals import (
     totals_table,
 )
 from shared.bench.record import Record, Result
+from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
+from shared.bench.run.context import Run
+from shared.bench.run.plan import WorkerStart
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.problems import Inputs
 from shared.problems.problem import DATA, Problem
 from shared.variants import Abilities
-
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
 
 # strategies that are PyTorch's, of what it compiles
 _OF_PYTORCH = (DYNAMIC, EAGER)
@@ -45,7 +45,6 @@ _ADVICE = {
     DYNAMIC: "compile with dynamic shapes",
     EAGER: "do not compile",
 }
-_MARKERS = dict(zip(STRATEGIES, "os^Dvx", strict=True))
 
 
 class Shapes(Question):
@@ -65,15 +64,15 @@ class Shapes(Question):
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         return {DATA: stream_of(settings)}
 
-    def plan(
+    def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
-        cases, absent = super().plan(settings, abilities, inputs)
+        cases, absent = super().cases(settings, abilities, inputs)
         kept = [c for c in cases if c.label not in _OF_PYTORCH or (c.framework == "torch" and c.compiled)]
         as_run = [replace(c, compiled=c.compiled and c.label != EAGER) for c in kept]
         return as_run, [row for row in absent if row.case.endswith(AS_IS)]  # each once
 
-    def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
+    def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
         measure_streams(run, cases, inputs[DATA])
 
     def answer(self, record: Record) -> Answer:
@@ -95,9 +94,11 @@ class Shapes(Question):
         """Total time over batches, a line for each framework and strategy."""
         for pass_name in record.settings.passes:
             for variant, results in _by_variant(record, pass_name).items():
+                streams = [(r.case, max((p["seconds"] for p in processes(r)), key=len)) for r in results]
+                lines = [Line(case.framework, case.label, [*enumerate(accumulate(took), 1)]) for case, took in streams]
                 yield Plot(
                     f"{pass_name}, {variant}: total time over batches",
-                    _lines(results),
+                    line_plot({"": lines}, "batches", "s", x_base=None),
                     "Lower is better. Of each case the longest stream, as far as it was measured.",
                 )
 
@@ -224,22 +225,3 @@ def _factor(ratio: Estimate) -> str:
     if math.isnan(ratio.low):
         return f"{text}, < {LEAST_PROCESSES} processes"
     return f"{text if ratio.outcome == 'different' else ratio.outcome} ({ratio_interval(ratio)})"
-
-
-def _lines(results: Sequence[Result]) -> str:
-    from shared.bench.report.plots import COLOURS, SECONDS, drawn  # here: matplotlib takes a second to import
-
-    def draw(axes: Any) -> None:
-        for result in results:
-            totals = list(accumulate(max((process["seconds"] for process in processes(result)), key=len)))
-            framework, strategy = result.case.framework, result.case.label
-            colour = COLOURS[framework]
-            face, style = (colour, "-") if framework == "jax" else ("white", "--")
-            look = {"marker": _MARKERS[strategy], "color": colour, "markerfacecolor": face, "markersize": 4}
-            name = f"{FRAMEWORKS[framework]} {strategy}"
-            axes.semilogy(range(1, len(totals) + 1), totals, style, label=name, linewidth=1, **look)
-        axes.set_xlabel("batches")
-        axes.yaxis.set_major_formatter(SECONDS)
-        axes.legend(fontsize=8)
-
-    return drawn(draw, 7.2, 5)

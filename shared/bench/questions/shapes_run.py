@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, Block
 from shared.bench.cases import Case
+from shared.bench.estimates import LEAST_PROCESSES, Block
 from shared.bench.measure.clock import timed
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.questions.shapes_stream import (
@@ -25,18 +25,16 @@ from shared.bench.questions.shapes_stream import (
     references_of,
 )
 from shared.bench.record import NO_ROOM, Compilation, Generation, Record, Result
+from shared.bench.run.context import Run
+from shared.bench.worker.case_runner import CaseRunner
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.variants import variant_names
-
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
-    from shared.bench.worker.case_runner import CaseRunner
 
 # batches at the end of a stream that are called again: so many, or so many seconds of them
 _AGAIN, _AGAIN_SECONDS = 5, 5.0
 
 
-def measure_streams(run: "Run", cases: Sequence[Case], stream: AlignmentInputs) -> None:
+def measure_streams(run: Run, cases: Sequence[Case], stream: AlignmentInputs) -> None:
     """Variant by variant, the last rung first, and of each the strategies with few shapes first.
 
     Each case has an equal share of the time that is left, in which it runs up to so many processes, the frameworks in
@@ -66,7 +64,7 @@ def measure_streams(run: "Run", cases: Sequence[Case], stream: AlignmentInputs) 
             _measure_group(run, group, wanted, time.monotonic() + run.seconds_left * share)
 
 
-def _save_batches(run: "Run", stream: AlignmentInputs) -> None:
+def _save_batches(run: Run, stream: AlignmentInputs) -> None:
     """Write the batches and their reference results for the workers."""
     seconds, references = timed(lambda: references_of(run.settings.problem, stream, run.settings.passes))
     run.progress.say(
@@ -90,7 +88,7 @@ def _groups(record: Record, cases: Sequence[Case]) -> list[list[Case]]:
     return sorted(groups.values(), key=lambda own: (-rungs.index(own[0].variant), max(map(compilations, own))))
 
 
-def _measure_group(run: "Run", group: Sequence[Case], wanted: int, end: float) -> None:
+def _measure_group(run: Run, group: Sequence[Case], wanted: int, end: float) -> None:
     """Up to so many processes of each case until `end`; the first of each in any case."""
     took = dict.fromkeys(group, 0.0)  # seconds of a process, its start included
     for number in range(wanted):
@@ -107,7 +105,7 @@ def _measure_group(run: "Run", group: Sequence[Case], wanted: int, end: float) -
                 took[case] = time.monotonic() - began
 
 
-def _leave_out(run: "Run", group: Sequence[Case]) -> None:
+def _leave_out(run: Run, group: Sequence[Case]) -> None:
     """Say of cases that have no stream yet that the budget had no room for one."""
     for result in map(run.record.result, group):
         if result.status == "ok" and not result.details["processes"]:
@@ -115,7 +113,7 @@ def _leave_out(run: "Run", group: Sequence[Case]) -> None:
     run.keep()
 
 
-def _measure_stream(run: "Run", result: Result, seconds: float) -> None:
+def _measure_stream(run: Run, result: Result, seconds: float) -> None:
     """One process. seconds: after which the stream ends."""
     case, cores = result.case, usable_cores()[: run.settings.threads]
     began, before = time.monotonic(), seconds_of_others(cores)
@@ -137,7 +135,7 @@ def _measure_stream(run: "Run", result: Result, seconds: float) -> None:
     run.progress.results(run.record)
 
 
-def timed_stream(runner: "CaseRunner", case: Case, padded: list[tuple[int, int]], seconds: float) -> dict[str, Any]:
+def timed_stream(runner: CaseRunner, case: Case, padded: list[tuple[int, int]], seconds: float) -> dict[str, Any]:
     """In a fresh worker: the case on one batch after the other, from empty caches. Raises Wrong.
 
     A batch's time is from its arrays on the host to the result: padding, transfer, compilation and call. The stream

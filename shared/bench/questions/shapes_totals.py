@@ -6,9 +6,9 @@ from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from shared.bench.analysis.estimates import Block, Estimate, median_time, time_ratio
 from shared.bench.analysis.verdict import Comparison, compare
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import Block, Estimate, median_time, time_ratio
 from shared.bench.record import Result
 from shared.bench.report.tables import Table, left_then_right
 from shared.bench.units import duration, time_interval

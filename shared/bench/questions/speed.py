@@ -5,12 +5,11 @@ Every case is called with empty caches and on a new shape, then timed by fresh p
 frameworks take turns. The answer is a table: a row for each way to write it, in each cell the faster framework.
 """
 
-from shared.bench.analysis.estimates import SAME
-from shared.bench.analysis.verdict import Comparison, decided_on_device
+from shared.bench.analysis.verdict import Comparison, comparisons, decided_on_device
 from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.estimates import SAME
 from shared.bench.questions.in_words import (
     break_even_text,
-    comparisons,
     compiled,
     faster_by_process,
     for_whom,

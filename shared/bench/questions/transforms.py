@@ -7,7 +7,7 @@ NumPy reference. No time is taken. The transforms: shared/transforms.py; how the
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.questions.question import Question
@@ -23,14 +23,12 @@ from shared.bench.questions.transforms_run import (
 )
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
+from shared.bench.run.context import Run
 from shared.bench.units import NOTHING
 from shared.problems import Inputs
 from shared.problems.problem import Problem
 from shared.transforms import TRANSFORMS
 from shared.variants import FOR_GPUS, Abilities, variant_names
-
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
 
 _TEXT_WIDTH, _RUNGS_WIDTH = 84, 12
 # problem -> its outcome of a transform on a rung
@@ -60,14 +58,14 @@ class Transforms(Question):
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
         return [False]  # compiling is one of the transforms
 
-    def plan(
+    def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
-        cases, _ = super().plan(settings, abilities, inputs)
-        _, absent = super().plan(settings, abilities, inputs[:1])  # each once
+        cases, _ = super().cases(settings, abilities, inputs)
+        _, absent = super().cases(settings, abilities, inputs[:1])  # each once
         return [replace(case, problem=case.input) for case in cases], absent
 
-    def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
+    def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
         measure_transforms(run, cases, inputs)
 
     def answer(self, record: Record) -> Answer:

@@ -5,11 +5,14 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
 from shared.bench.cases import Case, Settings
+from shared.bench.record import Result
+from shared.bench.run.context import Run
+from shared.bench.worker.case_runner import CaseRunner
 from shared.checks import CannotDifferentiate
 from shared.problems import problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
@@ -18,11 +21,6 @@ from shared.problems.own_file import first_line
 from shared.problems.problem import UnusableInput
 from shared.transforms import TRANSFORMS, Given, fault, on_device, wanted
 from shared.variants import FASTEST, variant_names
-
-if TYPE_CHECKING:
-    from shared.bench.record import Result
-    from shared.bench.run.context import Run
-    from shared.bench.worker.case_runner import CaseRunner
 
 SIZE, PAIRS = (2, 3), 4  # what composes does not depend on them; the loops that are written out compile faster
 # what becomes of a transform on a rung
@@ -67,7 +65,7 @@ def transforms_of(framework: str) -> list[str]:
     return [name for name, transform in TRANSFORMS.items() if getattr(transform, framework) is not None]
 
 
-def measure_transforms(run: "Run", cases: Sequence[Case], inputs: dict[str, AlignmentInputs]) -> None:
+def measure_transforms(run: Run, cases: Sequence[Case], inputs: dict[str, AlignmentInputs]) -> None:
     """Every transform of every case that has no outcome yet, both frameworks at once, until the budget is spent."""
     right = {name: wanted(name, given_of(own), **own.own_options) for name, own in inputs.items()}
     for name, own in inputs.items():
@@ -97,7 +95,7 @@ def measure_transforms(run: "Run", cases: Sequence[Case], inputs: dict[str, Alig
             raise
 
 
-def _try_cases(run: "Run", cases: Sequence[Case], right: Any, lock: threading.Lock, stopped: threading.Event) -> None:
+def _try_cases(run: Run, cases: Sequence[Case], right: Any, lock: threading.Lock, stopped: threading.Event) -> None:
     """Those of one framework. right: by problem and by what a transform gives."""
     for case in cases:
         with lock:
@@ -140,7 +138,7 @@ def _outcomes(result: "Result") -> dict[str, dict[str, Any]]:
     return result.details.get("outcomes", {})
 
 
-def attempt(runner: "CaseRunner", case: Case, transform: str, expected_result: np.ndarray) -> dict[str, Any]:
+def attempt(runner: CaseRunner, case: Case, transform: str, expected_result: np.ndarray) -> dict[str, Any]:
     """In a worker: what becomes of a transform, and the fault or the error."""
     backend, inputs = runner.backend, cast(AlignmentInputs, runner.gate.inputs(case.input))
     package = importlib.import_module(f"{case.framework}_impl.transformed")

@@ -11,13 +11,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.estimates import SAME, Estimate, of_processes, time_ratio
 from shared.bench.analysis.verdict import cell, compared
 from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.questions.interpreters import every_version
-from shared.bench.questions.question import Question, WorkerStart
+from shared.bench.estimates import SAME, Estimate, of_processes, time_ratio
+from shared.bench.questions.question import Question
 from shared.bench.record import NO_ROOM, Record, Result
+from shared.bench.report.plots import COLOURS, drawn
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
+from shared.bench.run.interpreters import every_version
+from shared.bench.run.plan import WorkerStart
 from shared.bench.units import NOTHING, duration, ratio_text
 
 _OUTCOMES = ("slower", "faster", "same", "not decided")
@@ -208,8 +210,6 @@ def _calls_in_words(record: Record, own: Sequence[Pair], gone: Sequence[str]) ->
 
 def _drawing(record: Record, every: Sequence[Pair]) -> str:
     from matplotlib.ticker import FuncFormatter, MaxNLocator  # here: matplotlib takes a second to import
-
-    from shared.bench.report.plots import COLOURS, drawn
 
     def draw(axes: Any) -> None:
         for row, pair in enumerate(every):

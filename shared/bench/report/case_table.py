@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, Estimate
 from shared.bench.analysis.roofline import share_of_limit
 from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import LEAST_PROCESSES, Estimate
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Table
 from shared.bench.units import NOTHING, duration, size, time_interval

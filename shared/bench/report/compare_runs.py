@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shared.bench.analysis.estimates import all_seconds, time_quotient
 from shared.bench.cases import Case
+from shared.bench.estimates import all_seconds, time_quotient
 from shared.bench.measure.machine import different_environments
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import CACHES_EMPTY, NAMES, case_cells
@@ -45,9 +45,9 @@ def compare_runs(old: Record, new: Record) -> Changes:
     counts = ", ".join(f"{outcomes.count(name)} {name}" for name in named if name != NOTHING)
     extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(shared)} in both"
     report = Report(
+        Answer([table] if rows else []),
         head=[f"old: {origin(old)}", f"new: {origin(new)}"],
         warnings=list(_warnings(old, new)),
-        answer=Answer([table] if rows else []),
         diagnostics=[f"{extents}: {counts}"],
     )
     nothing = set(outcomes) <= {NOTHING, _NO_INTERVAL}

@@ -1,33 +1,24 @@
-"""The report on the console: warnings, the answer, what was run, the cases, then diagnostics."""
+"""Reports on the console, and what else is printed there."""
 
 import contextlib
 import sys
-from dataclasses import replace
 
 from tabulate import tabulate
 
-from shared.bench.questions import QUESTIONS
-from shared.bench.record import Record
-from shared.bench.report.case_table import BRIEF, NAMES, case_table
-from shared.bench.report.report import Report, report_of
+from shared.bench.report.report import Items, Report, blocks
 from shared.bench.report.tables import Table
 
 
-def console_report(record: Record) -> str:
-    """Everything that a run prints at its end."""
-    cases = case_table(record, BRIEF)
-    return console_text(replace(report_of(record), cases=[] if set(cases.headers) <= set(NAMES) else [cases]))
-
-
 def console_text(report: Report) -> str:
-    """A report without its terms."""
-    parts = [f"WARNING: {line}" for line in report.warnings]
-    tables, leading = [*map(console_table, report.answer.tables)], report.answer.leading
-    parts += [*tables[:leading], *(f"{about}: {text}" for about, text in report.answer.statements), *tables[leading:]]
-    parts.append("\n".join(report.head))
-    parts += map(console_table, report.cases)
-    parts.append("\n".join(report.diagnostics))
-    return "\n\n".join(filter(None, parts))
+    """A report as a run prints it at its end."""
+    shown = (console_table(block) if isinstance(block, Table) else _lines(block) for block in blocks(report, True)
+             if isinstance(block, Table | Items))  # fmt: skip
+    return "\n\n".join(filter(None, shown))
+
+
+def _lines(items: Items) -> str:
+    mark, gap = {"warning": ("WARNING: ", "\n\n"), "answer": ("", "\n\n"), "details": ("", "\n")}[items.kind]
+    return gap.join(f"{mark}{f'{about}: ' if about else ''}{text}" for about, text in items.lines)
 
 
 _IN_ASCII = {
@@ -60,8 +51,3 @@ def console_table(table: Table) -> str:
     """A table under its title, with its footnotes."""
     shown = tabulate(table.rows, headers=table.headers, disable_numparse=True, colalign=table.aligns)
     return "\n".join([f"{table.title}\n\n{shown}", *table.below])
-
-
-def first_table(record: Record) -> str | None:
-    """The first table of the answer as far as it is known."""
-    return next(map(console_table, QUESTIONS[record.settings.question].answer(record).tables), None)

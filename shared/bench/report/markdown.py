@@ -1,30 +1,28 @@
-"""The report as Markdown: the words and tables of the page, without its plots."""
+"""Reports as Markdown: the words and tables of the page, without its plots."""
 
 import re
 from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from shared.bench.record import Record
-from shared.bench.report.report import report_of
-from shared.bench.report.side_by_side import notes, side_by_side
+from shared.bench.report.report import Heading, Items, Report, blocks
 from shared.bench.report.tables import Table
 
 _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
 
 
-def markdown_report(records: Sequence[Record]) -> str:
-    """The report, complete."""
-    told = [f"**{escaped(line)}**" for line in notes(records)]
-    parts = ["# JAX and PyTorch compared", *told, *map(markdown_table, side_by_side(records))]
-    for report in map(report_of, records):
-        parts += [f"## {escaped(report.heading)}", *(f"**{escaped(line)}**" for line in report.warnings)]
-        tables, leading = [*map(markdown_table, report.answer.tables)], report.answer.leading
-        statements = "\n".join(f"- **{escaped(about)}**: {escaped(text)}" for about, text in report.answer.statements)
-        parts += [*tables[:leading], statements, markdown_items(report.terms), *tables[leading:]]
-        parts.append(markdown_items(report.head))
-        parts += map(markdown_table, report.cases)
-        parts += ["### Diagnostics", markdown_items(report.diagnostics)]
+def markdown_report(reports: Sequence[Report], notes: Sequence[str] = (), machines: Sequence[Table] = ()) -> str:
+    """A document. notes, machines: of all reports together, see side_by_side.py."""
+    parts = ["# JAX and PyTorch compared", *(f"**{escaped(line)}**" for line in notes), *map(markdown_table, machines)]
+    for report in reports:
+        parts.append(f"## {escaped(report.heading)}")
+        for block in blocks(report, is_brief=False):
+            if isinstance(block, Heading):
+                parts.append(f"### {escaped(block.text)}")
+            elif isinstance(block, Items):
+                parts.append(markdown_items(block))
+            elif isinstance(block, Table):
+                parts.append(markdown_table(block))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -38,9 +36,11 @@ def markdown_table(table: Table) -> str:
     return "\n\n".join(filter(None, [f"### {escaped(table.title)}", shown, below]))
 
 
-def markdown_items(lines: Sequence[str]) -> str:
-    """A list."""
-    return "\n".join(f"- {escaped(line)}" for line in lines)
+def markdown_items(items: Items) -> str:
+    """A list; warnings are paragraphs."""
+    if items.kind == "warning":
+        return "\n\n".join(f"**{escaped(text)}**" for _, text in items.lines)
+    return "\n".join(f"- {f'**{escaped(about)}**: ' if about else ''}{escaped(text)}" for about, text in items.lines)
 
 
 def escaped(text: str) -> str:

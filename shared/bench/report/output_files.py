@@ -11,7 +11,10 @@ from filelock import FileLock, Timeout
 
 from shared.bench.record import Record
 from shared.bench.report.console import print_error
+from shared.bench.report.html import html_report
 from shared.bench.report.markdown import markdown_report
+from shared.bench.report.report import Report
+from shared.bench.report.tables import Table
 from shared.file_writing import write_atomically
 
 
@@ -87,23 +90,19 @@ class Keeper:
         return None
 
 
-def write_reports(records: Sequence[Record], page: Path | None, markdown: Path | None) -> list[str]:
-    """Write the files that were asked for; returns the errors."""
+def write_reports(
+    page: Path | None, markdown: Path | None, reports: Sequence[Report], notes: Sequence[str], machines: Sequence[Table]
+) -> list[str]:
+    """Write the files that are asked for; returns the errors. notes, machines: see side_by_side.py."""
     problems = []
-    for path, render in ((page, _html), (markdown, markdown_report)):
+    for path, render in ((page, html_report), (markdown, markdown_report)):
         if path is None:
             continue
         try:
-            write_atomically(path, render(records))
+            write_atomically(path, render(reports, notes, machines))
         except OSError as error:
             problems.append(f"cannot write {path}: {error.strerror}")
         except Exception as error:  # one report that fails must not cost the others
             traceback.print_exc()
             problems.append(f"cannot make {path}: {error!r}")
     return problems
-
-
-def _html(records: Sequence[Record]) -> str:
-    from shared.bench.report.html import html_report  # here: matplotlib takes a second to import
-
-    return html_report(records)

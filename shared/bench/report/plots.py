@@ -1,21 +1,17 @@
-"""Plots as SVG documents, drawn by matplotlib: the time of every case as bars."""
+"""Plots as SVG documents, drawn by matplotlib, which is imported late: it takes a second."""
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import matplotlib.style
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
-
+from shared.bench.cases import FRAMEWORKS
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Plot
 from shared.bench.units import duration
 
 COLOURS = {"jax": "#0065a3", "torch": "#ad4400"}
-SECONDS, BYTES = EngFormatter("s"), EngFormatter("B")
-_INK = "#14181f"
+_INK, _GRID = "#14181f", "#dce1e7"
+_MARKERS = "os^Dv*PXp<>"
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "plot",  # the same figure gives the same SVG
     "font.size": 10,
@@ -23,19 +19,75 @@ _STYLE: dict[str, Any] = {
     "axes.grid": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "grid.color": "#dce1e7",
+    "grid.color": _GRID,
     "legend.frameon": False,
 }
 
 
 def drawn(draw: Callable[..., None], width: float, height: float, columns: int = 1) -> str:
     """An SVG document of what `draw` does to its arguments: axes, side by side. In inches."""
+    import matplotlib.style
+    from matplotlib.figure import Figure
+
     with matplotlib.style.context(["default", _STYLE]):  # whatever the user's settings are
         figure = Figure(figsize=(width, height), layout="constrained")
         draw(*figure.subplots(1, columns, squeeze=False)[0])
         written = io.StringIO()
         figure.savefig(written, format="svg", metadata={"Date": None})
     return written.getvalue()
+
+
+def formatter(unit: str) -> Any:
+    """The format of an axis: "s", "B" or "×"."""
+    from matplotlib.ticker import EngFormatter, FuncFormatter
+
+    return FuncFormatter(lambda value, _: f"{value:g}×") if unit == "×" else EngFormatter(unit)
+
+
+class Line(NamedTuple):
+    """Points of a framework: JAX's are filled and joined by a solid line, PyTorch's hollow and dashed."""
+
+    framework: str
+    name: str  # lines of one name have the same marker
+    points: Sequence[tuple[float, float]]
+    look: str = "o-"  # "o": not joined; "-": without markers, and not in the legend
+
+
+def line_plot(
+    panels: Mapping[str, Sequence[Line]], x_label: str, unit: str, x_base: int | None = 10, ideal: bool = False
+) -> str:
+    """An SVG document: a panel for each title, with lines over a logarithmic axis.
+
+    unit: of the vertical axis, as of `formatter`. x_base: of the logarithm of the other axis; None: it is linear.
+    ideal: with the line on which the value is that of the horizontal axis.
+    """
+    every = [line for lines in panels.values() for line in lines]
+    names = list(dict.fromkeys(line.name for line in every))
+    ticks = sorted({x for line in every for x, _ in line.points})
+
+    def draw(*axes: Any) -> None:
+        for own, (title, lines) in zip(axes, panels.items(), strict=True):
+            for line in lines:
+                is_jax, colour = line.framework == "jax", COLOURS[line.framework]
+                style = ("-" if is_jax else "--") if "-" in line.look else ""
+                look = {"color": colour, "markerfacecolor": colour if is_jax else "white", "linewidth": 1}
+                if "o" in line.look:
+                    look |= {"marker": _MARKERS[names.index(line.name) % len(_MARKERS)], "markersize": 5}
+                    look |= {"label": f"{FRAMEWORKS[line.framework]} {line.name}"}
+                own.plot(*zip(*line.points, strict=True), style, **look)
+            if ideal:
+                own.plot(ticks, ticks, ":", color="#6b7480")
+            own.set_yscale("log", base=x_base if ideal else 10)
+            if x_base:
+                own.set_xscale("log", base=x_base)
+            if x_base == 2:
+                own.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+                own.minorticks_off()
+            own.yaxis.set_major_formatter(formatter(unit))
+            own.set(xlabel=x_label, title=title)
+        axes[0].legend(fontsize=8)
+
+    return drawn(draw, 7.2 if len(panels) == 1 else 4.2 * len(panels), 5 if len(panels) == 1 else 4, len(panels))
 
 
 def plots_of_cases(record: Record) -> Iterator[Plot]:
@@ -56,7 +108,7 @@ def plots_of_cases(record: Record) -> Iterator[Plot]:
 def _bars(results: Sequence[Result]) -> str:
     ends = [max(result.time.value, result.time.high) for result in results]  # the value where the other one is NaN
 
-    def draw(axes: Axes) -> None:
+    def draw(axes: Any) -> None:
         for row, result in enumerate(results):
             value, low, high = result.time
             colour = COLOURS[result.case.framework]
@@ -65,11 +117,12 @@ def _bars(results: Sequence[Result]) -> str:
                 axes.plot([low, high], [row, row], color=_INK, linewidth=1.2, marker="|", markersize=5)
             place = (ends[row], row)
             axes.annotate(duration(value), place, (6, 0), textcoords="offset points", verticalalignment="center")
-        axes.set_yticks(range(len(results)), [result.case.name for result in results])
+        labels = [f"{r.case.name}{f', {r.case.label}' if r.case.label else ''}" for r in results]
+        axes.set_yticks(range(len(results)), labels)
         axes.invert_yaxis()
         axes.set_xscale("log")
         axes.set_xlim(right=4 * max(ends))  # room for the labels
-        axes.xaxis.set_major_formatter(SECONDS)
+        axes.xaxis.set_major_formatter(formatter("s"))
         axes.grid(visible=False, axis="y")
 
     return drawn(draw, 7.2, 0.7 + 0.28 * len(results))

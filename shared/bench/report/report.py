@@ -1,60 +1,105 @@
-"""One model of a report: what the console, Markdown and the page show of a record, in this order."""
+"""A record as its readers see it, walked once for every output: console, Markdown and page."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.measure import gpu_state
-from shared.bench.questions import QUESTIONS
 from shared.bench.record import Record
-from shared.bench.report.case_table import case_tables
-from shared.bench.report.tables import Answer, Table
+from shared.bench.report.case_table import BRIEF, NAMES, case_table, case_tables
+from shared.bench.report.tables import Answer, Plot, Table
 from shared.bench.units import clock, duration
 from shared.problems import problem_of
 
 
 @dataclass
 class Report:
-    """Lines, tables and sentences; what is empty is not shown."""
+    """Lines, tables, sentences and plots; what is empty is not shown."""
 
-    head: list[str]
+    answer: Answer
+    head: Sequence[str] = ()
     heading: str = ""
     question: str = ""
     asks: str = ""
-    warnings: list[str] = field(default_factory=list)
-    answer: Answer = field(default_factory=Answer)
-    terms: list[str] = field(default_factory=list)  # what the names of passes and variants mean
-    cases: list[Table] = field(default_factory=list)
-    diagnostics: list[str] = field(default_factory=list)
+    warnings: Sequence[str] = ()
+    terms: Sequence[str] = ()  # what the names of passes and variants mean
+    brief: Sequence[Table] = ()  # the cases with what one compares
+    cases: Sequence[Table] = ()  # with every number
+    plots: Callable[[], Iterator[Plot]] = lambda: iter(())
+    diagnostics: Sequence[str] = ()
 
 
-def report_of(record: Record) -> Report:
-    """The report of a record, with every number."""
-    settings = record.settings
-    answer = QUESTIONS[settings.question].answer(record)
+class Heading(NamedTuple):
+    """A heading of a section of a report."""
+
+    text: str
+
+
+class Items(NamedTuple):
+    """Lines of the same kind: "warning", "answer", or "details" for what is less important."""
+
+    kind: str
+    lines: Sequence[tuple[str, str]]  # each with what it is about, or ""
+
+
+class Plots(NamedTuple):
+    """The plots of a report, which take a second to draw."""
+
+    drawn: Callable[[], Iterator[Plot]]
+
+
+Block = Heading | Items | Plots | Table
+
+
+def blocks(report: Report, is_brief: bool) -> Iterator[Block]:
+    """Walk a report in the order in which it is read. is_brief: for the console."""
+    answer = report.answer
+    yield _items("warning", report.warnings)
+    yield from answer.tables[: answer.leading]
+    yield Items("answer", answer.statements)
+    if not is_brief:
+        yield _items("details", report.terms)
+    yield from answer.tables[answer.leading :]
+    yield _items("details", report.head)
+    if is_brief:
+        yield from report.brief
+    else:
+        yield Plots(report.plots)
+        yield Heading("Every number, and diagnostics")
+        yield from report.cases
+    yield _items("details", report.diagnostics)
+
+
+def _items(kind: str, lines: Sequence[str]) -> Items:
+    return Items(kind, [("", line) for line in lines])
+
+
+def report_of(
+    record: Record, asks: str, passes: Mapping[str, str], answer: Answer, plots: Callable[[], Iterator[Plot]]
+) -> Report:
+    """The report of a record, with every number. passes: each with what it is."""
+    settings, inputs = record.settings, list(record.inputs.values())
     answered = {table.title for table in answer.tables}
     names = {FRAMEWORKS[result.case.framework] for result in record.results}
     only = f" in {min(names)}" if len(names) == 1 else ""
+    brief = case_table(record, BRIEF)
     return Report(
+        answer,
+        list(_head(record)),
         heading=f"{settings.question}: {settings.problem}{only} on {settings.device}, {str(record.started)[:10]}",
         question=settings.question,
-        asks=_asks(record),
-        head=list(_head(record)),
+        # of which input if it is one: two records may differ in nothing else
+        asks=f"{asks}; {inputs[0].text}" if len(inputs) == 1 else asks,
         warnings=list(warnings(record)),
-        answer=answer,
-        terms=list(_terms(record)),
+        terms=list(_terms(record, passes)),
+        brief=[] if set(brief.headers) <= set(NAMES) else [brief],
         cases=[*answer.details, *(table for table in case_tables(record) if table.title not in answered)],
+        plots=plots,
         diagnostics=[*diagnostics(record), origin(record)],
     )
-
-
-def _asks(record: Record) -> str:
-    """The question, of which input if it is one: two records may differ in nothing else."""
-    asks, inputs = QUESTIONS[record.settings.question].asks, list(record.inputs.values())
-    return f"{asks}; {inputs[0].text}" if len(inputs) == 1 else asks
 
 
 def _head(record: Record) -> Iterator[str]:
@@ -86,14 +131,12 @@ def _head(record: Record) -> Iterator[str]:
         yield f"fresh processes for each case: {workers}; rounds: {rounds}; {clock(record.seconds)} minutes"
 
 
-def _terms(record: Record) -> Iterator[str]:
+def _terms(record: Record, passes: Mapping[str, str]) -> Iterator[str]:
     """The passes and variants that were measured, each with what it is."""
-    problem = problem_of(record.settings.problem)
-    passes = {**problem.passes, **QUESTIONS[record.settings.question].own_passes}
     for name in record.settings.passes:
         yield f"{name}: {passes[name]}"
     used = {result.case.variant for result in record.results}
-    for variant in problem.variants:
+    for variant in problem_of(record.settings.problem).variants:
         if variant.name in used:
             yield f"{variant.name}: {variant.changes}"
 

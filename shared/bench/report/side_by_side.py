@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from shared.bench.analysis.verdict import comparisons
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.questions.in_words import comparisons
 from shared.bench.record import Record
 from shared.bench.report.tables import Table
 from shared.bench.units import NOTHING, duration

@@ -13,6 +13,12 @@ class Table(NamedTuple):
     aligns: tuple[str, ...]  # "left" or "right"
     below: tuple[str, ...] = ()  # footnotes, a line each
 
+    def without(self, header: str) -> "Table":
+        """The table without a column."""
+        at = self.headers.index(header)
+        headers, aligns, *rows = (row[:at] + row[at + 1 :] for row in (self.headers, self.aligns, *self.rows))
+        return self._replace(headers=headers, aligns=aligns, rows=rows)
+
 
 class Plot(NamedTuple):
     """An SVG document and the words around it."""

@@ -1,6 +1,5 @@
 """The context of a run: its settings, its record, and its workers, one process for each framework and label."""
 
-import functools
 import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -9,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
-from shared.bench.questions.question import Question, WorkerStart
 from shared.bench.record import Record
 from shared.bench.run import worker_handle
+from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Lines
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
@@ -27,7 +26,7 @@ class CannotMeasure(Exception):
 class Run:
     """Shared by the phases of a run. Workers are started when they are needed; `stop` ends them."""
 
-    question: Question
+    plan: Plan
     record: Record
     progress: Lines
     keep: Callable[[], None]  # writes the record
@@ -53,16 +52,11 @@ class Run:
 
     def is_slow(self, case: Case) -> bool:
         """Whether a case goes through a compiler that takes long."""
-        return case.compiled and self.question.compiler_of(case) in self.slow_compilers
+        return case.compiled and self.plan.compiler_of(case) in self.slow_compilers
 
     def note_no_room(self, what: str) -> None:
         """Note what the budget left out."""
         self.record.note(f"{BUDGET_SPENT} {self.settings.budget:g} s had no room for {what}")
-
-    @functools.cached_property
-    def starts(self) -> Mapping[tuple[str, str], WorkerStart]:
-        """How the question's workers are started. Raises UnusableInput."""
-        return self.question.starts(self.settings)
 
     def write(self, name: str, value: Any) -> None:
         """Pickle a value into the folder, for the workers."""
@@ -74,7 +68,7 @@ class Run:
         unfit: list[str] = []
         workers: dict[str, Worker] = {}
         keys: dict[str, tuple[str, str]] = {}
-        for key in self.starts:
+        for key in self.plan.starts:
             keys.setdefault(key[0], key)
         self.progress.say(f"starting {' and '.join(FRAMEWORKS[name] for name in keys)}")
         for key in keys.values():
@@ -105,7 +99,7 @@ class Run:
 
     def _spawn(self, key: tuple[str, str]) -> None:
         self._end(key)
-        start = self.starts[key]
+        start = self.plan.starts[key]
         # here before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
             key[0],
@@ -113,7 +107,7 @@ class Run:
             replace(self.settings, threads=start.threads or self.settings.threads),
             self.folder,
             self.progress.tick,
-            memory_share=self.memory_share or MEMORY_SHARE / len(self.starts),
+            memory_share=self.memory_share or MEMORY_SHARE / len(self.plan.starts),
             environment={**self.environment, **start.environment},
         )
 
@@ -121,7 +115,7 @@ class Run:
         """The worker that was spawned, when it can take commands. Raises Unavailable."""
         try:
             self._workers[key].wait_until_ready()
-            wanted = self.starts[key].threads
+            wanted = self.plan.starts[key].threads
             if wanted and len(cores := self._workers[key].environment["cores"]) != wanted:
                 raise Unavailable(f"{FRAMEWORKS[key[0]]} can use {len(cores)} cores, expected {wanted}")
         except Unavailable:
@@ -151,7 +145,7 @@ class Run:
         reply = worker.ask(do, case, **arguments)
         # until the record has one, the worker's own, which will be the record's
         environment = self.record.environment.get("frameworks", {}).get(case.framework, worker.environment)
-        keys = [key for key in self.starts if key[0] == case.framework]
+        keys = [key for key in self.plan.starts if key[0] == case.framework]
         is_first = case.worker_key == keys[0]  # the environment is that one's; another may have another compiler
         if is_first and before is None and worker.compiler_start_seconds is not None:
             environment.setdefault("compiler_start_seconds", []).append(worker.compiler_start_seconds)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from shared.bench.analysis.estimates import Block
 from shared.bench.cases import Case
+from shared.bench.estimates import Block
 from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.run.context import Run
 from shared.bench.units import size
@@ -46,7 +46,7 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
         _first_call(run, result, is_essential)
         run.keep()
         run.progress.results(run.record)
-    run.progress.results(run.record, is_first_answer=run.question.times_rounds)
+    run.progress.results(run.record, is_first_answer=run.plan.times_rounds)
 
 
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float) -> None:
@@ -66,7 +66,7 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
         reply = run.ask("cold", case, process=process, rounds_follow=True)
         if reply.status == "ok":
             result.cold.append(reply.details["cold"])
-            if run.question.tries_new_shape:
+            if run.plan.tries_new_shape:
                 _new_shapes(run, result, min(end - time.monotonic(), 10 * costs[case]))
         elif reply.status == "wrong":
             result.status, result.reason, result.gate = reply.status, reply.reason, reply.details["gate"]
@@ -91,17 +91,17 @@ def _spent(run: Run) -> float:
 
 def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     """is_essential: whatever the budget, so that a run with a small one has an answer."""
-    case, question = result.case, run.question
+    case, plan = result.case, run.plan
     reason = limit_exceeded_with_less_work(run.record, case) or memory_exceeded(run.record, case, run.memory)
     if reason is not None:  # waiting for the limit again would show nothing new
         result.status, result.reason = "limit", reason
         return
-    is_late = _spent(run) > (_SHARE if question.times_rounds else 1.0) * run.settings.budget
+    is_late = _spent(run) > (_SHARE if plan.times_rounds else 1.0) * run.settings.budget
     if is_late and not is_essential:
         result.status, result.reason = "limit", NO_ROOM
         return
     limit = run.settings.compile_limit if is_essential else min(run.settings.compile_limit, run.seconds_left)
-    reply = run.ask_for_result("cold", case, limit=limit, process=0, rounds_follow=question.times_rounds)
+    reply = run.ask_for_result("cold", case, limit=limit, process=0, rounds_follow=plan.times_rounds)
     if reply.reason == f"> {limit:.3g} s" and limit < run.settings.compile_limit:
         result.reason = f"{reply.reason}: {NO_ROOM}"
     if reply.status != "ok":
@@ -111,9 +111,9 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     result.cold, result.new_shapes = [found.pop("cold")], []
     for name, value in found.items():  # the rest are fields of the result
         setattr(result, name, value)
-    if not question.times_rounds:  # the calls right after it are all there is
+    if not plan.times_rounds:  # the calls right after it are all there is
         result.blocks = [Block(0, 0, (found["early_seconds"],))]
-    if question.tries_new_shape and not run.settings.quick:
+    if plan.tries_new_shape and not run.settings.quick:
         seconds = result.cold[0].seconds
         if seconds > _MOMENTS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:
             result.new_shapes_note = NO_ROOM

@@ -36,7 +36,7 @@ def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs
                 kernels |= dict.fromkeys(gpu_kernels(*asked, has_lengths))
     # not compiled: the compiler of the framework need not start
     by_interpreter = {
-        run.starts[case.worker_key].command: replace(case, compiled=False) for case in reversed(launching)
+        run.plan.starts[case.worker_key].command: replace(case, compiled=False) for case in reversed(launching)
     }
     run.progress.say(f"compiling {len(kernels)} GPU kernels, once for both frameworks")
     seconds = 0.0

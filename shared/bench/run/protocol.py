@@ -22,12 +22,12 @@ from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
 from shared.bench.measure.memory import ONE_ARENA
-from shared.bench.questions.largest_batch import largest_batches
-from shared.bench.questions.question import Question
 from shared.bench.record import Facts, Record, ReferenceTime, now
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import measure_first_calls
 from shared.bench.run.kernels import compile_kernels
+from shared.bench.run.largest_batch import largest_batches
+from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Lines
 from shared.bench.run.timed_calls import measure_timed_calls
 from shared.bench.units import clock
@@ -40,8 +40,8 @@ class DoesNotFit(Exception):
     """A record cannot be resumed here; the text says why."""
 
 
-def measure(question: Question, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
-    """Measure every case of a question into the record; resumes what a record already has.
+def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
+    """Measure every case of a plan into the record; resumes what a record already has.
 
     keep: writes the record; called after every step. Raises CannotMeasure, UnusableInput or DoesNotFit before
     anything is measured. KeyboardInterrupt propagates; the record then holds what is finished.
@@ -57,16 +57,15 @@ def measure(question: Question, record: Record, progress: Lines, keep: Callable[
 
     if reason := variables.disabling(record.settings.frameworks):
         raise UnusableInput(reason)
-    requested = question.inputs(record.settings)
-    question.starts(record.settings)  # refuses interpreters that cannot be used
-    environment = ONE_ARENA if question.times_rounds else {}
-    progress.say(f"{question.name}: up to {clock(record.settings.budget)} minutes; --budget SECONDS changes that")
+    environment = ONE_ARENA if plan.times_rounds else {}
+    question, budget = record.settings.question, clock(record.settings.budget)
+    progress.say(f"{question}: up to {budget} minutes; --budget SECONDS changes that")
     with _folder() as folder, gpu_state.sampled(record.settings.device) as lines:
         samples = lines
-        run = Run(question, record, progress, keep_with_time, folder, start, environment)
+        run = Run(plan, record, progress, keep_with_time, folder, start, environment)
         try:
-            cases, inputs = _begin(run, requested)
-            question.measure(run, cases, inputs)
+            cases, inputs = _begin(run)
+            plan.measure(run, cases, inputs)
             if git_commit() != record.environment["git_commit"]:
                 record.note("the files of this checkout changed during the run: later processes used the changed ones")
             record.finished = now()
@@ -94,7 +93,7 @@ def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> Non
         _measure_smallest_calls(run, cases)
     else:
         _measure_limits(run, cases[:1])
-    if run.question.times_reference:
+    if run.plan.times_reference:
         _time_reference(run, inputs)
     if run.settings.workers is None:
         run.progress.ends_within(run.seconds_left)
@@ -104,22 +103,22 @@ def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> Non
         _measure_limits(run, _first_of_each(cases))
     run.stop()
     run.environment = {}
-    if run.question.times_rounds:
+    if run.plan.times_rounds:
         measure_timed_calls(run, cases)
 
 
-def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str, Inputs]]:
+def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     """The cases and their inputs. Records what the run is and where it runs; a resumed record must be of the same."""
     settings, record = run.settings, run.record
     workers, missing = run.start_frameworks()
     problem = problem_of(settings.problem)
     abilities = {framework: problem.abilities(framework, worker.abilities) for framework, worker in workers.items()}
-    if run.question.times_rounds:  # a ladder climbs rung by rung
+    if run.plan.times_rounds:  # a ladder climbs rung by rung
         run.slow_compilers = {framework for framework, able in abilities.items() if able.slow_compiler}
-    cases, absent = run.question.plan(settings, abilities, list(requested))
+    cases, absent = run.plan.cases(abilities)
     if not cases:
         raise UnusableInput("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
-    used = {case.input: requested[case.input] for case in cases}
+    used = {case.input: run.plan.inputs[case.input] for case in cases}
     kernel_seconds = compile_kernels(run, cases, used)
     inputs = largest_batches(run, used, cases, abilities)
     environment = machine() | {
@@ -129,7 +128,7 @@ def _begin(run: Run, requested: dict[str, Inputs]) -> tuple[list[Case], dict[str
     }
     if kernel_seconds is not None:
         environment["gpu_kernels_seconds"] = kernel_seconds
-    if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.starts.values()))):
+    if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.plan.starts.values()))):
         environment["interpreters"] = interpreters
     facts = {name: Facts.of(given) for name, given in inputs.items()}
     if record.started is None:

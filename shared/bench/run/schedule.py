@@ -8,8 +8,8 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shared.bench.analysis.estimates import Estimate
 from shared.bench.cases import Case, Settings
+from shared.bench.estimates import Estimate
 
 # Length and most calls of a block of a fast case; a slower call is a block by itself. Blocks are short and rounds many,
 # so that a disturbance of a second affects few of the paired blocks.

@@ -10,8 +10,8 @@ import time
 from dataclasses import replace
 from statistics import median
 
-from shared.bench.analysis.estimates import LEAST_PROCESSES, Block
 from shared.bench.cases import Case
+from shared.bench.estimates import LEAST_PROCESSES, Block
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record, Result
 from shared.bench.run.context import BUDGET_SPENT, Run
@@ -74,13 +74,13 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is not None:
         return well
-    if run.question.drops_dominated:
+    if run.plan.drops_dominated:
         well = [case for case in well if not _is_dominated(run.record, case)]
     if run.settings.quick and number:
         well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
     if number < ALL_CASES_WORKERS:
         return well
-    needed = run.question.contenders(run.record)
+    needed = run.plan.contenders(run.record)
     return [case for case in well if case in needed or not run.record.result(case).blocks]
 
 
@@ -104,7 +104,7 @@ def is_enough(run: Run, longest: float, least: int = LEAST_WORKERS) -> bool:
     number = len(run.record.generations)
     if run.settings.workers is not None:
         return number >= run.settings.workers
-    if number >= least and is_precise(run.question.deciding(run.record), run.settings):
+    if number >= least and is_precise(run.plan.deciding(run.record), run.settings):
         return True
     # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
     is_needed = run.settings.quick and number < LEAST_PROCESSES
@@ -113,7 +113,7 @@ def is_enough(run: Run, longest: float, least: int = LEAST_WORKERS) -> bool:
 
 def note_precision(run: Run) -> None:
     """Note that the budget was too short for intervals as narrow as asked for."""
-    settings, estimates = run.settings, run.question.deciding(run.record)
+    settings, estimates = run.settings, run.plan.deciding(run.record)
     if settings.workers is None and not is_precise(estimates, settings):
         widths = [estimate.relative_half_width for estimate in estimates]
         is_known = not any(map(math.isnan, widths))

@@ -5,19 +5,17 @@ The question `memory` finds the largest batch of each case; here it is one that 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.run.context import Run
+from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs
 from shared.variants import Abilities
 
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
-    from shared.bench.worker.case_runner import CaseRunner
-
 
 def largest_batches(
-    run: "Run", inputs: dict[str, Inputs], cases: Sequence[Case], abilities: Mapping[str, Abilities]
+    run: Run, inputs: dict[str, Inputs], cases: Sequence[Case], abilities: Mapping[str, Abilities]
 ) -> dict[str, Inputs]:
     """The inputs; repeated ones with as many repeats as all frameworks have memory for, up to those asked for.
 
@@ -43,7 +41,7 @@ def largest_batches(
     return found
 
 
-def _most_repeats(run: "Run", given: Inputs, case: Case, repeats: int) -> int:
+def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
     """The repeats of an input, at most `repeats`, that a case has memory for."""
     while repeats > 1:
         pairs = replace(given, repeats=repeats).pairs
@@ -58,7 +56,7 @@ def _most_repeats(run: "Run", given: Inputs, case: Case, repeats: int) -> int:
     return repeats
 
 
-def fits(runner: "CaseRunner", case: Case, repeats: int) -> dict[str, Any]:
+def fits(runner: CaseRunner, case: Case, repeats: int) -> dict[str, Any]:
     """In a worker: whether an accelerator has memory for a case with so many repeats of its input."""
     # not the gate's copy, which is that of the input as it will be measured
     backend, inputs = runner.backend, replace(runner.gate.stored(f"{case.input}.inputs"), repeats=repeats)
@@ -72,7 +70,7 @@ def fits(runner: "CaseRunner", case: Case, repeats: int) -> dict[str, Any]:
     return {"fits": True}
 
 
-def function_of(runner: "CaseRunner", case: Case, inputs: Inputs) -> Callable[..., Any]:
+def function_of(runner: CaseRunner, case: Case, inputs: Inputs) -> Callable[..., Any]:
     """The function of a case, its native kernels built, not yet compiled."""
     runner.build(case, inputs.options)
     return runner.function(case, inputs)

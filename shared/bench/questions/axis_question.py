@@ -1,0 +1,211 @@
+"""The base class of questions along one axis: every case at several points, each with worker processes of its own.
+
+A subclass declares the points (`labels`, the first one the baseline) and what a change from the baseline is called. The
+rows, what must be precise, the tables, the sentences and the plot follow from that. Workers of all points take turns in
+the same rounds, so that what slows the machine slows them all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, product
+from typing import Any, NamedTuple
+
+from shared.bench.analysis.verdict import Comparison, compare, known_comparison
+from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.estimates import SAME, Estimate
+from shared.bench.questions.question import Question, unmeasured
+from shared.bench.record import Record, Result
+from shared.bench.report.plots import Line, line_plot, plots_of_cases
+from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
+from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
+from shared.problems import problem_of
+
+
+class Row(NamedTuple):
+    """A variant in a pass on an input, at every point of both frameworks."""
+
+    variant: str
+    pass_name: str
+    input: str
+    points: tuple[str, ...]  # of the run, the first one the baseline
+    results: Mapping[tuple[str, str], Result]  # by framework and point: those that were measured
+
+    def comparison(self, point: str) -> Comparison:
+        """Compare the two frameworks at a point."""
+        return compare(result for (_, own), result in self.results.items() if own == point)
+
+
+class AxisQuestion(Question):
+    """Every case at several points."""
+
+    axis: str  # what the points differ in
+    change: str  # from the baseline: a header
+    is_gain = True  # the change is baseline / point, a gain; or else point / baseline, a cost
+    below: tuple[str, ...] = ()  # footnotes on the points and the change
+
+    def number_of(self, point: str) -> float | None:
+        """Where a point lies on the axis of a plot; None if it has no such place."""
+        return None
+
+    def changed(self, row: Row, framework: str, point: str) -> Comparison | None:
+        """The change of a framework from the baseline to a point, from paired rounds; None where it is not known."""
+        pair = [row.results.get((framework, each)) for each in (point, row.points[0])]
+        return known_comparison(*(pair if self.is_gain else reversed(pair)))
+
+    def rows(self, record: Record) -> list[Row]:
+        """All that has a time, in the order of the ladder, of the passes and of the inputs."""
+        found: dict[tuple[str, str, str], dict[tuple[str, str], Result]] = {}
+        for result in record.results:
+            case = result.case
+            if result.measured:
+                found.setdefault((case.variant, case.pass_name, case.input), {})[case.framework, case.label] = result
+        orders = (problem_of(record.settings.problem).variant_names, record.settings.passes, tuple(record.inputs))
+        points = tuple(dict.fromkeys(result.case.label for result in record.results))
+        ordered = sorted(found, key=lambda own: [o.index(name) for o, name in zip(orders, own, strict=True)])
+        return [Row(*names, points, found[names]) for names in ordered]
+
+    def deciding(self, record: Record) -> list[Estimate]:
+        """The change to the last point, and the frameworks' ratio at the first and at the last."""
+        found: list[Comparison | None] = []
+        for row in self.rows(record):
+            found += [self.changed(row, framework, row.points[-1]) for framework in FRAMEWORKS]
+            found += [row.comparison(point) for point in (row.points[0], row.points[-1])]
+        return [each.ratio for each in found if each and each.ratio]
+
+    def contenders(self, record: Record) -> set[Case]:
+        return {result.case for result in record.results}
+
+    def answer(self, record: Record) -> Answer:
+        rows = self.rows(record)
+        if not rows:
+            return Answer()
+        points = rows[0].points
+        tables = [self._table(record, rows, points[0], points[-1])]
+        tables += [self._every_point(record, rows)] if len(points) > 2 else []
+        return Answer(tables, [*self._changes(rows, points), *_winners(rows, points)])
+
+    def plots(self, record: Record) -> Iterator[Plot]:
+        """The change over the points, or where they have no numbers the times."""
+        if self.number_of(next(iter(self.labels))) is None:
+            yield from plots_of_cases(record)
+            return
+        for pass_name in record.settings.passes:
+            panels: dict[str, list[Line]] = {}
+            for row, framework in product(self.rows(record), FRAMEWORKS):
+                known = [(self.number_of(point) or 0.0, found.ratio.value) for point in row.points
+                         if (found := self.changed(row, framework, point)) and found.ratio]  # fmt: skip
+                if row.pass_name == pass_name and known:
+                    panels.setdefault(row.input, []).append(Line(framework, row.variant, known))
+            if panels:
+                reading = f"{self.change} over {self.axis}. The dotted line: as many times as fast."
+                yield Plot(f"{pass_name}: {self.change}", line_plot(panels, self.axis, "×", 2, ideal=True), reading)
+
+    def _table(self, record: Record, rows: Sequence[Row], first: str, last: str) -> Table:
+        """The last point against the first."""
+        columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in (first, last, self.change)]
+        headers = ("variant", "pass", "input", *columns, f"faster\n{first}", f"faster\n{last}")
+        cells = []
+        for row in rows:
+            texts = [text for name in FRAMEWORKS for text in (
+                _time(row, name, first), _time(row, name, last), _text(self.changed(row, name, last)))]  # fmt: skip
+            cells.append((*row[:3], *texts, *(row.comparison(point).text for point in (first, last))))
+        faster = f"Faster: the framework, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}."
+        below = (*self.below, faster, *unmeasured(record.results))
+        table = Table(f"{last} against {first}", headers, cells, left_then_right(len(headers), 0), below)
+        return table.without("input") if len(record.inputs) == 1 else table
+
+    def _every_point(self, record: Record, rows: Sequence[Row]) -> Table:
+        columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in ("time", self.change)]
+        headers = ("variant", "pass", "input", self.axis, *columns, "faster")
+        cells = [
+            (*row[:3], point, *(text for name in FRAMEWORKS for text in (
+                _time(row, name, point), _text(self.changed(row, name, point)))), row.comparison(point).text)
+            for row in rows for point in row.points
+        ]  # fmt: skip
+        table = Table(f"Every point: {self.axis}", headers, cells, left_then_right(len(headers), 0))
+        return table.without("input") if len(record.inputs) == 1 else table
+
+    def _changes(self, rows: Sequence[Row], points: Sequence[str]) -> Iterator[Statement]:
+        """For each framework: what becomes faster, stays the same or becomes slower at its best point."""
+        names = [row[:3] for row in rows]
+        for framework, title in FRAMEWORKS.items():
+            kinds: dict[str, dict[tuple[str, ...], tuple[str, Estimate]]] = {}
+            for row in rows:
+                changes = {point: self.changed(row, framework, point) for point in row.points}
+                known = {point: found for point, found in changes.items() if found and point != row.points[0]}
+                if known:
+                    best = (max if self.is_gain else min)(known, key=lambda point: known[point].ratio or ())
+                    ratio, kind = known[best].ratio, known[best].outcome
+                    assert ratio is not None, "it is known"
+                    if kind == "different":
+                        kind = "faster" if (ratio.value > 1) == self.is_gain else "slower"
+                    kinds.setdefault(kind, {})[row[:3]] = best, ratio
+            parts = []
+            for kind in ("faster", "same", "slower", "not decided"):
+                own = kinds.get(kind, {})
+                texts = [
+                    text + (_factors([own[name] for name in chosen], len(points) > 2) if kind in _WITH_FACTORS else "")
+                    for text, chosen in _named([*own], names)
+                ]
+                parts += [f"{kind}: {', '.join(texts)}"] if texts else []
+            if parts:
+                what = f"{points[-1]} against {points[0]}" if len(points) == 2 else f"the best of {self.axis}"
+                yield Statement(f"{title}, {what}", f"{'; '.join(parts)}.")
+
+
+_WITH_FACTORS = ("faster", "slower")
+
+
+def _winners(rows: Sequence[Row], points: Sequence[str]) -> Iterator[Statement]:
+    """Whether another framework is faster at another point."""
+    kinds: dict[str, list[tuple[str, ...]]] = {}
+    for row in rows:
+        by_point = [(point, winner) for point in points if (winner := _winner(row.comparison(point)))]
+        told = [
+            f"{winner} {' and '.join(point for point, _ in own)}"
+            for winner, own in groupby(by_point, key=lambda each: each[1])
+        ]
+        if told:
+            kind = f"{by_point[0][1]} throughout" if len(told) == 1 else ", ".join(told)
+            kinds.setdefault(kind, []).append(row[:3])
+    names = [row[:3] for row in rows]
+    parts = [f"{kind}: {', '.join(name for name, _ in _named(own, names))}" for kind, own in kinds.items()]
+    if parts:
+        yield Statement("The faster framework", f"{'; '.join(parts)}.")
+
+
+def _time(row: Row, framework: str, point: str) -> str:
+    result = row.results.get((framework, point))
+    return duration(result.time.value) if result else NOTHING
+
+
+def _text(found: Comparison | None) -> str:
+    if found is None or found.ratio is None:
+        return NOTHING
+    interval = "; ".join([ratio_interval(found.ratio), *found.doubts])
+    return f"{ratio_text(found.ratio.value)}×\n({interval})"
+
+
+def _winner(comparison: Comparison) -> str | None:
+    """The faster framework in words; None where there is nothing to compare."""
+    if comparison.ratio is None:
+        return None
+    return FRAMEWORKS[comparison.results[0].case.framework] if comparison.outcome == "different" else comparison.outcome
+
+
+def _factors(bests: Sequence[tuple[str, Estimate]], with_points: bool) -> str:
+    """Such as " (1.52 to 1.91×, 2 threads)"."""
+    values = [ratio.value for _, ratio in bests]
+    factors = dict.fromkeys(ratio_text(value) for value in (min(values), max(values)))
+    where = f", {' or '.join(dict.fromkeys(point for point, _ in bests))}" if with_points else ""
+    return f" ({' to '.join(factors)}×{where})"
+
+
+def _named(chosen: Sequence[tuple[str, ...]], every: Sequence[tuple[str, ...]]) -> Iterator[tuple[str, list[Any]]]:
+    """The chosen rows in few words: a variant that is chosen in every pass and input goes by its name alone."""
+    left = list(chosen)
+    for depth in (1, 2, 3):
+        for key in dict.fromkeys(row[:depth] for row in left):
+            own = [row for row in left if row[:depth] == key]
+            if len(own) == sum(row[:depth] == key for row in every):
+                yield " ".join(key), own
+                left = [row for row in left if row not in own]

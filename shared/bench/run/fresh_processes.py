@@ -1,0 +1,99 @@
+"""Fresh processes for questions that measure in their own way: shares of the budget, resuming, and what has no room."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from shared.bench.cases import Case
+from shared.bench.estimates import LEAST_PROCESSES
+from shared.bench.record import NO_ROOM, Record
+from shared.bench.run.context import Run
+from shared.bench.run.schedule import is_precise
+from shared.bench.run.timed_calls import note_precision
+from shared.problems import problem_of
+
+
+class Group(NamedTuple):
+    """Cases that are compared, so that their processes take turns; of a group all or none is measured."""
+
+    parts: Sequence[Sequence[Case]]  # a process measures the cases of a part
+    weight: float = 1.0  # of its share of the budget
+
+
+def last_rung_first(cases: Sequence[Case]) -> list[str]:
+    """The variants of these cases: the fast ones first, so that a short run has their answer."""
+    rungs = problem_of(cases[0].problem).variant_names
+    return sorted({case.variant for case in cases}, key=rungs.index, reverse=True)
+
+
+def measure_in_processes(
+    run: Run,
+    groups: Sequence[Group],
+    measure: Callable[[Sequence[Case], int, float], None],
+    finished: Callable[[Record, Case], int],
+) -> None:
+    """Measure groups one after the other, each part in up to LEAST_PROCESSES fresh processes, or `--workers` of them.
+
+    A group has its share of the time that is left. Its first processes are begun while there is time at all, those of
+    the first group in any case. Later ones have to fit into the share; where rounds are timed, which take what there
+    is, into the budget, and what is left of it goes to parts that are not precise. A process that fails does not cost
+    what earlier ones measured.
+
+    measure: measures a part in the process of this number, from 0 on, within seconds. finished: the processes that
+    have measured a case.
+    """
+    wanted, times_rounds = run.settings.workers or LEAST_PROCESSES, run.plan.times_rounds
+    took: dict[Case, float] = {}  # seconds of the last process that had nothing to compile, by a part's first case
+    for result in [run.record.result(case) for group in groups for part in group.parts for case in part]:
+        if result.reason == NO_ROOM:
+            result.status, result.reason = "ok", None
+    if run.settings.workers is None:
+        run.progress.ends_within(run.seconds_left)
+
+    def one_process(part: Sequence[Case], seconds: float) -> None:
+        right = [case for case in part if run.record.result(case).status == "ok"]
+        if not right:
+            return
+        before = {case: finished(run.record, case) for case in right}
+        began, compiles = time.monotonic(), not run.cached.issuperset(right)
+        measure(right, max(before.values()), seconds)
+        for result in map(run.record.result, right):
+            if before[result.case] and result.status in ("failed", "limit"):
+                run.record.excuse(result, before[result.case] + 1)
+        took[part[0]] = 0.0 if compiles and times_rounds else time.monotonic() - began
+        run.keep()
+        run.progress.results(run.record)
+
+    for place, group in enumerate(groups):
+        end = time.monotonic() + run.seconds_left * group.weight / sum(each.weight for each in groups[place:])
+        for number in range(wanted):
+            for at, part in enumerate(group.parts[::-1] if number % 2 else group.parts):
+                share = end - time.monotonic()
+                room = (run.seconds_left if times_rounds else share) - took.get(part[0], 0.0)
+                is_essential = run.settings.workers or not (place or number)
+                if min(finished(run.record, case) for case in part) > number:
+                    continue
+                if is_essential or (room > 0 if number else run.seconds_left > 0):
+                    divided = wanted - number if times_rounds else 1 if number else len(group.parts) - at
+                    one_process(part, share / divided)
+    while times_rounds and not run.settings.workers:
+        vague = [part for group in groups for part in group.parts
+                 if run.seconds_left > took.get(part[0], 0.0) and not _is_precise(run, part)]  # fmt: skip
+        if not vague:
+            break
+        fewest = min(vague, key=lambda part: min(finished(run.record, case) for case in part))
+        one_process(fewest, run.seconds_left / len(vague))
+    if times_rounds:
+        note_precision(run)
+    for result in run.record.results:
+        if result.status == "ok" and not finished(run.record, result.case):
+            result.status, result.reason = "limit", NO_ROOM
+
+
+def _is_precise(run: Run, part: Sequence[Case]) -> bool:
+    """Whether what this part decides is precise, or cannot be."""
+    results = [run.record.result(case) for case in part]
+    if all(result.status != "ok" for result in results):
+        return True
+    return is_precise(run.plan.deciding(replace(run.record, results=results)), run.settings)

@@ -1,0 +1,39 @@
+"""The plan of a run: what is measured and how. A question makes it; a run knows nothing else of the question."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from shared.bench.cases import Absence, Case
+from shared.bench.estimates import Estimate
+from shared.bench.record import Record
+from shared.problems import Inputs
+from shared.variants import Abilities
+
+
+class WorkerStart(NamedTuple):
+    """How the worker processes of a label are started, where it is not as usual."""
+
+    threads: int | None = None  # None: those of the run
+    command: Sequence[str] | None = None  # another program than the usual worker, without its arguments
+    environment: Mapping[str, str] = MappingProxyType({})  # variables beside those of all workers
+    about: str = ""  # a line about them for the report
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The cases of a run, its inputs, how its workers start, and when it has measured enough."""
+
+    starts: Mapping[tuple[str, str], WorkerStart]  # by framework and label
+    inputs: Mapping[str, Inputs] = field(default_factory=dict)
+    # from the abilities of each usable framework: the cases, and those that a framework cannot run
+    cases: Callable[[Mapping[str, Abilities]], tuple[list[Case], list[Absence]]] = lambda _: ([], [])
+    measure: Callable[[Any, list[Case], dict[str, Inputs]], None] = lambda *_: None  # by a Run, into its record
+    deciding: Callable[[Record], list[Estimate]] = lambda _: []  # what must be precise before the run may end
+    contenders: Callable[[Record], set[Case]] = lambda _: set()  # the cases that need more times
+    compiler_of: Callable[[Case], str] = lambda case: case.framework  # the framework whose compiler a case goes through
+    times_rounds: bool = True  # fresh workers time rounds after the first calls; or else there are a few calls only
+    times_reference: bool = False  # the NumPy reference too
+    tries_new_shape: bool = False  # the first call on another shape too
+    drops_dominated: bool = True  # a call of seconds is timed by one worker if its framework has a far faster variant
