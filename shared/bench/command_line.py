@@ -178,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--compile-limit", type=limit, metavar="SECONDS", help="longest first call (default 120)")
 
     add = parser.add_argument_group("files and recorded runs").add_argument
-    add("--json", type=file, metavar="FILE", help="record everything, with all samples; of several questions a folder")
+    add("--json", type=file, metavar="FILE", help="record everything; of several questions a folder")
     add("--report", type=file, metavar="FILE", help="write a page with plots and every number (all: report.html)")
     add("--markdown", type=file, metavar="FILE", help="write the same as Markdown, without plots")
     add("--force", action="store_true", help="overwrite these files where they exist")

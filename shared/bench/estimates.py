@@ -1,16 +1,15 @@
 """Estimates from samples: medians and ratios with 95 % confidence intervals, drift, break-even points.
 
-A sample is the wall time of one call. Samples come in blocks: one case, one round of one worker process. Calls of a
-block share the state of the machine, and rounds of a worker share its memory layout, which makes a process a percent
-faster or slower for as long as it lives. Only whole workers are independent. So each worker contributes one value, the
-median of its rounds' medians, and the interval is Student's t over the logarithms of these values. From fewer
-than LEAST_PROCESSES workers there is no interval, and nothing is decided.
+Calls are timed in blocks: one case, one round of one worker process; a block keeps the median, the 90th percentile and
+the extremes of its calls. They share the state of the machine, and rounds of a worker share its memory layout, which
+makes a process a percent faster or slower for as long as it lives. Only whole workers are independent. So each worker
+contributes one value, the median of its rounds' medians, and the interval is Student's t over the logarithms of these
+values. From fewer than LEAST_PROCESSES workers there is no interval, and nothing is decided.
 """
 
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median  # of a few numbers much faster than NumPy's
 from typing import Annotated, NamedTuple
 
@@ -26,13 +25,22 @@ SAME = 1.03
 Seconds = Annotated[float, "positive"]
 
 
-@dataclass(frozen=True)
-class Block:
-    """Calls of one case that were timed one after the other."""
+class Block(NamedTuple):
+    """Calls of one case that were timed one after the other, in seconds per call, to eight digits."""
 
     worker: int  # which fresh process, counted over the run
     round: int  # which round of that worker
-    seconds: tuple[Seconds, ...]
+    calls: int
+    median: Seconds
+    p90: Seconds  # the 90th percentile
+    fastest: Seconds
+    slowest: Seconds
+
+    @classmethod
+    def of(cls, worker: int, round_number: int, seconds: Sequence[float]) -> "Block":
+        """Summarize the seconds of each call."""
+        values = (median(seconds), float(np.percentile(seconds, 90)), min(seconds), max(seconds))
+        return cls(worker, round_number, len(seconds), *(float(f"{value:.8g}") for value in values))
 
 
 class Estimate(NamedTuple):
@@ -53,11 +61,6 @@ class Estimate(NamedTuple):
         if self.low >= 1 / SAME and self.high <= SAME:
             return "same"
         return "different" if self.low > 1 or self.high < 1 else "not decided"
-
-
-def all_seconds(blocks: Iterable[Block]) -> list[float]:
-    """Every sample, in the order in which it was taken."""
-    return [seconds for block in blocks for seconds in block.seconds]
 
 
 def median_time(blocks: Sequence[Block]) -> Estimate:
@@ -109,7 +112,7 @@ def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
 
 def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
     """By (worker, round)."""
-    return {(block.worker, block.round): median(block.seconds) for block in blocks}
+    return {(block.worker, block.round): block.median for block in blocks}
 
 
 def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...], ...]:
@@ -136,7 +139,7 @@ def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
 
 def drift(blocks: Sequence[Block]) -> float | None:
     """How much slower the last third of the rounds was than the first, as a fraction; None for less than six rounds."""
-    return _change([median(block.seconds) for block in blocks])
+    return _change([block.median for block in blocks])
 
 
 def _change(rounds: Sequence[float]) -> float | None:

@@ -4,27 +4,29 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import re
 import reprlib
 import types
 import typing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shared.bench.cases import Absence, Case, Settings
-from shared.bench.estimates import Block, Estimate, Seconds, all_seconds, median_time, of_processes
-from shared.bench.measure.clock import WarmUp
+from shared.bench.estimates import Block, Estimate, Seconds, median_time, of_processes
 from shared.checks import is_finite
 from shared.file_writing import write_atomically
 from shared.problems import Inputs
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 STATUSES = ("ok", "wrong", "failed", "limit")
 # how a reason ends if a resumed run measures what is missing
 NO_ROOM = "the budget had no room for it"
 # the types of JSON, as errors name them
 _FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
 _FORMS |= {int: "a whole number", float: "a finite number"}
+# a list of numbers in JSON
+_NUMBERS = re.compile(r"\[\n((?:[-+.,\dEe\s]|null|true|false)+)\]")
 
 
 class UnreadableRecord(Exception):
@@ -52,8 +54,7 @@ class Facts:
         return cls(*described, sha256, inputs.by_device_time)
 
 
-@dataclass(frozen=True)
-class Compilation:
+class Compilation(NamedTuple):
     """A first call: tracing, compiling and running once. Seconds."""
 
     seconds: Seconds
@@ -95,8 +96,9 @@ class Result:
     # after each of these, seconds of the same function's first call on a new shape, a second new one, and so on
     new_shapes: list[list[Seconds]] = field(default_factory=list)
     new_shapes_note: str | None = None  # why there are none
-    warm: list[Compilation] = field(default_factory=list)  # new processes that find the caches on disk
-    warm_up: list[WarmUp] = field(default_factory=list)
+    warm: list[Seconds] = field(default_factory=list)  # first calls of new processes that find the caches on disk
+    # of each worker, whether times had settled when its warm-up calls ended; None: too few calls to tell
+    settled: list[bool | None] = field(default_factory=list)
     peak_bytes: int | None = None
     input_bytes: int | None = None
     output_bytes: int | None = None
@@ -112,9 +114,9 @@ class Result:
         return self.status == "ok" and bool(self.blocks)
 
     @property
-    def seconds(self) -> list[float]:
-        """Every sample of the calls after the first."""
-        return all_seconds(self.blocks)
+    def calls(self) -> int:
+        """Number of timed calls after the first."""
+        return sum(block.calls for block in self.blocks)
 
     @property
     def device_time(self) -> Estimate | None:
@@ -139,7 +141,7 @@ class Result:
     @property
     def warm_call(self) -> Estimate | None:
         """Time of the first call of a new process that finds the caches on disk."""
-        return of_processes([start.seconds for start in self.warm]) if self.warm else None
+        return of_processes(self.warm) if self.warm else None
 
     def new_shape(self, number: int) -> Estimate | None:
         """Time of the first call on the first, second, ... new shape."""
@@ -174,7 +176,7 @@ class Record:
     kernel_lines: int = 0  # of the native kernels that both frameworks' `fused` calls
     results: list[Result] = field(default_factory=list)
     references: list[ReferenceTime] = field(default_factory=list)
-    speed: list[Block] = field(default_factory=list)  # of the calibration loop, once a round
+    speed: list[Seconds] = field(default_factory=list)  # of the calibration loop, once a round
     gpu_state: dict[str, Any] = field(default_factory=dict)  # clocks and power during the run, see measure/gpu_state.py
     generations: list[Generation] = field(default_factory=list)  # those that are complete
     # input -> a result as matrices, and by which case
@@ -221,8 +223,9 @@ class Record:
         return sum(others for _, others in known) / seconds if seconds > 0.2 * len(known) else None
 
     def write(self, path: Path) -> None:
-        """Write everything, with all samples in seconds, as a JSON file."""
-        write_atomically(path, json.dumps({"schema_version": SCHEMA_VERSION} | asdict(self), indent=1) + "\n")
+        """Write everything as a JSON file, a list of numbers on a line."""
+        text = json.dumps({"schema_version": SCHEMA_VERSION} | asdict(self), indent=1)
+        write_atomically(path, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> "Record":
@@ -258,13 +261,16 @@ def _of_type(kind: Any, value: Any, name: str = "") -> Any:
             raise ValueError(f"{name} must be positive, got {seconds!r}")
         return seconds
     is_object = isinstance(kind, type) and dataclasses.is_dataclass(kind)
-    form: Any = dict if is_object else list if origin is tuple else origin or kind
+    length = len(getattr(kind, "_fields", ()))  # of a NamedTuple: a list of its fields in order
+    form: Any = dict if is_object else list if origin is tuple or length else origin or kind
     fits = isinstance(value, (int, float) if form is float else form) and isinstance(value, bool) <= (form is bool)
-    if not fits or (form in (int, float) and not is_finite(value)):
-        raise ValueError(f"{name} must be {_FORMS[form]}, got {reprlib.repr(value)}")
-    if is_object:
+    if not fits or (form in (int, float) and not is_finite(value)) or (length and len(value) != length):
+        of = f" of {length}" if length else ""
+        raise ValueError(f"{name} must be {_FORMS[form]}{of}, got {reprlib.repr(value)}")
+    if is_object or length:
         hints = typing.get_type_hints(kind, include_extras=True)
-        return kind(**{name: _of_type(hints.get(name, Any), entry, name) for name, entry in value.items()})
+        fields = value.items() if is_object else zip(hints, value, strict=True)
+        return kind(**{name: _of_type(hints.get(name, Any), entry, name) for name, entry in fields})
     if form is dict:
         return {key: _of_type(arguments[1], entry, name) for key, entry in value.items()}
     if form is list:  # of any number of one type

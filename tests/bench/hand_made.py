@@ -9,7 +9,6 @@ import numpy as np
 
 from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block
-from shared.bench.measure.clock import WarmUp
 from shared.bench.questions.question import Question
 from shared.bench.record import Compilation, Facts, Gate, Record, Result
 from shared.bench.run.plan import Plan
@@ -27,7 +26,7 @@ def case(framework: str, variant: str, pass_name: str = "score", compiled: bool 
 def blocks(seconds: Sequence[float], workers: int = 1, calls: int = 1) -> list[Block]:
     """In each worker a round for each of these seconds, all calls of which take as long."""
     return [
-        Block(worker, round_number, (value,) * calls)
+        Block.of(worker, round_number, [value] * calls)
         for worker in range(workers)
         for round_number, value in enumerate(seconds)
     ]
@@ -42,7 +41,7 @@ def right(
         case,
         gate=Gate("", error, source, 2),
         cold=[Compilation(cold)],
-        warm_up=[WarmUp(6, True)] * workers,
+        settled=[True] * workers,
         peak_bytes=3 * 2**20,
         work=WORK,
         blocks=blocks(seconds, workers),

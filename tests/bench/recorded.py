@@ -10,7 +10,6 @@ from hand_made import case, ended
 
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.estimates import Block
-from shared.bench.measure.clock import WarmUp
 from shared.bench.record import Compilation, Facts, Gate, Record, ReferenceTime, Result
 
 # special characters of HTML and Markdown
@@ -28,9 +27,7 @@ _UNCOMPILED = {"fused": "one operator already"}  # of PyTorch
 def _blocks(seconds: float, seed: int) -> list[Block]:
     """Samples with noise: 4 workers, 5 rounds, 6 calls."""
     noise = 1 + 0.005 * np.abs(np.random.default_rng(seed).standard_normal((4, 5, 6)))
-    return [
-        Block(worker, round_, tuple(map(float, seconds * noise[worker, round_]))) for worker, round_ in np.ndindex(4, 5)
-    ]
+    return [Block.of(worker, round_, list(seconds * noise[worker, round_])) for worker, round_ in np.ndindex(4, 5)]
 
 
 def _result(of: Case, seconds: float, seed: int) -> Result:
@@ -45,8 +42,8 @@ def _result(of: Case, seconds: float, seed: int) -> Result:
         early_seconds=seconds,
         new_shapes=[[cold / 2, cold / 4]] if of.variant != "fused" else [],
         new_shapes_note=None if of.variant != "fused" else "it does not compile",
-        warm=[Compilation(cold / 4), Compilation(cold / 4.1)],
-        warm_up=[WarmUp(3, True), WarmUp(8, True)],
+        warm=[cold / 4, cold / 4.1],
+        settled=[True, True],
         peak_bytes=25 * 2**20,
         input_bytes=17 * 2**20,
         output_bytes=480,
@@ -92,7 +89,7 @@ def ladder() -> Record:
                 for compiled in (False, True):
                     of = case(framework, variant, compiled=compiled, input=input_name)
                     seconds = 4.0 / 6**step / (3 if compiled else 1) * _SLOWER[framework]
-                    results.append(Result(of, cold=[Compilation(2 * seconds)], blocks=[Block(0, 0, (seconds,))]))
+                    results.append(Result(of, cold=[Compilation(2 * seconds)], blocks=[Block.of(0, 0, [seconds])]))
     results[1] = ended(results[1].case, "limit", "> 120 s")
     references = [ReferenceTime(name, "score", [0.31, 0.30]) for name in rungs]
     return hand_made.record(*results, settings=Settings("ladder", passes=("score",)), references=references)
@@ -194,7 +191,7 @@ def learned(framework: str, cold: float, warm: float, seeds: int = 3, matrix: bo
         of,
         cold=[Compilation(0.5, 0.2, 0.2)] * seeds,
         peak_bytes=2**28,
-        blocks=[Block(n, place, (0.02 * warm,)) for n in range(seeds) for place in range(3)],
+        blocks=[Block.of(n, place, [0.02 * warm]) for n in range(seeds) for place in range(3)],
         details={"trainings": trainings, "curve": curve},
     )
     return replace(made, **others)

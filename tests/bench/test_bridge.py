@@ -49,7 +49,7 @@ def test_the_crossing_is_what_a_call_from_pytorch_adds_to_one_in_jax():
 
 def test_a_crossing_that_cannot_be_told_from_nothing_is_below_the_end_of_its_interval():
     own, torch, crossing = three(1e-3, 1e-3, 1e-3)
-    crossing.blocks = [Block(b.worker, b.round, (1e-3 * (0.9, 1.0, 1.1, 1.0)[b.worker],)) for b in crossing.blocks]
+    crossing.blocks = [Block.of(b.worker, b.round, [1e-3 * (0.9, 1.0, 1.1, 1.0)[b.worker]]) for b in crossing.blocks]
     found = answer(own, torch, crossing)
     cell = found.tables[0].rows[0][ADDED]
     assert re.fullmatch(r"< 1\d\d µs", cell), cell
@@ -94,7 +94,7 @@ def test_a_row_has_what_was_measured_and_the_reason_for_the_rest_is_below():
 def test_those_are_timed_further_that_are_not_precise():
     decided, small = three(0.1, 0.3, 0.2, "vmap"), three(20e-6, 30e-6, 60e-6, input=SMALL)
     restless = three(0.1, 0.3, 0.1, "wavefront")
-    restless[2].blocks = [Block(worker, 0, (0.09 + 0.01 * worker,)) for worker in range(3)]
+    restless[2].blocks = [Block.of(worker, 0, [0.09 + 0.01 * worker]) for worker in range(3)]
     kept = BRIDGE.contenders(made(*decided, *restless, *small))
     assert {(own.variant, own.input) for own in kept} == {("wavefront", "batch")}
     assert len(BRIDGE.deciding(made(*decided))) == len(next(crossings(made(*decided))).ratios) == 2

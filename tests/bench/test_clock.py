@@ -9,7 +9,7 @@ import pytest
 
 from shared.bench.measure import clock as clock_module
 from shared.bench.measure import memory
-from shared.bench.measure.clock import MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS, WINDOW, WarmUp, timed, warm_up
+from shared.bench.measure.clock import MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS, WINDOW, timed, warm_up
 from shared.bench.measure.memory import peak_bytes
 
 MEBIBYTE = 2**20
@@ -47,34 +47,34 @@ def test_a_call_is_timed_and_its_result_kept(clock: Clock):
 # one slow call among the last changes nothing
 @durations(0.125, 0.125, 0.125, 0.125, 0.125, 0.5)
 def test_a_warm_up_of_even_calls_ends_as_soon_as_two_windows_are_full(clock: Clock):
-    assert warm_up(clock.call) == (WarmUp(2 * WINDOW, True), 0.125)
+    assert warm_up(clock.call) == (True, 0.125)
     assert clock.calls == 2 * WINDOW
 
 
 @durations(*[2.0 ** -(2 + step) for step in range(5)], 2.0**-7)
 def test_a_warm_up_goes_on_while_calls_get_faster(clock: Clock):
     settled, seconds = warm_up(clock.call)
-    assert settled.stable and seconds == 2.0**-7
+    assert settled and seconds == 2.0**-7
     # five that get faster, then the first two windows of which most are even
-    assert settled.calls == clock.calls == 5 + 2 * WINDOW - 1
+    assert clock.calls == 5 + 2 * WINDOW - 1
 
 
 @durations(*[0.01 * 0.98**step for step in range(MOST_WARM_UP_CALLS + 1)])
 def test_a_warm_up_that_never_settles_ends_after_a_number_of_calls(clock: Clock):
     settled, _ = warm_up(clock.call)
-    assert (settled.calls, settled.stable) == (MOST_WARM_UP_CALLS, False)
+    assert (clock.calls, settled) == (MOST_WARM_UP_CALLS, False)
 
 
 @durations(*[0.25 * 0.9**step for step in range(100)])
 def test_a_warm_up_that_never_settles_ends_in_time(clock: Clock):
     settled, _ = warm_up(clock.call)
-    assert not settled.stable and 2 * WINDOW < settled.calls < MOST_WARM_UP_CALLS
+    assert settled is False and 2 * WINDOW < clock.calls < MOST_WARM_UP_CALLS
     assert clock.now <= MOST_WARM_UP_SECONDS
 
 
 @durations(10 * MOST_WARM_UP_SECONDS)
 def test_a_very_slow_call_is_warmed_up_once(clock: Clock):
-    assert warm_up(clock.call) == (WarmUp(1, None), 10 * MOST_WARM_UP_SECONDS)  # too few calls to tell
+    assert warm_up(clock.call) == (None, 10 * MOST_WARM_UP_SECONDS)  # too few calls to tell
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process is read from /proc")

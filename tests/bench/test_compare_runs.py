@@ -8,7 +8,6 @@ from subprocess import CompletedProcess
 from typing import NamedTuple
 
 import hand_made
-import numpy as np
 import pytest
 from command_line import COMPARE, LEAST, ROOT, TINY, rows, run_compare, verdicts, without
 from in_process import run_here, start_at_once, use_numpy_workers
@@ -112,7 +111,7 @@ def test_the_record_says_where_and_what_ran(both: Run):
     assert both.record.command.startswith("python compare.py --input random --size 6x7")
     assert both.record.started and both.record.finished and both.record.finished >= both.record.started
     assert both.record.auto == {"torch": "fused", "jax": "fused"}
-    assert [(block.worker, block.round) for block in both.record.speed] == [(0, 0), (0, 1)]
+    assert len(both.record.speed) == 2
 
 
 def test_every_case_has_passed_its_gate_and_has_times_memory_and_sizes(both: Run):
@@ -120,7 +119,7 @@ def test_every_case_has_passed_its_gate_and_has_times_memory_and_sizes(both: Run
         gate = result.gate
         assert gate and gate.source == "NumPy" and gate.pairs == 3 and 0 <= (gate.error_of_allowed or 0.0) <= 1
         assert [(block.worker, block.round) for block in result.blocks] == [(0, 0), (0, 1)]
-        assert all(1 <= len(block.seconds) <= MOST_CALLS for block in result.blocks)
+        assert all(1 <= block.calls <= MOST_CALLS for block in result.blocks)
         assert result.work == both.record.inputs["batch"].work and (result.peak_bytes or 0) >= 0
         assert (result.input_bytes, result.output_bytes) == (3 * 6 * 7 * 4 + 3 * 2 * 4, 3 * 4)
 
@@ -131,9 +130,9 @@ def test_first_calls_are_split_into_tracing_and_compiling(both: Run, regression:
     (cold, *_), (warm,), (shapes, *_) = result.cold, result.warm, result.new_shapes
     assert cold.tracing and cold.compiling
     assert 0.5 * cold.seconds < cold.tracing + cold.compiling <= cold.seconds
-    assert min(cold.seconds, warm.seconds, shapes[0]) > 10 * float(np.median(result.seconds))
+    assert min(cold.seconds, warm, shapes[0]) > 10 * result.time.value
     if framework == "jax":  # the cache on disk saves compiling, not tracing
-        assert warm.compiling is not None and warm.compiling < 0.5 * cold.compiling
+        assert warm < cold.seconds - 0.5 * cold.compiling
 
 
 def test_a_fasta_file_is_measured_in_every_pass_with_all_options_and_the_parent_imports_neither_framework(

@@ -55,8 +55,8 @@ def test_a_row_has_first_calls_median_interval_rate_and_memory():
             case("torch", "diagonal_loop", compiled=False, label="A"),
             cold=0.75,
             new_shapes=[[0.125]],
-            warm=[Compilation(0.25), Compilation(0.5)],
-            blocks=[Block(worker, 0, (0.002 + worker * 1e-5,)) for worker in (-1, 0, 1)],
+            warm=[0.25, 0.5],
+            blocks=[Block.of(worker, 0, [0.002 + worker * 1e-5]) for worker in (-1, 0, 1)],
         )
     )
     assert row == {

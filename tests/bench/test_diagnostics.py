@@ -8,7 +8,6 @@ from hand_made import blocks, case, ended, record, right, steady
 
 from shared.bench.analysis.diagnostics import diagnostics, warnings
 from shared.bench.cases import Absence, Settings
-from shared.bench.measure.clock import WarmUp
 from shared.bench.record import Gate, Generation, Result
 
 ONE_PASS = Settings(input="random", passes=("score",))
@@ -18,7 +17,7 @@ QUIET = [GATE, SAMPLES.format(20)]
 STEADY = steady(case("jax", "vmap"), 0.25)
 WRONG = ended(case("jax", "wavefront"), "wrong", "score off by 1.0e+00 for pair 2, allowed 1.0e-05")
 FAILED = ended(case("torch", "vmap"), "failed", "ValueError: no such thing", blocks=blocks([1.0] * 3 + [9.0] * 3),
-               build_seconds=30.0, warm_up=[WarmUp(60, False)], gate=Gate("", 9.0, "NumPy", 1))  # fmt: skip
+               build_seconds=30.0, settled=[False], gate=Gate("", 9.0, "NumPy", 1))  # fmt: skip
 
 
 def lines_of(*results: Result, settings: Settings = ONE_PASS, **others: Any) -> list[str]:
@@ -59,8 +58,8 @@ def test_a_drift_is_told_in_either_direction(last: float, change: str | None):
 
 def test_warm_ups_that_did_not_settle_are_told():
     results = [
-        right(case("jax", "vmap"), 0.25, 0.25, warm_up=[WarmUp(6, True), WarmUp(60, False)]),
-        right(case("torch", "vmap"), 0.25, 0.25, warm_up=[WarmUp(6, True), WarmUp(1, None)]),
+        right(case("jax", "vmap"), 0.25, 0.25, settled=[True, False]),
+        right(case("torch", "vmap"), 0.25, 0.25, settled=[True, None]),
     ]
     line = "times had not settled when the warm-up ended, in at least one worker: JAX vmap score"
     assert lines_of(*results)[-1] == line
@@ -73,7 +72,7 @@ def test_the_speed_of_the_machine_itself_is_told():
 
 
 def test_a_ladder_of_single_calls_has_no_lines_on_steadiness():
-    result = right(case("jax", "vmap"), 1.0, warm_up=[WarmUp(1, False)])
+    result = right(case("jax", "vmap"), 1.0, settled=[False])
     assert lines_of(result, settings=Settings("ladder", passes=("score",))) == [GATE]
 
 

@@ -27,7 +27,9 @@ def noisy(generator: np.random.Generator, factor: float = 1.0) -> list[Block]:
     """Blocks of a case: every process is about 1 % faster or slower by chance, beside the noise of its rounds."""
     workers = 1 + 0.01 * generator.standard_normal((WORKERS, 1))
     seconds = 0.01 * factor * workers * (1 + 0.003 * generator.standard_normal((WORKERS, ROUNDS)))
-    return [Block(worker, number, (float(seconds[worker, number]),)) for worker, number in np.ndindex(WORKERS, ROUNDS)]
+    return [
+        Block.of(worker, number, [float(seconds[worker, number])]) for worker, number in np.ndindex(WORKERS, ROUNDS)
+    ]
 
 
 # coverage and power
@@ -56,7 +58,9 @@ def test_a_quotient_of_two_runs_finds_5_percent_with_few_false_positives():
 
 def test_a_drift_that_both_share_cancels_in_the_ratio():
     # the machine gets slower from round to round, in every worker
-    slower, faster = ([Block(w, r, (seconds * (1 + r + w),)) for w in range(4) for r in range(5)] for seconds in (2, 1))
+    slower, faster = (
+        [Block.of(w, r, [seconds * (1 + r + w)]) for w in range(4) for r in range(5)] for seconds in (2, 1)
+    )
     assert time_ratio(slower, faster) == pytest.approx((2.0, 2.0, 2.0))
     assert median_time(slower).relative_half_width > 0.2
 
@@ -65,7 +69,7 @@ def test_a_drift_that_both_share_cancels_in_the_ratio():
 
 
 def test_each_worker_counts_once_however_many_rounds_it_had():
-    ragged = [*even([0.25, 0.25, 0.25]), Block(1, 0, (0.5,)), Block(2, 0, (0.125, 0.25))]
+    ragged = [*even([0.25, 0.25, 0.25]), Block.of(1, 0, [0.5]), Block.of(2, 0, [0.125, 0.25])]
     found = median_time(ragged)
     assert found.value == pytest.approx((0.25 * 0.5 * 0.1875) ** (1 / 3))
     assert found.low < found.value < found.high
@@ -73,7 +77,7 @@ def test_each_worker_counts_once_however_many_rounds_it_had():
 
 def test_only_rounds_that_both_were_in_make_the_ratio():
     both, more = (
-        [Block(worker, round_, (seconds,)) for worker in range(3)] for round_, seconds in ((0, 0.5), (1, 64.0))
+        [Block.of(worker, round_, [seconds]) for worker in range(3)] for round_, seconds in ((0, 0.5), (1, 64.0))
     )
     faster = even([0.25], workers=3)
     assert time_ratio([*both, *more], faster) == time_ratio(both, faster) == (2.0, 2.0, 2.0)

@@ -16,6 +16,7 @@ from in_process import assert_refused, run_here, settings_of  # noqa: F401 - a f
 from rendered import html_report
 
 from shared.bench.cases import Case, Settings
+from shared.bench.estimates import Block
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS, processes_group
 from shared.bench.questions.processes import counts_of
@@ -213,7 +214,9 @@ def test_the_sentences_say_what_to_take_and_what_communication_takes():
 
 def test_a_speed_up_that_drifts_decides_nothing():
     results = timed("jax", every=0.4, two=0.2)
-    results[0].blocks = [replace(block, seconds=(0.4 + 0.04 * block.worker,)) for block in results[0].blocks]
+    results[0].blocks = [
+        Block.of(block.worker, block.round, (0.4 + 0.04 * block.worker,)) for block in results[0].blocks
+    ]
     found = answer(*results)
     assert found.tables[0].rows[0][3] == "2.19×\n(1.75 … 2.75; drift +20%)"
     told = "one process with 2 threads or 2 processes: not decided for score."

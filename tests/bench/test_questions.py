@@ -49,7 +49,7 @@ def test_cases_of_a_cell_that_is_not_decided_are_timed_further():
     slow = [
         right(case(name, "vmap"), 0.1, 0.1 + 0.001 * place, workers=4) for place, name in enumerate(("jax", "torch"))
     ]
-    slow[1].blocks = [Block(b.worker, b.round, (0.07 + 0.02 * b.worker,)) for b in slow[1].blocks]
+    slow[1].blocks = [Block.of(b.worker, b.round, [0.07 + 0.02 * b.worker]) for b in slow[1].blocks]
     wanted = QUESTIONS["speed"].contenders(record(*fast, *slow, settings=ONE_PASS))
     assert {found.variant for found in wanted} == {"fused", "vmap"}
     wanted = QUESTIONS["speed"].contenders(record(*fast, *both("vmap", 0.1, 0.2), settings=ONE_PASS))
@@ -76,7 +76,7 @@ def test_speed_has_a_row_for_each_variant_that_was_measured_and_the_time_of_one_
 def test_a_cell_of_speed_names_the_faster_framework_or_says_why_none_is_named():
     spread = steady(case("torch", "fused"), 0.1)
     spread.blocks = [
-        Block(block.worker, block.round, (0.096 if block.worker % 2 else 0.106,)) for block in spread.blocks
+        Block.of(block.worker, block.round, [0.096 if block.worker % 2 else 0.106]) for block in spread.blocks
     ]
     found = decision(*both("vmap", 0.4, 0.1), *both("wavefront", 0.1, 0.102), steady(case("jax", "fused"), 0.1), spread)
     cells = {variant: cells[SCORE] for variant, cells in rows(found).items()}
@@ -100,8 +100,8 @@ def test_speed_tells_the_lines_of_code_and_what_was_compiled_with_the_reason_bel
 
 def test_speed_compares_first_calls_and_the_total_time_with_them():
     (jax, torch) = both("vmap", 0.25, 0.5)
-    jax.cold, jax.warm, jax.new_shapes = [Compilation(11.0)], [Compilation(3.1)], [[5.0]] * 3
-    torch.cold, torch.warm, torch.new_shapes = [Compilation(1.0)], [Compilation(1.0)], [[0.5]] * 3
+    jax.cold, jax.warm, jax.new_shapes = [Compilation(11.0)], [3.1], [[5.0]] * 3
+    torch.cold, torch.warm, torch.new_shapes = [Compilation(1.0)], [1.0], [[0.5]] * 3
     cells = rows(decision(jax, torch))["vmap"]
     assert cells[NEW_SHAPE : NEW_SHAPE + 2] == ["PyTorch 10.0×\n(10.0 … 10.0)", "–"]
     for first, cell in ((11.0, cells[EMPTY]), (3.1, cells[WARM])):

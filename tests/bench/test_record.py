@@ -11,11 +11,10 @@ import hand_made
 import numpy as np
 import pytest
 import recorded
-from hand_made import blocks, case, steady
+from hand_made import case, steady
 
 from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import Block
-from shared.bench.measure.clock import WarmUp
 from shared.bench.questions import read_record
 from shared.bench.record import (
     SCHEMA_VERSION,
@@ -42,15 +41,15 @@ WHOLE_RESULT = Result(
     early_seconds=0.25,
     new_shapes=[[0.25, 0.125]],
     new_shapes_note="the budget had no room for it",
-    warm=[Compilation(0.125, 0.25), Compilation(0.25, None, 0.5)],
-    warm_up=[WarmUp(6, True), WarmUp(60, None)],
+    warm=[0.125, 0.25],
+    settled=[True, None, False],
     peak_bytes=0,
     input_bytes=2**33,
     output_bytes=480,
     work=126,
-    on_device=[Block(0, 0, (0.0625, 0.125)), Block(1, 0, (0.25,))],
+    on_device=[Block.of(0, 0, [0.0625, 0.125]), Block.of(1, 0, [0.25])],
     kernels=1024,
-    blocks=[Block(0, 0, (0.25, 0.5)), Block(1, 4, (0.125,))],
+    blocks=[Block.of(0, 0, [0.25, 0.5]), Block.of(1, 4, [0.125])],
     details={"shapes": [[6, 7], [8, 9]], "processes": [{"seconds": [0.25, 0.5]}]},
 )
 WHOLE = Record(
@@ -70,7 +69,7 @@ WHOLE = Record(
     kernel_lines=1500,
     results=[WHOLE_RESULT, steady(case("jax", "vmap", input="6x7"), 0.25)],
     references=[ReferenceTime("6x7", "hvp", [2.0, 1.0])],
-    speed=blocks([0.005, 0.006], workers=2),
+    speed=[0.005, 0.006],
     generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
     pictures={"batch": {"before": [[0.1, 0.2]], "after": [[0.9, 0.0]], "truth": [[0, 0]], "by": "JAX fused"}},
     seconds=312.5,
@@ -114,7 +113,8 @@ def test_every_field_is_tried_above():
         ({"kernel_lines": 1.5}, "kernel_lines must be a whole number, got 1.5"),
         ({"kernel_lines": True}, "kernel_lines must be a whole number, got True"),
         ({"settings": {"quick": 1}}, "quick must be true or false, got 1"),
-        ({"speed": [{"worker": 0, "round": 0, "seconds": [0.25, 0]}]}, "seconds must be positive, got 0"),
+        ({"speed": [0.25, 0]}, "speed must be positive, got 0"),
+        ({"results": [{"case": CASE, "blocks": [[0, 0, 1, 0.25]]}]}, "blocks must be a list of 7, got [0, 0, 1, 0.25]"),
         ({"results": [{"case": CASE, "early_seconds": -1}]}, "early_seconds must be positive, got -1"),
     ],
 )

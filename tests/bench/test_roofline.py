@@ -42,14 +42,14 @@ def test_the_limit_is_the_lower_one_of_memory_and_exponentials():
 
 def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
     seconds = WORK / (0.5 * 1e12 / 8)  # half of what the memory allows
-    known = gpu_case(seconds=10 * seconds, on_device=[Block(0, 0, (0.9 * seconds, seconds, 5.0))])
+    known = gpu_case(seconds=10 * seconds, on_device=[Block.of(0, 0, [0.9 * seconds, seconds, 5.0])])
     unknown = gpu_case(seconds=10 * seconds)
     assert share_of_limit(on_gpu(known), known) == pytest.approx(0.5)
     assert share_of_limit(on_gpu(unknown), unknown) == pytest.approx(0.05)
 
 
 def test_the_table_of_all_cases_has_device_times_and_shares():
-    table = case_tables(on_gpu(gpu_case(on_device=[Block(0, 0, (5e-5,))]), gpu_case()))[0]
+    table = case_tables(on_gpu(gpu_case(on_device=[Block.of(0, 0, [5e-5])]), gpu_case()))[0]
     known, unknown = (dict(zip(table.headers, row, strict=True)) for row in table.rows)
     assert (known["device time"], known["of the limit"]) == ("50.0 µs", "32.00%")
     assert (unknown["device time"], unknown["of the limit"]) == (NOTHING, "16.00%")

@@ -19,7 +19,7 @@ VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compi
 
 def measured(of_case: Any, *seconds: float, **others: Any) -> Result:
     """With so many seconds in each worker."""
-    made = [Block(worker, 0, (value,)) for worker, value in enumerate(seconds)]
+    made = [Block.of(worker, 0, [value]) for worker, value in enumerate(seconds)]
     return replace(steady(of_case, 1.0, **others), blocks=made)
 
 

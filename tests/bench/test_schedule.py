@@ -160,7 +160,7 @@ def precise(*results: Result, precision: float = 0.02) -> bool:
 NARROW = [steady(case(framework, "vmap"), seconds) for framework, seconds in (("jax", 0.25), ("torch", 0.5))]
 # workers and rounds differ by far, but either framework by as much as the other, so that only the ratio is precise
 TOGETHER = [
-    Result(case(framework, "vmap"), blocks=[Block(w, r, (factor * (1 + w + r),)) for w in range(4) for r in (0, 1)])
+    Result(case(framework, "vmap"), blocks=[Block.of(w, r, [factor * (1 + w + r)]) for w in range(4) for r in (0, 1)])
     for framework, factor in (("jax", 1.0), ("torch", 2.0))
 ]
 WIDE = [right(case("jax", "vmap"), 1.0, 2.0, 3.0), right(case("torch", "vmap"), 3.0, 2.0, 1.0)]
@@ -180,6 +180,6 @@ def test_one_round_is_never_precise():
 
 
 def test_the_precision_asked_for_is_the_limit():
-    results = Result(case("jax", "vmap"), blocks=[Block(w, 0, (0.9 + 0.1 * w,)) for w in range(3)])
+    results = Result(case("jax", "vmap"), blocks=[Block.of(w, 0, [0.9 + 0.1 * w]) for w in range(3)])
     width = results.time.relative_half_width
     assert precise(results, precision=1.01 * width) and not precise(results, precision=0.99 * width)

@@ -88,7 +88,7 @@ def streamed(framework: str, label: str, *processes: list[float], shapes: int = 
     counts = [1] * shapes + [0] * (50 - shapes)
     streams = [{"seconds": own, "compilations": counts[: len(own)], "again": [0.01]} for own in processes]
     details = {"shapes": padded, "later": 450, "later_new": 450 if shapes == 50 else 0, "processes": streams}
-    blocks = [Block(number, 0, (0.01,)) for number in range(len(processes))]
+    blocks = [Block.of(number, 0, [0.01]) for number in range(len(processes))]
     return Result(case(framework, "vmap", "marginals", label=label, **others), blocks=blocks, details=details)
 
 

@@ -15,6 +15,7 @@ from numpy_worker import Backend
 from rendered import html_report
 
 from shared.bench.cases import Case, Settings
+from shared.bench.estimates import Block
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS, threads
 from shared.bench.questions.threads import counts_up_to, label_of
@@ -96,7 +97,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[tuple[
             timed.append((cases[0].variant, end - clock.now))
             for each in cases:
                 again = right(each, seconds if number % 2 and each.worker_key == ("jax", "1 thread") else 1.0)
-                run.record.result(each).blocks += [replace(block, worker=number) for block in again.blocks]
+                run.record.result(each).blocks += [block._replace(worker=number) for block in again.blocks]
             run.record.generations.append(Generation(number, 1.0, None))
             variant, compiles = cases[0].variant, not run.cached.issuperset(cases)
             clock.now += SECONDS[variant] + (COMPILING.get(variant, 0) if compiles else 0)
@@ -232,7 +233,9 @@ def test_fewer_than_three_processes_decide_nothing():
 
 def test_a_speed_up_that_drifts_decides_nothing():
     results = timed("vmap", jax=(0.4, 0.2))
-    results[0].blocks = [replace(block, seconds=(0.4 + 0.04 * block.worker,)) for block in results[0].blocks]
+    results[0].blocks = [
+        Block.of(block.worker, block.round, (0.4 + 0.04 * block.worker,)) for block in results[0].blocks
+    ]
     found = answer(*results)
     assert found.tables[0].rows[0][5] == "2.19×\n(1.75 … 2.75; drift +20%)"
     assert [text for _, text in found.statements] == ["not decided: vmap."]
@@ -240,7 +243,9 @@ def test_a_speed_up_that_drifts_decides_nothing():
 
 def test_a_framework_that_is_not_faster_at_every_point_is_not_said_to_be():
     results = timed("vmap", jax=(0.1, 0.1), torch=(0.2, 0.1))
-    results[-1].blocks = [replace(block, seconds=(0.05 + 0.05 * block.worker,)) for block in results[-1].blocks]
+    results[-1].blocks = [
+        Block.of(block.worker, block.round, (0.05 + 0.05 * block.worker,)) for block in results[-1].blocks
+    ]
     told = dict(answer(*results).statements)
     assert told["The faster framework"] == "JAX 1 thread, not decided 2 threads: vmap."
 

@@ -92,7 +92,7 @@ def test_a_quick_run_plans_three_processes_without_repeats(
     def one_generation(run: Run, cases: list[Any], number: int, end: float) -> list[Any]:
         found.append((set(cases), end - clock.now))
         for each in cases:
-            run.record.result(each).blocks.append(Block(number, 0, (0.1,)))
+            run.record.result(each).blocks.append(Block.of(number, 0, [0.1]))
         run.record.generations.append(Generation(number, 1.0, None))
         clock.now += 15.0
         return cases
@@ -134,7 +134,7 @@ def test_once_the_budget_is_spent_what_takes_long_to_prepare_is_left_out_and_rou
     clock = SimpleNamespace(now=3600.0)
     clock.monotonic = lambda: clock.now
     warm = {FAST: 0.5, SLOW: 0.5, FAR_SLOWER: 40.0}
-    made = record(*(right(each, 0.1, warm=[Compilation(seconds)]) for each, seconds in warm.items()))
+    made = record(*(right(each, 0.1, warm=[seconds]) for each, seconds in warm.items()))
     progress: Any = SimpleNamespace(begin=lambda *_: None, step=lambda *_: None)
     run = Run(plan_of(QUESTIONS["speed"]), made, progress, lambda: None, Path(), start=0.0)
     rounds: list[tuple[list[Any], float]] = []

@@ -19,7 +19,7 @@ ONE_PASS = Settings(passes=("score",))
 
 def of(framework: str, seconds: list[list[float]], variant: str = "vmap") -> Result:
     """A case with rounds by worker."""
-    made = [Block(w, r, (value,)) for w, rounds in enumerate(seconds) for r, value in enumerate(rounds)]
+    made = [Block.of(w, r, [value]) for w, rounds in enumerate(seconds) for r, value in enumerate(rounds)]
     return right(case(framework, variant), blocks=made)
 
 
@@ -189,7 +189,7 @@ def test_a_case_that_is_not_surely_slower_than_the_best_of_its_framework_can_sti
 
 
 def with_device_times(framework: str, seconds: float, *on_device: float) -> Result:
-    blocks = [Block(worker, 0, (value,)) for worker, value in enumerate(on_device)]
+    blocks = [Block.of(worker, 0, [value]) for worker, value in enumerate(on_device)]
     return steady(case(framework, "fused"), seconds, on_device=blocks)
 
 

@@ -31,7 +31,7 @@ def measured(label: str, seconds: float, framework: str = "torch", variant: str 
 def unsteady(result: Result) -> Result:
     """Of four workers two are faster and two slower."""
     seconds = (0.09, 0.11, 0.11, 0.09)
-    return replace(result, blocks=[Block(b.worker, b.round, (seconds[b.worker],)) for b in result.blocks])
+    return replace(result, blocks=[Block.of(b.worker, b.round, [seconds[b.worker]]) for b in result.blocks])
 
 
 def answer(*results: Result, **others: Any) -> Answer:
@@ -95,7 +95,7 @@ def test_each_version_is_compared_with_the_one_before():
 def test_first_calls_are_compared_process_by_process():
     old, new = measured("1", 0.1), measured("2", 0.1)
     old.cold, new.cold = [Compilation(2.0)] * 3, [Compilation(3.0)] * 3
-    old.warm, new.warm = [Compilation(1.0)] * 2, [Compilation(1.0)] * 3
+    old.warm, new.warm = [1.0] * 2, [1.0] * 3
     old.new_shapes, new.new_shapes = [[0.5, 9.0]] * 3, [[]]
     made = answer(old, new)
     cells = ("slower 1.50×\n(1.50 … 1.50)", "not decided\n(slower 1.000×,\n< 3 processes)", "–")

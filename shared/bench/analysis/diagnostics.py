@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.estimates import all_seconds, drift
+from shared.bench.estimates import drift
 from shared.bench.measure import variables
 from shared.bench.record import Record
 from shared.bench.units import between, duration
@@ -39,7 +39,7 @@ def diagnostics(record: Record) -> Iterator[str]:
     """Lines for a reader who asks more after the numbers."""
     for result in record.results:
         if result.status in ("wrong", "failed") or ":" in (result.reason or ""):
-            kept = f" ({len(result.seconds)} samples taken before are kept in the record)" if result.blocks else ""
+            kept = f" ({result.calls} calls timed before are kept in the record)" if result.blocks else ""
             yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
     yield from _gates(record)
     yield from _steadiness(record)
@@ -85,13 +85,13 @@ def _steadiness(record: Record) -> Iterator[str]:
     if built > 1:
         yield f"fused: its kernels were compiled first: {duration(built)}, not counted above"
     if timed:
-        yield f"{sum(len(result.seconds) for result in timed):,} samples, of which none is dropped"
+        yield f"{sum(result.calls for result in timed):,} samples, of which none is dropped"
     if drifted := drifts(record):
         yield f"drift, the last third of the rounds against the first: {'; '.join(drifted)}"
-    restless = [r.case.title for r in timed if any(entry.stable is False for entry in r.warm_up)]
+    restless = [r.case.title for r in timed if False in r.settled]
     if restless:
         yield f"times had not settled when the warm-up ended, in at least one worker: {'; '.join(restless)}"
-    if speeds := all_seconds(record.speed):
+    if speeds := record.speed:
         low, median, high, slowest = (float(np.percentile(speeds, part)) for part in (25, 50, 75, 100))
         quartiles = between(low, high)
         yield f"calibration loop: median {duration(median)}, quartiles {quartiles}, slowest {duration(slowest)}"

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import median_high  # not NumPy's: a call may take only microseconds
 from typing import Any
 
@@ -13,14 +12,6 @@ WINDOW = 3
 MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 2.0
 
 
-@dataclass(frozen=True)
-class WarmUp:
-    """The calls between the first and the timed ones."""
-
-    calls: int
-    stable: bool | None  # whether times had settled when they ended; None: too few calls to tell
-
-
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     """Wall time of one call in seconds, and its result. The call must wait for its result."""
     start = time.perf_counter()
@@ -28,14 +19,17 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - start, result
 
 
-def warm_up(call: Callable[[], Any]) -> tuple[WarmUp, float]:
-    """Call until the times have settled, within bounds. Returns also the median seconds of the last calls."""
+def warm_up(call: Callable[[], Any]) -> tuple[bool | None, float]:
+    """Call until the times have settled, within bounds.
+
+    Returns whether they have (None: too few calls to tell) and the median seconds of the last calls.
+    """
     seconds: list[float] = []
     while True:
         seconds.append(timed(call)[0])
         if len(seconds) >= 2 * WINDOW:
             before, last = median_high(seconds[-2 * WINDOW : -WINDOW]), median_high(seconds[-WINDOW:])
             if last >= before * (1 - SETTLED):
-                return WarmUp(len(seconds), True), last
+                return True, last
         if len(seconds) >= MOST_WARM_UP_CALLS or sum(seconds) + seconds[-1] > MOST_WARM_UP_SECONDS:
-            return WarmUp(len(seconds), False if len(seconds) >= 2 * WINDOW else None), median_high(seconds[-WINDOW:])
+            return False if len(seconds) >= 2 * WINDOW else None, median_high(seconds[-WINDOW:])

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from shared.bench.cases import Case
-from shared.bench.measure.clock import WarmUp, timed
+from shared.bench.measure.clock import timed
 from shared.bench.questions.processes_inputs import ALONE, STEP, StepInputs, copies_of, repeated
-from shared.bench.record import Compilation, Gate
+from shared.bench.record import Gate
 from shared.bench.worker.parity_gate import Wrong
 from shared.learning.batches import Batch
 from shared.learning.job import Job
@@ -57,7 +57,7 @@ def prepare_step(runner: "OnShard", case: Case) -> tuple[Any, dict[str, Any]]:
         is_shard = place.count > 1 and not is_parallel
         own = divided(batch, place.count).shard(place.index, place.count) if is_shard else batch
         steps = _Steps(backend, make(data_parallel=is_parallel), own)
-        with backend.compile_times() as split:
+        with backend.compile_times():
             first, loss = timed(steps)
         runner.send("first_call", seconds=first)
         calls = [timed(steps) for _ in range(_WARM_UP_CALLS)]
@@ -67,8 +67,8 @@ def prepare_step(runner: "OnShard", case: Case) -> tuple[Any, dict[str, Any]]:
             single = _Steps(backend, make(data_parallel=False), own)
             gate = compared(losses, [_number(backend, single()) for _ in losses], case.dtype)
     seconds = float(np.median([seconds for seconds, _ in calls[_WARM_UP_CALLS // 2 :]]))
-    warm = Compilation(first, split.tracing, split.compiling)
-    return steps, {"warm": warm, "gate": gate, "warm_up": WarmUp(len(calls), None), "call_seconds": seconds}
+    warm = first
+    return steps, {"warm": warm, "gate": gate, "settled": None, "call_seconds": seconds}
 
 
 def compared(losses: list[float], expected: list[float], dtype: str) -> Gate:

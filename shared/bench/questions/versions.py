@@ -57,7 +57,7 @@ class Pair(NamedTuple):
         """Of _FIRST_CALLS, where both have them."""
         sides = (self.new, self.old)
         cold = [[call.seconds for call in side.cold] for side in sides]
-        warm = [[call.seconds for call in side.warm] for side in sides]
+        warm = [side.warm for side in sides]
         shapes = [[seconds[0] for seconds in side.new_shapes if seconds] for side in sides]  # [] where time ran out
         return [_change_of_processes(*both) for both in (cold, warm, shapes)]
 

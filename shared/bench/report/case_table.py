@@ -119,7 +119,7 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
     if len(result.blocks) == 1:  # the calls right after the first only, as in a ladder
         return cells
     return cells | {
-        "samples": str(len(result.seconds)),
+        "samples": str(result.calls),
         "rounds": str(len(result.blocks)),
         "workers": str(len({block.worker for block in result.blocks})),
     }

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Iterator
+from statistics import median
 from typing import NamedTuple
 
-import numpy as np
-
 from shared.bench.cases import Case
-from shared.bench.estimates import all_seconds, time_quotient
+from shared.bench.estimates import time_quotient
 from shared.bench.measure.machine import different_environments
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import CACHES_EMPTY, NAMES, case_cells
@@ -73,8 +72,8 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
     ratio = time_quotient(results[1].blocks, results[0].blocks)
     interval = "" if math.isnan(ratio.low) else f" ({ratio_interval(ratio)})"
     outcome = ("slower" if ratio.value > 1 else "faster") if ratio.outcome == "different" else ratio.outcome
-    is_far = min(all_seconds(results[1].blocks)) > 2 * max(all_seconds(results[0].blocks))  # and timed once for that
-    outcome = outcome if interval else "twice as slow" if is_far else _NO_INTERVAL
+    fastest, slowest = min(b.fastest for b in results[1].blocks), max(b.slowest for b in results[0].blocks)
+    outcome = outcome if interval else "twice as slow" if fastest > 2 * slowest else _NO_INTERVAL
     samples = [f"{before[name]} → {after[name]}".replace("\n", " ") for name in (CACHES_EMPTY, "memory")]
     return *names, *times, f"{ratio_text(ratio.value)}{interval}", outcome, *samples
 
@@ -92,6 +91,6 @@ def _warnings(old: Record, new: Record) -> Iterator[str]:
         if differing := [what for what, value in vars(old.inputs[name]).items() if value != facts[what]]:
             yield f"the input {name} differs in {', '.join(differing)}: its cases are not compared"
     if old.speed and new.speed:
-        before, after = (float(np.median(all_seconds(record.speed))) for record in (old, new))
+        before, after = (median(record.speed) for record in (old, new))
         if abs(after / before - 1) > 0.05:
             yield f"the machine itself changed: its calibration loop took {after / before - 1:+.0%} in the new run"

@@ -112,7 +112,7 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     for name, value in found.items():  # the rest are fields of the result
         setattr(result, name, value)
     if not plan.times_rounds:  # the calls right after it are all there is
-        result.blocks = [Block(0, 0, (found["early_seconds"],))]
+        result.blocks = [Block.of(0, 0, [found["early_seconds"]])]
     if plan.tries_new_shape and not run.settings.quick:
         seconds = result.cold[0].seconds
         if seconds > _MOMENTS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:

@@ -159,7 +159,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
 
 def _seconds_to_prepare(result: Result) -> float:
     """Seconds of a first call with warm caches, by earlier workers; 0 where it is not known."""
-    return median(start.seconds for start in result.warm) if result.warm else 0.0
+    return median(result.warm) if result.warm else 0.0
 
 
 def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
@@ -178,7 +178,7 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
         if problem:
             run.record.note(f"no device time: {case.title} in worker {number + 1}: {problem}")
             continue
-        result.on_device.append(Block(number, 0, tuple(reply.details["seconds"])))
+        result.on_device.append(Block.of(number, 0, reply.details["seconds"]))
         result.kernels = reply.details["kernels"]
     run.keep()
 
@@ -197,7 +197,7 @@ def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float
         run.progress.step(f"round {round_number + 1}")
         calibration = run.ask("calibration", next(iter(plans)), expected=0.0)
         if calibration.status == "ok":
-            run.record.speed.append(Block(number, round_number, (calibration.details["seconds"],)))
+            run.record.speed.append(calibration.details["seconds"])
         for group in order(list(plans), settings, number, round_number):
             for case in group if round_number < allowed[group[0].group] else ():
                 _sample(run, case, number, round_number, plans[case])
@@ -213,7 +213,7 @@ def _prepare(run: Run, case: Case) -> float | None:
     if case in run.cached:  # in a resumed run the caches on disk are empty at first
         result.warm.append(found["warm"])
     run.cached.add(case)
-    result.warm_up.append(found["warm_up"])
+    result.settled.append(found["settled"])
     return found["call_seconds"]
 
 
@@ -228,4 +228,4 @@ def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPla
     untimed = {"lead": plan.lead, "rehearse": plan.rehearse}
     reply = run.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)
     if reply.status == "ok":
-        result.blocks.append(Block(number, round_number, tuple(reply.details["seconds"])))
+        result.blocks.append(Block.of(number, round_number, reply.details["seconds"]))

@@ -152,10 +152,10 @@ class CaseRunner:
             self.build(case, inputs.options)
             call = _Call(backend, self.function(case, inputs), case, inputs)
             first, gate = self._first_call(case, call)
-            calls, call_seconds = warm_up(call)
+            settled, call_seconds = warm_up(call)
         call.release()
         self._prepared[case] = call
-        return {"warm": first, "gate": gate, "warm_up": calls, "call_seconds": call_seconds}
+        return {"warm": first.seconds, "gate": gate, "settled": settled, "call_seconds": call_seconds}
 
     def device_work(self, case: Case) -> dict[str, Any]:
         """Seconds in which an accelerator works, and kernels, in some calls of a prepared case, caches flushed.
