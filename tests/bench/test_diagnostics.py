@@ -32,7 +32,7 @@ def test_why_a_case_was_wrong_or_failed_is_told_and_it_counts_nowhere_else():
     limit = ended(case("jax", "fused"), "limit", "> 120 s")
     assert lines_of(WRONG, FAILED, limit, STEADY) == [
         f"WRONG: JAX wavefront score: {WRONG.reason}",
-        "FAILED: PyTorch vmap score: ValueError: no such thing (6 samples taken before are kept in the record)",
+        "FAILED: PyTorch vmap score: ValueError: no such thing (6 calls timed before are kept in the record)",
         *QUIET,
     ]
 
@@ -66,7 +66,7 @@ def test_warm_ups_that_did_not_settle_are_told():
 
 
 def test_the_speed_of_the_machine_itself_is_told():
-    assert lines_of(speed=blocks([0.004, 0.004, 0.006, 0.004, 0.01])) == [
+    assert lines_of(speed=[0.004, 0.004, 0.006, 0.004, 0.01]) == [
         "calibration loop: median 4.00 ms, quartiles 4.00 … 6.00 ms, slowest 10.0 ms"
     ]
 

@@ -162,6 +162,6 @@ def test_a_different_input_is_warned_of_and_not_compared():
 
 @pytest.mark.parametrize(("seconds", "change"), [(0.006, "+20%"), (0.004, "-20%"), (0.0052, None)])
 def test_a_machine_that_was_slower_or_faster_is_warned_of(seconds: float, change: str | None):
-    old, new = (record(speed=blocks([value] * 3)) for value in (0.005, seconds))
+    old, new = (record(speed=[value] * 3) for value in (0.005, seconds))
     line = f"the machine itself changed: its calibration loop took {change} in the new run"
     assert compare_runs(old, new).report.warnings == ([line] if change else [])

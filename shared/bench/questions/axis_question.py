@@ -60,6 +60,8 @@ class AxisQuestion(Question):
                 found.setdefault((case.variant, case.pass_name, case.input), {})[case.framework, case.label] = result
         orders = (problem_of(record.settings.problem).variant_names, record.settings.passes, tuple(record.inputs))
         points = tuple(dict.fromkeys(result.case.label for result in record.results))
+        if "" in points:
+            raise ValueError(f"a case without its point of the axis: {self.axis}")
         ordered = sorted(found, key=lambda own: [o.index(name) for o, name in zip(orders, own, strict=True)])
         return [Row(*names, points, found[names]) for names in ordered]
 
