@@ -4,7 +4,6 @@ import importlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hand_made import blocks, case, ended, record, right, steady
@@ -16,8 +15,6 @@ from shared.bench.estimates import Block
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation, Record, ReferenceTime, Result
 from shared.bench.report.tables import Answer, Table
-from shared.bench.run import context
-from shared.bench.run.worker_handle import Worker
 
 ROOT = Path(__file__).parents[2]
 RECORDED = [
@@ -174,95 +171,59 @@ def test_a_rung_of_the_ladder_has_times_marks_or_dashes():
 
 # another question
 
-TWO_THREADS = '''
-"""How much faster is each case with two threads than with one, and on how many cores did it run?"""
+BATCHES = '''
+"""What does a cell cost in larger batches?"""
 
 from dataclasses import replace
 
-from shared.bench.estimates import time_ratio
-from shared.bench.measure.machine import usable_cores
-from shared.bench.questions.question import Question
-from shared.bench.report.tables import Answer, Table, left_then_right
-from shared.bench.run.plan import WorkerStart
-from shared.bench.units import ratio_interval
+from shared.bench.questions.axis_question import AxisQuestion
+from shared.problems import problem_of
 
 
-class TwoThreads(Question):
-    name = "two_threads"
-    asks = "how much faster is each case with two threads than with one"
-    labels = {"1 thread": WorkerStart(threads=1), "2 threads": WorkerStart(threads=2)}
+class Batches(AxisQuestion):
+    """Every case on several numbers of pairs."""
 
-    def measure(self, run, cases, inputs):
-        super().measure(run, cases, inputs)
-        for case in cases:
-            reply = run.ask_for_result("call", case, expected=0.0, function=cores_of, most=99)
-            run.record.result(case).details = dict(reply.details)
+    name = "batches"
+    asks = "what does a cell cost in larger batches"
+    axis, change, is_over_inputs = "pairs", "gain", True
+    below = ("Gain: the time of a cell with the fewest pairs over that with so many, and the 95% interval.",)
+    default_input = "random"
 
-    def deciding(self, record):
-        return list(speed_ups(record).values())
+    def number_of(self, point):
+        return float(point.split()[0])
 
-    def contenders(self, record):
-        return {result.case for result in record.results}
-
-    def answer(self, record):
-        rows = [
-            (case.name, case.pass_name, f"{ratio.value:.2f}", ratio_interval(ratio), cores(record, case))
-            for case, ratio in speed_ups(record).items()
-        ]
-        headers = ("case", "pass", "speed-up", "95% interval", "cores")
-        return Answer([Table("Two threads against one", headers, rows, left_then_right(2, 3))])
+    def inputs(self, settings):
+        found = {}
+        for pairs in (2, 8, 32):
+            (found[f"{pairs} pairs"],) = problem_of(settings.problem).inputs(replace(settings, batch=pairs)).values()
+        return found
 
 
-def cores(record, case):
-    return record.result(case).details["cores"]
-
-
-def cores_of(runner, case, most):
-    """In a worker, after the phases that every question has."""
-    assert runner.gate.inputs(case.input).work
-    return {"cores": str(min(most, len(usable_cores())))}
-
-
-def speed_ups(record):
-    """The time with one thread over that with two, for each case that both have measured in the same rounds."""
-    blocks = {result.case: result.blocks for result in record.results if result.measured}
-    pairs = {case: (blocks[case], blocks.get(replace(case, label="2 threads"), [])) for case in blocks}
-    ratios = {case: time_ratio(*pair) for case, pair in pairs.items() if case.label == "1 thread"}
-    return {case: ratio for case, ratio in ratios.items() if ratio is not None}
-
-
-QUESTION = TwoThreads()
+QUESTION = Batches()
 '''
 
 
-def test_a_question_is_added_by_a_file_and_a_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    (tmp_path / "two_threads.py").write_text(TWO_THREADS)
+def test_a_question_along_a_new_axis_is_a_file_of_few_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    assert BATCHES.count("\n") < 60
+    (tmp_path / "batches.py").write_text(BATCHES)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # of the workers
-    module = importlib.import_module("two_threads")
-    monkeypatch.setitem(QUESTIONS, "two_threads", module.QUESTION)
-
-    threads: list[int] = []  # of the workers that are started
-
-    def start(*given: Any, **options: Any) -> Worker:
-        threads.extend(each.threads for each in given if isinstance(each, Settings))
-        return Worker(*given, **options)
-
-    monkeypatch.setattr(context, "Worker", start)
+    module = importlib.import_module("batches")
+    monkeypatch.setitem(QUESTIONS, "batches", module.QUESTION)
     use_numpy_workers(monkeypatch)
-    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7", "--batch", "3")
+    asked = ("--framework", "jax", "--variant", "vmap", "--pass", "score", "--size", "6x7")
     files = ("--json", str(tmp_path / "run.json"), "--markdown", str(tmp_path / "run.md"))
-    ended = run_here("two_threads", *asked, "--workers", "2", "--rounds", "2", *files)
+    ended = run_here("batches", *asked, "--workers", "3", "--rounds", "2", *files)
     assert ended.code == 0, ended.err
     made = Record.read(tmp_path / "run.json")
-    assert [result.case.label for result in made.results if result.measured] == ["1 thread", "2 threads"]
-    assert threads.count(1) == threads.count(2) == 4  # for the first calls, twice for the rounds, and for its own
-    (row,) = module.QUESTION.answer(made).tables[0].rows
-    assert row[:2] == ("JAX vmap", "score") and float(row[2]) > 0
-    assert [result.details for result in made.results] == [{"cores": "1"}, {"cores": "2"}]
-    assert "Two threads against one\n\ncase      pass      speed-up" in ended.out
-    assert "### Two threads against one" in (tmp_path / "run.md").read_text()
-    assert f'<td class="right">{row[2]}</td>' in html_report([made])
+    assert [result.case.input for result in made.results if result.measured] == ["2 pairs", "8 pairs", "32 pairs"]
+    assert "32 pairs against 2 pairs" in ended.out and "### Every point: pairs" in (tmp_path / "run.md").read_text()
+    assert "<img" in html_report([made])
+    # the change is that of the time for as much work
+    for result, seconds, cells in zip(made.results, (0.1, 0.2, 0.4), (10, 40, 160), strict=True):
+        result.blocks, result.work = blocks([seconds] * 5, workers=4), cells
+    last, every = module.QUESTION.answer(made).tables
+    assert last.rows[0][:4] == ("vmap", "score", "100 ms", "400 ms")
+    assert [row[4].partition("×")[0] for row in every.rows] == ["1.000", "2.00", "4.00"]
 
 
 # what is kept small, and what is kept readable

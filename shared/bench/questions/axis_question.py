@@ -1,11 +1,13 @@
 """The base class of questions along one axis: every case at several points, each with worker processes of its own.
 
-A subclass declares the points (`labels`, the first one the baseline) and what a change from the baseline is called. The
-rows, what must be precise, the tables, the sentences and the plot follow from that. Workers of all points take turns in
-the same rounds, so that what slows the machine slows them all.
+A subclass declares the points, the first one the baseline, and what a change from the baseline is called: points are
+`labels`, which workers are started by, or with `is_over_inputs` the inputs. The rows, what must be precise, the tables,
+the sentences and the plot follow from that. Workers of all points take turns in the same rounds, so that what slows the
+machine slows them all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby, product
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ class Row(NamedTuple):
 
     variant: str
     pass_name: str
-    input: str
+    input: str  # "" if the inputs are the points
     points: tuple[str, ...]  # of the run, the first one the baseline
     results: Mapping[tuple[str, str], Result]  # by framework and point: those that were measured
 
@@ -39,6 +41,7 @@ class AxisQuestion(Question):
 
     axis: str  # what the points differ in
     change: str  # from the baseline: a header
+    is_over_inputs = False  # the points are the inputs, and the change is of the time for the same work
     is_gain = True  # the change is baseline / point, a gain; or else point / baseline, a cost
     below: tuple[str, ...] = ()  # footnotes on the points and the change
 
@@ -48,8 +51,10 @@ class AxisQuestion(Question):
 
     def changed(self, row: Row, framework: str, point: str) -> Comparison | None:
         """The change of a framework from the baseline to a point, from paired rounds; None where it is not known."""
-        pair = [row.results.get((framework, each)) for each in (point, row.points[0])]
-        return known_comparison(*(pair if self.is_gain else reversed(pair)))
+        first, second = (row.results.get((framework, each)) for each in (point, row.points[0]))
+        if first and second and self.is_over_inputs:
+            second = _for_the_work_of(first, second)
+        return known_comparison(*((first, second) if self.is_gain else (second, first)))
 
     def rows(self, record: Record) -> list[Row]:
         """All that has a time, in the order of the ladder, of the passes and of the inputs."""
@@ -57,13 +62,17 @@ class AxisQuestion(Question):
         for result in record.results:
             case = result.case
             if result.measured:
-                found.setdefault((case.variant, case.pass_name, case.input), {})[case.framework, case.label] = result
-        orders = (problem_of(record.settings.problem).variant_names, record.settings.passes, tuple(record.inputs))
-        points = tuple(dict.fromkeys(result.case.label for result in record.results))
+                key = (case.variant, case.pass_name, "" if self.is_over_inputs else case.input)
+                found.setdefault(key, {})[case.framework, self._point(case)] = result
+        orders = (problem_of(record.settings.problem).variant_names, record.settings.passes, ("", *record.inputs))
+        points = tuple(dict.fromkeys(self._point(result.case) for result in record.results))
         if "" in points:
             raise ValueError(f"a case without its point of the axis: {self.axis}")
         ordered = sorted(found, key=lambda own: [o.index(name) for o, name in zip(orders, own, strict=True)])
         return [Row(*names, points, found[names]) for names in ordered]
+
+    def _point(self, case: Case) -> str:
+        return case.input if self.is_over_inputs else case.label
 
     def deciding(self, record: Record) -> list[Estimate]:
         """The change to the last point, and the frameworks' ratio at the first and at the last."""
@@ -87,12 +96,13 @@ class AxisQuestion(Question):
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """The change over the points, or where they have no numbers the times."""
-        if self.number_of(next(iter(self.labels))) is None:
+        rows = self.rows(record)
+        if not rows or self.number_of(rows[0].points[0]) is None:
             yield from plots_of_cases(record)
             return
         for pass_name in record.settings.passes:
             panels: dict[str, list[Line]] = {}
-            for row, framework in product(self.rows(record), FRAMEWORKS):
+            for row, framework in product(rows, FRAMEWORKS):
                 known = [(self.number_of(point) or 0.0, found.ratio.value) for point in row.points
                          if (found := self.changed(row, framework, point)) and found.ratio]  # fmt: skip
                 if row.pass_name == pass_name and known:
@@ -113,7 +123,7 @@ class AxisQuestion(Question):
         faster = f"Faster: the framework, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}."
         below = (*self.below, faster, *unmeasured(record.results))
         table = Table(f"{last} against {first}", headers, cells, left_then_right(len(headers), 0), below)
-        return table.without("input") if len(record.inputs) == 1 else table
+        return _shown(table, rows)
 
     def _every_point(self, record: Record, rows: Sequence[Row]) -> Table:
         columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in ("time", self.change)]
@@ -124,7 +134,7 @@ class AxisQuestion(Question):
             for row in rows for point in row.points
         ]  # fmt: skip
         table = Table(f"Every point: {self.axis}", headers, cells, left_then_right(len(headers), 0))
-        return table.without("input") if len(record.inputs) == 1 else table
+        return _shown(table, rows)
 
     def _changes(self, rows: Sequence[Row], points: Sequence[str]) -> Iterator[Statement]:
         """For each framework: what becomes faster, stays the same or becomes slower at its best point."""
@@ -173,6 +183,17 @@ def _winners(rows: Sequence[Row], points: Sequence[str]) -> Iterator[Statement]:
     parts = [f"{kind}: {', '.join(name for name, _ in _named(own, names))}" for kind, own in kinds.items()]
     if parts:
         yield Statement("The faster framework", f"{'; '.join(parts)}.")
+
+
+def _for_the_work_of(first: Result, second: Result) -> Result:
+    """The second result as if it had done as much work as the first, in proportion."""
+    scale = (first.work or 1) / (second.work or 1)
+    return replace(second, blocks=[block._replace(median=block.median * scale) for block in second.blocks])
+
+
+def _shown(table: Table, rows: Sequence[Row]) -> Table:
+    """The table, without the inputs if they are all the same."""
+    return table if len({row.input for row in rows}) > 1 else table.without("input")
 
 
 def _time(row: Row, framework: str, point: str) -> str:
