@@ -21,7 +21,6 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
 from shared.bench.questions import QUESTIONS, read_record
 from shared.bench.questions.prediction import prediction
-from shared.bench.questions.processes_follow import follow, is_follower
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
 from shared.bench.report.console import console_table, console_text, in_ascii, print_error
@@ -48,8 +47,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     request, settings = parse(given)
     command = shlex.join(["python", "compare.py", *given])
     try:
-        if is_follower(settings[0]):
-            return follow(settings[0])
         read = [*request.recorded, *request.against, *filter(None, [request.resume]), Path(settings[0].input)]
         if request.json and request.json not in request.record_files:
             with contextlib.suppress(OSError):  # what is wrong is said next

@@ -38,10 +38,7 @@ from jax_impl.alignment import ABSENT
 from jax_impl.alignment import absent_on as absent_on
 from jax_impl.kernels import triton_binding
 from jax_impl.kernels.cpp_binding import register
-from jax_impl.process_group import get as get
 from jax_impl.process_group import join as join
-from jax_impl.process_group import leave as leave
-from jax_impl.process_group import put as put
 from shared.alignments import ALIGNMENTS
 from shared.backends import (
     CompileTimes,

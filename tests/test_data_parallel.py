@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -56,11 +55,10 @@ def test_pytorch_wants_a_process_group():
         torch_impl.learning.Trainer(Job(), data_parallel=True)
 
 
-@pytest.mark.parametrize("by", ["cells", "count"])
 @pytest.mark.parametrize(("pairs", "shards"), [(7, 2), (8, 3), (2, 4), (1, 1), (12, 4)])
-def test_shards_hold_every_pair_once_and_have_shapes_that_depend_on_shapes_alone(pairs: int, shards: int, by: str):
+def test_shards_hold_every_pair_once_and_have_shapes_that_depend_on_shapes_alone(pairs: int, shards: int):
     batch = ragged(9, pairs=pairs)
-    whole, places = divided(batch, shards, by)
+    whole, places = divided(batch, shards)
     rows = -(-pairs // shards)
     assert sorted({*places}) == sorted(places)
     for own, array in zip(whole, batch, strict=True):
@@ -68,23 +66,13 @@ def test_shards_hold_every_pair_once_and_have_shapes_that_depend_on_shapes_alone
         assert np.array_equal(own[places], array)
     others = np.setdiff1d(np.arange(shards * rows), places)
     assert not whole.weights[others].any() and not whole.lengths[others].any() and (whole.partners[others] == -1).all()
-    shard = divided(batch, shards, by).shard(shards - 1, shards)
+    shard = divided(batch, shards).shard(shards - 1, shards)
     assert all(np.array_equal(own, array[-rows:]) for own, array in zip(shard, whole, strict=True))
 
 
-def test_pairs_are_dealt_by_cells_or_by_count():
+def test_pairs_are_dealt_by_cells():
     lengths = np.array([[9, 9], [8, 10], [1, 1], [5, 5], [4, 6], [1, 2]])
     assert [own.tolist() for own in dealt(lengths, 2)] == [[0, 4, 5], [1, 2, 3]]
-    assert [own.tolist() for own in dealt(lengths, 2, "count")] == [[0, 1, 2], [3, 4, 5]]
-    with pytest.raises(ValueError, match="by must be"):
-        dealt(lengths, 2, "size")
-
-
-def test_dealing_by_cells_balances_what_count_does_not():
-    lengths = np.sort(np.random.default_rng(0).integers(100, 151, (32, 2)), axis=0)
-
-    def largest(by: str) -> float:
-        cells: Any = [lengths[own].prod(1).sum() for own in dealt(lengths, 4, by)]
-        return max(cells) * 4 / sum(cells)
-
-    assert largest("cells") < 1.01 < 1.2 < largest("count")
+    sorted_lengths = np.sort(np.random.default_rng(0).integers(100, 151, (32, 2)), axis=0)
+    cells = [int(sorted_lengths[shard].prod(1).sum()) for shard in dealt(sorted_lengths, 4)]
+    assert max(cells) * 4 / sum(cells) < 1.01

@@ -47,10 +47,7 @@ from torch_impl.alignment import ABSENT
 from torch_impl.alignment import absent_on as absent_on
 from torch_impl.compiler import compiled as compile_function
 from torch_impl.kernels.fused import TRITON_BINDING
-from torch_impl.process_group import get as get
 from torch_impl.process_group import join as join
-from torch_impl.process_group import leave as leave
-from torch_impl.process_group import put as put
 
 NAME = "torch"
 absent = ABSENT

@@ -11,7 +11,7 @@ from shared.alignments import ALIGNMENTS
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.processes_launch import counts
+from shared.bench.questions.processes import counts
 from shared.bench.questions.question import Question
 from shared.bench.run.interpreters import named
 from shared.bench.run.schedule import LEAST_WORKERS

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.checks import check_choice
 from shared.learning.batches import Batch
 
 
@@ -24,9 +23,9 @@ class Divided(NamedTuple):
         return Batch._make(np.split(array, shards)[number] for array in self.batch)
 
 
-def divided(batch: Batch, shards: int, by: str = "cells") -> Divided:
-    """A batch as so many shards, filled up with rows of lengths 0 and weight 0. by: as `dealt` takes it."""
-    numbers = dealt(batch.lengths, shards, by)
+def divided(batch: Batch, shards: int) -> Divided:
+    """A batch as so many shards, filled up with rows of lengths 0 and weight 0."""
+    numbers = dealt(batch.lengths, shards)
     rows = max(len(own) for own in numbers)
     places = np.empty(len(batch.lengths), np.intp)
     for number, own in enumerate(numbers):
@@ -38,16 +37,12 @@ def divided(batch: Batch, shards: int, by: str = "cells") -> Divided:
     return Divided(whole, places)
 
 
-def dealt(lengths: NDArray[np.integer], shards: int, by: str = "cells") -> list[NDArray[np.intp]]:
+def dealt(lengths: NDArray[np.integer], shards: int) -> list[NDArray[np.intp]]:
     """The numbers of the pairs of each shard, for lengths (pairs, 2); no shard has more than ceil(pairs / shards).
 
-    by: "cells": pairs go by number of cells, the largest first, to the shard that has the fewest cells of those with
-    room. "count": as many pairs to each shard, in order. Raises ValueError for another word.
+    Pairs go by number of cells, the largest first, to the shard that has the fewest cells of those with room.
     """
-    check_choice("by", by, ("cells", "count"))
     most = -(-len(lengths) // shards)
-    if by == "count":
-        return [np.arange(len(lengths))[number * most : (number + 1) * most] for number in range(shards)]
     cells = lengths.astype(np.int64).prod(1)
     owners, loads = np.empty(len(cells), np.intp), np.zeros(shards, np.int64)
     counts = np.zeros(shards, np.intp)

@@ -89,7 +89,6 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[tuple[
         clock, timed = SimpleNamespace(now=0.0), []
         clock.monotonic = lambda: clock.now
         monkeypatch.setattr(context, "time", clock)
-        monkeypatch.setattr(threads, "time", clock)
         monkeypatch.setattr(fresh_processes, "time", clock)
         monkeypatch.setattr(threads, "save_inputs", lambda *_: None)
 
@@ -104,7 +103,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[tuple[
             run.cached.update(cases)
             return cases
 
-        monkeypatch.setattr(threads, "one_generation", one_generation)
+        monkeypatch.setattr(fresh_processes, "one_generation", one_generation)
         made = record(settings=Settings("threads", passes=("score",), budget=budget, **settings), inputs=INPUTS)
         run = Run(plan_of(THREADS), made, Lines(lambda _: None), lambda: None, Path(), start=0.0)
         THREADS.measure(run, cases_of("vmap", "wavefront", "fused"), {})

@@ -27,7 +27,7 @@ class Row(NamedTuple):
 
     variant: str
     pass_name: str
-    input: str  # "" if the inputs are the points
+    input: str  # "" if they need not be told apart
     points: tuple[str, ...]  # of the run, the first one the baseline
     results: Mapping[tuple[str, str], Result]  # by framework and point: those that were measured
 
@@ -48,6 +48,10 @@ class AxisQuestion(Question):
     def number_of(self, point: str) -> float | None:
         """Where a point lies on the axis of a plot; None if it has no such place."""
         return None
+
+    def choices(self, points: Sequence[str]) -> Sequence[str]:
+        """The points that a reader may choose instead of the baseline."""
+        return points[1:]
 
     def changed(self, row: Row, framework: str, point: str) -> Comparison | None:
         """The change of a framework from the baseline to a point, from paired rounds; None where it is not known."""
@@ -92,7 +96,8 @@ class AxisQuestion(Question):
         points = rows[0].points
         tables = [self._table(record, rows, points[0], points[-1])]
         tables += [self._every_point(record, rows)] if len(points) > 2 else []
-        return Answer(tables, [*self._changes(rows, points), *_winners(rows, points)])
+        choices = self.choices(points)
+        return Answer(tables, [*self._changes(rows, choices), *_winners(rows, [points[0], *choices])])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """The change over the points, or where they have no numbers the times."""
@@ -123,7 +128,7 @@ class AxisQuestion(Question):
         faster = f"Faster: the framework, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}."
         below = (*self.below, faster, *unmeasured(record.results))
         table = Table(f"{last} against {first}", headers, cells, left_then_right(len(headers), 0), below)
-        return _shown(table, rows)
+        return _shown(table, record, rows)
 
     def _every_point(self, record: Record, rows: Sequence[Row]) -> Table:
         columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in ("time", self.change)]
@@ -134,16 +139,16 @@ class AxisQuestion(Question):
             for row in rows for point in row.points
         ]  # fmt: skip
         table = Table(f"Every point: {self.axis}", headers, cells, left_then_right(len(headers), 0))
-        return _shown(table, rows)
+        return _shown(table, record, rows)
 
-    def _changes(self, rows: Sequence[Row], points: Sequence[str]) -> Iterator[Statement]:
+    def _changes(self, rows: Sequence[Row], choices: Sequence[str]) -> Iterator[Statement]:
         """For each framework: what becomes faster, stays the same or becomes slower at its best point."""
         names = [row[:3] for row in rows]
         for framework, title in FRAMEWORKS.items():
             kinds: dict[str, dict[tuple[str, ...], tuple[str, Estimate]]] = {}
             for row in rows:
-                changes = {point: self.changed(row, framework, point) for point in row.points}
-                known = {point: found for point, found in changes.items() if found and point != row.points[0]}
+                changes = {point: self.changed(row, framework, point) for point in choices}
+                known = {point: found for point, found in changes.items() if found}
                 if known:
                     best = (max if self.is_gain else min)(known, key=lambda point: known[point].ratio or ())
                     ratio, kind = known[best].ratio, known[best].outcome
@@ -155,12 +160,12 @@ class AxisQuestion(Question):
             for kind in ("faster", "same", "slower", "not decided"):
                 own = kinds.get(kind, {})
                 texts = [
-                    text + (_factors([own[name] for name in chosen], len(points) > 2) if kind in _WITH_FACTORS else "")
+                    text + (_factors([own[name] for name in chosen], len(choices) > 1) if kind in _WITH_FACTORS else "")
                     for text, chosen in _named([*own], names)
                 ]
                 parts += [f"{kind}: {', '.join(texts)}"] if texts else []
             if parts:
-                what = f"{points[-1]} against {points[0]}" if len(points) == 2 else f"the best of {self.axis}"
+                what = f"{choices[0]} against {rows[0].points[0]}" if len(choices) == 1 else f"the best of {self.axis}"
                 yield Statement(f"{title}, {what}", f"{'; '.join(parts)}.")
 
 
@@ -191,9 +196,9 @@ def _for_the_work_of(first: Result, second: Result) -> Result:
     return replace(second, blocks=[block._replace(median=block.median * scale) for block in second.blocks])
 
 
-def _shown(table: Table, rows: Sequence[Row]) -> Table:
-    """The table, without the inputs if they are all the same."""
-    return table if len({row.input for row in rows}) > 1 else table.without("input")
+def _shown(table: Table, record: Record, rows: Sequence[Row]) -> Table:
+    """The table, without the column of inputs if there is only one."""
+    return table if len(record.inputs) > 1 and any(row.input for row in rows) else table.without("input")
 
 
 def _time(row: Row, framework: str, point: str) -> str:

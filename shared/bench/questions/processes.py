@@ -1,40 +1,59 @@
-"""What do more processes gain, each with a shard of a batch, against one process on the same cores?
+"""What do several processes gain, each with a shard of a batch, against one process on the same cores?
 
-One process on one process's cores, one on all cores, and n processes take turns in the same rounds: with a batch that
-they divide (strong scaling) and with a batch for each (weak scaling). A process has cores of its own. The pass `step`
-is a data-parallel step of the learning job: forward, backward, the sum of the gradients over processes, and Adam.
-How: processes_run.py and processes_runner.py; what it means: processes_rows.py.
+Every case is computed by one process on all cores, by one process on the cores of one of several, and by several
+processes on cores of their own, each on its shard. The pass `step` is a data-parallel step of the learning job:
+forward, backward, the sum of the gradients over processes, and Adam.
 """
 
+import sys
+from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from shared.bench.cases import Absence, Case, Settings
-from shared.bench.estimates import Estimate
-from shared.bench.questions.processes_answer import statements, tables
-from shared.bench.questions.processes_group import Place
-from shared.bench.questions.processes_inputs import ALONE, COUNT, STEP, copies_name, inputs_of
-from shared.bench.questions.processes_launch import launch_of
-from shared.bench.questions.processes_rows import many_label, one_label, rows_of
-from shared.bench.questions.processes_worker import command
-from shared.bench.questions.question import TIMING, Question, WorkerStart
+import numpy as np
+
+from shared.bench.analysis.verdict import known_ratio
+from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
+from shared.bench.measure.machine import usable_cores
+from shared.bench.questions.axis_question import AxisQuestion, Row
+from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, shard_name
+from shared.bench.questions.question import TIMING
 from shared.bench.record import Record
-from shared.bench.report.tables import Answer, Plot
+from shared.bench.report.tables import Answer, Statement
+from shared.bench.run.context import Run
+from shared.bench.run.fresh_processes import Group, last_rung_first, time_in_processes
+from shared.bench.run.plan import WorkerStart
+from shared.learning.batches import Batch
+from shared.learning.families import bundled_families
+from shared.learning.job import Job
+from shared.learning.shards import dealt
+from shared.learning.training import epoch_batches
 from shared.problems import PROBLEMS, Inputs, problem_of
+from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.alignment_reference import CELLS, reference_results
 from shared.problems.alignments import AlignmentProblem
+from shared.problems.argument_types import names, whole
 from shared.problems.problem import BATCH, Problem, UnusableInput
 from shared.variants import PATH, Abilities
 
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
+# what is measured where nothing is asked for: a call of milliseconds, as a step of training has them
+_SIZE, _PAIRS = (256, 256), 128
+# the shortest length of a random pair, as a fraction of the matrix
+_SHORTEST = 1 / 3
 
 
-class Processes(Question):
+class Processes(AxisQuestion):
     """Every case by one process and by several."""
 
     name = "processes"
     asks = "what do more processes gain in data-parallel work, against one process on the same cores"
+    axis, change = "processes", "gain"
+    below = (
+        "Gain: the time of one process on all cores over that time, and the 95% interval. Several processes divide the "
+        "batch.",
+    )
     takes = ("size", *TIMING, "processes")
     own_passes: Mapping[str, str] = {
         STEP: "a data-parallel step of learning to align: forward, backward, the sum over processes, Adam"
@@ -49,26 +68,28 @@ class Processes(Question):
         return ("score", "marginals", "hvp", STEP) if is_alignment else problem.default_passes
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
+        """The batch, and that of the pass `step`. Raises UnusableInput for fewer pairs than processes."""
         if not isinstance(PROBLEMS.get(settings.problem), AlignmentProblem):
             raise UnusableInput(f"processes goes with alignments, not with {settings.problem}")
         if settings.pythons:
             raise UnusableInput("processes measures in the interpreter that runs it: leave out --python")
         if PATH in settings.passes:
             raise UnusableInput(f"processes goes with passes that a training needs, not with {PATH}")
-        return inputs_of(settings, counts_of(settings)[1:])
+        step = {ALONE: _step_inputs(settings)} if STEP in settings.passes else {}
+        given = step[ALONE] if settings.passes == (STEP,) else _pairs(settings)
+        if (pairs := given.pairs or 0) < (most := max(counts_of(settings))):
+            raise UnusableInput(f"{most} processes need a pair each, got {pairs}")
+        return {BATCH: given, **step}
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         """One process on all cores first: the machine is measured by it."""
-        counts, launch = counts_of(settings), launch_of(settings)
         found = {}
         for framework in settings.frameworks:
-            alone = command(Place(framework))
-            found[framework, one_label(settings.threads)] = WorkerStart(settings.threads, alone)
-            for count in counts[1:]:
-                cores = launch.cores(settings) if launch else settings.threads // count
-                together = launch.place(settings, "group") if launch else Place(framework, count=count)
-                found[framework, one_label(cores)] = WorkerStart(cores, alone)
-                found[framework, many_label(count, cores)] = WorkerStart(cores, command(together))
+            for count in counts_of(settings):
+                threads = settings.threads // count
+                found[framework, _label(1, threads)] = WorkerStart(threads, _command(1, threads))
+                if count > 1:
+                    found[framework, _label(count, threads)] = WorkerStart(threads, _command(count, threads))
         return found
 
     def cases(
@@ -76,7 +97,6 @@ class Processes(Question):
     ) -> tuple[list[Case], list[Absence]]:
         cases, absent = [], {}
         problem = problem_of(settings.problem)
-        labels = list(dict.fromkeys(label for _, label in self.starts(settings)))
         asked = settings.variants or ("auto",)
         for pass_name, variant, framework in product(settings.passes, problem.variant_names, abilities):
             able = abilities[framework]
@@ -88,42 +108,46 @@ class Processes(Question):
             reason = able.why_not(variant, "hvp" if is_step else pass_name, compiled)
             if reason is None and compiled and settings.quick:
                 reason = able.slow_compiler
-            own = (problem.name, settings.device, settings.dtype)
-            for name, label in _measured(settings, labels, is_step):
-                case = Case(framework, variant, pass_name, compiled, name, *own, label)
-                if reason is None:
-                    cases.append(case)
-                else:
+            where = (problem.name, settings.device, settings.dtype)
+            for label, name in product(dict.fromkeys(label for _, label in self.starts(settings)), (BATCH, ALONE)):
+                case = Case(framework, variant, pass_name, compiled, name, *where, label)
+                if reason is not None:
                     absent[Absence(framework, f"{case.name} {pass_name}", reason)] = None
+                elif name == BATCH or (is_step and "processes" in label):
+                    cases.append(case)
         return cases, list(absent)
 
-    def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
-        from shared.bench.questions.processes_run import measure_processes  # here: a run has a question
+    def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
+        write_inputs(run, inputs)
+        time_in_processes(run, [Group([[c for c in cases if c.variant == name]]) for name in last_rung_first(cases)])
 
-        measure_processes(run, cases, inputs)
+    def choices(self, points: Sequence[str]) -> Sequence[str]:
+        return [point for point in points if "processes" in point]
 
-    def deciding(self, record: Record) -> list[Estimate]:
-        """Strong scaling, against either way to use one process."""
-        found = [ratio for row in rows_of(record) for ratio in (row.speed_up, row.against_all)]
-        return [ratio for ratio in found if ratio is not None]
+    def rows(self, record: Record) -> list[Row]:
+        """The rows of the batch; steps without communication are no way to train."""
+        return [row._replace(input="") for row in super().rows(record) if row.input == BATCH]
 
     def answer(self, record: Record) -> Answer:
-        return Answer(list(tables(record)), list(statements(record)))
-
-    def plots(self, record: Record) -> Iterator[Plot]:
-        """None: the tables have all that there is to see."""
-        return iter(())
+        found = super().answer(record)
+        found.statements += _communication(record)
+        return found
 
 
 QUESTION = Processes()
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Numbers of processes from the command line, and 1, in order. Raises ArgumentTypeError."""
+    found = sorted({1, *(whole("processes", 1)(part) for part in names(text))})
+    if len(found) < 2:
+        raise ArgumentTypeError(f"processes must have a number above 1, such as 2 or 1,2,4, got {text!r}")
+    return tuple(found)
+
+
 def counts_of(settings: Settings) -> tuple[int, ...]:
-    """The numbers of processes: those asked for, or 1, 2, 4, … up to the cores; a launcher's are there. Raises
-    UnusableInput."""
-    launch, cores = launch_of(settings), settings.threads
-    if launch is not None:
-        return 1, launch.count
+    """The numbers of processes: those asked for, or 1, 2, 4, … up to the cores. Raises UnusableInput."""
+    cores = settings.threads
     if settings.processes and settings.processes[-1] > cores:
         raise UnusableInput(f"--processes must be at most {cores}, the cores to use, got {settings.processes[-1]}")
     if cores < 2:
@@ -132,17 +156,80 @@ def counts_of(settings: Settings) -> tuple[int, ...]:
     return settings.processes or tuple(dict.fromkeys([*powers, cores]))
 
 
-def _measured(settings: Settings, labels: Sequence[str], is_step: bool) -> Iterator[tuple[str, str]]:
-    """Inputs, each with the label of those that compute it."""
-    for label in labels:
-        yield BATCH, label
-    for count in counts_of(settings)[1:]:
-        (together,) = (label for label in labels if label.startswith(f"{count} "))
-        if is_step:
-            yield ALONE, together
-        if settings.quick:  # what decides
-            continue
-        if not is_step:
-            yield COUNT, together
-        yield copies_name(count), together
-        yield copies_name(count), one_label(settings.threads)
+def _label(count: int, threads: int) -> str:
+    """The point with so many processes of so many cores."""
+    cores = f"{threads} core{'s' if threads > 1 else ''}"
+    return f"{count} processes, {cores} each" if count > 1 else f"1 process, {cores}"
+
+
+def _command(count: int, threads: int) -> tuple[str, ...]:
+    """The program of a worker that computes with so many processes, without the arguments that every worker has."""
+    usable = [str(core) for core in usable_cores()]
+    cores, *others = (",".join(usable[index * threads :][:threads]) for index in range(count))
+    module, start = "shared.bench.questions.processes_worker", (sys.executable, "-W", "ignore", "-m")
+    special = (f"{module}:Leader", cores, *others) if others else (f"{module}:OnShard", cores, "0", "1", "")
+    return (*start, "shared.bench.worker.main", *special)
+
+
+def _pairs(settings: Settings) -> AlignmentInputs:
+    """The problem's batch; of random pairs one with lengths from a third of the matrix on, in order of their cells."""
+    if settings.input == "random":
+        settings = replace(settings, size=settings.size or _SIZE, batch=settings.batch or _PAIRS)
+    (given,) = problem_of(settings.problem).inputs(settings).values()
+    assert isinstance(given, AlignmentInputs)
+    if settings.input != "random":
+        return given
+    sides, drawn = np.array(given.similarity.shape[-2:]), np.random.default_rng([given.seed, 2])
+    least = np.maximum(1, np.ceil(sides * _SHORTEST)).astype(int)
+    lengths = drawn.integers(least, sides + 1, (given.pairs, 2)).astype(np.int32)
+    lengths[0] = sides
+    lengths = lengths[np.argsort(lengths.astype(np.int64).prod(1), kind="stable")]
+    kind = f"{given.pairs} pairs of {' x '.join(map(str, least))} to {' x '.join(map(str, sides))}, the shortest first"
+    return replace(given, lengths=lengths, text=f"random similarity, seed {given.seed}, {kind}")
+
+
+def _step_inputs(settings: Settings) -> StepInputs:
+    """The batch with the most pairs, and of those the most cells, of an epoch of the bundled families.
+
+    With --batch so many pairs, those of that batch over and over.
+    """
+    packed = max(
+        epoch_batches(bundled_families(), Job(seed=settings.seed), 1),
+        key=lambda each: (len(each.pairs), int(each.batch.lengths.astype(np.int64).prod(1).sum())),
+    )
+    given = packed.batch
+    if settings.batch is not None:
+        rows = np.arange(settings.batch) % len(packed.pairs)
+        given = Batch._make(array[rows] for array in given)
+    pairs, length = np.count_nonzero(given.weights), given.first.shape[1]
+    text = f"a batch of learning, {pairs} pairs of up to {length} residues, for the pass {STEP}"
+    return StepInputs(text, given, seed=settings.seed)
+
+
+def write_inputs(run: Run, inputs: Mapping[str, Inputs]) -> None:
+    """Write the inputs and reference results of the batch and of every shard for the workers."""
+    passes = [name for name in run.settings.passes if name != STEP]
+    if ALONE in inputs:
+        run.write(f"{STEP}.inputs", inputs[ALONE])
+    given = inputs[BATCH]
+    if not passes or not isinstance(given, AlignmentInputs):
+        return
+    for count in counts_of(run.settings):
+        for index, rows in enumerate(dealt(given.pair_lengths, count)):
+            gaps = {name: gap[rows] for name, gap in given.gaps.items()}
+            shard = replace(given, similarity=given.similarity[rows], lengths=given.pair_lengths[rows], gaps=gaps)
+            name = shard_name(index, count)
+            run.write(f"{name}.inputs", shard)
+            run.write(f"{name}.reference", reference_results(run.settings.problem, shard, passes, CELLS // count))
+
+
+def _communication(record: Record) -> Iterator[Statement]:
+    """What part of a data-parallel step is communication."""
+    results = {result.case: result for result in record.results if result.measured}
+    for case, alone in results.items():
+        together: Any = results.get(replace(case, input=BATCH))
+        if case.input == ALONE and (ratio := known_ratio(alone, together)):
+            share, low, high = (1 - value for value in (ratio.value, ratio.high, ratio.low))
+            interval = f"95% interval {low:.0%} … {high:.0%}" if low == low else "in fewer than 3 processes"
+            about = f"{FRAMEWORKS[case.framework]}, a step by {case.label}"
+            yield Statement(about, f"{share:.0%} of it is communication, waiting included; {interval}.")

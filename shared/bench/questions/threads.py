@@ -4,7 +4,6 @@ Every case is timed with 1, 2, 4, … and all threads, in float32 and float64. E
 of its own, bound to as many cores.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,12 +11,10 @@ from typing import Any
 from shared.bench.cases import Absence, Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.axis_question import AxisQuestion
-from shared.bench.record import Record
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
+from shared.bench.run.fresh_processes import Group, last_rung_first, time_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.protocol import save_inputs
-from shared.bench.run.timed_calls import one_generation
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 from shared.variants import Abilities
@@ -72,20 +69,11 @@ class Threads(AxisQuestion):
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
         """Variant after variant; each has half the share of the one after it, which is slower and compiles longer."""
         save_inputs(run, inputs)
-        run.stop()
-        run.environment = {}
         for case in cases:
             run.record.result(case)  # in the order of the tables
         variants = last_rung_first(cases)
         groups = [Group([[case for case in cases if case.variant == name]], 2**at) for at, name in enumerate(variants)]
-
-        def timed(part: Sequence[Case], _: int, seconds: float) -> None:
-            blocks = [block for result in run.record.results for block in result.blocks]
-            number = 1 + max((block.worker for block in blocks), default=-1)
-            one_generation(run, list(part), number, time.monotonic() + seconds)
-            run.stop()
-
-        measure_in_processes(run, groups, timed, _finished)
+        time_in_processes(run, groups)
 
 
 QUESTION = Threads()
@@ -94,9 +82,3 @@ QUESTION = Threads()
 def counts_up_to(threads: int) -> list[int]:
     """1, 2, 4, … and the largest."""
     return [*(2**power for power in range((threads - 1).bit_length())), threads]
-
-
-def _finished(record: Record, case: Case) -> int:
-    """The processes that have timed all their rounds of a case."""
-    generations = {generation.worker for generation in record.generations}
-    return len({block.worker for block in record.result(case).blocks} & generations)

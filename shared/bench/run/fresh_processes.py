@@ -10,7 +10,7 @@ from shared.bench.estimates import LEAST_PROCESSES
 from shared.bench.record import NO_ROOM, Record
 from shared.bench.run.context import Run
 from shared.bench.run.schedule import is_precise
-from shared.bench.run.timed_calls import note_precision
+from shared.bench.run.timed_calls import note_precision, one_generation
 from shared.problems import problem_of
 
 
@@ -89,6 +89,28 @@ def measure_in_processes(
     for result in run.record.results:
         if result.status == "ok" and not finished(run.record, result.case):
             result.status, result.reason = "limit", NO_ROOM
+
+
+def time_in_processes(run: Run, groups: Sequence[Group]) -> None:
+    """Time rounds of groups in fresh workers, without first calls with empty caches."""
+    run.stop()
+    run.environment = {}
+    for case in (case for group in groups for part in group.parts for case in part):
+        run.record.result(case)
+
+    def timed(part: Sequence[Case], _: int, seconds: float) -> None:
+        blocks = [block for result in run.record.results for block in result.blocks]
+        number = 1 + max((block.worker for block in blocks), default=-1)
+        one_generation(run, list(part), number, time.monotonic() + seconds)
+        run.stop()
+
+    measure_in_processes(run, groups, timed, _timed)
+
+
+def _timed(record: Record, case: Case) -> int:
+    """The processes that have timed all their rounds of a case."""
+    generations = {generation.worker for generation in record.generations}
+    return len({block.worker for block in record.result(case).blocks} & generations)
 
 
 def _is_precise(run: Run, part: Sequence[Case]) -> bool:

@@ -50,6 +50,7 @@ def serve(
         how = "is not installed" if isinstance(error, ModuleNotFoundError) else "cannot be imported"
         send("unavailable", device_problem=False, reason=f"{FRAMEWORKS[framework]} {how} ({error})")
         return
+    commands = (executor or Commands)(backend, folder, send)  # first: processes that compute together join before
     backend.limit_memory(device, memory)
     if problem := backend.device_problem(device):
         send("unavailable", device_problem=True, reason=problem)
@@ -65,7 +66,6 @@ def serve(
         abilities={name: backend.abilities(name, device).as_json() for name in names},
         environment=versions | {"threads": threads, "cores": usable_cores()},
     )
-    commands = (executor or Commands)(backend, folder, send)
     for do, case, arguments in iter(connection.recv, None):
         send("done", **outcome(commands, do, case, arguments))
 

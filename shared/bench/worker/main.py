@@ -1,12 +1,15 @@
 """The process that one framework is measured in.
 
-    python -m shared.bench.worker.main FRAMEWORK DEVICE THREADS MEMORY FOLDER CONNECTION
+    python -m shared.bench.worker.main [COMMANDS CORES ...] FRAMEWORK DEVICE THREADS MEMORY FOLDER CONNECTION
 
+COMMANDS is MODULE:CLASS of other commands than the usual ones, made from the words after CORES, such as 0,1.
 MEMORY is the share of an accelerator's memory that it may take. FOLDER holds the run's inputs and reference results,
 and the compilers' caches. CONNECTION is the file descriptor of a pipe to the parent: see `worker/commands.py`.
 """
 
 import ctypes
+import functools
+import importlib
 import os
 import signal
 import sys
@@ -16,10 +19,11 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
-def limit_cores(threads: int, first: int = 0) -> None:
-    """Pin this process to its first `threads` cores, or those from another on, before anything starts a thread pool."""
+def limit_cores(threads: int, cores: str | None = None) -> None:
+    """Pin this process to these cores, or its first `threads` ones, before anything starts a thread pool."""
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + threads])
+        chosen = map(int, cores.split(",")) if cores else sorted(os.sched_getaffinity(0))[:threads]
+        os.sched_setaffinity(0, chosen)
 
 
 def end_with_parent() -> None:
@@ -30,12 +34,16 @@ def end_with_parent() -> None:
 
 def main() -> None:
     """Execute commands until the parent ends."""
-    framework, device, threads, memory, folder, descriptor = sys.argv[1:]
+    *special, framework, device, threads, memory, folder, descriptor = sys.argv[1:]
     end_with_parent()
-    limit_cores(int(threads))
+    limit_cores(int(threads), special[1] if special else None)
     from shared.bench.worker.commands import serve  # only now: NumPy and the framework start threads on import
 
-    serve(Connection(int(descriptor)), framework, device, int(threads), float(memory), Path(folder))
+    executor = None
+    if special:
+        module, _, name = special[0].partition(":")
+        executor = functools.partial(getattr(importlib.import_module(module), name), *special[2:])
+    serve(Connection(int(descriptor)), framework, device, int(threads), float(memory), Path(folder), executor)
 
 
 if __name__ == "__main__":
