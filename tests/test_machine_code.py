@@ -1,10 +1,8 @@
-"""The machine code of the GPU kernels: that they compile and fit, what bounds them, where it is found."""
+"""The machine code of the GPU kernels: that some of each kind compile and fit, what bounds them, where it is found."""
 
 import importlib.metadata
 import importlib.util
-import itertools
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from command_line import ROOT
+from compiled_kernels import inner_loop, parameters, resources
 from gpu_programs import programs
 
 import jax_impl.kernels.triton_binding as jax_calls
@@ -28,7 +27,6 @@ from shared.kernels.triton.programs import (
     exponentials_program,
     layout_of,
 )
-from tools.machine_code import Figures, compiled_now, figures, read, recorded, resident_warps
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 # an older one keeps other numbers in registers
@@ -37,176 +35,104 @@ AS_NOTED = pytest.mark.skipif(
     reason="the figures are those of Triton 3.7",
 )
 
-# registers of a thread: the machine has 255. Bytes of a thread's own memory, where there are not enough: they cost time
-LOCAL_BYTES = {"smith_waterman_affine": 256}
-LOCAL_BYTES_BY_POSITION = {"smith_waterman_affine": 448}
-FEW_LOCAL_BYTES = 48
-# of plain odds: a warp's step of similarities, or of gradients, of four rows to a lane two of them
-SHARED_BYTES_OF_A_STEP = 256
-
-
-def check_parameters(launch: Launch, found: Figures) -> None:
-    """That the machine code takes what launch.cc passes: the launch's arguments, then pointers of Triton's own."""
-    own = [4 if is_narrow else 8 for is_narrow in narrow_numbers(launch)]
-    sizes = found.parameters
-    assert sizes[: len(own)] == own and set(sizes[len(own) :]) <= {8}, (launch.kernel, sizes)
-    assert sizes == found.declared, launch.kernel
-
-
-def narrow_numbers(launch: Launch) -> list[bool]:
-    """Which arguments are numbers of 32 bits."""
-    both = zip(launch.arguments, launch.is_wide, strict=True)
-    return [not isinstance(argument, str) and not is_wide for argument, is_wide in both]
-
-
-# free_gap's kernels are needleman_wunsch's without a gap; another layout differs in how a strip is shifted
-COMPILED = [
-    ("smith_waterman", (), 90, NARROW, ("score", "gradients", "tangents", "product", "best")),
-    ("smith_waterman_affine", (), 90, NARROW, ("score", "gradients", "best")),
-    ("smith_waterman_affine", (), 80, NARROW, ("tangents",)),  # which need most
-    ("smith_waterman_affine", (), 90, NARROW, ("product",)),
-    ("needleman_wunsch", (), 90, NARROW, ("tangents",)),
-    ("free_gap", (), 80, WIDE, ("score", "gradients with values", "best")),
-    ("smith_waterman", ("gap",), 90, NARROW, ("score", "gradients", "gradients with values")),
-    ("needleman_wunsch", ("gap",), 90, WIDE, ("tangents", "product")),
-    ("smith_waterman_affine", ("gap_open", "gap_extend"), 80, NARROW, ("tangents", "best")),
-]
-
-
-@pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize(("problem", "by_position", "capability", "layout", "calls"), COMPILED)
-def test_the_kernels_compile_and_fit(
-    problem: str, by_position: tuple[str, ...], capability: int, layout: Layout, calls: tuple[str, ...]
-):
-    every = programs(problem, "float32", layout, by_position)
-    limits = LOCAL_BYTES_BY_POSITION if by_position else LOCAL_BYTES
-    for kernel in dict.fromkeys(launch.kernel for call in calls for launch in every[call].launches):
-        found = figures(kernel, capability)
-        assert 0 < found.registers <= 255 and found.shared <= 1024 * kernel.warps, (kernel, found)
-        is_odds = kernel.name.startswith("odds")  # below
-        assert is_odds or found.stack <= limits.get(problem, FEW_LOCAL_BYTES), (kernel, found)
-        assert (found.threads, found.scratch, found.blocks) == (32 * kernel.warps, 0, 1), (kernel, found)
-    for launch in (launch for call in calls for launch in every[call].launches):
-        check_parameters(launch, figures(launch.kernel, capability))
-
-
-# rows of a table of the engineering notes: a call's kernel, instructions for 32 cells by pipe, registers, warps
-NOTES = (ROOT / "docs/engineering-notes-gpu.md").read_text()
-ROW = r"\| (\w+) (\w+)(, few pairs)? \| (\w+), (\d+) × (\d+) \| ([\d. |]+) \| (\d+) \| (\d+) \|"
-ROWS = [found.groups() for found in re.finditer(ROW, NOTES)]
-
-
-def test_the_notes_have_a_row_of_each_kernel_that_gradients_launch():
-    assert {row[3] for row in ROWS} == {"odds_forward", "odds_backward", "forward", "backward"}
-
-
-@AS_NOTED
-@pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row[:4])))
-def test_the_pipes_and_registers_are_those_of_the_notes(row: tuple[str, ...]):
-    problem, call, is_wide, name, height, steps, counts, registers, warps = row
-    launches = programs(problem, "float32", WIDE if is_wide else NARROW)[call].launches
-    (kernel,) = (launch.kernel for launch in launches if launch.kernel.name == f"{name}_kernel")
-    constants = {"height": 1, **dict[str, Any](kernel.constants)}
-    assert (constants["height"], constants["steps"]) == (int(height), int(steps))
-    own = figures(kernel, 90)
-    found = {name: count / (int(height) * int(steps)) for name, count in own.pipes.items()}
-    noted = dict(zip(found, map(float, counts.split(" | ")), strict=True))
-    assert found["special"] == pytest.approx(noted["special"], abs=0.1)
-    assert sum(found.values()) == pytest.approx(sum(noted.values()), rel=0.1)
-    assert all(found[name] <= 1.1 * noted[name] + 0.3 for name in found), (found, noted)
-    assert own.registers <= 1.1 * int(registers) and resident_warps(own.registers) >= int(warps), own
-
-
-# and instructions for a cell where the notes have no row, forwards and back; bytes of a thread's own memory, and loads
-# and stores of them for a cell on the way back: where registers are limited, in second derivatives, with affine gaps
-ODDS = [
-    ("smith_waterman", "score", 90, NARROW, (), 0, 0),
-    ("smith_waterman", "score", 90, WIDE, (25.0,), 0, 0),
-    ("smith_waterman", "gradients", 90, NARROW, (), 24, 0),
-    ("smith_waterman", "gradients", 90, WIDE, (), 24, 0),
-    ("smith_waterman", "gradients", 80, WIDE, (28.9, 50.8), 32, 0),
-    ("smith_waterman", "gradients", 90, TALL, (26.0, 49.1), 0, 0),
-    ("smith_waterman", "product", 90, NARROW, (), 0, 0),
-    ("smith_waterman", "product", 90, WIDE, (70.8, 127.6), 0, 0),
-    ("smith_waterman", "product", 90, TALL, (53.2, 98.0), 16, 0),
-    ("smith_waterman_affine", "score", 90, NARROW, (), 0, 0),
-    ("smith_waterman_affine", "gradients", 90, NARROW, (), 40, 0.3),
-    ("smith_waterman_affine", "gradients", 90, WIDE, (30.6, 62.7), 32, 0),
-    ("smith_waterman_affine", "product", 90, NARROW, (), 224, 3.5),
-    ("smith_waterman_affine", "product", 90, WIDE, (91.8, 173.0), 48, 0),
-]
+# of a thread, where registers do not suffice: they cost time
+MOST_LOCAL_BYTES = 48
 # the layout of each pass that takes fewest special functions
-FEWEST = {("score", WIDE): "score", ("gradients", WIDE): "marginals", ("product", NARROW): "hvp"}
+COMPILED = [
+    ("smith_waterman", (), WIDE, "score", "score"),
+    ("smith_waterman", (), WIDE, "gradients", "marginals"),
+    ("smith_waterman", (), NARROW, "product", "hvp"),
+    ("smith_waterman", (), NARROW, "best", None),
+    ("smith_waterman_affine", ("gap_open", "gap_extend"), NARROW, "gradients", None),
+]
+EACH = pytest.mark.parametrize(("problem", "by_position", "layout", "call", "pass_name"), COMPILED)
+# those whose instructions are counted, in plain odds
+ODDS = pytest.mark.parametrize(("layout", "call", "pass_name"), [(*row[2:4], row[4]) for row in COMPILED if row[4]])
+
+
+def check_parameters(launch: Launch, compiled: Any) -> None:
+    """Check that the machine code takes what launch.cc passes: arguments, then pointers of Triton's own."""
+    from shared.kernels.triton.machine_code import parameter_bytes
+
+    both = zip(launch.arguments, launch.is_wide, strict=True)
+    passed = [4 if not isinstance(argument, str) and not is_wide else 8 for argument, is_wide in both]
+    sizes = parameters(compiled)
+    assert sizes[: len(passed)] == passed and set(sizes[len(passed) :]) <= {8}, (launch.kernel, sizes)
+    assert sizes == list(parameter_bytes(compiled)), launch.kernel
+
+
+@pytest.mark.usefixtures("triton_cache")
+@EACH
+def test_the_kernels_compile_and_fit(
+    problem: str, by_position: tuple[str, ...], layout: Layout, call: str, pass_name: str | None
+):
+    from shared.kernels.triton.machine_code import machine_code, requirements
+
+    for launch in programs(problem, "float32", layout, by_position)[call].launches:
+        compiled = machine_code(launch.kernel, 90)
+        check_parameters(launch, compiled)
+        used, (threads, _, scratch, blocks) = resources(compiled), requirements(compiled)
+        assert 0 < used["REG"] <= (launch.kernel.registers or 255), (launch.kernel, used)
+        assert used["SHARED"] <= 1024 * launch.kernel.warps, (launch.kernel, used)
+        assert used["STACK"] <= MOST_LOCAL_BYTES, (launch.kernel, used)
+        assert (threads, scratch, blocks) == (32 * launch.kernel.warps, 0, 1), launch.kernel
+
+
+def odds_loops(layout: Layout, call: str) -> list[tuple[Kernel, dict[str, Any], list[str]]]:
+    """The kernels in plain odds of a call, their constants, and their inner loops."""
+    from shared.kernels.triton.machine_code import machine_code
+
+    launches = programs("smith_waterman", "float32", layout)[call].launches
+    kernels = [launch.kernel for launch in launches if launch.kernel.name.startswith("odds")]
+    return [(kernel, dict[str, Any](kernel.constants), inner_loop(machine_code(kernel, 90))) for kernel in kernels]
 
 
 @AS_NOTED
 @pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize(("problem", "call", "capability", "layout", "counted", "local", "moved"), ODDS)
-def test_plain_odds_have_little_memory_of_their_own(
-    problem: str,
-    call: str,
-    capability: int,
-    layout: Layout,
-    counted: tuple[float, ...],
-    local: int,
-    moved: float,
-):
-    special = 0.0
-    launches = programs(problem, "float32", layout)[call].launches
-    every = [launch for launch in launches if launch.kernel.name.startswith("odds")]
-    for launch, instructions in itertools.zip_longest(every, counted):
-        found, constants = figures(launch.kernel, capability), dict[str, Any](launch.kernel.constants)
-        check_parameters(launch, found)
-        is_back = launch.kernel.name == "odds_backward_kernel"
-        assert found.registers <= (launch.kernel.registers or 255), found
-        of_forward = 8 if "affine" in problem else 16
-        assert found.stack <= (local if is_back or capability == 80 else of_forward), found
-        warps = launch.kernel.warps
-        assert found.threads == 32 * warps, found
-        assert found.launch_shared <= SHARED_BYTES_OF_A_STEP * warps * constants["steps"], found
-        cells = constants["height"] * constants["steps"]
-        assert found.moved / cells <= (moved if is_back else 0), (launch.kernel, found)
-        assert instructions is None or found.instructions / cells <= 1.1 * instructions, found
-        special += found.pipes["special"] / cells
-    if (call, layout) in FEWEST and capability == 90:
-        assert special == pytest.approx(SPECIAL_FUNCTIONS[FEWEST[call, layout]], abs=0.1)
+@ODDS
+def test_the_special_functions_of_a_cell_are_those_of_the_hardware_limit(layout: Layout, call: str, pass_name: str):
+    counts = [
+        sum("MUFU" in text for text in loop) / (constants["height"] * constants["steps"])
+        for _, constants, loop in odds_loops(layout, call)
+    ]
+    assert sum(counts) == pytest.approx(SPECIAL_FUNCTIONS[pass_name], abs=0.1)
 
 
 @pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize(("call", "matrices"), [("score", 1), ("gradients", 1), ("product", 2)])
-def test_matrices_are_read_by_lines_and_each_number_once(call: str, matrices: int):
-    for launch in programs("smith_waterman", "float32", NARROW)[call].launches:
-        constants = dict[str, Any](launch.kernel.constants)
-        if "height" not in constants:  # an exact kernel
-            continue
-        found = figures(launch.kernel, 90)
-        assert found.lines == matrices * constants["height"] * constants["steps"]
+@ODDS
+def test_matrices_are_read_by_lines_and_each_number_once(layout: Layout, call: str, pass_name: str):
+    matrices = 2 if call == "product" else 1
+    for kernel, constants, loop in odds_loops(layout, call):
+        loads = [text for text in loop if "LDG" in text]
+        lines = sum("LTC128B" in text for text in loads)
+        assert lines == matrices * constants["height"] * constants["steps"]
         # and a number and a unit of the row above; on the way back also of the row below, and what was kept of a chunk
-        others = 2 + 2 + constants["height"] + 2 if launch.kernel.name == "odds_backward_kernel" else 2
-        assert found.loads - found.lines == others * matrices
-        # what is read by rows goes through shared memory to the lanes
-        assert found.launch_shared >= 4 * constants["lanes"] * constants["steps"]
+        others = 2 + 2 + constants["height"] + 2 if kernel.name == "odds_backward_kernel" else 2
+        assert len(loads) - lines == others * matrices
 
 
 @pytest.mark.usefixtures("triton_cache")
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
+    from shared.kernels.triton.machine_code import machine_code
+
     (launch,) = exponentials_program("float32", 2**12, 8).launches
     assert launch.grid == 4
-    found = figures(launch.kernel, capability)
-    check_parameters(launch, found)
-    special = found.pipes["special"]
-    others = found.instructions - special
+    compiled = machine_code(launch.kernel, capability)
+    check_parameters(launch, compiled)
+    loop = inner_loop(compiled)
+    special = sum("MUFU" in text for text in loop)
     # 8 numbers for a thread, 16 exponentials of each; a multiprocessor issues 8 instructions in the time of one of them
     assert special == 8 * 16
-    assert others <= 2 * special
+    assert len(loop) <= 3 * special
 
 
 @pytest.mark.usefixtures("triton_cache")
 def test_they_compile_in_float64_and_with_lengths_of_64_bits():
+    from shared.kernels.triton.machine_code import machine_code
+
     for launch in programs("smith_waterman", "float64", NARROW)["gradients with values"].launches:
-        check_parameters(launch, figures(launch.kernel, 90, "int64"))
+        check_parameters(launch, machine_code(launch.kernel, 90, "int64"))
 
 
 @pytest.mark.usefixtures("triton_cache")
@@ -284,23 +210,3 @@ def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: 
     kernel.device_caches.clear()
     assert found.hash == compiled.hash
     assert len(list(tmp_path.rglob("*.cubin"))) == 1
-
-
-# what follows asks for what all tests before have asked for
-AS_RECORDED = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is not None and importlib.metadata.version("triton") != read()["triton"],
-    reason="the record is of another Triton",
-)
-
-
-@AS_RECORDED
-def test_the_kernels_are_those_recorded():
-    not_recorded = recorded().keys() - read()["kernels"].keys()
-    assert not not_recorded, "kernels have changed: python -m tools.machine_code records their figures, in minutes"
-
-
-@AS_RECORDED
-@pytest.mark.usefixtures("triton_cache")
-def test_a_kernel_has_the_recorded_figures_when_it_is_compiled():
-    kernel = programs("smith_waterman", "float32", NARROW)["score"].launches[0].kernel
-    assert compiled_now(kernel, 90) == figures(kernel, 90)

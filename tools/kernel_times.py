@@ -95,20 +95,13 @@ def times(what: Asked) -> str:
     return f"{' + '.join(f'{1e3 * ms:.4g}' for ms in medians)} µs, {gcups:.4g} GCUPS, {flagged} flagged"
 
 
-def asked_for(arguments: Sequence[str] | None, tool: str, description: str | None) -> list[tuple[str, Asked]]:
-    """What a command line asks for, of this tool or another one of these kernels."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m tools.{tool}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), metavar="KERNELS", help=FORM)
-    return parser.parse_args(arguments).kernels
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """A line for each argument; the exit code is 1 if one did not run."""
-    wanted, code = asked_for(arguments, "kernel_times", __doc__), 0
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.kernel_times", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kernels", nargs="+", type=lambda text: (text, asked(text)), metavar="KERNELS", help=FORM)
+    wanted, code = parser.parse_args(arguments).kernels, 0
     if problem := device_problem(DEVICE):
         print(problem, file=sys.stderr)
         return 3

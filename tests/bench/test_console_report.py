@@ -106,7 +106,7 @@ def test_the_answer_comes_before_the_cases_and_these_before_the_diagnostics():
     parts = (
         "Which framework is faster\n",
         "\nscore: the same",
-        "\n  Both ran the same native",
+        "\n  Other variants: vmap ",
         "\nAll cases",
         "\nevery",
     )

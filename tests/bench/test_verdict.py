@@ -11,7 +11,7 @@ from shared.bench.analysis.verdict import compare, verdicts
 from shared.bench.cases import Settings
 from shared.bench.estimates import Block, of_processes
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.in_words import break_even_text, faster_by_process, for_whom
+from shared.bench.questions.speed import break_even_text, faster_by_process
 from shared.bench.record import Result
 
 ONE_PASS = Settings(passes=("score",))
@@ -110,12 +110,6 @@ def test_the_fastest_case_of_each_framework_is_compared_by_its_median():
     assert compare(results).results == (results[2], results[1])
 
 
-@pytest.mark.parametrize(("variants", "same"), [(("fused", "fused"), True), (("fused", "vmap"), False)])
-def test_that_both_ran_the_same_kernel_is_told(variants: tuple[str, str], same: bool):
-    results = [steady(case(framework, name), 0.1) for framework, name in zip(("jax", "torch"), variants, strict=True)]
-    assert (compare(results).same_code is not None) is same
-
-
 def test_there_is_a_verdict_for_each_pass_and_input():
     inputs = {"6x7": hand_made.facts(), "8x9": hand_made.facts()}
     found = verdicts(record(settings=Settings(passes=("score", "hvp")), inputs=inputs))
@@ -150,17 +144,6 @@ def test_of_samples_of_processes_the_one_in_front_is_never_the_slower_one(
     jax: list[float], torch: list[float], text: str
 ):
     assert faster_by_process({"jax": jax, "torch": torch}) == text
-
-
-def test_new_shapes_have_the_times_of_the_samples_that_are_compared():
-    jax, torch = pair(0.25, 0.5)
-    jax = replace(jax, new_shapes=[[5.0], [5.0], [5.0, 4.0], *[[1.0]] * 4])
-    torch = replace(torch, new_shapes=[[2.0]] * 3)
-    told = [each.text for each in for_whom(record(jax, torch, settings=ONE_PASS), "batch")]
-    assert told[-1] == (
-        "the first call on a new shape: vmap score PyTorch 2.50× (2.50 … 2.50), 5.00 s in JAX against 2.00 s in "
-        "PyTorch."
-    )
 
 
 # what a run still has to measure

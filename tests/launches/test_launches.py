@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import fake_gpu  # first: it is the driver that is found
 import pytest
+from compiled_kernels import parameters
 from fake_gpu import (
     ADDRESS,
     BUFFER,
@@ -25,7 +26,6 @@ from shared.kernels import cpp
 from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.machine_code import machine_code
 from shared.kernels.triton.programs import Chunk, Layout, gradients_program
-from tools.machine_code import parameters
 
 RELAXED = 2
 _CHUNK = Chunk(32, 1, 8)

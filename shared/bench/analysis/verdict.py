@@ -17,7 +17,6 @@ from shared.bench.estimates import (
 from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.problems import problem_of
-from shared.variants import SAME_CODE
 
 # change of a ratio from the first rounds to the last, as a factor, with which nothing is decided
 _LARGE_DRIFT = 1.1
@@ -85,14 +84,6 @@ class Comparison(NamedTuple):
         if math.isnan(self.ratio.low):
             return f"{faster} in fewer than {LEAST_PROCESSES} processes; others may differ."
         return f"{'; '.join([f'{faster}; 95% interval {ratio_interval(self.ratio)}', *self.doubts])}."
-
-    @property
-    def same_code(self) -> str | None:
-        """A sentence if both ran the same machine code."""
-        if len(self.results) < 2 or any(result.case.variant not in SAME_CODE for result in self.results):
-            return None
-        code = "native kernel" if self.results[0].case.device == "cpu" else "kernels"
-        return f"Both ran the same {code}; what differs is what each framework does around it."
 
 
 def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> str:

@@ -2,27 +2,23 @@
 it pay?
 
 Every case is called with empty caches and on a new shape, then timed by fresh processes in rounds, in which the two
-frameworks take turns. The answer is a table: a row for each way to write it, in each cell the faster framework.
+frameworks take turns. The answer is a table with a row for each way to write it and the faster framework in each cell,
+and a sentence for each pass: the fastest case of each framework, and the times of the other variants.
 """
 
-from shared.bench.analysis.verdict import Comparison, comparisons, decided_on_device
+from collections.abc import Iterable, Mapping, Sequence
+
+from shared.bench.analysis.verdict import Comparison, cell, comparisons, decided_on_device, verdicts
 from shared.bench.cases import FRAMEWORKS, Case
-from shared.bench.estimates import SAME
-from shared.bench.questions.in_words import (
-    break_even_text,
-    compiled,
-    faster_by_process,
-    for_whom,
-    new_shapes,
-    statements,
-)
+from shared.bench.estimates import SAME, Estimate, break_even, of_processes
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
-from shared.bench.report.tables import Answer, Table, left_then_right
+from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_text
 from shared.variants import SAME_CODE
 
+_TITLE, _WRITTEN_HOW = "Which framework is faster", "how it is written"
 # how a variant is written, for those that a user would choose between; others go by their name
 _WRITTEN = {
     "vmap": "vmap\na loop you write, compiled",
@@ -30,6 +26,7 @@ _WRITTEN = {
     "fused": "fused\none kernel that both call",
 }
 _FIRST_CALLS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
+_LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
 
 
 class Speed(Question):
@@ -44,8 +41,8 @@ class Speed(Question):
         undecided = {
             result.case
             for name in record.inputs
-            for own in comparisons(record, name, decided_on_device(record, name)).values()
-            for comparison in own.values()
+            for by_pass in comparisons(record, name, decided_on_device(record, name)).values()
+            for comparison in by_pass.values()
             if comparison.ratio and comparison.outcome == "not decided"
             for result in comparison.results
         }
@@ -58,8 +55,7 @@ class Speed(Question):
         leading = len(tables)
         if tables:
             tables += case_tables(record, STEPS, FIRST_CALLS)
-        told = [statement for name in record.inputs for statement in for_whom(record, name)]
-        return Answer(tables, told + statements(record), leading=leading)
+        return Answer(tables, _statements(record), leading=leading)
 
 
 QUESTION = Speed()
@@ -70,27 +66,27 @@ def decision_table(record: Record, input_name: str) -> Table | None:
 
     None where nothing can be compared. New shape and break-even are those of the last pass.
     """
-    found, on_device = comparisons(record, input_name), comparisons(record, input_name, on_device=True)
-    every = [comparison for own in found.values() for comparison in own.values()]
+    by_wall, by_device = comparisons(record, input_name), comparisons(record, input_name, on_device=True)
+    every = [comparison for by_pass in by_wall.values() for comparison in by_pass.values()]
     if not any(comparison.ratio for comparison in every):
         return None
     passes = record.settings.passes
-    clocks = [("", found)]
-    if on_device:  # the ones that decide first
-        clocks = [("\nwall time", found), ("\ndevice time", on_device)]
+    clocks = [("", by_wall)]
+    if by_device:  # the clock that decides first
+        clocks = [("\nwall time", by_wall), ("\ndevice time", by_device)]
         clocks = clocks[::-1] if decided_on_device(record, input_name) else clocks
     rows = [
         (
             _WRITTEN.get(variant, variant),
-            *(of[variant][name].text if variant in of else NOTHING for name in passes for _, of in clocks),
-            compiled(own.values()),
+            *(timed[variant][name].text if variant in timed else NOTHING for name in passes for _, timed in clocks),
+            _compiled(by_pass.values()),
             _code_lines(record, variant),
-            *_first_call_cells(own[passes[-1]]),
+            *_first_call_cells(by_pass[passes[-1]]),
         )
-        for variant, own in found.items()
+        for variant, by_pass in by_wall.items()
     ]
     headers = (
-        "how it is written",
+        _WRITTEN_HOW,
         *(f"{name}{clock}" for name in passes for clock, _ in clocks),
         "compiled",
         "lines of code\n" + " / ".join(FRAMEWORKS.values()),
@@ -102,12 +98,12 @@ def decision_table(record: Record, input_name: str) -> Table | None:
         "Compiled: by jax.jit, by torch.compile. In total: the framework that has taken less time from this call on, "
         "first call included, but not the start of its compiler.",
     ]
-    if on_device:
+    if by_device:
         below.append(
             "Wall time is what a call costs the caller, device time that in which the GPU works for it: the union of "
             f"its kernels' intervals. On this input {clocks[0][0].strip()} decides: it stands first."
         )
-    if any("drift" in cell for row in rows for cell in row):
+    if any("drift" in text for row in rows for text in row):
         below.append("Drift: by how much the ratio changed from the first rounds to the last.")
     for framework, reasons in record.uncompiled.items():
         used = {r.case.variant for each in every for r in each.results if r.case.framework == framework}
@@ -115,9 +111,15 @@ def decision_table(record: Record, input_name: str) -> Table | None:
             below.append(f"Not compiled in {FRAMEWORKS[framework]}: {reason}.")
     for reason in dict.fromkeys(absence.reason for absence in record.absent):
         below.append(f"No {', '.join(each.case for each in record.absent if each.reason == reason)}: {reason}.")
-    title = "Which framework is faster"
-    title += f", {record.inputs[input_name].text}" if len(record.inputs) > 1 else ""
+    title = f"{_TITLE}, {record.inputs[input_name].text}" if len(record.inputs) > 1 else _TITLE
     return Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
+
+
+def _compiled(by_pass: Iterable[Comparison]) -> str:
+    """The frameworks whose compiler the cases went through."""
+    cases = [result.case for comparison in by_pass for result in comparison.results]
+    names = [name for key, name in FRAMEWORKS.items() if any(c.compiled and c.framework == key for c in cases)]
+    return f"{names[0]} only" if len(names) == 1 else "both" if names else "neither"
 
 
 def _code_lines(record: Record, variant: str) -> str:
@@ -131,15 +133,68 @@ def _code_lines(record: Record, variant: str) -> str:
 
 
 def _first_call_cells(comparison: Comparison) -> tuple[str, ...]:
-    """Which is faster on the first new shape and on a later one, and in total from empty and from warm caches."""
+    """The faster framework on the first new shape, on a later one, and in total from empty and from warm caches."""
     if comparison.ratio is None:
         return (NOTHING,) * 4
-    new = [faster_by_process(seconds) for seconds in new_shapes(comparison).values()]
+    new = [*map(faster_by_process, _new_shapes(comparison)), NOTHING, NOTHING]
     return (
-        *[*new, NOTHING, NOTHING][:2],
+        *new[:2],
         break_even_text(comparison, [result.first_call for result in comparison.results]),
         break_even_text(comparison, [result.warm_call for result in comparison.results]),
     )
+
+
+def _new_shapes(comparison: Comparison) -> list[dict[str, list[float]]]:
+    """Seconds by framework on the first new shape, and on the last that both have: as many processes of each."""
+    counts = [max(map(len, result.new_shapes), default=0) for result in comparison.results]
+    shapes = []
+    for number in dict.fromkeys((1, min(counts))) if min(counts) else ():
+        samples = [[calls[number - 1] for calls in r.new_shapes if len(calls) >= number] for r in comparison.results]
+        paired = zip(*zip(*samples, strict=False), strict=True)  # as many of each
+        shapes.append({r.case.framework: list(seconds) for r, seconds in zip(comparison.results, paired, strict=True)})
+    return shapes
+
+
+def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
+    """The faster framework, for a table cell. seconds: by framework, one sample of each process."""
+    (fast, less), (_, more) = sorted(seconds.items(), key=lambda item: of_processes(item[1]).value)
+    ratio = of_processes([over / under for over, under in zip(more, less, strict=True)])
+    return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
+
+
+def break_even_text(comparison: Comparison, first_calls: Sequence[Estimate | None]) -> str:
+    """The framework that takes less time in total, and from which call on, given the first calls of both."""
+    if not all(first_calls):
+        return NOTHING
+    if comparison.ratio is None or comparison.outcome == "not decided":
+        return "not decided"
+    fast, slow = (first.value for first in first_calls if first)
+    faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
+    if comparison.outcome == "same":
+        return f"{faster if fast <= slow else slower} from call 1"
+    call = comparison.results[0].time.value
+    calls = break_even(fast, call, slow, call * comparison.ratio.value)
+    return f"{faster} from call {float(f'{calls:.2g}'):,.0f}"  # two significant figures: no more are known
+
+
+def _statements(record: Record) -> list[Statement]:
+    """Compare the fastest cases in each pass and input; name what is left out, and the times of other variants."""
+    statements = []
+    for (pass_name, input_name), verdict in verdicts(record).items():
+        lost = [result for result in record.results_of(pass_name, input_name) if result.status != "ok"]
+        lines = [verdict.sentence, *(f"Left out: {r.case.name} {_LOST[r.status]} ({r.reason})." for r in lost)]
+        slower = []
+        for variant, by_pass in comparisons(record, input_name, verdict.on_device).items():
+            times = [
+                f"{duration(verdict.time(result).value)} in {FRAMEWORKS[result.case.framework]}"
+                for result in by_pass[pass_name].results
+                if result not in verdict.results
+            ]
+            slower += [f"{variant} {', '.join(times)}"] if times else []
+        lines += [f"Other variants: {'; '.join(slower)}."] if slower else []
+        about = f"{input_name}, {pass_name}" if len(record.inputs) > 1 else pass_name
+        statements.append(Statement(about, "\n  ".join(lines)))
+    return statements
 
 
 def _provisional(record: Record) -> list[Table]:
@@ -152,14 +207,13 @@ def _provisional(record: Record) -> list[Table]:
     cells = [
         (
             f"{f'{name}, ' if len(record.inputs) > 1 else ''}{_WRITTEN.get(variant, variant)}",
-            *(_faster(own.get(pass_name, {})) for pass_name in record.settings.passes),
+            *(_faster(by_pass.get(pass_name, {})) for pass_name in record.settings.passes),
         )
-        for (name, variant), own in rows.items()
+        for (name, variant), by_pass in rows.items()
     ]
-    headers = ("how it is written", *record.settings.passes)
+    headers = (_WRITTEN_HOW, *record.settings.passes)
     below = ("Medians of up to 5 calls in one process; no intervals yet.",)
-    table = Table("Which framework is faster", headers, cells, left_then_right(len(headers), 0), below)
-    return [table] if cells else []
+    return [Table(_TITLE, headers, cells, left_then_right(len(headers), 0), below)] if cells else []
 
 
 def _faster(seconds: dict[str, float]) -> str:
