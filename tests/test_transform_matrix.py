@@ -19,7 +19,7 @@ from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged
 import jax_impl.transformed
 import torch_impl
 import torch_impl.transformed
-from shared.bench.questions.transforms_run import RAISES, RIGHT, transforms_of
+from shared.bench.questions.transforms import RAISES, RIGHT, transforms_of
 from shared.bench.record import Record
 from shared.checks import CannotDifferentiate
 from shared.transforms import ROUNDED, SCORES, TRANSFORMS, Given, fault, on_device, wanted

@@ -13,7 +13,7 @@ from pretended_transforms import FATES
 from rendered import html_report
 
 from shared.bench.cases import Absence, Settings
-from shared.bench.questions import QUESTIONS, transforms_run
+from shared.bench.questions import QUESTIONS, transforms
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer
 from shared.bench.run import context
@@ -32,7 +32,7 @@ def raises(text: str) -> dict[str, Any]:
 
 def tried(framework: str, variant: str, problem: str = "smith_waterman", **outcomes: dict[str, Any]) -> Result:
     """Every transform is right but these, whose spaces are underscores."""
-    names = transforms_run.transforms_of(framework)
+    names = transforms.transforms_of(framework)
     details = {"outcomes": {name: outcomes.get(name.replace(" ", "_"), RIGHT) for name in names}}
     of = case(framework, variant, compiled=False, input=problem, problem=problem)
     return Result(of, details=details)
@@ -119,8 +119,8 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Workers in which each of FATES ends in its own way; returns the frameworks of those that are started."""
     use_numpy_workers(monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # of the workers
-    monkeypatch.setattr(transforms_run, "attempt", pretended_transforms.attempt)
-    monkeypatch.setattr(transforms_run, "transforms_of", lambda _: list(FATES))
+    monkeypatch.setattr(transforms, "attempt", pretended_transforms.attempt)
+    monkeypatch.setattr(transforms, "transforms_of", lambda _: list(FATES))
     started: list[str] = []
 
     def start(framework: str, *given: Any, **options: Any) -> Worker:
@@ -185,7 +185,7 @@ def test_what_the_budget_has_no_room_for_is_not_tried(pretended: list[str], tmp_
 
 
 def test_a_run_compares_with_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(transforms_run, "transforms_of", lambda _: ["gradient", "third derivative", "export"])
+    monkeypatch.setattr(transforms, "transforms_of", lambda _: ["gradient", "third derivative", "export"])
     path = tmp_path / "run.json"
     asked = ("--variant", "fused", "--problem", "free_gap", "--framework", "torch", "--force", "--json", str(path))
     ended = run_transforms(*asked)
@@ -195,8 +195,8 @@ def test_a_run_compares_with_the_reference(monkeypatch: pytest.MonkeyPatch, tmp_
     assert result.details["outcomes"]["third derivative"]["text"].startswith(
         "CannotDifferentiate: variant 'fused' is right to second order only; for third derivatives use "
     )
-    real = transforms_run.wanted
-    monkeypatch.setattr(transforms_run, "wanted", lambda *given: {k: v + 1 for k, v in real(*given).items()})
+    real = transforms.wanted
+    monkeypatch.setattr(transforms, "wanted", lambda *given: {k: v + 1 for k, v in real(*given).items()})
     ended = run_transforms(*asked)
     assert ended.code == 1 and "WRONG: PyTorch fused score" in ended.out and "off by 1.0e+00" in ended.out
 

@@ -1,38 +1,40 @@
 """Which function transforms work on which rung, and what does the framework say where one does not?
 
-Every transform is run on every rung, on a small ragged batch of each alignment, and its result is compared with the
-NumPy reference. No time is taken. The transforms: shared/transforms.py; how they are run: transforms_run.py.
+Every transform (shared/transforms.py) is run on every rung, on a small ragged batch of each alignment, and its result
+is compared with the NumPy reference. No time is taken.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import importlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from textwrap import wrap
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.questions.question import Question
-from shared.bench.questions.transforms_run import (
-    FAILED,
-    LIMIT,
-    RAISES,
-    RIGHT,
-    WRONG,
-    measure_transforms,
-    ragged_batch,
-    transforms_of,
-)
-from shared.bench.record import Record
+from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
 from shared.bench.units import NOTHING
-from shared.problems import Inputs
-from shared.problems.problem import Problem
-from shared.transforms import TRANSFORMS
-from shared.variants import FOR_GPUS, Abilities, variant_names
+from shared.bench.worker.case_runner import CaseRunner
+from shared.checks import CannotDifferentiate
+from shared.problems import Inputs, problem_of
+from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.alignments import AlignmentProblem
+from shared.problems.own_file import first_line
+from shared.problems.problem import Problem, UnusableInput
+from shared.transforms import TRANSFORMS, Given, fault, on_device, wanted
+from shared.variants import FASTEST, FOR_GPUS, Abilities, variant_names
 
+SIZE, PAIRS = (2, 3), 4  # what composes does not depend on them; the loops that are written out compile faster
+# what becomes of a transform on a rung
+RIGHT, WRONG, RAISES, LIMIT, FAILED = "right", "wrong", "raises", "limit", "failed"
+_WORDS = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED"}
 _TEXT_WIDTH, _RUNGS_WIDTH = 84, 12
-# problem -> its outcome of a transform on a rung
-Outcomes = dict[str, dict[str, Any]]
 
 
 class Transforms(Question):
@@ -69,14 +71,11 @@ class Transforms(Question):
         measure_transforms(run, cases, inputs)
 
     def answer(self, record: Record) -> Answer:
-        found = {name: _Found(record, name) for name in FRAMEWORKS}
-        tried = {name: own for name, own in found.items() if own.rungs}
-        tables = [_table(record, own) for own in tried.values()]
-        tables += [_errors(own) for own in tried.values() if own.errors]
-        wrong = [f"{r.case.title}: {r.reason}" for r in record.results if r.status == WRONG]
-        told = [Statement("WRONG", text) for text in wrong]
-        told += [Statement(FRAMEWORKS[name], text) for name, own in tried.items() if (text := _advice(own))]
-        return Answer(tables, told)
+        every = [outcomes for name in FRAMEWORKS if (outcomes := _Outcomes(record, name)).rungs]
+        tables = [_table(record, outcomes) for outcomes in every]
+        tables += [_errors(outcomes) for outcomes in every if outcomes.errors]
+        told = [Statement("WRONG", f"{r.case.title}: {r.reason}") for r in record.results if r.status == WRONG]
+        return Answer(tables, told + [Statement(FRAMEWORKS[each.framework], _advice(each)) for each in every])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         return iter(())
@@ -85,111 +84,219 @@ class Transforms(Question):
 QUESTION = Transforms()
 
 
-class _Found:
-    """The outcomes of one framework, and its errors by text, numbered."""
+def ragged_batch(settings: Settings, name: str) -> AlignmentInputs:
+    """A problem's batch: a full pair, one without rows, a single cell, random lengths; NaN outside. UnusableInput."""
+    problem = problem_of(name)
+    if not isinstance(problem, AlignmentProblem):
+        raise UnusableInput(f"transforms goes with alignments, not with {problem.name}")
+    if settings.input != "random":
+        raise UnusableInput(f"transforms goes with --input random, got {settings.input!r}")
+    if settings.passes != ("score",):
+        raise UnusableInput(f"transforms goes with --pass score, got {', '.join(settings.passes)}")
+    count, (rows, cols) = settings.batch or PAIRS, settings.size or SIZE
+    full = problem.inputs_of_size(replace(settings, batch=count), (rows, cols))
+    drawn = np.random.default_rng(settings.seed).integers(1, (rows + 1, cols + 1), size=(count, 2))
+    lengths = np.array([(rows, cols), (0, cols), (1, 1), *drawn], dtype=np.int32)[:count]
+    row, col = np.indices((rows, cols))
+    outside = (row >= lengths[:, 0, None, None]) | (col >= lengths[:, 1, None, None])
+    # -2 to 2 in steps of 1/16, which bfloat16 holds exactly
+    similarity = np.where(outside, np.nan, np.round(64 * full.similarity - 32) / 16).astype(full.similarity.dtype)
+    text = f"{name}, {count} random pairs of up to {rows} x {cols}, NaN in the padding, seed {settings.seed}"
+    return replace(full, text=text, similarity=similarity, lengths=lengths)
+
+
+def given_of(inputs: AlignmentInputs) -> Given:
+    """The arrays of a batch: each parameter its value for the first pair, half as much again for the last.
+
+    Gaps by position are as they are.
+    """
+    dtype, random = inputs.similarity.dtype, np.random.default_rng(inputs.seed)
+    factors = np.linspace(1.0, 1.5, inputs.pairs)
+    parameters = {name: (value * factors).astype(dtype) for name, value in inputs.parameters.items()}
+    cotangent = random.uniform(0.5, 1.5, inputs.pairs).astype(dtype)
+    return Given(inputs.similarity, inputs.lengths, parameters | inputs.gaps, cotangent, inputs.weights)
+
+
+def transforms_of(framework: str) -> list[str]:
+    """The names of those that a framework has."""
+    return [name for name, transform in TRANSFORMS.items() if getattr(transform, framework) is not None]
+
+
+def measure_transforms(run: Run, cases: Sequence[Case], inputs: dict[str, AlignmentInputs]) -> None:
+    """Every transform of every case that has no outcome yet, both frameworks at once, until the budget is spent."""
+    right = {name: wanted(name, given_of(own), **own.own_options) for name, own in inputs.items()}
+    for name, own in inputs.items():
+        run.write(f"{name}.inputs", own)
+    rungs, problems = variant_names(run.settings.problem), list(inputs)
+
+    def place(case: Case) -> tuple[bool, int, int]:
+        # what "auto" may be takes little of the time, the scans of PyTorch most
+        return case.variant not in FASTEST, problems.index(case.input), rungs.index(case.variant)
+
+    for case in cases:
+        run.record.result(case)  # in the order of the plan
+    lock, stopped = threading.Lock(), threading.Event()
+    run.progress.ends_within(run.seconds_left)
+    run.progress.begin("transforms", len(cases))
+    frameworks = dict.fromkeys(case.framework for case in cases)
+    with ThreadPoolExecutor(len(frameworks)) as pool:
+        own = [sorted((case for case in cases if case.framework == name), key=place) for name in frameworks]
+        tried = [pool.submit(_try_cases, run, each, right, lock, stopped) for each in own]
+        try:
+            for each in tried:
+                each.result()
+        except BaseException:
+            stopped.set()
+            while wait(tried, timeout=0.1).not_done:  # what is being tried ends at once
+                run.stop()
+            raise
+
+
+def _try_cases(run: Run, cases: Sequence[Case], right: Any, lock: threading.Lock, stopped: threading.Event) -> None:
+    """Those of one framework. right: by problem and by what a transform gives."""
+    for case in cases:
+        with lock:
+            run.progress.step(case.title)
+        result = run.record.result(case)
+        outcomes = _outcomes(result)
+        for name in transforms_of(case.framework):
+            if outcomes.get(name, {}).get("outcome", FAILED) != FAILED:  # what failed may not fail again
+                continue
+            limit = min(run.settings.compile_limit, run.seconds_left)
+            if limit <= 0 or stopped.is_set():
+                return
+            expected = right[case.input][TRANSFORMS[name].gives]
+            reply = run.ask("call", case, limit=limit, function=attempt, transform=name, expected_result=expected)
+            if stopped.is_set() or (reply.status == "limit" and limit < run.settings.compile_limit):
+                return
+            found = dict(reply.details) or {"outcome": reply.status, "text": reply.reason}
+            # an error of the framework's own may leave it in a state in which the next transform fails too
+            if found["outcome"] == RAISES and not found["text"].startswith(CannotDifferentiate.__name__):
+                run.stop(case)
+            with lock:
+                outcomes[name] = found
+                result.details["outcomes"] = outcomes
+                _judge(result)
+                run.keep()
+        with lock:
+            run.progress.results(run.record)
+
+
+def _judge(result: Result) -> None:
+    """A case is wrong if a result of it was, and failed if a worker ended."""
+    for status in (FAILED, WRONG):
+        faults = [f"{name}: {own['text']}" for name, own in _outcomes(result).items() if own["outcome"] == status]
+        if faults:
+            result.status, result.reason = status, "; ".join(faults)
+
+
+def _outcomes(result: Result) -> dict[str, dict[str, Any]]:
+    """By transform, as far as it was tried."""
+    return result.details.get("outcomes", {})
+
+
+def attempt(runner: CaseRunner, case: Case, transform: str, expected_result: np.ndarray) -> dict[str, Any]:
+    """In a worker: what becomes of a transform, and the fault or the error."""
+    backend, inputs = runner.backend, cast(AlignmentInputs, runner.gate.inputs(case.input))
+    package = importlib.import_module(f"{case.framework}_impl.transformed")
+    runner.build(case, inputs.options)
+    backend.forget_compiled()
+
+    def run() -> np.ndarray:
+        function = backend.function(case.problem, case.variant, inputs.own_options)
+        given = on_device(given_of(inputs), lambda array: backend.to_device(array, case.device))
+        return backend.to_numpy(backend.wait(package.transformed(transform, function, given)))
+
+    with runner.compilers(case, runner.folder / "compiled"):
+        try:
+            result = run()
+        except Exception as error:
+            return {"outcome": RAISES, "text": f"{type(error).__name__}: {first_line(str(error))}"[:300]}
+    found = fault(TRANSFORMS[transform].gives, result, expected_result)
+    return {"outcome": WRONG if found else RIGHT, "text": found}
+
+
+class _Outcomes:
+    """The outcomes of one framework as words, and its errors by text."""
 
     def __init__(self, record: Record, framework: str) -> None:
         self.framework, self.names = framework, transforms_of(framework)
-        self.problems = list(record.inputs)
-        self._cells: dict[tuple[str, str], Outcomes] = {}
-        self.errors: dict[str, dict[str, dict[str, None]]] = {}  # text -> rungs, and of each the problems
-        results = [r for r in record.results if r.case.framework == framework and r.details.get("outcomes")]
+        results = [r for r in record.results if r.case.framework == framework and _outcomes(r)]
         tried = {result.case.variant for result in results}
         self.rungs = [name for name in variant_names(record.settings.problem) if name in tried]
+        self.words: dict[tuple[str, str], dict[str, str]] = {}  # by transform and rung, of each problem
+        self.errors: dict[str, dict[str, dict[str, None]]] = {}  # text -> rung -> its problems
         for name in self.names:
             for rung in self.rungs:
-                own = {r.case.input: r.details["outcomes"].get(name) for r in results if r.case.variant == rung}
-                cell = {problem: outcome for problem, outcome in own.items() if outcome}
-                self._cells[name, rung] = cell
-                for problem, outcome in cell.items():
-                    if outcome["outcome"] == RAISES:
-                        rungs = self.errors.setdefault(_without_rung(outcome["text"], rung), {})
-                        rungs.setdefault(rung, {})[problem] = None
+                own = {r.case.input: _outcomes(r).get(name) for r in results if r.case.variant == rung}
+                self.words[name, rung] = {p: self._word(o, rung, p) for p, o in own.items() if o}
+
+    def _word(self, outcome: Mapping[str, str], rung: str, problem: str) -> str:
+        if outcome["outcome"] != RAISES:
+            return _WORDS.get(outcome["outcome"], outcome["text"])
+        text = outcome["text"].replace(f"variant {rung!r}", "variant …")  # the same for all rungs
+        self.errors.setdefault(text, {}).setdefault(rung, {})[problem] = None
+        return f"E{list(self.errors).index(text) + 1}"
+
+    def cell(self, name: str, rung: str) -> str:
+        """What becomes of a transform: the same for all problems, or each thing that happens."""
+        return " / ".join(dict.fromkeys(self.words[name, rung].values())) or NOTHING
 
     def written(self, name: str) -> str:
         """How a transform is written."""
         return getattr(TRANSFORMS[name], self.framework)
 
-    def cell(self, name: str, rung: str) -> str:
-        """What becomes of a transform: the same for all alignments, or each thing that happens."""
-        told = [self._word(outcome, rung) for outcome in self._cells[name, rung].values()]
-        return " / ".join(dict.fromkeys(told)) or NOTHING
+    def tried(self, rung: str) -> list[str]:
+        """The problems on which a rung was tried."""
+        return list(dict.fromkeys(problem for name in self.names for problem in self.words[name, rung]))
 
-    def _word(self, outcome: Mapping[str, Any], rung: str) -> str:
-        if outcome["outcome"] == RAISES:
-            return f"E{list(self.errors).index(_without_rung(outcome['text'], rung)) + 1}"
-        words = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED", LIMIT: outcome["text"]}
-        return words[outcome["outcome"]]
 
-    def with_problems(self, rungs: Mapping[str, Collection[str]]) -> str:
-        """Rungs, and the problems of each unless they are all on which it was tried."""
+def _table(record: Record, outcomes: _Outcomes) -> Table:
+    """A row for each transform, a column for each rung."""
+    framework, names, rungs, problems = outcomes.framework, outcomes.names, outcomes.rungs, list(record.inputs)
+    rows = [(outcomes.written(name), *(outcomes.cell(name, rung) for rung in rungs)) for name in names]
+    errors = "E1, …: raises an error, see below; " if outcomes.errors else ""
+    several = "two outcomes: of different problems; " if any(" / " in cell for row in rows for cell in row) else ""
+    below = [f"yes: equal to the NumPy reference, for {', '.join(problems)}", f"{errors}{several}{NOTHING}: not tried."]
+    for problem in problems:
+        if lacking := [rung for rung in rungs if any(problem not in outcomes.words[name, rung] for name in names)]:
+            below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
+    title = FRAMEWORKS[framework]
+    below += dict.fromkeys(f"Not built: {r.case}: {r.reason}." for r in record.absent if r.case.startswith(title))
+    version = record.environment.get("frameworks", {}).get(framework, {}).get(framework, "")
+    headers = ("transform", *(rung.replace("_", "\n") for rung in rungs))
+    return Table(
+        f"{title} {version}: which transforms work", headers, rows, left_then_right(len(headers), 0), tuple(below)
+    )
+
+
+def _errors(outcomes: _Outcomes) -> Table:
+    """Each error once, with its rungs, and their problems unless they are all on which a rung was tried."""
+    rows = []
+    for number, (text, rungs) in enumerate(outcomes.errors.items(), 1):
         named: dict[str, list[str]] = {}
         for rung, problems in rungs.items():
-            tried = dict.fromkeys(problem for name in self.names for problem in self._cells[name, rung])
-            others = [problem for problem in tried if problem not in problems]
+            others = [problem for problem in outcomes.tried(rung) if problem not in problems]
             few = f"not for {', '.join(others)}" if len(others) < len(problems) else f"for {', '.join(problems)}"
             named.setdefault(f", {few}" if others else "", []).append(rung)
-        return "; ".join(f"{', '.join(own)}{text}" for text, own in named.items())
-
-    def is_right(self, name: str, rung: str) -> bool:
-        """On all alignments on which it was tried."""
-        return self.cell(name, rung) == "yes"
-
-    def missing(self) -> dict[str, list[str]]:
-        """Problem -> the rungs on which not everything was tried."""
-        return {
-            problem: rungs
-            for problem in self.problems
-            if (rungs := [r for r in self.rungs if any(problem not in self._cells[n, r] for n in self.names)])
-        }
+        where = "; ".join(f"{', '.join(own)}{few}" for few, own in named.items())
+        cells = (wrap(where, _RUNGS_WIDTH, break_long_words=False),
+                 wrap(text, _TEXT_WIDTH, break_long_words=False, break_on_hyphens=False))  # fmt: skip
+        rows.append((f"E{number}", *map("\n".join, cells)))
+    return Table(f"What {FRAMEWORKS[outcomes.framework]} says", ("", "rungs", "error"), rows, left_then_right(3, 0))
 
 
-def _without_rung(text: str, rung: str) -> str:
-    """The text of an error, such that it is the same for all rungs."""
-    return text.replace(f"variant {rung!r}", "variant …")
-
-
-def _table(record: Record, found: _Found) -> Table:
-    """A row for each transform, a column for each rung."""
-    name = FRAMEWORKS[found.framework]
-    rows = [(found.written(t), *(found.cell(t, rung) for rung in found.rungs)) for t in found.names]
-    headers = ("transform", *(rung.replace("_", "\n") for rung in found.rungs))
-    errors = "E1, …: raises an error, see below; " if found.errors else ""
-    below = [f"yes: equal to the NumPy reference, for {', '.join(found.problems)}"]
-    several = "two outcomes: of different problems; " if any(" / " in cell for row in rows for cell in row) else ""
-    below += [f"{errors}{several}{NOTHING}: not tried."]
-    below += [
-        f"Not all of it was tried for {problem} in the time: {', '.join(rungs)}."
-        for problem, rungs in found.missing().items()
-    ]
-    reasons = dict.fromkeys(f"Not built: {row.case}: {row.reason}." for row in record.absent)
-    below += [reason for reason in reasons if reason.startswith(f"Not built: {name}")]
-    version = record.environment.get("frameworks", {}).get(found.framework, {}).get(found.framework, "")
-    title = f"{name} {version}: which transforms work"
-    return Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
-
-
-def _errors(found: _Found) -> Table:
-    """Each error once, with the rungs that it belongs to."""
-    rows = []
-    for number, (text, rungs) in enumerate(found.errors.items(), 1):
-        names = found.with_problems(rungs)
-        lines = "\n".join(wrap(text, _TEXT_WIDTH, break_long_words=False, break_on_hyphens=False))
-        rows.append((f"E{number}", "\n".join(wrap(names, _RUNGS_WIDTH, break_long_words=False)), lines))
-    return Table(f"What {FRAMEWORKS[found.framework]} says", ("", "rungs", "error"), rows, left_then_right(3, 0))
-
-
-def _advice(found: _Found) -> str:
+def _advice(outcomes: _Outcomes) -> str:
     """The last rung of the ladder, and which one to take for what it does not do."""
-    *others, best = found.rungs
+    *others, best = outcomes.rungs
+    cells = {name: outcomes.cell(name, best) for name in outcomes.names}
     instead: dict[str, list[str]] = {}
-    for name in found.names:
-        if found.cell(name, best) not in ("yes", NOTHING):
-            able = [rung for rung in others if found.is_right(name, rung)]
-            instead.setdefault(able[-1] if able else "", []).append(found.written(name))
+    for name in outcomes.names:
+        if cells[name] not in ("yes", NOTHING):
+            able = [rung for rung in others if outcomes.cell(name, rung) == "yes"]
+            instead.setdefault(able[-1] if able else "", []).append(outcomes.written(name))
     nobody = instead.pop("", [])
     parts = [f"take {best}" if instead or not nobody else f"take {best} for all but what none of these rungs does"]
     parts += [f"for {', '.join(names)} take {rung}" for rung, names in instead.items()]
     parts += [f"none of these rungs does {', '.join(nobody)}"] if nobody else []
-    only = "of what was tried: " if any(found.cell(name, best) == NOTHING for name in found.names) else ""
-    return f"{only}{'; '.join(parts)}."
+    return f"{'of what was tried: ' if NOTHING in cells.values() else ''}{'; '.join(parts)}."
