@@ -20,7 +20,7 @@ from shared.backends import is_file
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.command_line import Request, flag, parse
 from shared.bench.questions import QUESTIONS, read_record
-from shared.bench.questions.prediction import prediction
+from shared.bench.questions.growth import prediction
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
 from shared.bench.report.console import console_table, console_text, in_ascii, print_error

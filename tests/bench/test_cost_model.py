@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from shared.bench.analysis.cost_model import Fit, fitted
 from shared.bench.cases import Settings
-from shared.bench.questions.cost_model import Fit, fitted
 from shared.problems import PROBLEMS
 
 CELL, STEP, CALL = COSTS = (2e-8, 3e-6, 1e-4)  # in the order of the columns

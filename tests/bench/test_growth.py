@@ -10,8 +10,7 @@ from in_process import assert_refused, run_here
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.growth import cost_table, first_call_table
-from shared.bench.questions.prediction import prediction
+from shared.bench.questions.growth import cost_table, first_call_table, prediction
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.tables import Answer
 from shared.problems import PROBLEMS
@@ -126,17 +125,6 @@ def test_a_case_that_failed_at_some_sizes_is_fitted_to_the_others_and_without_en
 
 
 # the sentences
-
-
-def test_a_sentence_tells_what_a_step_costs_on_the_device():
-    made = growth_of(
-        results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-4, 24e-6, 2e-8)),
-        results("torch", costing(1e-4, 0.0, 2e-8), "wavefront", noise=0),
-    )  # fmt: skip
-    made.environment["frameworks"]["jax"]["gpu"] = "Abacus X"
-    told = dict(answer(made).statements)["score, a step"]
-    jax, torch = "3.00 µs (3.00 … 3.00 µs) in JAX", "24.0 µs (24.0 … 24.0 µs) in PyTorch"
-    assert told.startswith(f"on Abacus X, Abacus 9, 1 core it costs: vmap {jax}, {torch}; wavefront < ")
 
 
 def test_a_sentence_tells_from_which_size_on_the_other_framework_is_faster():

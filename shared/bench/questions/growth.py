@@ -1,34 +1,44 @@
 """What do a call, a step of its loop and a cell cost? How do run time, memory and compile time grow with the size?
 
-Every case is measured at each size, as in `speed`. A cost model (`cost_model`) is fitted to that; it tells from which
-size on which framework is faster, and predicts sizes that were not measured (`prediction`).
+Every case is measured at each size, as in `speed`. A cost model is fitted to that; it tells from which size on which
+framework is faster, and predicts sizes that were not measured (`prediction`).
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from statistics import median
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from shared.bench.cases import FRAMEWORKS, Settings
-from shared.bench.estimates import Estimate
-from shared.bench.questions.prediction import Costs, Size, costs_of, race
+from shared.bench.analysis.cost_model import Fit, fitted
+from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.estimates import SAME, Estimate
 from shared.bench.questions.question import TIMING, Question
 from shared.bench.record import Record, Result
 from shared.bench.report.plots import Line, line_plot
+from shared.bench.report.report import Report
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, between, duration, figures
+from shared.bench.units import NOTHING, between, duration, figures, ratio_interval, ratio_text
+from shared.bench.units import size as bytes_text
 from shared.problems import Inputs, problem_of
+from shared.problems.alignment_inputs import batch_of_size
+from shared.problems.alignments import AlignmentProblem
 from shared.problems.argument_types import size as numbers_of
 from shared.problems.argument_types import size_text
-from shared.problems.problem import UnusableInput
+from shared.problems.problem import Loop, UnusableInput
 from shared.variants import Abilities
 
+Size = tuple[int, ...]
 # one more than a time has coefficients
 LEAST_SIZES = 4
 # the numbers of the sizes on the path that are tried
 _NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()
 # lines in a plot, for each framework
 _MOST_LINES = 2
+# from the lower end of an interval to the upper one, above which it says nothing
+_MOST_WIDTH = 100.0
+_NAMES = ("pass", "framework", "variant")
 _TIME = "time of a call"
 _READING = "Lower is better. Both scales are logarithmic."
 _LINES = " Lines: the cost model of each framework's fastest variants, for the sizes that the answer compares."
@@ -56,7 +66,7 @@ class Growth(Question):
 
     def answer(self, record: Record) -> Answer:
         tables = [table for table in (cost_table(record), first_call_table(record)) if table.rows]
-        return Answer(tables, [*steps_in_words(record), *crossovers(record)])
+        return Answer(tables, list(crossovers(record)))
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """Time, first call and memory over the size."""
@@ -86,47 +96,157 @@ class Growth(Question):
 QUESTION = Growth()
 
 
+class Costs(NamedTuple):
+    """What a case costs over the sizes; None where too few are known."""
+
+    case: Case  # on one of the sizes
+    settings: Settings
+    measured: tuple[Size, ...]
+    time: Fit  # columns: cells, steps, 1
+    memory: Fit | None  # columns: 1, cells
+    compiling: Fit | None  # and tracing; columns: 1, steps
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """The cells that name the case in a table."""
+        return self.case.pass_name, FRAMEWORKS[self.case.framework], self.case.variant
+
+    def seconds(self, size: Size) -> Estimate:
+        """Predicted seconds per call."""
+        return self.time.at(_time_columns(self._loop(size)))
+
+    def seconds_over(self, other: "Costs", size: Size) -> Estimate:
+        """Predicted seconds per call over those of another case."""
+        return self.time.over(other.time, *(_time_columns(costs._loop(size)) for costs in (self, other)))
+
+    def peak_bytes(self, size: Size) -> Estimate | None:
+        """Predicted peak memory of a call."""
+        return self.memory and self.memory.at(_memory_columns(self._loop(size)))
+
+    def covers(self, size: Size) -> bool:
+        """Whether steps, cells, and cells in a step lie between those that were measured."""
+        known = zip(*(_extents(self._loop(other)) for other in self.measured), strict=True)
+        return all(min(k) <= own <= max(k) for own, k in zip(_extents(self._loop(size)), known, strict=True))
+
+    def _loop(self, size: Size) -> Loop:
+        return problem_of(self.case.problem).loop(self.settings, self.case.variant, size)
+
+
+def costs_of(record: Record) -> list[Costs]:
+    """The costs of each case that was measured at enough sizes."""
+    own: dict[tuple[Any, ...], list[Result]] = {}
+    for result in record.results:
+        case = result.case
+        if result.measured:
+            own.setdefault((case.pass_name, case.variant, case.framework, case.compiled, case.label), []).append(result)
+    return [costs for results in own.values() if (costs := _costs(record.settings, results))]
+
+
+def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
+    case = results[0].case
+    sizes = {result.case.input: numbers_of(result.case.input) for result in results}
+    loops = {name: problem_of(case.problem).loop(settings, case.variant, numbers) for name, numbers in sizes.items()}
+
+    def fit(
+        columns: Callable[[Loop], tuple[float, ...]], value: Callable[[Result], float | None], has_knee: bool = False
+    ) -> Fit | None:
+        known = {r.case.input: y for r in results if (y := value(r)) and y > 0}
+        return fitted(tuple(known), tuple(columns(loops[name]) for name in known), tuple(known.values()), has_knee)
+
+    time = fit(_time_columns, lambda result: result.time.value, has_knee=True)
+    # a peak of 0 says that the framework had memory left from before, not that it needs none
+    memory = fit(_memory_columns, lambda result: result.peak_bytes)
+    compiling = fit(lambda loop: (1.0, loop.steps), _compiling) if case.compiled else None
+    return time and Costs(case, settings, tuple(sizes.values()), time, memory, compiling)
+
+
+def _time_columns(loop: Loop) -> tuple[float, ...]:
+    return loop.cells, loop.steps, 1.0
+
+
+def _memory_columns(loop: Loop) -> tuple[float, ...]:
+    return 1.0, loop.cells / loop.repeats
+
+
+def _extents(loop: Loop) -> tuple[float, ...]:
+    return loop.steps, loop.cells, loop.cells / max(1, loop.steps)
+
+
+def _compiling(result: Result) -> float | None:
+    """Seconds of the first call without the run itself."""
+    seconds = [
+        start.tracing + start.compiling
+        if start.tracing is not None and start.compiling
+        else start.seconds - result.time.value
+        for start in result.cold
+    ]
+    return median(seconds) if seconds else None
+
+
+class Race(NamedTuple):
+    """Each framework's fastest case at a size."""
+
+    faster: Costs
+    slower: Costs
+    ratio: Estimate  # time of the slower one over that of the faster one
+
+    @property
+    def words(self) -> str | None:
+        """The faster framework, in a few words; None where that is not decided."""
+        if self.ratio.outcome == "same":
+            return f"both are the same within ±{SAME - 1:.0%}"
+        faster = f"{FRAMEWORKS[self.faster.case.framework]} is faster"
+        return faster if self.ratio.outcome == "different" else None
+
+    @property
+    def sentence(self) -> str:
+        """The same with the ratio and its interval."""
+        texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
+        names = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in (self.faster, self.slower)]
+        return (
+            f"{texts[self.ratio.outcome]}{names[0]} is {ratio_text(self.ratio.value)} times as fast as {names[1]}; 95% "
+            f"interval {ratio_interval(self.ratio)}."
+        )
+
+
+def race(cases: Iterable[Costs], size: Size) -> Race | None:
+    """The frameworks' fastest of some cases; None unless both have one."""
+    fastest: dict[str, Costs] = {}
+    for costs in sorted(cases, key=lambda costs: costs.seconds(size).value):
+        fastest.setdefault(costs.case.framework, costs)
+    if len(fastest) < 2:
+        return None
+    faster, slower = fastest.values()
+    return Race(faster, slower, slower.seconds_over(faster, size))
+
+
 def cost_table(record: Record) -> Table:
     """The coefficients of a call's time for each case, and how well they predict sizes that were not seen."""
     rows = []
     for costs in costs_of(record):
-        median, largest = costs.time.factors
-        rows.append((
-            costs.case.pass_name,
-            FRAMEWORKS[costs.case.framework],
-            costs.case.variant,
-            *(_text(costs.time.coefficient(column), duration) for column in (2, 1, 0)),
-            _text(costs.time.beyond, duration),
-            f"{median - 1:.0%}\n({largest - 1:.0%} at {costs.time.worst})",
-        ))  # fmt: skip
-    headers = (
-        *("pass", "framework", "variant", "a call", "a step", "a cell", "a cell beyond\nthe caches"),
-        "error on sizes\nnot seen",
-    )
+        off, largest = costs.time.factors
+        coefficients = [_text(costs.time.coefficient(column), duration) for column in (2, 1, 0)]
+        error = f"{off - 1:.0%}\n({largest - 1:.0%} at {costs.time.worst})"
+        rows.append((*costs.names, *coefficients, _text(costs.time.beyond, duration), error))
+    headers = (*_NAMES, "a call", "a step", "a cell", "a cell beyond\nthe caches", "error on sizes\nnot seen")
     below = (
         f"{problem_of(record.settings.problem).loop_text}.",
         "95% intervals are over sizes; <: not told from zero; –: not told from another cost, or not known.",
         "The error is that of predicting the time of a size from all others: its median, and the largest.",
     )
-    title = f"Time of a call, fitted over {len(record.inputs)} sizes"
-    return Table(title, headers, rows, left_then_right(3, len(headers) - 3), below)
+    return Table(f"Time of a call, fitted over {len(record.inputs)} sizes", headers, rows, left_then_right(3, 5), below)
 
 
 def first_call_table(record: Record) -> Table:
     """The coefficients of what a case compiles, and of its memory."""
     rows = []
     for costs in costs_of(record):
-        memory, compiling = costs.memory, costs.compiling
-        rows.append((
-            costs.case.pass_name,
-            FRAMEWORKS[costs.case.framework],
-            costs.case.variant,
-            *(_text(compiling and compiling.coefficient(column), duration) for column in (0, 1)),
-            _text(memory and memory.coefficient(1), _bytes),
-        ))  # fmt: skip
-    headers = ("pass", "framework", "variant", "compiling", "compiling\na step", "memory\nof a cell")
+        compiling = [_text(costs.compiling and costs.compiling.coefficient(column), duration) for column in (0, 1)]
+        memory = _text(costs.memory and costs.memory.coefficient(1), lambda count: f"{figures(count)} B")
+        rows.append((*costs.names, *compiling, memory))
+    headers = (*_NAMES, "compiling", "compiling\na step", "memory\nof a cell")
     below = ("Memory: the peak of a call, less what was in use before it, the arguments included.",)
-    return Table("Compiling and memory, fitted to the same", headers, rows, left_then_right(3, len(headers) - 3), below)
+    return Table("Compiling and memory, fitted to the same", headers, rows, left_then_right(3, 3), below)
 
 
 def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
@@ -136,23 +256,6 @@ def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
     if estimate.low <= 0:
         return f"< {text(estimate.high)}"
     return f"{text(estimate.value)}\n({between(estimate.low, estimate.high, text)})"
-
-
-def _bytes(count: float) -> str:
-    return f"{figures(count)} B"
-
-
-def steps_in_words(record: Record) -> Iterator[Statement]:
-    """For each pass: what a step of the loop costs on this device, in each framework."""
-    for pass_name in record.settings.passes:
-        known: dict[str, list[str]] = {}
-        for costs in costs_of(record):
-            text = _text(costs.time.coefficient(1), duration).replace("\n", " ")
-            if text != NOTHING and costs.case.pass_name == pass_name:
-                known.setdefault(costs.case.variant, []).append(f"{text} in {FRAMEWORKS[costs.case.framework]}")
-        if known:
-            each = "; ".join(f"{variant} {', '.join(texts)}" for variant, texts in known.items())
-            yield Statement(f"{pass_name}, a step", f"on {record.device_name} it costs: {each}.")
 
 
 def crossovers(record: Record) -> Iterator[Statement]:
@@ -202,3 +305,48 @@ def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Re
     if None in outcomes:
         parts.append("elsewhere it is not decided" if parts else "it is not decided which framework is faster")
     return f"{', '.join(parts)} (asked from {size_text(sizes[0])} to {size_text(sizes[-1])})."
+
+
+def _interval(estimate: Estimate | None, text: Callable[[Any], str]) -> str:
+    """The interval of an estimate, if it says anything."""
+    if estimate is None or not estimate.high <= _MOST_WIDTH * estimate.low:
+        return NOTHING
+    return between(estimate.low, estimate.high, text)
+
+
+def prediction(record: Record, size: Size) -> Report:
+    """Time and memory of every case at a size, and the faster framework. Raises UnusableInput."""
+    question, problem = record.settings.question, problem_of(record.settings.problem)
+    if question != "growth":
+        raise UnusableInput(f"a prediction takes a record of growth, got one of {question}")
+    problem.check_size(size, in_growth=True)
+    cases = costs_of(record)
+    if not cases:
+        raise UnusableInput("a prediction takes cases that were measured at several sizes, got none")
+    rows = []
+    for costs in cases:
+        time, memory = costs.seconds(size), costs.peak_bytes(size)
+        rows.append((
+            *costs.names,
+            duration(time.value),
+            _interval(time, duration),
+            bytes_text(memory and round(memory.value)),
+            _interval(memory, lambda value: bytes_text(round(value))),
+            "" if costs.covers(size) else "extrapolated",
+        ))  # fmt: skip
+    headers = (*_NAMES, "time", "95% interval", "memory", "95% interval", "")
+    below = (
+        f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}, so nothing is known. "
+        "Extrapolated: steps, cells or cells in a step are outside what was measured, and may cost more than intervals "
+        "say.",
+    )
+    whole = batch_of_size(record.settings, size) if isinstance(problem, AlignmentProblem) else size
+    title = f"Predicted for {size_text(whole)}, from {len(record.inputs)} sizes; nothing was measured"
+    races = {name: race([c for c in cases if c.case.pass_name == name], size) for name in record.settings.passes}
+    told = []
+    for name, found in races.items():
+        if found:
+            is_inside = found.faster.covers(size) and found.slower.covers(size)
+            told.append(Statement(name, f"{found.sentence}{'' if is_inside else ' Extrapolated.'}"))
+    table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
+    return Report(Answer([table], told))
