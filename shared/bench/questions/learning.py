@@ -2,8 +2,7 @@
 
 Both frameworks train the same model from the same weights on the same batches, until their alignments of families that
 they do not train on are as good as those by BLOSUM62. For each seed every framework has a fresh process, by turns. It
-trains to that quality with compilers' caches empty (cold), once more from the same start (warm), and then times single
-steps. A process that was interrupted, or that the budget ended, starts anew: what it had compiled is gone.
+trains to that quality with compilers' caches empty (cold), once more from the same start (warm), and then times steps.
 """
 
 import importlib
@@ -39,7 +38,7 @@ from shared.problems.problem import DATA, UnusableInput
 
 COLD, WARM = "cold", "warm"
 _STEPS, _ROUNDS = 24, 3  # batches whose steps are timed, the same in both frameworks, and how often
-_LEAST_LIMIT = 600.0  # seconds after which a process is stopped that does not end by itself
+_LIMIT = 600.0  # seconds after which a process is stopped that does not end by itself
 
 
 class Learning(AxisQuestion):
@@ -80,17 +79,15 @@ class Learning(AxisQuestion):
             run.stop()
             began, before = time.monotonic(), seconds_of_others(cores)
             arguments = {"job": job, "families": families, "seconds": seconds, "checkpoint": checkpoint}
-            limit = max(2 * seconds, _LEAST_LIMIT)
-            reply = run.ask("call", case, limit=limit, function=train_and_time, **arguments)
+            reply = run.ask("call", case, limit=max(2 * seconds, _LIMIT), function=train_and_time, **arguments)
             after = seconds_of_others(cores)  # while the worker is there, or its seconds would be those of others
             run.stop()
             for result in map(record.result, part):
                 result.status, result.reason = reply.status, reply.reason
                 if reply.details:
                     _enter(result, number, reply.details)
-            if reply.details:
-                others = None if before is None or after is None else max(0.0, after - before)
-                record.generations.append(Generation(number, time.monotonic() - began, others))
+            others = None if before is None or after is None else max(0.0, after - before)
+            record.generations += [Generation(number, time.monotonic() - began, others)] if reply.details else []
 
         def finished(record: Record, case: Case) -> int:
             return len(record.result(case).details.get("processes", ()))
