@@ -17,7 +17,6 @@ from shared.learning.families import (
     PFAM,
     Family,
     bundled_families,
-    leave_one_out,
     read_families,
     split,
 )
@@ -243,13 +242,3 @@ def test_every_third_family_validates() -> None:
     assert named(validation) == ["LuxC", "RRM_1"]
     assert named(train) == ["Caudal_act", "fn3", "Patched", "Pkinase", "SMC_N"]
     assert [named(part) for part in split(families[:2])] == [["Caudal_act"], ["fn3"]]
-
-
-def test_each_family_is_left_out_once_and_the_next_one_validates() -> None:
-    families = bundled_families()
-    folds = leave_one_out(families)
-    assert [fold.test for fold in folds] == list(families)
-    assert [fold.validation for fold in folds] == [(family,) for family in (*families[1:], families[0])]
-    for train, validation, test in folds:
-        assert {*train, *validation, test} == set(families) and len(train) == len(families) - 2
-    assert leave_one_out(families[:2]) == []

@@ -192,9 +192,12 @@ def test_each_seed_and_epoch_draws_other_pairs_and_validation_none():
     assert first.pairs == again.pairs
 
 
-def test_long_sequences_give_fewer_pairs():
-    asked = [(40, 10**6), (4, 10**6), (40, 1500)]
-    numbers = [len(validation_batches(VALIDATION, pairs, cells)[0].pairs) for pairs, cells in asked]
+def test_long_sequences_give_fewer_pairs(monkeypatch: pytest.MonkeyPatch):
+    numbers = []
+    for pairs, cells in ((40, 10**6), (4, 10**6), (40, 1500)):
+        monkeypatch.setattr(loop, "PAIRS", pairs)
+        monkeypatch.setattr(loop, "CELLS", cells)
+        numbers.append(len(validation_batches(VALIDATION)[0].pairs))
     assert numbers == [15, 4, 3]  # all there are, so many, and those of about 22 × 22 cells
 
 

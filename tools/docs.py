@@ -1,4 +1,4 @@
-"""Writes the figures of README.md and docs/, and the pictures of what was learned, from the records: make docs
+"""Writes the figures of README.md and docs/, and the plot of learning, from the records: make docs
 
 A page has blocks of the form
 
@@ -194,10 +194,9 @@ def outdated() -> Iterator[Path]:
 
 
 def main() -> int:
-    """Write every page that is out of date, and the pictures."""
-    plots = QUESTIONS["learning"].plots(_record(ROOT / "results/cpu-learning.json"))
-    for name, plot in zip(("quality", "matrix", "pair"), plots, strict=True):
-        (ROOT / f"results/learning-{name}.svg").write_text(plot.svg, encoding="utf-8")
+    """Write every page that is out of date, and the plot of learning."""
+    (plot,) = QUESTIONS["learning"].plots(_record(ROOT / "results/cpu-learning.json"))
+    (ROOT / "results/learning-quality.svg").write_text(plot.svg, encoding="utf-8")
     for path in outdated():
         path.write_text(rendered(path.read_text(encoding="utf-8")), encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")

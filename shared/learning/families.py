@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,14 +53,6 @@ class Family:
         return place[own]
 
 
-class Fold(NamedTuple):
-    """A division of families by which the quality on a family never seen is found."""
-
-    train: tuple[Family, ...]
-    validation: tuple[Family, ...]
-    test: Family
-
-
 def read_families(folder: str | os.PathLike[str]) -> tuple[Family, ...]:
     """Every family of the Stockholm files of a folder, at least two of them, in order of their names.
 
@@ -97,20 +88,6 @@ def split(families: Sequence[Family]) -> tuple[tuple[Family, ...], tuple[Family,
     ordered = by_name(families)
     validation = tuple(ordered[2::3] or ordered[1:])
     return tuple(family for family in ordered if family not in validation), validation
-
-
-def leave_one_out(families: Sequence[Family]) -> list[Fold]:
-    """A fold for each family, in order of names, with it as the test.
-
-    The family after it (the first after the last) validates, the rest train. There is no fold for two families, as
-    nothing would be left to train on.
-    """
-    ordered = by_name(families)
-    if len(ordered) < 3:
-        return []
-    # turned[0] is the test, turned[1] validates
-    turned = [tuple(ordered[at:] + ordered[:at]) for at in range(len(ordered))]
-    return [Fold(tuple(by_name(rest)), (next_one,), test) for test, next_one, *rest in turned]
 
 
 def by_name(families: Iterable[Family]) -> list[Family]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from shared.learning.batches import Packed, Pair, draw_pairs, pack
 from shared.learning.families import Family, by_name
 from shared.learning.job import Job
-from shared.learning.quality import measure, quality
+from shared.learning.quality import quality
 
 PAIRS = 40  # of each validation family
 _MAY_CHANGE = ("epochs", "patience", "target")  # of a job, between one process of a training and the next
@@ -100,7 +100,7 @@ class Training:
         batches = [packed.batch for packed in epoch_batches(self._train, self.job, number)]
         losses = [self.trainer.step(batch) for batch in batches]  # waits for none of them
         loss = np.average([float(value) for value in losses], weights=[batch.weights.sum() for batch in batches])
-        at_end = quality(measure(self.trainer, self._validation))
+        at_end = quality(self.trainer, self._validation)
         seconds = (self.history[-1].seconds if self.history else 0) + perf_counter() - start
         if at_end > max((epoch.quality for epoch in self.history), default=-1):
             self.best = self.trainer.weights()
@@ -174,9 +174,9 @@ def epoch_batches(families: Sequence[Family], job: Job, number: int) -> list[Pac
     return pack(_drawn(families, job.pairs_per_family, random), random)
 
 
-def validation_batches(families: Sequence[Family], pairs: int = PAIRS, cells: int = CELLS) -> list[Packed]:
-    """So many pairs of each family, or as many as cells allows: the same ones for every seed and every model."""
-    return pack(_drawn(families, pairs, np.random.default_rng(0), cells))
+def validation_batches(families: Sequence[Family]) -> list[Packed]:
+    """PAIRS of each family, or as many as CELLS allows: the same ones for every seed and every model."""
+    return pack(_drawn(families, PAIRS, np.random.default_rng(0)))
 
 
 def print_progress(training: Training) -> None:
@@ -195,13 +195,13 @@ def print_progress(training: Training) -> None:
     )
 
 
-def _drawn(families: Sequence[Family], most: int, random: np.random.Generator, cells: int = CELLS) -> list[Pair]:
-    """So many pairs of each family, or as many as cells allows; in whatever order families stand, the same."""
-    found = []
+def _drawn(families: Sequence[Family], most: int, random: np.random.Generator) -> list[Pair]:
+    """Draw at most so many pairs of each family, or as many as CELLS allows, whatever the order of the families."""
+    pairs = []
     for family in by_name(families):
         of_a_pair = np.mean([len(codes) for codes in family.codes]) ** 2
-        found += draw_pairs(family, max(1, min(most, int(cells / of_a_pair))), random)
-    return found
+        pairs += draw_pairs(family, max(1, min(most, int(CELLS / of_a_pair))), random)
+    return pairs
 
 
 def digests(families: Sequence[Family]) -> dict[str, str]:

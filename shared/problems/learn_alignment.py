@@ -17,10 +17,11 @@ from shared.learning.job import Job
 from shared.learning.training import epoch_batches
 from shared.learning.weights import MODELS
 from shared.problems.argument_types import file, one_of, whole
-from shared.problems.problem import DATA, Argument, Inputs, NotMeasurable, Problem, Rate, Sizes
+from shared.problems.problem import DATA, Argument, Inputs, NotMeasurable, Problem, Rate, Sizes, UnusableInput
 from shared.variants import Abilities
 
 ALIGNMENT = "smith_waterman_affine"  # whose marginals are learned through
+TRAIN, STEP = "train", "step"  # passes
 NO_COMPILER = "torch.compile takes longer than the whole training"
 
 
@@ -68,16 +69,17 @@ class LearnAlignment(Problem[FamilyInputs, None]):
     name = "learn_alignment"
     text = f"learn to align protein families, by gradient descent through the marginals of {ALIGNMENT}"
     passes = {  # noqa: RUF012
-        "train": "a step of training: the loss of a batch of pairs, its gradient, and Adam's update of the weights"
+        TRAIN: "training from the first weights to the quality, with validation after each epoch",
+        STEP: "a step of training: the loss of a batch of pairs, its gradient, and Adam's update of the weights",
     }
-    default_passes = ("train",)
+    default_passes = (TRAIN, STEP)
     question = "learning"
     arguments = {  # noqa: RUF012
         "model": Argument("matrix", one_of("model", MODELS), f"what is learned: {' or '.join(MODELS)}", "NAME"),
         "families": Argument("bundled", _folder, "folder of Stockholm files to learn from", "FOLDER"),
         "seeds": Argument(3, whole("seeds", 1), "how often each framework trains, each time from another start", "N"),
         "epochs": Argument(Job().epochs, whole("epochs", 1), "steps or epochs of training, at most", "N"),
-        "checkpoints": Argument("none", _folder, "folder that keeps the trainings, which go on from there", "FOLDER"),
+        "checkpoints": Argument("none", _folder, "folder to keep the trainings in", "FOLDER"),
     }
     rate = Rate("pairs in an epoch of all families", "steps/s", 1.0, "A step is that of a batch of pairs.")
     sizes = Sizes("as the families have it", "", (), "residues")
@@ -96,8 +98,13 @@ class LearnAlignment(Problem[FamilyInputs, None]):
         return variant == abilities.auto
 
     def inputs(self, settings: Any) -> dict[str, FamilyInputs]:
-        """Raises SequenceError where the families cannot be read."""
-        folder = settings.arguments.get("families")
+        """Raises SequenceError where the families cannot be read, UnusableInput where checkpoints cannot be kept."""
+        folder, checkpoints = (settings.arguments.get(name) for name in ("families", "checkpoints"))
+        if checkpoints is not None:
+            try:
+                Path(checkpoints).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UnusableInput(f"checkpoints cannot be kept in {checkpoints}: {error.strerror}") from None
         families = bundled_families() if folder is None else read_families(Path(folder))
         values = self.argument_values(settings)
         sequences, residues = _extent(families)

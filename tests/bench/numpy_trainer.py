@@ -22,9 +22,6 @@ STEPS = 20  # after which every true pair is predicted
 class Trainer:
     """The methods of `jax_impl.learning.Trainer` and `torch_impl.learning.Trainer`."""
 
-    matrix = np.eye(20) - np.eye(20, k=1) - np.eye(20, k=-1)
-    gaps = (-3.0, -0.5)
-
     def __init__(self, job: Job, *, variant: str, device: str, dtype: str, compiled: bool) -> None:
         self.job, self._steps, self._is_blosum = job, 0, False
         if [sys.argv[1], job.seed] == json.loads(os.environ.get("NUMPY_TRAINER", "null")):
@@ -35,14 +32,11 @@ class Trainer:
         self._steps += 1
         return 1 / self._steps
 
-    def predicted(self, batch: Batch, exact: bool = False) -> np.ndarray:
+    def predicted(self, batch: Batch) -> np.ndarray:
         known = batch.partners >= 0
         share = 0.5 if self._is_blosum else min(1.0, self._steps / STEPS)
         kept = known & (known.cumsum(1) <= share * known.sum(1, keepdims=True))
         return np.where(kept, batch.partners, -1)
-
-    def marginals(self, batch: Batch) -> np.ndarray:
-        return (self.predicted(batch)[:, :, None] == np.arange(batch.second.shape[1])) * 0.75
 
     def weights(self) -> dict[str, np.ndarray]:
         return {"matrix": self._steps * np.eye(20), "gap_open": np.zeros(()), "gap_extend": np.zeros(())}

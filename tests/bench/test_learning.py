@@ -1,7 +1,6 @@
 """The question of learning to align: what it answers, refuses and keeps, whole runs without and with a framework."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.dom import minidom
@@ -11,110 +10,61 @@ import pytest
 import recorded
 from command_line import without
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
-from recorded import learned
 
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import Record
-from shared.bench.report.tables import Answer
-from shared.bench.run.progress import Lines
+from shared.bench.record import NO_ROOM, Record
+from shared.bench.run.context import Run
 from shared.learning.families import ALPHABET
 
 LEARNING = QUESTIONS["learning"]
 
 
-def answer(made: Record) -> Answer:
-    return LEARNING.answer(made)
-
-
-def rows(made: Record) -> dict[str, list[str]]:
-    """Of the first table, by the first line of the first cell."""
-    return {row[0].split("\n")[0] + row[0].split("\n")[-1][:5]: list(row[1:]) for row in answer(made).tables[0].rows}
-
-
-def sentences(made: Record) -> dict[str, str]:
-    return dict(answer(made).statements)
-
-
-def changed(made: Record, *results: Any) -> Record:
-    """With other trainings of both frameworks; what was measured once is kept."""
-    results[0].details.update({k: v for k, v in made.results[0].details.items() if k not in results[0].details})
-    return replace(made, results=list(results))
+def tables(made: Record) -> list[dict[str, list[str]]]:
+    """The rows of each table by their names, which end with the pass in the first table."""
+    first, second = LEARNING.answer(made).tables
+    return [
+        {f"{row[0]} {row[1]}": list(row[2:]) for row in first.rows},
+        {row[0]: list(row[1:]) for row in second.rows},
+    ]
 
 
 # what a record says
 
 
-def test_it_says_which_framework_reaches_the_quality_first_and_by_what_factor():
-    told = sentences(recorded.learning())
-    assert told["Compiling on the way"] == (
-        "the quality is reached by JAX in 10.1 s and by PyTorch in 7.07 s: PyTorch is 1.43 times as fast (1.43 … 1.43)."
-    )
-    assert told["Once everything is compiled"].endswith("JAX is 5.00 times as fast (5.00 … 5.00).")
-    cells = rows(recorded.learning())
-    assert cells["steps per secondsteps"] == ["50.0", "10.0", "JAX 5.00×\n(5.00 … 5.00)"]
-    assert cells["the alignment's share of a stepthe a"][:2] == ["80%", "80%"]
-    assert cells["compiling in allcompi"][:2] == ["3.00 s\n(5 shapes)", "nothing\n(5 shapes)"]
-
-
-def test_two_seeds_decide_nothing_and_what_is_missing_is_named():
-    made = changed(recorded.learning(), learned("jax", 10.0, 1.0, seeds=2), learned("torch", 7.0, 5.0, seeds=2))
-    made.results[1].details["under way"] = {"seed": 2, "name": "cold", "history": [
-        {"number": 1, "steps": 40, "loss": 1.0, "quality": 0.5, "seconds": 3.0}]}  # fmt: skip
-    assert "which of them is faster is not decided: PyTorch 1.43 times" in sentences(made)["Compiling on the way"]
-    below = answer(made).tables[0].below
-    ended = "The cold training of another was ended at epoch 1, after 3.00 s, with a quality of 0.500."
-    assert below[2:] == ("JAX fused: 2 of 3 seeds.", f"PyTorch fused: 2 of 3 seeds. {ended}")
+def test_the_answer_compares_trainings_cold_and_warm_and_their_steps():
+    compared, details = tables(recorded.learning())
+    assert compared["fused train"] == [
+        "10.1 s", "1.01 s", "10.0×\n(10.0 … 10.0)", "7.07 s", "5.05 s", "1.40×\n(1.40 … 1.40)",
+        "PyTorch 1.43×\n(1.43 … 1.43)", "JAX 5.00×\n(5.00 … 5.00)",
+    ]  # fmt: skip
+    assert compared["fused step"][-1] == "JAX 5.00×\n(5.00 … 5.00)"
+    assert details["steps per second"] == ["50.0", "10.0"]
+    assert details["the alignment's share of a step"] == ["80%", "80%"]
+    assert details["compiling in all"] == ["3.00 s", "nothing"]
+    assert details["peak memory of the process"] == ["256.0 MiB"] * 2
 
 
 def test_a_training_that_does_not_reach_the_quality_has_no_time():
     made = recorded.learning()
-    for process in made.results[1].details["trainings"].values():
-        process["cold"]["reached"] = None
-    assert sentences(made)["Compiling on the way"].endswith("by JAX in 10.1 s; there is nothing to compare that with.")
-    assert answer(made).tables[0].rows[0][2] == "not reached"
-    assert (
-        "PyTorch fused, cold: no time, as the quality was not reached: seed 0, 1, 2."
-        in answer(made).tables[0].below[-1]
-    )
+    cold = made.results[3]
+    cold.blocks = cold.blocks[:1]
+    for process in cold.details["processes"][1:]:
+        process["reached"] = False
+    compared, details = tables(made)
+    assert compared["fused train"][6] == "not decided\n(PyTorch 1.43×,\n< 3 processes)"
+    assert details["epochs to the quality, by seed"] == ["2, 2, 2", "2, –, –"]
 
 
-def test_weights_that_are_far_apart_are_no_equal_steps():
+def test_nothing_is_answered_before_anything_was_trained():
     made = recorded.learning()
-    assert "they take the same steps by construction" in sentences(made)["Equal steps"]
-    made.results[0].details["apart"]["fused"]["1"]["weights"] = 0.1
-    assert sentences(made)["Equal steps"].startswith("NOT SHOWN: after 80 steps of float32 their weights were at most")
+    for result in made.results:
+        result.blocks, result.details["processes"] = [], []
+    assert not LEARNING.answer(made).tables and not list(LEARNING.plots(made))
 
 
-def test_losses_are_those_that_are_furthest_apart_whichever_training_has_them():
-    made = recorded.learning()
-    made.results[0].details["apart"]["fused"]["1"]["losses"] = 7e-6
-    told = sentences(made)["Equal steps"]
-    assert "their weights were at most 1.0e-05 apart" in told and "the losses of an epoch at most 7.0e-06." in told
-
-
-def test_it_says_plainly_where_learning_does_not_beat_blosum62():
-    told = sentences(recorded.learning())["Families left out, exact (best alignments)"]
-    assert told.startswith(
-        f"the learned model is better than BLOSUM62 on {recorded.HOSTILE}, worse on Globin; no difference is shown on "
-    )
-    made = recorded.learning()
-    made.results[0].details["folds"]["Kinase"]["gain"]["soft"]["f1"] = [0.1, -1.0, 1.0]  # of two sequences
-    (table,) = [table for table in answer(made).tables if table.title == "Families that were left out"]
-    assert table.rows[2] == ("Globin", *["70.0 / 60.0"] * 4, *["-0.030\n(-0.040 … -0.020)"] * 2)
-    assert table.rows[1][-1] == "+0.100"
-
-
-def test_nothing_is_answered_before_there_is_a_quality_to_reach():
-    made = recorded.learning()
-    del made.results[0].details["target"]
-    assert not answer(made).tables and not answer(made).statements
-
-
-def test_the_pictures_are_images_that_are_always_the_same():
-    first, again = (list(LEARNING.plots(recorded.learning())) for _ in range(2))
-    assert [plot.title.split(" ")[0] for plot in first] == ["Validation", "The", "A"]
-    assert [plot.svg for plot in first] == [plot.svg for plot in again]
-    assert all(minidom.parseString(plot.svg).documentElement for plot in first)
+def test_the_plot_is_an_image_that_is_always_the_same():
+    (first,), (again,) = (list(LEARNING.plots(recorded.learning())) for _ in range(2))
+    assert first.svg == again.svg and minidom.parseString(first.svg).documentElement
 
 
 # what is refused
@@ -171,35 +121,33 @@ def ask(folder: Path, *arguments: str) -> tuple[Ended, Record]:
     return ended, Record.read(path)
 
 
-def processes(ended: Ended) -> list[str]:
-    return [line.removesuffix(", cold") for line in ended.err if line.endswith(", cold")]
+def trained(ended: Ended) -> list[str]:
+    return [line for line in ended.err if ", seed " in line]
 
 
 def test_the_frameworks_take_turns_and_a_finished_run_is_not_repeated(folder: Path, monkeypatch: pytest.MonkeyPatch):
     use_numpy_workers(monkeypatch)
     ended, made = ask(folder, "--checkpoints", str(folder / "kept"))
     assert ended.code == 0, ended.err
-    assert processes(ended) == [
-        "JAX fused, seed 0", "PyTorch fused, seed 0", "PyTorch fused, seed 1", "JAX fused, seed 1"
-    ]  # fmt: skip
-    known = made.results[0].details
-    assert known["target"]["quality"] == pytest.approx(2 / 3, abs=0.02)  # half of the true pairs, and no false one
-    assert sorted(known["folds"]) == ["four", "one", "three", "two"]
-    assert known["apart"]["fused"]["0"]["weights"] == 0
+    assert trained(ended) == [
+        "JAX fused, seed 0",
+        "PyTorch fused, seed 0",
+        "PyTorch fused, seed 1",
+        "JAX fused, seed 1",
+    ]
+    assert len(list((folder / "kept").glob("torch-fused-matrix-float32-*-seed-1.checkpoint"))) == 1
     for result in made.results:
-        for process in result.details["trainings"].values():
-            reached = process["cold"]["reached"]["epoch"]
-            assert [e["quality"] >= known["target"]["quality"] for e in process["cold"]["history"]].index(
-                True
-            ) == reached - 1
-            assert len(process["cold"]["history"]) == len(process["warm"]["history"]) == reached
-        assert len(result.details["curve"]["history"]) > len(result.details["trainings"]["0"]["cold"]["history"])
-    assert made.pictures["data"]["soft"]["learned"] != made.pictures["data"]["soft"]["BLOSUM62"]
-    assert (folder / "kept" / "torch-fused-matrix-seed-1.checkpoint").exists()
-    given = ("learning", "--families", str(folder / "families"), "--checkpoints", str(folder / "kept"), "--seed", "1")
-    assert_refused(run_here(*given), "kept has checkpoints of another run (other seed): take another folder")
+        processes, target = result.details["processes"], result.details["target"]
+        assert target == pytest.approx(2 / 3, abs=0.02)  # half of the true pairs, and no false one
+        assert len(processes) == 2 and {block.worker for block in result.blocks} == {0, 1}
+        if result.case.pass_name == "train":
+            for process, block in zip(processes, result.blocks, strict=True):
+                assert [epoch["quality"] >= target for epoch in process["epochs"]].index(True) == len(
+                    process["epochs"]
+                ) - 1
+                assert block.median == pytest.approx(process["epochs"][-1]["seconds"])
     again = run_here("--resume", str(folder / "run.json"))
-    assert again.code == 0 and processes(again) == []
+    assert again.code == 0 and trained(again) == []
     assert Record.read(folder / "run.json").results == made.results
 
 
@@ -208,57 +156,49 @@ def test_a_worker_that_dies_costs_its_training_only(folder: Path, monkeypatch: p
     use_numpy_workers(monkeypatch)
     ended, made = ask(folder)
     assert ended.code == 0, ended.err
-    assert [sorted(result.details["trainings"]) for result in made.results] == [["0", "1"], ["0"]]
-    assert any("PyTorch fused train, not compiled: process 2: the worker ended" in note for note in made.notes)
-    assert len(made.results[0].details["folds"]) == 4
+    assert {r.case.name: len(r.details["processes"]) for r in made.results} == {"JAX fused": 2, "PyTorch fused": 1}
+    assert any("PyTorch fused train, not compiled, cold: process 2: the worker ended" in note for note in made.notes)
 
 
-def test_an_interrupted_run_keeps_its_epochs_and_goes_on(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_an_interrupted_run_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch):
     use_numpy_workers(monkeypatch)
-    real = Lines.step
+    real = Run.ask
 
-    def step(self: Lines, name: str) -> None:
-        real(self, name)
-        if name.startswith("warm: quality 0.") and not name.startswith("warm: quality 0.000"):
+    def ask_once(run: Run, do: str, case: Any, **arguments: Any) -> Any:
+        if getattr(arguments.get("job"), "seed", 0) == 1:
             raise KeyboardInterrupt
+        return real(run, do, case, **arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lines, "step", step)
+        patch.setattr(Run, "ask", ask_once)
         ended, made = ask(folder, "--framework", "jax")
-    assert ended.code == 130
-    left = made.results[0].details["under way"]
-    assert left["name"] == "warm" and len(left["history"]) == 1 and made.results[0].details["trainings"] == {}
+    assert ended.code == 130 and [len(result.details["processes"]) for result in made.results] == [1, 1, 1]
     again = run_here("--resume", str(folder / "run.json"))
-    assert again.code == 0 and len(processes(again)) == 2
-    assert "under way" not in Record.read(folder / "run.json").results[0].details
+    assert again.code == 0 and trained(again) == ["JAX fused, seed 1"]
+    assert Record.read(folder / "run.json").results[0].blocks[0] == made.results[0].blocks[0]
 
 
-def test_what_the_budget_leaves_out_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_the_budget_leaves_out_is_said_and_measured_when_it_is_resumed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     use_numpy_workers(monkeypatch)
     ended, made = ask(folder, "--budget", "0.01", "--framework", "jax")
-    assert ended.code == 0 and "no room for the quality to reach: BLOSUM62 was tried on 0 of 4 families" in ended.out
-    made.results[0].details |= {
-        "target": {"quality": 0.6, "gap_open": -12.0, "gap_extend": -1.0, "temperature": 2.5, "at_edge": False}
-    }
-    made.write(folder / "run.json")
-    again = run_here("--resume", str(folder / "run.json"), "--budget", "0.01")
-    assert again.code == 0 and "no training has reached" not in again.out
-    assert "the budget of 0.01 s had no room for seed 0 of JAX fused, seed 1 of JAX fused" in again.out
-    assert "no room for all families left out: four, one, three, two are missing" in again.out
+    assert ended.code == 0 and {result.reason for result in made.results} == {NO_ROOM}
+    again = run_here("--resume", str(folder / "run.json"))
+    assert again.code == 0 and trained(again) == ["JAX fused, seed 0", "JAX fused, seed 1"]
+    assert all(result.measured for result in Record.read(folder / "run.json").results)
 
 
 def test_without_equinox_pytorch_trains_alone(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    for name in ("three", "four"):  # of two families none is left out
+    for name in ("three", "four"):
         (folder / "families" / f"{name}.sto").unlink()
     (tmp_path / "absent").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(without(tmp_path / "absent", "equinox")))  # of the workers
     ended, made = ask(folder, "--seeds", "1", "--epochs", "2")
     assert ended.code == 0, ended.err
     assert (
-        "JAX was not measured: JAX cannot train here: jax_impl.learning needs equinox and optax: pip install"
+        "JAX was not measured: it cannot train here: ImportError: jax_impl.learning needs equinox and optax"
         in ended.out
     )
-    (result,) = made.results
-    assert result.case.framework == "torch" and result.measured
-    assert list(result.details["trainings"]) == ["0"] and not result.details["folds"]
-    assert "no family was left out: of two none would be left to train on" in ended.out
+    assert {result.case.framework for result in made.results} == {"torch"}
+    assert [len(result.details["processes"]) for result in made.results] == [1, 1, 1]

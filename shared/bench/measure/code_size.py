@@ -24,7 +24,11 @@ _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
 def code_lines(framework: str, problem: str) -> dict[str, int]:
-    """By variant; empty for problems other than alignments and a user's own."""
+    """Count lines of code by variant; nothing for problems other than alignments, learning and a user's own."""
+    if problem == "learn_alignment":
+        folder = _ROOT / f"{framework}_impl/learning"
+        lines = sum(file_lines(folder / f"{name}.py") for name in ("models", "trainer"))
+        return dict.fromkeys(_STARTS, lines)
     root, starts = _ROOT / f"{framework}_impl", _STARTS if problem in ALIGNMENTS else {}
     if is_file(problem):
         root, starts = Path(problem).resolve(), dict.fromkeys(("eager", "compiled"), f"{framework}_function")

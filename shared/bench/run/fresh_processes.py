@@ -32,8 +32,9 @@ def measure_in_processes(
     groups: Sequence[Group],
     measure: Callable[[Sequence[Case], int, float], None],
     finished: Callable[[Record, Case], int],
+    processes: int = LEAST_PROCESSES,
 ) -> None:
-    """Measure groups one after the other, each part in up to LEAST_PROCESSES fresh processes, or `--workers` of them.
+    """Measure groups one after the other, each part in up to so many fresh processes, or `--workers` of them.
 
     A group has its share of the time that is left. Its first processes are begun while there is time at all, those of
     the first group in any case. Later ones have to fit into the share; where rounds are timed, which take what there
@@ -43,7 +44,7 @@ def measure_in_processes(
     measure: measures a part in the process of this number, from 0 on, within seconds. finished: the processes that
     have measured a case.
     """
-    wanted, times_rounds = run.settings.workers or LEAST_PROCESSES, run.plan.times_rounds
+    wanted, times_rounds = run.settings.workers or processes, run.plan.times_rounds
     took: dict[Case, float] = {}  # seconds of the last process that had nothing to compile, by a part's first case
     for result in [run.record.result(case) for group in groups for part in group.parts for case in part]:
         if result.reason == NO_ROOM:
