@@ -179,8 +179,6 @@ class Record:
     speed: list[Seconds] = field(default_factory=list)  # of the calibration loop, once a round
     gpu_state: dict[str, Any] = field(default_factory=dict)  # clocks and power during the run, see measure/gpu_state.py
     generations: list[Generation] = field(default_factory=list)  # those that are complete
-    # input -> a result as matrices, and by which case
-    pictures: dict[str, dict[str, Any]] = field(default_factory=dict)
     seconds: float = 0.0  # that the run has taken
     notes: list[str] = field(default_factory=list)
     resumed_by: list[str] = field(default_factory=list)  # commands

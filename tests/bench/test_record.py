@@ -71,7 +71,6 @@ WHOLE = Record(
     references=[ReferenceTime("6x7", "hvp", [2.0, 1.0])],
     speed=[0.005, 0.006],
     generations=[Generation(0, 12.0, 0.25), Generation(1, 11.0, None)],
-    pictures={"batch": {"before": [[0.1, 0.2]], "after": [[0.9, 0.0]], "truth": [[0, 0]], "by": "JAX fused"}},
     seconds=312.5,
     notes=["the budget was spent"],
     resumed_by=["python compare.py --resume run.json"],
