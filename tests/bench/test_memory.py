@@ -18,7 +18,8 @@ from rendered import html_report
 
 from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.memory import _find_batches, _measure, _peak
+from shared.bench.questions.memory import _find_batches, _measure
+from shared.bench.questions.memory_worker import peak_of
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
 from shared.bench.report.tables import Answer
@@ -64,9 +65,9 @@ def test_the_table_has_the_lines_the_largest_batch_and_how_far_the_trial_was_off
 
 
 def test_a_sentence_compares_what_fits_most_in_each_framework():
-    (told,) = answer(JAX, TORCH, fitting("torch", "fused", 400, 401, 402, cell=4.0)).statements
+    (statement,) = answer(JAX, TORCH, fitting("torch", "fused", 400, 401, 402, cell=4.0)).statements
     start = "into 1000.0 MiB fit 15,702 pairs in PyTorch fused, against 8,388 pairs in JAX vmap: PyTorch 1.87× ("
-    assert told.about == "marginals" and told.text.startswith(start)
+    assert statement.about == "marginals" and statement.text.startswith(start)
     same = fitting("torch", "vmap", 200, 201, 200)
     assert ": same (JAX " in answer(JAX, same).statements[0].text
     assert answer(JAX).statements[0].text == "into 1000.0 MiB fit 8,388 pairs in JAX vmap."
@@ -198,7 +199,7 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(holder: subprocess
 
     run.ask_for_result = slow
     result = run.record.result(case("jax", "vmap"))
-    _peak(run, result, 7, is_first=False)
+    peak_of(run, result, 7, is_first=False)
     assert (holder.poll() is not None) == (allowed == 100)
     assert result.reason == (None if allowed == 400 else "the process and 7 pairs take more than 100.0 MiB")
 

@@ -1,16 +1,11 @@
 """How large a batch fits into a given memory, and in which framework more?
 
-Fresh processes call each case with two batches. The line through the two peaks of a process,
-
-    peak bytes = base + slope * pairs
-
-reaches the given memory at the largest batch, of which 90% are then tried. On a CPU a worker that has more than the
-given memory is killed, so that no prediction endangers the machine; an accelerator's framework is limited to it.
+Fresh processes call each case with two batches. The line through the two peaks of a process reaches the given memory at
+the largest batch, of which 90% are then tried. On a CPU a worker that has more than the given memory is killed, so that
+no prediction endangers the machine; an accelerator's framework is limited to it.
 """
 
-import contextlib
 import math
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,7 +16,7 @@ import psutil
 from shared.bench.analysis.verdict import cell
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
 from shared.bench.estimates import LEAST_PROCESSES, SAME, of_processes
-from shared.bench.questions.memory_worker import peak_of_calls
+from shared.bench.questions.memory_worker import peak_of
 from shared.bench.questions.question import Question, unmeasured
 from shared.bench.record import Record, Result
 from shared.bench.report.plots import Line, line_plot
@@ -41,7 +36,6 @@ _FIRST_BYTES = 1024
 # smaller arrays have left, and well within the memory. The search ends near it, and grows by at most a factor.
 _PART, _NEAR, _MOST_GROWTH = 0.6, 0.45, 8.0
 _TRIED = 0.9  # of the largest batch
-_LOOK_SECONDS = 0.01
 
 
 class Memory(Question):
@@ -162,19 +156,18 @@ def _measure(run: Run, case: Case, is_last: bool) -> None:
     run.stop(case)
     peaks: list[int] = []
     for pairs in result.details.get("pairs", ()):
-        if (reply := _peak(run, result, pairs, is_first=not peaks)) is None:
+        if (reply := peak_of(run, result, pairs, is_first=not peaks)) is None:
             break
         peaks.append(reply["peak"])
     run.stop(case)
-    if len(peaks) < 2:
-        return
-    if peaks[1] <= peaks[0]:
+    if len(peaks) == 2 and peaks[1] <= peaks[0]:
         result.status, result.reason = "limit", "its memory does not grow with the batch: take more --memory"
+    if result.status != "ok":
         return
     details = result.details | {"peaks": [*result.details.get("peaks", []), peaks]}
     if is_last and "trial" not in details:
         pairs = max(1, int(_TRIED * of_processes(_fit(run.record, details).largest).value))
-        reply = _peak(run, result, pairs, is_first=False)
+        reply = peak_of(run, result, pairs, is_first=False)
         details["trial"] = {"pairs": pairs} | ({"peak": reply["peak"]} if reply else {"reason": result.reason})
         result.status, result.reason = "ok", None
         run.stop(case)
@@ -191,7 +184,7 @@ def _find_batches(run: Run, result: Result) -> None:
     memory, cells = run.settings.memory or 0, math.prod(run.record.inputs[DATA].shape)
     pairs = max(1, memory // _FIRST_BYTES // cells)
     points: list[tuple[int, int]] = []  # pairs and peak, at first without pairs
-    while (reply := _peak(run, result, pairs, is_first=not points)) is not None:
+    while (reply := peak_of(run, result, pairs, is_first=not points)) is not None:
         points = [*(points or [(0, reply["before"])]), (pairs, reply["peak"])]
         (fewer, less), (_, peak) = points[-2:]
         used, room = peak - points[0][1], memory - points[0][1]
@@ -202,34 +195,6 @@ def _find_batches(run: Run, result: Result) -> None:
     if result.status in ("ok", "limit") and points and points[-1][0] > 1:
         result.status, result.reason = "ok", None
         result.details = {"pairs": [points[-1][0] // 2, points[-1][0]]}
-
-
-def _peak(run: Run, result: Result, pairs: int, is_first: bool) -> Mapping[str, int] | None:
-    """Bytes before and at most; None if the case is not right, or takes more memory than is given."""
-    case, memory, exceeded, ended = result.case, run.settings.memory or 0, threading.Event(), threading.Event()
-    if run.running(case) is None:
-        run.start_workers([case])
-    worker = run.running(case)
-
-    def look() -> None:
-        with contextlib.suppress(psutil.Error):  # it has ended
-            process = psutil.Process(worker.pid if worker else None)
-            while worker and case.device == "cpu" and not ended.wait(_LOOK_SECONDS):
-                if process.memory_info().rss > memory:
-                    exceeded.set()
-                    process.kill()
-                    return
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        reply = run.ask_for_result("call", case, function=peak_of_calls, pairs=pairs, is_first=is_first)
-    finally:
-        ended.set()
-        thread.join()
-    if exceeded.is_set():
-        result.status, result.reason = "limit", f"the process and {pairs:,} pairs take more than {bytes_text(memory)}"
-    return reply.details if reply.status == "ok" else None
 
 
 # how it is shown

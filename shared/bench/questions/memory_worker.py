@@ -1,16 +1,52 @@
-"""What the workers of `memory` do: call a case with a batch, and report the peak memory of their process."""
+"""The peak memory of a worker of `memory` while it calls a case with a batch, under the watch of the parent."""
 
+import contextlib
 import gc
 import tempfile
+import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from shared.bench.cases import Case
 from shared.bench.measure.memory import resident_peak
+from shared.bench.record import Result
+from shared.bench.run.context import Run
 from shared.bench.run.largest_batch import function_of, placed
+from shared.bench.units import size as bytes_text
 from shared.bench.worker.case_runner import CaseRunner
 from shared.problems.problem import DATA, NotMeasurable
+
+
+def peak_of(run: Run, result: Result, pairs: int, is_first: bool) -> Mapping[str, int] | None:
+    """Bytes before and at most; None if the case is not right, or takes more memory than is given."""
+    case, memory, exceeded, ended = result.case, run.settings.memory or 0, threading.Event(), threading.Event()
+    if run.running(case) is None:
+        run.start_workers([case])
+    worker = run.running(case)
+
+    def look() -> None:
+        with contextlib.suppress(psutil.Error):  # it has ended
+            process = psutil.Process(worker.pid if worker else None)
+            while worker and case.device == "cpu" and not ended.wait(0.01):  # seconds
+                if process.memory_info().rss > memory:
+                    exceeded.set()
+                    process.kill()
+                    return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        reply = run.ask_for_result("call", case, function=peak_of_calls, pairs=pairs, is_first=is_first)
+    finally:
+        ended.set()
+        thread.join()
+    if exceeded.is_set():
+        result.status, result.reason = "limit", f"the process and {pairs:,} pairs take more than {bytes_text(memory)}"
+    return reply.details if reply.status == "ok" else None
 
 
 def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) -> dict[str, Any]:
@@ -45,10 +81,9 @@ def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) ->
         bounds = resident_peak(calls) if case.device == "cpu" else on_accelerator()
         if bounds is None:
             raise NotMeasurable("its peak memory is not known here")
-        gate = None
-        for part in backend.extremes(results[0], inputs.repeats) if is_first else ():
-            gate = runner.gate.check(case, part)
+        parts = backend.extremes(results[0], pairs) if is_first else ()
+        gates = [runner.gate.check(case, part) for part in parts]
     results.clear()
     backend.forget_compiled()
     gc.collect()
-    return {"before": bounds[0], "peak": bounds[1]} | ({"gate": gate} if gate else {})
+    return {"before": bounds[0], "peak": bounds[1]} | ({"gate": gates[-1]} if gates else {})
