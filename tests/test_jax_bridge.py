@@ -229,7 +229,7 @@ def test_a_call_on_a_cpu_copies_what_is_not_contiguous_and_aligned():
     corner = from_jax(lambda x: x[0, 0])
 
     def takes_a_copy(view: torch.Tensor) -> bool:
-        """By the time, because JAX does not show where the memory of a NumPy array went."""
+        """Compare times, because JAX does not show where the memory of a NumPy array went."""
         call, copy = (min(timeit.repeat(f, number=1, repeat=7)) for f in (lambda: corner(view), view.clone))
         return call > copy / 4
 

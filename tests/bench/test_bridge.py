@@ -26,7 +26,7 @@ WAYS = (("jax", IN_JAX), ("jax", FROM_PYTORCH), ("torch", FROM_PYTORCH))
 def three(jax: float, crossing: float, torch: float, variant: str = "fused", **others: Any) -> list[Result]:
     seconds = (jax, crossing, torch)
     cases = [case(framework, variant, label=label, **others) for framework, label in WAYS]
-    return [steady(each, time) for each, time in zip(cases, seconds, strict=True)]
+    return [steady(*timed) for timed in zip(cases, seconds, strict=True)]
 
 
 def made(*results: Result) -> Record:
@@ -59,9 +59,9 @@ def test_the_crossing_is_what_a_call_from_pytorch_adds_to_one_in_jax():
 
 
 def test_a_crossing_that_cannot_be_told_from_nothing_is_below_the_end_of_its_interval():
-    own, crossing, torch = three(1e-3, 1e-3, 1e-3)
+    in_jax, crossing, torch = three(1e-3, 1e-3, 1e-3)
     crossing.blocks = [Block.of(b.worker, b.round, [1e-3 * (0.9, 1.0, 1.1, 1.0)[b.worker]]) for b in crossing.blocks]
-    cell = cells(own, crossing, torch)[ADDED]
+    cell = cells(in_jax, crossing, torch)[ADDED]
     assert re.fullmatch(r"< 1\d\d µs", cell), cell
     assert cells(*three(1e-3, 0.9e-3, 1e-3))[ADDED] == "nothing"
 
@@ -90,9 +90,9 @@ def test_a_sentence_says_whose_kernel_is_faster_from_pytorch_and_another_what_th
 
 
 def test_a_row_has_what_was_measured_and_the_reason_for_the_rest_is_below():
-    own, _, torch = three(1e-3, 1e-3, 1e-3)
+    in_jax, _, torch = three(1e-3, 1e-3, 1e-3)
     failed = ended(case("jax", "fused", label=FROM_PYTORCH), "failed", "the worker ended")
-    (table,) = answer(own, failed, torch).tables
+    (table,) = answer(in_jax, failed, torch).tables
     assert table.rows[0][4:6] == ("–", "–")
     assert table.below[-1] == "No JAX fused score, from PyTorch: the worker ended."
     assert answer(failed).tables == []

@@ -22,6 +22,7 @@ from shared.bench.questions.memory import _find_batches, _measure
 from shared.bench.questions.memory_worker import peak_of
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
+from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.tables import Answer
 from shared.bench.run.worker_handle import Reply
 from shared.problems.problem import DATA
@@ -82,6 +83,11 @@ def test_fewer_than_three_processes_decide_nothing():
 def test_a_prediction_that_was_too_large_is_shown_with_its_reason():
     wrong = fitting("jax", "vmap", 200, 201, 199, trial="5,000 pairs take more than 1000.0 MiB")
     assert answer(wrong).tables[0].rows[0][TRIED] == "5,000 pairs take more than 1000.0 MiB"
+
+
+def test_measured_points_are_not_joined_in_a_plot():
+    drawn = [line_plot({"": [Line("jax", "vmap", [(1, 1), (2, 2)], look)]}, "pairs", "B") for look in ("o", "o-")]
+    assert drawn[0].count("<path") == drawn[1].count("<path") - 2  # with that of the legend
 
 
 def test_a_case_without_peaks_is_named_with_its_reason():
