@@ -106,7 +106,7 @@ class AxisQuestion(Question):
         tables = [self._table(record, rows, points[0], points[-1])]
         tables += [self._every_point(record, rows)] if len(points) > 2 else []
         choices = self.choices(points)
-        winners = _winners(rows, [points[0], *choices], self.compares)
+        winners = _winners(rows, [rows[0].points[0], *choices], self.compares)
         return Answer(tables, [*self._changes(rows, choices), *winners])
 
     def plots(self, record: Record) -> Iterator[Plot]:
