@@ -3,6 +3,7 @@
 import functools
 import gc
 import itertools
+import timeit
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 from frameworks import AWKWARD_SIZES, BY_HAND, DTYPES, assert_parity, ragged, reference_result, run_function
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
+from torch.utils.checkpoint import checkpoint
 
 import jax_impl
 import torch_impl
@@ -206,14 +207,40 @@ def test_views_of_any_kind_give_the_right_values(dtype: torch.dtype):
         assert torch.equal(SQUARE(view), view * view)
 
 
-def test_memory_is_shared_where_it_is_aligned():
-    whole = torch.ones(1025, dtype=torch.bfloat16)
-    aligned, unaligned = jax_bridge.to_jax([whole[:1024], whole[1:]])
-    assert aligned.unsafe_buffer_pointer() == whole.data_ptr()
-    assert unaligned.unsafe_buffer_pointer() != whole[1:].data_ptr()
+def large_views(dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Tensors of which a copy takes much longer than a call."""
+    skipped = 4 // dtype.itemsize
+    whole = torch.ones(2048 * 2048 + skipped, dtype=dtype)
+    first = whole[:-skipped].view(2048, 2048)
+    later = whole[skipped:].view(2048, 2048)
+    return {"contiguous": first, "4 bytes later": later, "transposed": first.T, "second columns": first[:, ::2]}
+
+
+def test_dlpack_shares_the_memory_of_contiguous_aligned_tensors_and_of_results():
+    views = large_views(torch.bfloat16)
+    arrays = dict(zip(views, jax_bridge.to_jax(list(views.values())), strict=True))
+    shared = [name for name, view in views.items() if arrays[name].unsafe_buffer_pointer() == view.data_ptr()]
+    assert shared == ["contiguous"]
+    result = jax.jit(lambda x: 2 * x)(arrays["contiguous"])
+    assert torch.from_dlpack(result).data_ptr() == result.unsafe_buffer_pointer()
+
+
+def test_a_call_on_a_cpu_copies_what_is_not_contiguous_and_aligned():
+    corner = from_jax(lambda x: x[0, 0])
+
+    def takes_a_copy(view: torch.Tensor) -> bool:
+        """Compare times, because JAX does not show where the memory of a NumPy array went."""
+        call, copy = (min(timeit.repeat(f, number=1, repeat=7)) for f in (lambda: corner(view), view.clone))
+        return call > copy / 4
+
+    shared = [name for name, view in large_views(torch.float32).items() if not takes_a_copy(view)]
+    assert shared == ["contiguous"]
+
+
+def test_numpy_stands_for_tensors_where_jax_has_nothing_but_the_cpu():
     single = torch.ones(4)
     (array,) = jax_bridge.to_jax([single])
-    assert isinstance(array, np.ndarray)  # where JAX has nothing but the CPU, jax.jit shares its memory
+    assert isinstance(array, np.ndarray)
     assert array.ctypes.data == single.data_ptr()
 
 
@@ -271,14 +298,20 @@ def test_torch_compile_breaks_the_graph():
     torch.testing.assert_close(torch.autograd.grad(compiled(x).sum(), x)[0], 4 * (x + 1))
 
 
+def test_checkpoint_calls_the_function_again():
+    x = leaf(3)
+    result: Any = checkpoint(SQUARE, 2 * x, use_reentrant=False)
+    torch.testing.assert_close(torch.autograd.grad(result.sum(), x)[0], 8 * x)
+
+
 def forward_mode(x: torch.Tensor) -> Any:
     with forward_ad.dual_level():
         return SQUARE(forward_ad.make_dual(x, x))
 
 
-def faked(x: torch.Tensor) -> Any:
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        return SQUARE(mode.from_tensor(x))
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return SQUARE(x)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +322,11 @@ def faked(x: torch.Tensor) -> Any:
         (lambda x: torch.func.jvp(SQUARE, (x,), (x,)), "cannot be transformed by torch.func; apply JAX's own"),
         (forward_mode, "has no forward mode in PyTorch; apply JAX's own"),
         (lambda x: torch.jit.trace(SQUARE, (x,)), "cannot be traced or exported by PyTorch"),
-        (faked, "cannot be traced or exported by PyTorch"),
+        (lambda x: torch.export.export(Model(), (x,)), "cannot be traced or exported by PyTorch"),
+        (
+            torch.compile(lambda x: SQUARE(2 * x), backend="eager", fullgraph=True),
+            "Skip calling `torch.compiler.disable",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -25,7 +25,6 @@ RECORDS = {
     "cpu-growth": "growth --workers 3 --budget 900",
     "cpu-shapes": "shapes --budget 1800",
     "cpu-memory": "memory --memory 2GiB --budget 1200",
-    "cpu-memory-length": "memory --memory 2GiB --batch 1 --budget 1800",
     "cpu-threads": "threads --budget 1200",
     "cpu-processes": "processes --workers 6 --budget 1500",
     "cpu-processes-step": "processes --pass step --batch 352 --workers 6 --budget 900",

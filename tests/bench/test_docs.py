@@ -78,7 +78,6 @@ def test_the_results_name_what_ran_on_the_other_machine():
         "the ladder": "ladder",
         "every variant in fresh processes": "w-all",
         "`linear_regression` over its variants": "regression",
-        "memory by length": "memory-length",
     }
     page = " ".join(PAGES["docs/results.md"].split())
     (told,) = re.findall(r"an AMD EPYC, except for (.*?) \(an Intel Xeon\)", page)

@@ -43,6 +43,7 @@ class AxisQuestion(Question):
     change: str  # from the baseline: a header
     is_over_inputs = False  # the points are the inputs, and the change is of the time for the same work
     is_gain = True  # the change is baseline / point, a gain; or else point / baseline, a cost
+    compares = "The faster framework"  # what the sentence on the two frameworks is about
     below: tuple[str, ...] = ()  # footnotes on the points and the change
 
     def number_of(self, point: str) -> float | None:
@@ -59,6 +60,14 @@ class AxisQuestion(Question):
         if first and second and self.is_over_inputs:
             second = _for_the_work_of(first, second)
         return known_comparison(*((first, second) if self.is_gain else (second, first)))
+
+    def change_text(self, row: Row, framework: str, point: str) -> str:
+        """The change of a framework from the baseline to a point, for a table cell."""
+        found = self.changed(row, framework, point)
+        if found is None or found.ratio is None:
+            return NOTHING
+        interval = "; ".join([ratio_interval(found.ratio), *found.doubts])
+        return f"{ratio_text(found.ratio.value)}×\n({interval})"
 
     def rows(self, record: Record) -> list[Row]:
         """All that has a time, in the order of the ladder, of the passes and of the inputs."""
@@ -97,7 +106,8 @@ class AxisQuestion(Question):
         tables = [self._table(record, rows, points[0], points[-1])]
         tables += [self._every_point(record, rows)] if len(points) > 2 else []
         choices = self.choices(points)
-        return Answer(tables, [*self._changes(rows, choices), *_winners(rows, [points[0], *choices])])
+        winners = _winners(rows, [rows[0].points[0], *choices], self.compares)
+        return Answer(tables, [*self._changes(rows, choices), *winners])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """The change over the points, or where they have no numbers the times."""
@@ -123,7 +133,7 @@ class AxisQuestion(Question):
         cells = []
         for row in rows:
             texts = [text for name in FRAMEWORKS for text in (
-                _time(row, name, first), _time(row, name, last), _text(self.changed(row, name, last)))]  # fmt: skip
+                _time(row, name, first), _time(row, name, last), self.change_text(row, name, last))]  # fmt: skip
             cells.append((*row[:3], *texts, *(row.comparison(point).text for point in (first, last))))
         faster = f"Faster: the framework, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}."
         below = (*self.below, faster, *unmeasured(record.results))
@@ -135,7 +145,7 @@ class AxisQuestion(Question):
         headers = ("variant", "pass", "input", self.axis, *columns, "faster")
         cells = [
             (*row[:3], point, *(text for name in FRAMEWORKS for text in (
-                _time(row, name, point), _text(self.changed(row, name, point)))), row.comparison(point).text)
+                _time(row, name, point), self.change_text(row, name, point))), row.comparison(point).text)
             for row in rows for point in row.points
         ]  # fmt: skip
         table = Table(f"Every point: {self.axis}", headers, cells, left_then_right(len(headers), 0))
@@ -172,7 +182,7 @@ class AxisQuestion(Question):
 _WITH_FACTORS = ("faster", "slower")
 
 
-def _winners(rows: Sequence[Row], points: Sequence[str]) -> Iterator[Statement]:
+def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator[Statement]:
     """Whether another framework is faster at another point."""
     kinds: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
@@ -182,12 +192,13 @@ def _winners(rows: Sequence[Row], points: Sequence[str]) -> Iterator[Statement]:
             for winner, own in groupby(by_point, key=lambda each: each[1])
         ]
         if told:
-            kind = f"{by_point[0][1]} throughout" if len(told) == 1 else ", ".join(told)
+            throughout = by_point[0][1] + " throughout" * (len(by_point) > 1)
+            kind = throughout if len(told) == 1 else ", ".join(told)
             kinds.setdefault(kind, []).append(row[:3])
     names = [row[:3] for row in rows]
     parts = [f"{kind}: {', '.join(name for name, _ in _named(own, names))}" for kind, own in kinds.items()]
     if parts:
-        yield Statement("The faster framework", f"{'; '.join(parts)}.")
+        yield Statement(about, f"{'; '.join(parts)}.")
 
 
 def _for_the_work_of(first: Result, second: Result) -> Result:
@@ -204,13 +215,6 @@ def _shown(table: Table, record: Record, rows: Sequence[Row]) -> Table:
 def _time(row: Row, framework: str, point: str) -> str:
     result = row.results.get((framework, point))
     return duration(result.time.value) if result else NOTHING
-
-
-def _text(found: Comparison | None) -> str:
-    if found is None or found.ratio is None:
-        return NOTHING
-    interval = "; ".join([ratio_interval(found.ratio), *found.doubts])
-    return f"{ratio_text(found.ratio.value)}×\n({interval})"
 
 
 def _winner(comparison: Comparison) -> str | None:

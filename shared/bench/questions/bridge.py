@@ -1,60 +1,57 @@
 """What does it cost to stay in PyTorch and call JAX's kernel?
 
-Every variant is timed three times in the same rounds: JAX's in JAX, PyTorch's own, and JAX's called from PyTorch
-through torch_impl.jax_bridge, in a worker that has both frameworks (bridge_worker.py). The first against the last is
-the crossing, the last two are the choice of who trains a model in PyTorch. What is copied and which transforms are lost
-is tried out in that worker (bridge_facts.py).
+JAX's variants are timed in JAX and called from PyTorch through torch_impl.jax_bridge, PyTorch's own beside them, all in
+the same rounds. The first against the second is the crossing, the last two are the choice of who trains a model in
+PyTorch.
 """
 
+import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.estimates import Estimate
-from shared.bench.questions.bridge_answer import (
-    CROSSING,
-    OWN,
-    SMALL,
-    crossing_table,
-    crossings,
-    facts_tables,
-    sentences,
-)
-from shared.bench.questions.bridge_facts import facts
-from shared.bench.questions.question import Question, WorkerStart
+from shared.bench.estimates import LEAST_PROCESSES
+from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.record import Record
-from shared.bench.report.tables import Answer, Plot
+from shared.bench.report.tables import Answer
+from shared.bench.run.plan import WorkerStart
+from shared.bench.run.schedule import is_precise
+from shared.bench.units import NOTHING, between, duration
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.alignments import AlignmentProblem
 from shared.problems.problem import UnusableInput
 from shared.variants import PATH, Abilities
 
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
-
+IN_JAX, FROM_PYTORCH = "in JAX", "from PyTorch"
+SMALL = "small"  # the input on which a call is little more than the crossing
 _SMALL_SIZE = (4, 16, 16)
-# how a note begins that holds until the run is resumed
-_NOT_TRIED = "copies and transforms could not be tried:"
+_WORKER_COMMAND = (sys.executable, "-W", "ignore", "-m", "shared.bench.questions.bridge_worker")
 
 
-class Bridge(Question):
-    """Stay in PyTorch, call JAX."""
+class Bridge(AxisQuestion):
+    """JAX's kernels in JAX and from PyTorch, against PyTorch's own."""
 
     name = "bridge"
-    asks = "what does it cost to stay in PyTorch and call JAX's kernel; which tensors are copied, which transforms lost"
+    asks = "what does it cost to stay in PyTorch and call JAX's kernel"
     default_budget = 540.0
     drops_dominated = False
-    labels: Mapping[str, WorkerStart] = {
-        OWN: WorkerStart(),
-        CROSSING: WorkerStart(command=(sys.executable, "-W", "ignore", "-m", "shared.bench.questions.bridge_worker")),
-    }
+    axis, change, is_gain = "calls", "the crossing adds", False
+    compares = "The faster kernel from PyTorch"
+    below = (
+        "JAX from PyTorch: through torch_impl.jax_bridge. Adds: time and its share of the call, with the 95% interval; "
+        "<: the upper end of an interval that holds 0.",
+        "A score crosses once. Marginals by autograd cross twice, and JAX compiles forward and backward apart.",
+    )
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         if settings.pythons:
             raise UnusableInput("bridge needs both frameworks in the interpreter that runs it: leave out --python")
-        return super().starts(settings)
+        return {
+            ("jax", IN_JAX): WorkerStart(),
+            ("jax", FROM_PYTORCH): WorkerStart(command=_WORKER_COMMAND),
+            ("torch", FROM_PYTORCH): WorkerStart(),
+        }
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         problem = PROBLEMS.get(settings.problem)
@@ -76,58 +73,38 @@ class Bridge(Question):
     def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
-        missing = [FRAMEWORKS[name] for name in FRAMEWORKS if name not in abilities]
-        if missing:
+        if missing := [FRAMEWORKS[name] for name in FRAMEWORKS if name not in abilities]:
             return [], [Absence(name, "call through the bridge", f"{missing[0]} is missing") for name in abilities]
         cases, absent = super().cases(settings, abilities, inputs)
-        # through the bridge a variant is JAX's, in a worker of PyTorch
-        crossing = {c: replace(c, framework="torch") for c in cases if c.label == CROSSING and c.framework == "jax"}
-        cases = [crossing.get(case, case) for case in cases if case.label == OWN or case in crossing]
-        return cases, [row for row in absent if not row.case.endswith(CROSSING)]
-
-    def compiler_of(self, case: Case) -> str:
-        return "jax" if case.label == CROSSING else case.framework
-
-    def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
-        super().measure(run, cases, inputs)
-        case = next((c for c in cases if c.label == CROSSING and run.record.result(c).measured), None)
-        if case is not None and not run.record.result(case).details:
-            run.progress.begin("copies and transforms", 1)
-            run.progress.step(case.title)
-            run.record.notes = [note for note in run.record.notes if not note.startswith(_NOT_TRIED)]
-            reply = run.ask("call", case, function=facts)
-            run.record.result(case).details = dict(reply.details)
-            if reply.status != "ok":
-                run.record.note(f"{_NOT_TRIED} {reply.reason}")
-            run.keep()
-
-    def deciding(self, record: Record) -> list[Estimate]:
-        return [ratio for each in crossings(record) for ratio in each.ratios]
+        return cases, [row for row in absent if not row.case.endswith(IN_JAX)]
 
     def contenders(self, record: Record) -> set[Case]:
-        """Those of comparisons that are not precise yet."""
-        wanted = record.settings.precision
-        vague = [
-            each
-            for each in crossings(record)
-            if not all(ratio.relative_half_width <= wanted for ratio in each.ratios)  # NaN is vague
-        ]
-        return {result.case for each in vague for result in each.results}
+        """The cases of rows in which a ratio is not precise yet."""
+        results = [list(row.results.values()) for row in self.rows(record)]
+        vague = [of_row for of_row in results
+                 if not is_precise(self.deciding(replace(record, results=of_row)), record.settings)]  # fmt: skip
+        return {result.case for of_row in vague for result in of_row}
+
+    def change_text(self, row: Row, framework: str, point: str) -> str:
+        """The time that the crossing adds to a call, and its share of it."""
+        changed = self.changed(row, framework, point)
+        if changed is None or changed.ratio is None:
+            return NOTHING
+        seconds = row.results[framework, IN_JAX].time.value
+        value, low, high = ((ratio - 1) * seconds for ratio in changed.ratio)
+        if math.isnan(low):
+            sign = "-" if value < 0 else ""
+            return f"not decided\n({sign}{duration(abs(value))}, < {LEAST_PROCESSES} processes)"
+        if low <= 0:
+            return f"< {duration(high)}" if high > 0 else "nothing"
+        return f"{duration(value)}, {1 - 1 / changed.ratio.value:.0%}\n({between(low, high)})"
 
     def answer(self, record: Record) -> Answer:
-        found = list(crossings(record))
-        tables = [crossing_table(record, name, found) for name in record.inputs]
-        return Answer([*(table for table in tables if table.rows), *facts_tables(record)], list(sentences(found)))
-
-    def plots(self, record: Record) -> Iterator[Plot]:
-        """The time of every case, with its label."""
-        from shared.bench.report.plots import plots_of_cases  # here: matplotlib takes a second to import
-
-        labelled = [
-            replace(r, case=replace(r.case, variant=f"{r.case.variant}, {r.case.label}")) if r.case.label else r
-            for r in record.results
-        ]
-        return plots_of_cases(replace(record, results=labelled))
+        """The table without the columns of PyTorch's kernels in JAX."""
+        answer = super().answer(record)
+        for header in (f"PyTorch\n{IN_JAX}", f"PyTorch\n{self.change}", f"faster\n{IN_JAX}"):
+            answer.tables = [table.without(header) for table in answer.tables]
+        return answer
 
 
 QUESTION = Bridge()

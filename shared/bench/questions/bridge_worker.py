@@ -1,6 +1,6 @@
 """The worker of `bridge`: PyTorch's, in which the variants are JAX's, called from PyTorch.
 
-    python -m shared.bench.questions.bridge_worker torch DEVICE THREADS MEMORY FOLDER CONNECTION
+    python -m shared.bench.questions.bridge_worker jax DEVICE THREADS MEMORY FOLDER CONNECTION
 
 The one worker with both frameworks. Both use the same cores: JAX by the affinity of the process, PyTorch by its number
 of threads. What compiles is JAX; what moves, times and differentiates is PyTorch.
@@ -48,4 +48,5 @@ def _call_jax() -> None:
 if __name__ == "__main__":
     main.limit_cores(int(sys.argv[3]))
     _call_jax()
+    sys.argv[1] = "torch"
     main.main()

@@ -1,54 +1,48 @@
-"""How large a batch, or how long a pair, fits into a given memory, and in which framework more?
+"""How large a batch fits into a given memory, and in which framework more?
 
-The peak memory of fresh processes is measured at a few sizes; from its line over the cells follows the largest size
-that fits (memory_fit.py). Just below it a process must stay within the memory, well above it must not: both are tried
-(memory_run.py).
+Fresh processes call each case with two batches. The line through the two peaks of a process reaches the given memory at
+the largest batch, of which 90% are then tried. On a CPU a worker that has more than the given memory is killed, so that
+no prediction endangers the machine; an accelerator's framework is limited to it.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import psutil
 
-from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.estimates import SAME
-from shared.bench.questions.memory_fit import (
-    ABOVE,
-    BELOW,
-    FITS,
-    STOPPED,
-    Axis,
-    cells_that_fit,
-    compare_sizes,
-    details_table,
-    estimate,
-    needs,
-    predicted_peak,
-    trials,
-)
-from shared.bench.questions.memory_run import default_memory, measure_memory
-from shared.bench.questions.question import Question
+from shared.bench.analysis.verdict import cell
+from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
+from shared.bench.estimates import LEAST_PROCESSES, SAME, of_processes
+from shared.bench.questions.memory_worker import peak_of
+from shared.bench.questions.question import Question, unmeasured
 from shared.bench.record import Record, Result
+from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, figures
+from shared.bench.run.context import Run
+from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
+from shared.bench.run.protocol import save_inputs
+from shared.bench.units import NOTHING, between, figures
 from shared.bench.units import size as bytes_text
 from shared.problems import Inputs, problem_of
 from shared.problems.alignments import AlignmentProblem
 from shared.problems.problem import DATA, UnusableInput
 
-if TYPE_CHECKING:
-    from shared.bench.run.context import Run
-
-_MARKERS = "osD^vP"
+# The first batch has one cell for so many bytes of the memory: many times what any variant has needed.
+_FIRST_BYTES = 1024
+# Part of the memory that the larger batch shall take: beyond the sizes at which the C library reuses memory that
+# smaller arrays have left, and well within the memory. The search ends near it, and grows by at most a factor.
+_PART, _NEAR, _MOST_GROWTH = 0.6, 0.45, 8.0
+_TRIED = 0.9  # of the largest batch
 
 
 class Memory(Question):
-    """The largest size that fits."""
+    """The largest batch that fits."""
 
     name = "memory"
-    asks = "how large a batch, or how long a pair, fits into a given memory; in which framework more"
+    asks = "how large a batch fits into a given memory; in which framework more"
     takes = ("size", "memory", "workers")
     default_input = "random"
     default_budget = 600.0
@@ -59,165 +53,189 @@ class Memory(Question):
         problem = problem_of(settings.problem)
         if not isinstance(problem, AlignmentProblem):
             raise UnusableInput(f"memory goes with alignments, not with {problem.name}")
-        if settings.input != "random":
-            raise UnusableInput(f"memory goes with --input random, got {settings.input!r}")
-        if settings.batch and settings.size:
-            raise UnusableInput(
-                "memory seeks the batch for a --size, or the length for a --batch: it takes one of them"
-            )
-        free = psutil.virtual_memory().available
-        if settings.device == "cpu" and (settings.memory or 0) > free:
-            raise UnusableInput(
-                f"--memory must be at most the {bytes_text(free)} that are free, got {_given(settings)}"
-            )
-        axis = Axis.of(replace(settings, memory=settings.memory or default_memory(settings)))
-        one = problem.inputs_of_size(replace(settings, batch=None), (1, axis.rows, axis.cols))
-        sought = f"batches of random pairs of {axis.rows} x {axis.cols}"
-        return {
-            DATA: replace(one, text=sought if axis.batch is None else f"square random pairs, {axis.batch} in a batch")
-        }
+        if settings.input != "random" or settings.batch:
+            raise UnusableInput("memory seeks the largest batch of --input random: leave out --input and --batch")
+        rows, cols = settings.size or (256, 256)
+        one = problem.inputs_of_size(settings, (1, rows, cols))
+        return {DATA: replace(one, text=f"batches of random pairs of {rows} x {cols}")}
 
-    def measure(self, run: "Run", cases: list[Case], inputs: dict[str, Any]) -> None:
-        measure_memory(run, cases, inputs[DATA])
+    def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
+        save_inputs(run, inputs)
+        _limit_memory(run, cases[0].framework)
+        processes = run.settings.workers or LEAST_PROCESSES
+        run.progress.begin("peak memory", processes * len(cases))
+        run.progress.skip(sum(_finished(run.record, case) for case in cases))  # begins results in the tables' order
+        keys = [(variant, name) for variant in last_rung_first(cases) for name in run.settings.passes]
+        groups = [Group([[c] for c in cases if (c.variant, c.pass_name) == key]) for key in keys]
+        measure_in_processes(run, groups, lambda part, at, _: _measure(run, part[0], at + 1 >= processes), _finished)
 
     def answer(self, record: Record) -> Answer:
-        if record.settings.memory is None:
-            return Answer()
-        every = [result for result in record.results if needs(result)]
-        told = [
-            Statement(pass_name, _advice(record, results))
-            for pass_name in record.settings.passes
-            if (results := [result for result in every if result.case.pass_name == pass_name])
-        ]
-        if not every:
+        fits = _fits(record)
+        if not fits:
             return Answer([], [Statement(r.case.title, f"{r.reason}.") for r in record.results if r.reason])
-        return Answer([_table(record, every), details_table(record, every)], [*told, *_wrong(every)])
+        statements = []
+        for name in dict.fromkeys(case.pass_name for case in fits):
+            cases, more = _compared(fits, name)
+            both = [f"{int(of_processes(fits[case].largest).value):,} pairs in {case.name}" for case in cases]
+            text = ": ".join(filter(None, [", against ".join(both), " ".join(more.split())]))
+            statements.append(Statement(name, f"into {bytes_text(record.settings.memory)} fit {text}."))
+        return Answer([_table(record, fits)], statements)
 
     def plots(self, record: Record) -> Iterator[Plot]:
-        """Peak memory over cells, with the lines that were fitted and the trials."""
-        for pass_name in record.settings.passes:
-            results = [r for r in record.results if r.case.pass_name == pass_name and needs(r)]
-            if results:
-                reading = (
-                    "Lower is better. Small markers: what was measured, and the line through it up to the largest "
-                    f"size; large ones: the trial at {BELOW} of that. The thick line: the given memory."
-                )
-                yield Plot(f"{pass_name}: peak memory of a process", _lines(record, results), reading)
+        """The peaks that were measured, and the lines up to the largest batch."""
+        lines: dict[str, list[Line]] = {}
+        for case, fit in _fits(record).items():
+            pairs = fit.details["pairs"]
+            measured = [point for peaks in fit.details["peaks"] for point in zip(pairs, peaks, strict=True)]
+            line = [(n, fit.peak(n)) for n in np.geomspace(pairs[0], of_processes(fit.largest).value, 33)]
+            looks = ((measured, "o"), (line, "-"))
+            lines.setdefault(case.pass_name, []).extend(Line(case.framework, case.variant, *look) for look in looks)
+        for name, of_pass in lines.items():
+            reading = "Lower is better. Each line ends at the largest batch, where it reaches the given memory."
+            yield Plot(f"{name}: peak memory of a process", line_plot({"": of_pass}, "pairs in a batch", "B"), reading)
 
 
 QUESTION = Memory()
 
 
-def _given(settings: Settings) -> str:
-    return bytes_text(settings.memory)
+class Fit(NamedTuple):
+    """The lines of a case's processes, and where they reach the given memory; in each list a number per process."""
+
+    details: Mapping[str, Any]  # of the result: "pairs" of the two batches, "peaks" of each process, "trial"
+    bases: list[float]  # bytes of the process itself: the framework, its compiler, compiled code
+    slopes: list[float]  # bytes of a pair
+    largest: list[float]  # pairs in the largest batch
+
+    def peak(self, pairs: float) -> float:
+        """Predicted peak bytes of a process."""
+        return of_processes([base + slope * pairs for base, slope in zip(self.bases, self.slopes, strict=True)]).value
 
 
-def _table(record: Record, results: Sequence[Result]) -> Table:
-    """A row for each pass and variant; in each cell JAX / PyTorch."""
-    memory, axis, rows = record.settings.memory or 0, Axis.of(record.settings), []
-    found: dict[tuple[str, str], dict[str, Result]] = {}
-    for result in results:
-        found.setdefault((result.case.pass_name, result.case.variant), {})[result.case.framework] = result
-    for (pass_name, variant), own in found.items():
-        both = [own.get(framework) for framework in FRAMEWORKS]
-        comparison = compare_sizes(own.values(), memory)
+def _fit(record: Record, details: Mapping[str, Any]) -> Fit:
+    (fewer, more), peaks, memory = details["pairs"], details["peaks"], record.settings.memory or 0
+    slopes = [(last - first) / (more - fewer) for first, last in peaks]
+    bases = [max(1.0, first - slope * fewer) for (first, _), slope in zip(peaks, slopes, strict=True)]
+    return Fit(details, bases, slopes, [max(1.0, (memory - b) / s) for b, s in zip(bases, slopes, strict=True)])
+
+
+def _fits(record: Record) -> dict[Case, Fit]:
+    """The lines of every case that is right."""
+    right = [result for result in record.results if result.status == "ok" and _finished(record, result.case)]
+    return {result.case: _fit(record, result.details) for result in right}
+
+
+def _finished(record: Record, case: Case) -> int:
+    return len(record.result(case).details.get("peaks", []))
+
+
+# how it is measured
+
+
+def _limit_memory(run: Run, framework: str) -> None:
+    """Fix the memory of the run in its settings, and on an accelerator that of the workers to come.
+
+    By default half of what is free, on a CPU at most 2 GiB: calls stay short. Raises UnusableInput.
+    """
+    is_cpu, of_a_worker = run.settings.device == "cpu", run.memory[framework] or 0
+    most = psutil.virtual_memory().available if is_cpu else of_a_worker * len(run.plan.starts)
+    memory = run.settings.memory or min(most // 2, 2**31 if is_cpu else most)
+    if memory >= most:
+        raise UnusableInput(f"--memory must be at most the {bytes_text(most)} that are free, got {bytes_text(memory)}")
+    run.memory_share = MEMORY_SHARE * memory / most  # counts for accelerators only
+    run.stop()
+    run.progress.say(f"memory of a process: {bytes_text(memory)}; --memory SIZE changes that")
+    run.record.settings = replace(run.settings, memory=memory)
+
+
+def _measure(run: Run, case: Case, is_last: bool) -> None:
+    """The peaks of a fresh process with two batches, which are found before the first one; after the last, a trial."""
+    result = run.record.result(case)
+    run.progress.step(case.title)
+    if "pairs" not in result.details:
+        _find_batches(run, result)
+    run.stop(case)
+    peaks: list[int] = []
+    for pairs in result.details.get("pairs", ()):
+        if (reply := peak_of(run, result, pairs, is_first=not peaks)) is None:
+            break
+        peaks.append(reply["peak"])
+    run.stop(case)
+    if len(peaks) == 2 and peaks[1] <= peaks[0]:
+        result.status, result.reason = "limit", "its memory does not grow with the batch: take more --memory"
+    if result.status != "ok":
+        return
+    details = result.details | {"peaks": [*result.details.get("peaks", []), peaks]}
+    if is_last and "trial" not in details:
+        pairs = max(1, int(_TRIED * of_processes(_fit(run.record, details).largest).value))
+        reply = peak_of(run, result, pairs, is_first=False)
+        details["trial"] = {"pairs": pairs} | ({"peak": reply["peak"]} if reply else {"reason": result.reason})
+        result.status, result.reason = "ok", None
+        run.stop(case)
+    result.details = details  # only now: if this is interrupted, the process is measured again
+
+
+def _find_batches(run: Run, result: Result) -> None:
+    """Find a batch that takes its part of the memory, step by step; the other one is half of it.
+
+    Each step foresees the next batch by the bytes of a pair since the one before. All memory of the first batch counts
+    as that of its pairs, compiled code too, so that the next one is too small rather than too large. A step that takes
+    too much memory or time is the last: the batches before it fit.
+    """
+    memory, cells = run.settings.memory or 0, math.prod(run.record.inputs[DATA].shape)
+    pairs = max(1, memory // _FIRST_BYTES // cells)
+    points: list[tuple[int, int]] = []  # pairs and peak, at first without pairs
+    while (reply := peak_of(run, result, pairs, is_first=not points)) is not None:
+        points = [*(points or [(0, reply["before"])]), (pairs, reply["peak"])]
+        (fewer, less), (_, peak) = points[-2:]
+        used, room = peak - points[0][1], memory - points[0][1]
+        if len(points) > 2 and used > _NEAR * room:
+            break
+        slope = max(cells, (peak - less) / (pairs - fewer))
+        pairs = max(pairs + 1, int(min(pairs + (_PART * room - used) / slope, _MOST_GROWTH * pairs)))
+    if result.status in ("ok", "limit") and points and points[-1][0] > 1:
+        result.status, result.reason = "ok", None
+        result.details = {"pairs": [points[-1][0] // 2, points[-1][0]]}
+
+
+# how it is shown
+
+
+def _table(record: Record, fits: Mapping[Case, Fit]) -> Table:
+    """A row for each case."""
+    (_, *lengths), rows = record.inputs[DATA].shape, []
+    for case, fit in fits.items():
+        trial = fit.details.get("trial", {"reason": "not tried"})
+        off = "" if "reason" in trial else f"\n({trial['peak'] / fit.peak(trial['pairs']) - 1:+.1%})"
+        best, more = _compared(fits, case.pass_name, case.variant)
         rows.append((
-            pass_name,
-            variant,
-            _side_by_side([r and f"{figures(estimate(r, 'cell').value)} B" for r in both]),
-            _side_by_side([r and f"{axis.number(cells_that_fit(r, memory).value):,}" for r in both]),
-            comparison.text if comparison.ratio else NOTHING,
-            *(_side_by_side([r and _trial(r, share) for r in both]) for share in (BELOW, ABOVE)),
+            case.pass_name, case.variant, FRAMEWORKS[case.framework],
+            _interval(fit.bases, lambda value: bytes_text(round(value))),
+            _interval([slope / math.prod(lengths) for slope in fit.slopes], lambda value: f"{figures(value)} B"),
+            _interval(fit.largest, lambda pairs: f"{int(pairs):,}"),
+            more if more and case == best[0] else NOTHING,
+            trial.get("reason") or f"{bytes_text(trial['peak'])}{off}",
         ))  # fmt: skip
-    names = " / ".join(FRAMEWORKS.values())
-    sought = f"pairs of\n{axis.rows} x {axis.cols}" if axis.batch is None else "length of\na square pair"
-    headers = (
-        *("pass", "variant"),
-        f"a cell\n{names}",
-        f"largest\n{sought}\n{names}",
-        "fits more",
-        *(f"tried at\n{share} of that\n{names}" for share in (BELOW, ABOVE)),
-    )
-    lost = [result for result in record.results if not needs(result)]
-    what = "cells" if axis.batch else "pairs"
-    below = (
-        f"Of a whole process: framework, arguments, calls. Fits more: how many times as many {what}, and the 95% "
-        f"interval; same: within ±{SAME - 1:.0%}.",
-        f"Tried: the peak of a fresh process; {STOPPED}: it had more than {_given(record.settings)}, as it must "
-        "above the largest size.",
-        *(f"No {result.case.title}: {result.reason or 'not measured'}." for result in lost),
-    )
-    title = f"What fits into {_given(record.settings)}"
-    return Table(title, headers, rows, left_then_right(len(headers), 0), below)
+    headers = ("pass", "variant", "framework", "process\nitself", "a cell", "largest\nbatch", "fits more",
+               f"peak at {_TRIED:.0%},\nover predicted")  # fmt: skip
+    below = ("With 95% intervals. The process itself: the framework, its compiler, compiled code. Fits more: how many "
+             f"times as many pairs; same: within ±{SAME - 1:.0%}.", *unmeasured(record.results))  # fmt: skip
+    title = f"Pairs of {lengths[0]} x {lengths[1]} that fit into {bytes_text(record.settings.memory)}"
+    return Table(title, headers, rows, left_then_right(3, 5), below)
 
 
-def _side_by_side(texts: Sequence[str | None]) -> str:
-    return " / ".join(text or NOTHING for text in texts)
+def _interval(values: Sequence[float], text: Callable[[float], str]) -> str:
+    value, low, high = of_processes(values)
+    return text(value) if math.isnan(low) else f"{text(value)}\n({between(low, high, text)})"
 
 
-def _trial(result: Result, share: str) -> str:
-    """What became of a trial."""
-    found = trials(result).get(share)
-    if not found:
-        return "not tried"
-    expected = FITS if share == BELOW else STOPPED
-    text = bytes_text(found["peak"]) if found["outcome"] == FITS else found["outcome"]
-    return text if found["outcome"] == expected else f"{text}: not predicted"
-
-
-def _advice(record: Record, results: Sequence[Result]) -> str:
-    """What to take where memory is short: each framework's case that fits most, or one of them."""
-    memory, axis = record.settings.memory or 0, Axis.of(record.settings)
-    comparison = compare_sizes(results, memory)
-    best = [next(result for result in results if result.case == each.case) for each in comparison.results]
-    taken = best if comparison.ratio and comparison.outcome != "different" else best[:1]
-    sides = []
-    for result in best:
-        size = axis.text(axis.number(cells_that_fit(result, memory).value))
-        base, cell = (estimate(result, name).value for name in ("base", "cell"))
-        own = f"{bytes_text(round(base))} for the process and {figures(cell)} B a cell"
-        sides.append(f"{size} in {result.case.name} ({own})")
-    verdict = f": {' '.join(comparison.text.split())}" if comparison.ratio else ""
-    return (
-        f"take {' or '.join(result.case.name for result in taken)}: into {bytes_text(memory)} fit "
-        f"{', against '.join(sides)}{verdict}."
-    )
-
-
-def _wrong(results: Sequence[Result]) -> Iterator[Statement]:
-    """The predictions that were too large: what a reader must not rely on."""
-    for result in results:
-        found = trials(result).get(BELOW)
-        if found and found["outcome"] != FITS:
-            text = f"{BELOW} of the largest size that was predicted did not fit ({found['outcome']}): take less."
-            yield Statement(result.case.title, text)
-
-
-def _lines(record: Record, results: Sequence[Result]) -> str:
-    from shared.bench.report.plots import BYTES, COLOURS, drawn  # here: matplotlib takes a second to import
-
-    memory, variants = record.settings.memory or 0, list(dict.fromkeys(result.case.variant for result in results))
-
-    def draw(axes: Any) -> None:
-        for result in results:
-            framework, variant = result.case.framework, result.case.variant
-            colour = COLOURS[framework]
-            look = {"color": colour, "marker": _MARKERS[variants.index(variant) % len(_MARKERS)]}
-            look |= {"linestyle": "", "markerfacecolor": colour if framework == "jax" else "white"}
-            cells = [math.prod(size) for size in result.details["sizes"]]
-            name = f"{FRAMEWORKS[framework]} {variant}"
-            for number, process in enumerate(result.details["processes"]):
-                axes.semilogx(cells, process["peaks"], markersize=4, label=None if number else name, **look)
-            ends = range(0, 33)
-            line = [cells[0] * (cells_that_fit(result, memory).value / cells[0]) ** (end / 32) for end in ends]
-            peaks = [predicted_peak(result, (round(count),)).value for count in line]
-            axes.semilogx(line, peaks, "-" if framework == "jax" else "--", color=colour, linewidth=1)
-            tried = trials(result).get(BELOW)
-            if tried and tried["peak"]:
-                axes.semilogx([math.prod(tried["size"])], [tried["peak"]], markersize=9, **look)
-        axes.axhline(memory, color="black", linewidth=2)
-        axes.set_xlabel("cells in a call")
-        axes.yaxis.set_major_formatter(BYTES)
-        axes.legend(fontsize=8)
-
-    return drawn(draw, 7.2, 5)
+def _compared(fits: Mapping[Case, Fit], name: str, variant: str | None = None) -> tuple[list[Case], str]:
+    """Each framework's case of a pass that fits most, the better one first, and by what factor it does."""
+    best: dict[str, Case] = {}
+    for case in sorted(fits, key=lambda case: -of_processes(fits[case].largest).value):
+        if case.pass_name == name and variant in (None, case.variant):
+            best.setdefault(case.framework, case)
+    if len(best) < 2:
+        return [*best.values()], ""
+    more, fewer = (fits[case].largest for case in best.values())
+    ratio = of_processes([a / b for a, b in zip(more, fewer, strict=False)])
+    return [*best.values()], cell(FRAMEWORKS[next(iter(best))], ratio, ratio.outcome)

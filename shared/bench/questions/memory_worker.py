@@ -1,41 +1,62 @@
-"""What the workers of `memory` do: call a case at a size, and tell the peak memory of their process."""
+"""The peak memory of a worker of `memory` while it calls a case with a batch, under the watch of the parent."""
 
-import functools
+import contextlib
 import gc
 import tempfile
+import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
+import psutil
 
 from shared.bench.cases import Case
 from shared.bench.measure.memory import resident_peak
-from shared.bench.questions.memory_fit import Size
+from shared.bench.record import Result
+from shared.bench.run.context import Run
 from shared.bench.run.largest_batch import function_of, placed
-from shared.problems.alignment_inputs import AlignmentInputs
+from shared.bench.units import size as bytes_text
+from shared.bench.worker.case_runner import CaseRunner
 from shared.problems.problem import DATA, NotMeasurable
 
-if TYPE_CHECKING:
-    from shared.bench.worker.case_runner import CaseRunner
+
+def peak_of(run: Run, result: Result, pairs: int, is_first: bool) -> Mapping[str, int] | None:
+    """Bytes before and at most; None if the case is not right, or takes more memory than is given."""
+    case, memory, exceeded, ended = result.case, run.settings.memory or 0, threading.Event(), threading.Event()
+    if run.running(case) is None:
+        run.start_workers([case])
+    worker = run.running(case)
+
+    def look() -> None:
+        with contextlib.suppress(psutil.Error):  # it has ended
+            process = psutil.Process(worker.pid if worker else None)
+            while worker and case.device == "cpu" and not ended.wait(0.01):  # seconds
+                if process.memory_info().rss > memory:
+                    exceeded.set()
+                    process.kill()
+                    return
+
+    thread = threading.Thread(target=look, daemon=True)
+    thread.start()
+    try:
+        reply = run.ask_for_result("call", case, function=peak_of_calls, pairs=pairs, is_first=is_first)
+    finally:
+        ended.set()
+        thread.join()
+    if exceeded.is_set():
+        result.status, result.reason = "limit", f"the process and {pairs:,} pairs take more than {bytes_text(memory)}"
+    return reply.details if reply.status == "ok" else None
 
 
-def device_memory(runner: "CaseRunner", case: Case) -> dict[str, Any]:
-    """The bytes that an accelerator has."""
-    return {"total": runner.backend.device_memory(case.device)}
-
-
-def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) -> dict[str, Any]:
-    """Bytes of the process before and at most while it gets arguments of a size and calls the case twice.
+def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) -> dict[str, Any]:
+    """Bytes of the process before and at most while it gets the arguments of a batch and calls the case twice.
 
     Compilation is part of the first call; the second may find memory that the first has left, or not. The pairs are
     copies of one, made on the device. On an accelerator: the arguments, and what the framework reports for a call.
-    is_first: of the process; the gate then checks the result, if the pairs are those of the input: others have no
-    reference. Raises Wrong or NotMeasurable.
+    is_first: the gate checks the result, once in each process. Raises Wrong or NotMeasurable.
     """
-    backend, one = runner.backend, runner.gate.inputs(DATA)
-    is_judged = is_first and one.shape[1:] == tuple(size[1:])
-    inputs = replace(_of_lengths(one, *size[1:]), repeats=size[0])
+    backend, inputs = runner.backend, replace(runner.gate.inputs(DATA), repeats=pairs)
     results: list[Any] = []
 
     def calls() -> None:
@@ -46,7 +67,7 @@ def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) 
     def on_accelerator() -> tuple[int, int] | None:
         arguments = placed(backend, case, inputs)
         result = backend.wait(function(*arguments, **inputs.parameters))
-        results.extend([result] if is_judged else [])
+        results.extend([result] if is_first else [])
         del result
         backend.release(case.device)  # so that memory kept for the next call counts too
         peak = backend.peak_bytes(function, arguments, inputs.parameters, case.device)
@@ -57,22 +78,12 @@ def peak_of_calls(runner: "CaseRunner", case: Case, size: Size, is_first: bool) 
         runner.compilers(case, Path(empty)),  # or only the first of the processes would compile
     ):
         function = function_of(runner, case, inputs)
-        found = resident_peak(calls) if case.device == "cpu" else on_accelerator()
-        if found is None:
+        bounds = resident_peak(calls) if case.device == "cpu" else on_accelerator()
+        if bounds is None:
             raise NotMeasurable("its peak memory is not known here")
-        gate = None
-        for part in backend.extremes(results[0], inputs.repeats) if is_judged else ():
-            gate = runner.gate.check(case, part)
+        parts = backend.extremes(results[0], pairs) if is_first else ()
+        gates = [runner.gate.check(case, part) for part in parts]
     results.clear()
     backend.forget_compiled()
     gc.collect()
-    return {"before": found[0], "peak": found[1]} | ({"gate": gate} if gate else {})
-
-
-def _of_lengths(one: Any, rows: int, cols: int) -> AlignmentInputs:
-    """A pair of these lengths, with the values of another one, repeated."""
-    if one.similarity.shape[1:] == (rows, cols):
-        return one
-    resized = functools.partial(np.resize, new_shape=(1, rows, cols))
-    gaps = {name: resized(gap) for name, gap in one.gaps.items()}
-    return replace(one, similarity=resized(one.similarity), gaps=gaps, lengths=np.array([[rows, cols]], np.int32))
+    return {"before": bounds[0], "peak": bounds[1]} | ({"gate": gates[-1]} if gates else {})

@@ -74,7 +74,7 @@ def line_plot(
                 if "o" in line.look:
                     look |= {"marker": _MARKERS[names.index(line.name) % len(_MARKERS)], "markersize": 5}
                     look |= {"label": f"{FRAMEWORKS[line.framework]} {line.name}"}
-                own.plot(*zip(*line.points, strict=True), style, **look)
+                own.plot(*zip(*line.points, strict=True), linestyle=style, **look)
             if ideal:
                 own.plot(ticks, ticks, ":", color="#6b7480")
             own.set_yscale("log", base=x_base if ideal else 10)
