@@ -11,72 +11,63 @@ import pytest
 from hand_made import case, ended, record
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
 from numpy_worker import Backend
-from rendered import html_report
 
 import jax_impl.backend
 import torch_impl.backend
-from shared import reference
 from shared.bench.cases import Settings
 from shared.bench.estimates import Block
-from shared.bench.questions import QUESTIONS, shapes_run, shapes_stream
-from shared.bench.questions.question import WorkerStart
-from shared.bench.questions.shapes_run import timed_stream
-from shared.bench.questions.shapes_stream import STRATEGIES, batches_of, drawn_shapes, references_of, stream_of
-from shared.bench.questions.shapes_totals import compilations, is_extrapolated, total_text, totals
+from shared.bench.questions import QUESTIONS, shapes
+from shared.bench.questions.shapes import STRATEGIES, of_totals, padded_shapes, pairs_of, timed_stream
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer
 from shared.bench.run import context
+from shared.bench.run.plan import WorkerStart
 from shared.bench.run.worker_handle import Worker
 from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import PROBLEMS
+from shared.problems.alignment_inputs import AlignmentInputs
 from torch_impl.compiler import compiled as torch_compiled
 
 SMALL = Settings("shapes", input="random", passes=("marginals",), size=(24, 33), batch=3)
+QUESTION = QUESTIONS["shapes"]
+
+
+def stream_of(settings: Settings) -> AlignmentInputs:
+    (stream,) = QUESTION.inputs(settings).values()
+    assert isinstance(stream, AlignmentInputs)
+    return stream
+
+
+def batches_of(stream: AlignmentInputs) -> list[AlignmentInputs]:
+    return [pairs_of(stream, own) for own in np.arange(stream.pairs).reshape(shapes.BATCHES, -1)]
 
 
 @pytest.fixture
 def four_batches(monkeypatch: pytest.MonkeyPatch):
     """Streams of 4 batches instead of 50, counted on to 40."""
-    for module in (shapes_stream, shapes_run):
-        monkeypatch.setattr(module, "BATCHES", 4)
-        monkeypatch.setattr(module, "COUNTED", 40)
+    monkeypatch.setattr(shapes, "BATCHES", 4)
+    monkeypatch.setattr(shapes, "COUNTED", 40)
+    monkeypatch.setattr(shapes, "COUNTS", (2, 4, 40))
 
 
 # the stream
 
 
-def test_every_batch_has_another_shape_which_its_pairs_fill_and_the_seed_decides():
+def test_the_pairs_of_a_batch_fill_its_shape_and_the_seed_decides():
     stream = stream_of(SMALL)
     batches = batches_of(stream)
-    shapes = [batch.similarity.shape for batch in batches]
-    assert len(set(shapes)) == len(batches) == 50
-    assert {(3, *batch.pair_lengths.max(axis=0)) for batch in batches} == set(shapes)
-    assert np.concatenate([batch.pair_lengths for batch in batches]).min() >= 24 // 9
-    assert [tuple(shape) for shape in drawn_shapes(SMALL)[:50]] == [shape[1:] for shape in shapes]
+    assert [batch.shape[1:] for batch in batches] == list(map(tuple, padded_shapes(SMALL)["as is"][:50]))
+    assert {len(batch.similarity) for batch in batches} == {3} and stream.pair_lengths.min() >= 24 // 9
     assert (stream_of(SMALL).similarity == stream.similarity).all()
-    other = [batch.similarity.shape for batch in batches_of(stream_of(dataclasses.replace(SMALL, seed=1)))]
-    assert other != shapes
+    assert (padded_shapes(dataclasses.replace(SMALL, seed=1))["as is"] != padded_shapes(SMALL)["as is"]).any()
 
 
 def test_a_strategy_pads_to_few_shapes_that_hold_every_batch():
-    shapes = drawn_shapes(Settings("shapes"))
-    counts = {}
-    for name, strategy in STRATEGIES.items():
-        padded = strategy(shapes)
-        assert (padded >= shapes).all()
-        counts[name] = len(np.unique(padded[:50], axis=0))
-    assert counts["as is"] == counts["dynamic"] == counts["eager"] == 50
-    assert counts["4 shapes"] == 4 < counts["multiples of 64"] < counts["multiples of 16"] < 50
-
-
-def test_the_reference_of_a_batch_is_that_of_its_shortest_and_longest_pair(four_batches: None):
-    stream = stream_of(SMALL)
-    for batch, expected in zip(batches_of(stream), references_of("smith_waterman", stream, ["marginals"]), strict=True):
-        work = batch.pair_lengths.prod(axis=1)
-        assert list(expected.pairs) == [work.argmin(), work.argmax()]
-        whole = reference.gradients("smith_waterman", batch.similarity, batch.lengths)["similarity"]
-        verdict = PROBLEMS["smith_waterman"].judge("marginals", whole, expected, batch, "float64")
-        assert verdict.passed and verdict.error is not None and verdict.error < 1e-6
+    padded = padded_shapes(Settings("shapes"))
+    assert all((of_strategy >= padded["as is"]).all() for of_strategy in padded.values())
+    counts = {name: len(np.unique(of_strategy[:50], axis=0)) for name, of_strategy in padded.items()}
+    assert counts["as is"] == counts["dynamic"] == counts["eager"] > 45
+    assert counts["4 shapes"] == 4 < counts["multiples of 64"] < counts["multiples of 16"] < 45
 
 
 # totals
@@ -84,36 +75,36 @@ def test_the_reference_of_a_batch_is_that_of_its_shortest_and_longest_pair(four_
 
 def streamed(framework: str, label: str, *processes: list[float], shapes: int = 50, **others: Any) -> Result:
     """A case whose streams took so many seconds batch by batch; every shape of the first `shapes` batches is new."""
-    padded = [[min(number, shapes - 1), 9] for number in range(50)]
-    counts = [1] * shapes + [0] * (50 - shapes)
-    streams = [{"seconds": own, "compilations": counts[: len(own)], "again": [0.01]} for own in processes]
-    details = {"shapes": padded, "later": 450, "later_new": 450 if shapes == 50 else 0, "processes": streams}
-    blocks = [Block.of(number, 0, [0.01]) for number in range(len(processes))]
-    return Result(case(framework, "vmap", "marginals", label=label, **others), blocks=blocks, details=details)
+    made = case(framework, "vmap", "marginals", label=label, **others)
+    new = range(500 if shapes == 50 else shapes) if made.compiled else []
+    counts = [min(shapes, len(seconds)) for seconds in processes]
+    details = {"compiles_at": [*new], "seconds": [*processes], "compilations": counts}
+    return Result(made, blocks=[Block.of(number, 0, [0.01]) for number in range(len(processes))], details=details)
+
+
+def totals(result: Result, count: int) -> list[float]:
+    (found,) = of_totals(record(result), count).results
+    return [block.median for block in found.blocks]
 
 
 AS_IS = streamed("jax", "as is", *[[3.0] + [2.0 * slower] * 49 for slower in (1.0, 1.005, 1.01)])
 FOUR = streamed(
     "jax", "4 shapes", *[[3.0] + [2.0 * slower] * 3 + [0.1] * 46 for slower in (1.0, 1.005, 1.01)], shapes=4
 )
+PYTORCH = streamed("torch", "4 shapes", *[[first] + [9.0] * 3 + [0.01] * 46 for first in (9.0, 9.05, 9.1)], shapes=4)
 
 
 def test_what_was_measured_is_summed_and_what_was_not_is_extrapolated_by_new_and_seen_shapes():
     assert totals(AS_IS, 5)[0] == pytest.approx(3 + 4 * 2) and totals(AS_IS, 50)[0] == pytest.approx(3 + 49 * 2)
     assert totals(AS_IS, 500)[0] == pytest.approx(3 + 499 * 2)
     assert totals(FOUR, 50)[0] == pytest.approx(9 + 46 * 0.1) and totals(FOUR, 500)[0] == pytest.approx(9 + 496 * 0.1)
-    assert [is_extrapolated(FOUR, count) for count in (5, 50, 500)] == [False, False, True]
-    assert total_text(FOUR, 50) == "13.6 s" and total_text(FOUR, 500) == "~58.6 s"
 
 
-def test_a_stream_that_was_cut_is_extrapolated_and_marked():
+def test_a_stream_that_was_cut_is_extrapolated():
     cut = streamed("torch", "4 shapes", [20.0, 10.0], shapes=4)
     # two more new shapes, then as long as a batch that was called again
     assert totals(cut, 5) == [pytest.approx(30 + 2 * 10 + 0.01)] and totals(cut, 50) == [pytest.approx(50 + 46 * 0.01)]
-    assert compilations(cut) == (2, 2) and compilations(FOUR) == (4, None)
-    assert total_text(cut, 5) == "~50.0 s"
-    first_only = streamed("torch", "as is", [20.0])
-    assert totals(first_only, 5) == [100.0]
+    assert totals(streamed("torch", "as is", [20.0]), 5) == [100.0]
 
 
 def test_the_first_batch_of_what_is_not_compiled_says_nothing_of_the_others():
@@ -126,57 +117,34 @@ def test_the_first_batch_of_what_is_not_compiled_says_nothing_of_the_others():
 
 
 def answer(*results: Result) -> Answer:
-    return QUESTIONS["shapes"].answer(
-        record(*results, settings=dataclasses.replace(SMALL, frameworks=("jax", "torch")))
-    )
-
-
-PYTORCH = streamed("torch", "4 shapes", *[[first] + [9.0] * 3 + [0.01] * 46 for first in (9.0, 9.05, 9.1)], shapes=4)
+    return QUESTION.answer(record(*results, settings=dataclasses.replace(SMALL, frameworks=("jax", "torch"))))
 
 
 def test_the_table_has_both_totals_and_the_faster_framework_for_each_count():
-    made = answer(AS_IS, FOUR, PYTORCH)
-    (table,), (each,) = made.tables, made.details
-    assert [row[:6] for row in each.rows] == [
-        ("JAX", "vmap", "as is", "50", "3", "11.0 s"),
-        ("JAX", "vmap", "4 shapes", "4", "3", "9.13 s"),
-        ("PyTorch", "vmap", "4 shapes", "4", "3", "36.1 s"),
-    ]
-    assert each.rows[1][8] == "13.6 … 13.7 s"
-    as_is, four = table.rows
-    assert as_is[:5] == ("vmap", "as is", "50 / –", "10.0 ms / –", "11.0 s / –")
-    assert four[:4] == ("vmap", "4 shapes", "4 / 4", "10.0 ms / 10.0 ms")
-    assert [cell.split("\n")[:2] for cell in four[4:]] == [
+    as_is, four = answer(AS_IS, FOUR, PYTORCH).tables[0].rows
+    assert as_is[:6] == ("vmap", "marginals", "as is", "50 / –", "10.0 ms / –", "11.0 s / –")
+    assert four[2:5] == ("4 shapes", "4 / 4", "10.0 ms / 10.0 ms")
+    assert [cell.split("\n")[:2] for cell in four[5:]] == [
         ["9.13 s / 36.1 s", "JAX 3.95×"],
         ["13.6 s / 36.5 s", "JAX 2.68×"],
         ["~58.6 s / ~41.0 s", "PyTorch 1.43×"],
     ]
 
 
-def test_the_sentences_say_who_wins_when_and_what_to_do():
+def test_the_sentences_say_who_wins_when_and_what_padding_gains():
     told = dict(answer(AS_IS, FOUR, PYTORCH).statements)
-    assert list(told) == ["fastest of all", "vmap", "vmap in JAX", "vmap in PyTorch"]
-    after = told["vmap"].split("; ")
+    assert list(told) == ["vmap marginals", "JAX, 4 shapes against as is"]
+    after = told["vmap marginals"].split("; ")
     assert after[0].startswith("after 5 batches JAX 3.95× (") and after[0].endswith(
         "9.13 s (4 shapes) against 36.1 s (4 shapes)"
     )
     assert after[2].startswith("after 500 batches PyTorch 1.43× (")
-    assert told["vmap in JAX"].startswith(
-        "pad to 4 shapes: 4 compilations, 13.6 s for 50 batches against 101 s (as is), 7.45× ("
-    )
-    assert told["vmap in PyTorch"] == "pad to 4 shapes: 4 compilations, 36.5 s for 50 batches."
+    assert told["JAX, 4 shapes against as is"] == "faster: vmap (7.45×)."
 
 
-def test_fewer_than_three_processes_decide_nothing_and_neither_does_a_wide_interval():
+def test_fewer_than_three_processes_decide_nothing():
     once = streamed("jax", "4 shapes", [3.0] + [2.0] * 3 + [0.1] * 46, shapes=4)
-    made = answer(once, PYTORCH)
-    (table,), (each,) = made.tables, made.details
-    assert each.rows[0][6] == "–" != each.rows[1][6]
-    assert table.rows[0][5].endswith("\nnot decided\n(JAX 2.68×,\n< 3 processes)")
-    assert "7.43×, < 3 processes." in dict(answer(AS_IS, once).statements)["vmap in JAX"]
-    restless = streamed("jax", "4 shapes", [3.0] * 50, [1.0] * 50, [1.0] * 50, shapes=4)
-    told = dict(answer(AS_IS, restless).statements)["vmap in JAX"]
-    assert told.startswith("no strategy is decided to be faster; 4 shapes: ") and "not decided (0." in told
+    assert answer(once, PYTORCH).tables[0].rows[0][6].endswith("\nnot decided\n(JAX 2.68×,\n< 3 processes)")
 
 
 def test_a_case_without_a_time_is_named_below_the_table():
@@ -213,19 +181,20 @@ def test_a_run_has_a_stream_for_each_process_and_goes_on_after_an_interruption(
     assert [result.case.label for result in made.results] == [
         name for name in STRATEGIES if name not in ("dynamic", "eager")
     ]
-    assert all(len(process["seconds"]) == 4 for r in made.results for process in r.details["processes"])
-    assert {r.gate.pairs for r in made.results if r.gate} == {8}  # two of each batch
-    made.results[0].details["processes"].clear()
+    assert all(list(map(len, r.details["seconds"])) == [4] for r in made.results)
+    assert {r.gate.pairs for r in made.results if r.gate} == {3}  # those of the first batch
+    made.results[0].blocks.clear()
+    for name in ("seconds", "compilations"):
+        made.results[0].details[name].clear()
     made.settings = dataclasses.replace(made.settings, workers=2)
     made.write(path)
     resumed = run_here("--resume", str(path))
     assert resumed.code == 0, resumed.err
     assert len(started) == 1 + 4 + 1 + 5  # in each run one that says what it can, and one for each stream
     after = Record.read(path)
-    assert [len(result.details["processes"]) for result in after.results] == [2] * 4
-    assert after.results[1].details["processes"][0] == made.results[1].details["processes"][0]
-    assert "Shapes that change with every batch, marginals" in resumed.out
-    assert html_report([after]).count("<figure>") == 1
+    assert [len(result.blocks) for result in after.results] == [2] * 4
+    assert after.results[1].details["seconds"][0] == made.results[1].details["seconds"][0]
+    assert "Shapes that change with every batch" in resumed.out
 
 
 def test_a_stream_ends_when_its_share_of_the_budget_is_spent_and_the_last_rung_has_one(
@@ -236,7 +205,7 @@ def test_a_stream_ends_when_its_share_of_the_budget_is_spent_and_the_last_rung_h
     ended = run_shapes(*NUMPY, "--budget", "0.1", "--json", str(path))
     assert ended.code == 0, ended.err
     results = Record.read(path).results
-    streams = [[len(one["seconds"]) for one in result.details["processes"]] for result in results]
+    streams = [list(map(len, result.details.get("seconds", []))) for result in results]
     assert len(streams) == 4 + 6 and {*map(tuple, streams)} == {(1,), ()}
     assert {r.reason for r, own in zip(results, streams, strict=True) if not own} == {"the budget had no room for it"}
 
@@ -250,18 +219,18 @@ def test_a_stream_has_dynamic_shapes_where_its_strategy_says_so(tmp_path: Path, 
             asked.append(dynamic)
             return super().call_of(*given, **options)
 
-    stream = stream_of(SMALL)
-    batches, references = batches_of(stream), references_of("smith_waterman", stream, ["marginals"])
-    for number, (batch, expected) in enumerate(zip(batches, references, strict=True)):
+    batches = batches_of(stream_of(SMALL))
+    for number, batch in enumerate(batches):
         (tmp_path / f"batch-{number}.inputs").write_bytes(pickle.dumps(batch))
-        (tmp_path / f"batch-{number}.reference").write_bytes(pickle.dumps(expected))
+    expected = PROBLEMS["smith_waterman"].reference_results(batches[0], SMALL.passes)
+    (tmp_path / "batch-0.reference").write_bytes(pickle.dumps(expected))
     events: list[str] = []
     runner = CaseRunner(Asked("torch"), tmp_path, lambda event, **_: events.append(event))
     of = case("torch", "vmap", "marginals", label=label)
-    found = timed_stream(runner, of, [(rows, cols) for _, rows, cols in (batch.shape for batch in batches)], 60.0)
+    found = timed_stream(runner, of, [[*batch.shape[1:]] for batch in batches], 60.0)
     assert asked == [label == "dynamic"]
     assert events == ["setup_starts", "setup_ended", *["step"] * 4]  # each batch may take as long as a compilation
-    assert len(found["process"]["again"]) == 4 and found["gate"].pairs == 8
+    assert len(found["again"]) == 4 and found["gate"].pairs == 3
 
 
 def test_a_wrong_result_in_a_stream_is_wrong(monkeypatch: pytest.MonkeyPatch, four_batches: None):
@@ -276,9 +245,8 @@ def test_a_wrong_result_in_a_stream_is_wrong(monkeypatch: pytest.MonkeyPatch, fo
     ("arguments", "text"),
     [
         (("--problem", "stencil"), "shapes goes with alignments, not with stencil"),
-        (("--input", "globins"), "shapes goes with --input random, got 'globins'"),
-        (("--pass", "hvp"), "shapes goes with --pass score and marginals, got hvp"),
-        (("--size", "6x7"), "50 batches of different shapes need a size of more than 6x7"),
+        (("--input", "globins"), "shapes goes with --input random and --pass score or marginals"),
+        (("--pass", "hvp"), "shapes goes with --input random and --pass score or marginals"),
     ],
 )
 def test_what_shapes_cannot_answer_is_refused(arguments: tuple[str, ...], text: str):
@@ -297,9 +265,9 @@ def test_both_frameworks_compile_once_for_each_shape_that_they_get(
     results = Record.read(path).results
     assert len(results) == 4
     for result in results:
-        shapes = {tuple(shape) for shape in result.details["shapes"]}
-        assert len(shapes) == 4 if result.case.label == "as is" else len(shapes) < 4
-        assert compilations(result) == (len(shapes) if result.case.framework == "jax" else 0, None)
+        new = [number for number in result.details["compiles_at"] if number < 4]
+        assert not result.case.compiled or (len(new) == 4) == (result.case.label == "as is")
+        assert result.details["compilations"] == [len(new)]
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -1,58 +1,67 @@
 """What do shapes that change with every batch cost, and what helps: padding, a few shapes, dynamic shapes?
 
-A stream of batches, each of another shape, goes once through each case with each strategy, in fresh processes with
-empty caches; every batch is timed, compilation included. The stream: shapes_stream.py; its measurement: shapes_run.py;
-what it took in total: shapes_totals.py.
+A stream of batches goes once through each case with each strategy, in fresh processes with empty caches. BATCHES are
+timed, compilation included; of the rest up to COUNTED only the shapes are drawn, to know how often a strategy has to
+compile for them.
 """
 
-import math
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import product
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
+import numpy as np
+
+from shared.bench.analysis.verdict import compare
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.estimates import LEAST_PROCESSES, Estimate
-from shared.bench.questions.question import Question
-from shared.bench.questions.shapes_run import measure_streams
-from shared.bench.questions.shapes_stream import AS_IS, DYNAMIC, EAGER, FOUR, STRATEGIES, stream_of
-from shared.bench.questions.shapes_totals import (
-    COUNTS,
-    EXTRAPOLATED,
-    compare_totals,
-    compilations,
-    fastest,
-    processes,
-    ratio_of_totals,
-    total_text,
-    totals_table,
-)
-from shared.bench.record import Record, Result
-from shared.bench.report.plots import Line, line_plot
+from shared.bench.estimates import Block
+from shared.bench.measure.clock import timed
+from shared.bench.measure.machine import seconds_of_others, usable_cores
+from shared.bench.questions.axis_question import AxisQuestion, Row
+from shared.bench.questions.question import unmeasured
+from shared.bench.record import Compilation, Generation, Record, Result
+from shared.bench.report.plots import plots_of_cases
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
+from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
 from shared.bench.run.plan import WorkerStart
-from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
-from shared.problems import Inputs
-from shared.problems.problem import DATA, Problem
+from shared.bench.run.protocol import save_inputs
+from shared.bench.units import NOTHING, duration
+from shared.bench.worker.case_runner import CaseRunner
+from shared.problems import Inputs, problem_of
+from shared.problems.alignment_inputs import AlignmentInputs
+from shared.problems.alignments import AlignmentProblem
+from shared.problems.problem import DATA, Problem, UnusableInput
 from shared.variants import Abilities
 
-# strategies that are PyTorch's, of what it compiles
-_OF_PYTORCH = (DYNAMIC, EAGER)
-_ADVICE = {
-    AS_IS: "leave the batches as they are",
-    FOUR: "pad to 4 shapes",
-    DYNAMIC: "compile with dynamic shapes",
-    EAGER: "do not compile",
-}
+BATCHES, COUNTED = 50, 500
+COUNTS = (5, BATCHES, COUNTED)  # batches after which totals are shown
+_SIZE, _PAIRS = (150, 150), 16
+_SHORTEST = 1 / 3  # of a batch's longest pair, as a part of the size; and of a pair, as a part of the batch's longest
+_AGAIN = 5  # batches at the end of a stream that are called again
+_CHECKED = 10  # of so many batches the first is checked
+AS_IS, DYNAMIC, EAGER = "as is", "dynamic", "eager"  # the last two are PyTorch's, for what it compiles
+STRATEGIES = (AS_IS, DYNAMIC, "multiples of 16", "multiples of 64", "4 shapes", EAGER)
 
 
-class Shapes(Question):
-    """Batches of another shape each."""
+class ChangingShapes(AxisQuestion):
+    """A stream of batches of changing shapes, with every strategy."""
 
     name = "shapes"
     asks = "what do shapes that change with every batch cost, compilation included; what does padding gain"
     takes = ("size", "workers")
+    axis, change = f"strategies against as is, over {BATCHES} batches", "gain"
+    below = (
+        "Compilation included, from empty caches. The faster framework, by what factor, and the 95% interval over "
+        "fresh processes. ~: extrapolated from the batches that were measured. n in m: n in the m batches measured.",
+        "multiples of 16, of 64, 4 shapes: rows and columns padded up to the next one, or to the next of four that are "
+        "known beforehand; dynamic: torch.compile's default, which makes sizes that change variables; eager: without "
+        "torch.compile, but the scan operator traces and compiles its step for each shape.",
+    )
     default_input = "random"
     labels: Mapping[str, WorkerStart] = dict.fromkeys(STRATEGIES, WorkerStart())
     default_budget = 540.0  # with what is begun when it is spent, ten minutes
@@ -62,166 +71,205 @@ class Shapes(Question):
         return problem.default_passes[-1:]
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
-        return {DATA: stream_of(settings)}
+        """All pairs of the stream, batch by batch, each in a matrix of the largest size."""
+        problem = problem_of(settings.problem)
+        if not isinstance(problem, AlignmentProblem):
+            raise UnusableInput(f"shapes goes with alignments, not with {problem.name}")
+        if settings.input != "random" or not {*settings.passes} <= {"score", "marginals"}:
+            raise UnusableInput("shapes goes with --input random and --pass score or marginals")
+        size, pairs = settings.size or _SIZE, settings.batch or _PAIRS
+        shapes = padded_shapes(settings)[AS_IS][:BATCHES]
+        whole = problem.inputs_of_size(replace(settings, batch=BATCHES * pairs), size)
+        part = np.random.default_rng(settings.seed).uniform(_SHORTEST, 1.0, (BATCHES, pairs, 2))
+        lengths = np.ceil(part * shapes[:, None]).astype(np.int32)
+        lengths[:, 0, 0], lengths[:, -1, 1] = shapes.T
+        text = f"{BATCHES} batches of {pairs} random pairs, seed {settings.seed}, of shapes up to {size[0]} x {size[1]}"
+        return {DATA: replace(whole, text=text, lengths=lengths.reshape(-1, 2))}
 
     def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
         cases, absent = super().cases(settings, abilities, inputs)
-        kept = [c for c in cases if c.label not in _OF_PYTORCH or (c.framework == "torch" and c.compiled)]
-        as_run = [replace(c, compiled=c.compiled and c.label != EAGER) for c in kept]
+        possible = [c for c in cases if c.label not in (DYNAMIC, EAGER) or (c.framework == "torch" and c.compiled)]
+        as_run = [replace(c, compiled=c.compiled and c.label != EAGER) for c in possible]
         return as_run, [row for row in absent if row.case.endswith(AS_IS)]  # each once
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
-        measure_streams(run, cases, inputs[DATA])
+        """A stream ends with the batch at which its share of the budget is spent."""
+        pairs = np.arange(inputs[DATA].pairs).reshape(BATCHES, -1)
+        batches = {f"batch-{number}": pairs_of(inputs[DATA], chosen) for number, chosen in enumerate(pairs)}
+        save_inputs(run, dict([*batches.items()][::_CHECKED]))
+        for name, batch in batches.items():
+            run.write(f"{name}.inputs", batch)
+        run.stop()
+        padded = {label: shapes.tolist() for label, shapes in padded_shapes(run.settings).items()}
+        for case in cases:
+            run.record.result(case)  # in the order of the table
+
+        def measure_stream(part: Sequence[Case], number: int, seconds: float) -> None:
+            (case,), cores = part, usable_cores()[: run.settings.threads]
+            shapes = padded[case.label]
+            new = [at for at, shape in enumerate(shapes) if case.compiled and shapes.index(shape) == at]
+            run.progress.begin(f"process {number + 1}, {case.title}", 1)
+            began, before = time.monotonic(), seconds_of_others(cores)
+            reply = run.ask_for_result("call", case, function=timed_stream, padded=shapes[:BATCHES], seconds=seconds)
+            after = seconds_of_others(cores)  # while the worker is there, or its processes would be among others
+            run.stop(case)
+            if reply.status == "ok":
+                result, measured = run.record.result(case), reply.details
+                result.cold.append(measured["first"])
+                result.blocks.append(Block.of(number, 0, measured["again"]))
+                result.details["compiles_at"] = new
+                for name in ("seconds", "compilations"):
+                    result.details.setdefault(name, []).append(measured[name])
+                busy = None if before is None or after is None else max(0.0, after - before)
+                run.record.generations.append(Generation(number, time.monotonic() - began, busy))
+
+        # what is fast and has few shapes first, which leaves of its share what it does not need
+        keys = product(last_rung_first(cases), reversed(STRATEGIES), run.settings.passes)
+        parts = [[[c] for c in cases if (c.variant, c.label, c.pass_name) == key] for key in keys]
+        groups = list(map(Group, filter(None, parts)))
+        measure_in_processes(run, groups, measure_stream, lambda record, case: len(record.result(case).blocks))
 
     def answer(self, record: Record) -> Answer:
-        tables, told, details = [], [], []
-        for pass_name in record.settings.passes:
-            by_variant = _by_variant(record, pass_name)
-            if by_variant:
-                prefix = f"{pass_name}, " if len(record.settings.passes) > 1 else ""
-                every = [result for results in by_variant.values() for result in results]
-                tables.append(_table(record, pass_name, by_variant))
-                details.append(totals_table(every, f"Totals over processes, {pass_name}"))
-                for about, results in {"fastest of all": every, **by_variant}.items():
-                    told += [Statement(f"{prefix}{about}", text) for text in _winners(results)]
-                for variant, results in by_variant.items():
-                    told += [Statement(f"{prefix}{variant} in {name}", text) for name, text in _advice(results)]
-        return Answer(tables, told, details)
+        rows = self.rows(record)
+        if not rows:
+            return Answer()
+        totals = {count: self.rows(of_totals(record, count)) for count in COUNTS}
+        names, cells = " / ".join(FRAMEWORKS.values()), []
+        headers = ["variant", "pass", "strategy", f"compilations\n{names}", f"a batch,\nonce compiled\n{names}"]
+        headers += [f"in total,\nafter {count}\n{names}" for count in COUNTS]
+        for at, row in enumerate(rows):
+            for label in dict.fromkeys(label for _, label in row.results):
+                texts = [_of_both(row, label, _compilations), _of_both(row, label, lambda r: duration(r.time.value))]
+                for count, of_count in totals.items():
+                    comparison = of_count[at].comparison(label)
+                    text = _of_both(of_count[at], label, lambda r, count=count: _total_text(r, count))
+                    texts.append(text if comparison.ratio is None else f"{text}\n{comparison.text}")
+                cells.append((row.variant, row.pass_name, label, *texts))
+        title, below = "Shapes that change with every batch", (*self.below, *unmeasured(record.results))
+        statements = list(filter(None, map(_winners, zip(*totals.values(), strict=True))))
+        statements += self._changes(totals[BATCHES], rows[0].points[1:])
+        return Answer([Table(title, tuple(headers), cells, left_then_right(len(headers), 0), below)], statements)
 
     def plots(self, record: Record) -> Iterator[Plot]:
-        """Total time over batches, a line for each framework and strategy."""
-        for pass_name in record.settings.passes:
-            for variant, results in _by_variant(record, pass_name).items():
-                streams = [(r.case, max((p["seconds"] for p in processes(r)), key=len)) for r in results]
-                lines = [Line(case.framework, case.label, [*enumerate(accumulate(took), 1)]) for case, took in streams]
-                yield Plot(
-                    f"{pass_name}, {variant}: total time over batches",
-                    line_plot({"": lines}, "batches", "s", x_base=None),
-                    "Lower is better. Of each case the longest stream, as far as it was measured.",
-                )
+        """The totals of all cases, for each pass."""
+        for plot in plots_of_cases(of_totals(record, BATCHES)):
+            yield plot._replace(title=plot.title.replace("time of a call", f"total of {BATCHES} batches"))
 
 
-QUESTION = Shapes()
+QUESTION = ChangingShapes()
 
 
-def _by_variant(record: Record, pass_name: str) -> dict[str, list[Result]]:
-    """The cases with a stream, in the order of the ladder."""
-    found: dict[str, list[Result]] = {}
+def padded_shapes(settings: Settings) -> dict[str, np.ndarray]:
+    """Draw the shape of each batch; return rows and columns (COUNTED, 2) by strategy."""
+    size = np.array(settings.size or _SIZE)
+    least = np.ceil(size * _SHORTEST).astype(int)
+    shapes = np.random.default_rng(settings.seed).integers(least, size + 1, (COUNTED, 2))
+    of_16, of_64 = (-(-shapes // of) * of for of in (16, 64))
+    median = np.median(shapes, axis=0).astype(int)
+    four = np.where(shapes <= median, median, shapes.max(axis=0))
+    return dict(zip(STRATEGIES, (shapes, shapes, of_16, of_64, four, shapes), strict=True))
+
+
+def pairs_of(stream: AlignmentInputs, pairs: Any) -> AlignmentInputs:
+    """Some pairs of a stream, in matrices as large as the longest of them."""
+    lengths = stream.pair_lengths[pairs]
+    corner = (pairs, *map(slice, lengths.max(axis=0)))
+    gaps = {name: gap[corner] for name, gap in stream.gaps.items()}
+    return replace(stream, similarity=stream.similarity[corner], gaps=gaps, lengths=lengths)
+
+
+def timed_stream(runner: CaseRunner, case: Case, padded: list[list[int]], seconds: float) -> dict[str, Any]:
+    """Run the case on one batch after the other in a fresh worker, from empty caches. Raises Wrong.
+
+    A batch's time is from its arrays on the host to the result: padding, transfer, compilation and call. The stream
+    ends after the batch with which `seconds` are spent; its last batches are then called again, and some are checked.
+    """
+    backend, names = runner.backend, [f"batch-{number}" for number in range(len(padded))]
+    batches = list(map(runner.gate.inputs, names))
+    options, modes = batches[0].options, {"compiled": case.compiled, "dynamic": case.label == DYNAMIC}
+    runner.build(case, options)
+    function = backend.call_of(case.problem, case.variant, case.pass_name, options, **modes)
+
+    def call(number: int) -> Any:
+        arrays = (array for array in batches[number].arguments(case.pass_name) if array is not None)
+        on_device = [backend.to_device(_padded(array, padded[number]), case.device) for array in arrays]
+        return backend.wait(function(*on_device, **batches[number].parameters))
+
+    steps: list[tuple[Compilation, int, np.ndarray]] = []
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as empty, runner.compilers(case, Path(empty)):
+        while len(steps) < len(batches) and (not steps or sum(step[0].seconds for step in steps) < seconds):
+            with backend.compile_times() as times:
+                took, result = timed(lambda: call(len(steps)))
+            unpadded = backend.to_numpy(result)[tuple(map(slice, batches[len(steps)].shape[: result.ndim]))].copy()
+            del result  # a training loop frees it too: the next batch can reuse its memory
+            steps.append((Compilation(took, times.tracing, times.compiling), times.compilations, unpadded))
+            runner.send("step")
+        again = [timed(lambda number=number: call(number))[0] for number in range(len(steps))[-_AGAIN:]]
+        calls, counts, results = zip(*steps, strict=True)
+        gates = [
+            runner.gate.check(replace(case, input=name), backend.to_device(result, case.device))
+            for name, result in [*zip(names, results, strict=False)][::_CHECKED]
+        ]
+    worst = max(gates, key=lambda gate: gate.error_of_allowed or 0.0)
+    gate = replace(worst, pairs=sum(gate.pairs or 0 for gate in gates))
+    taken = [call.seconds for call in calls]
+    return {"first": calls[0], "again": again, "seconds": taken, "compilations": sum(counts), "gate": gate}
+
+
+def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Pad matrices with zeros to a shape; leave lengths (batch, 2) as they are."""
+    if array.ndim < 3 or array.shape[1:] == tuple(shape):
+        return array
+    larger = np.zeros((len(array), *shape), array.dtype)
+    larger[:, : array.shape[1], : array.shape[2]] = array
+    return larger
+
+
+def of_totals(record: Record, count: int) -> Record:
+    """The record with the total of so many batches, in each process, in place of the time of a call."""
+    results = []
     for result in record.results:
-        if result.case.pass_name == pass_name and processes(result):
-            found.setdefault(result.case.variant, []).append(result)
-    return found
+        streams = zip(result.blocks, result.details.get("seconds", []), strict=True)
+        totals = [Block.of(block.worker, 0, [_total(result, took, block.median, count)]) for block, took in streams]
+        results.append(replace(result, blocks=totals))
+    return replace(record, results=results)
 
 
-def _table(record: Record, pass_name: str, by_variant: Mapping[str, Sequence[Result]]) -> Table:
-    """A row for each variant and strategy; in each cell JAX / PyTorch, and under totals the faster one."""
-    rows = []
-    for variant, results in by_variant.items():
-        for strategy in STRATEGIES:
-            own = {result.case.framework: result for result in results if result.case.label == strategy}
-            both = [own.get(framework) for framework in FRAMEWORKS]
-            if own:
-                counts = _side_by_side(both, _compilations)
-                times = _side_by_side(both, lambda result: duration(result.time.value))
-                rows.append((variant, strategy, counts, times, *(_total_cell(both, count) for count in COUNTS)))
-    names = " / ".join(FRAMEWORKS.values())
-    headers = (
-        "variant",
-        "strategy",
-        f"compilations\n{names}",
-        f"a batch,\nonce compiled\n{names}",
-        *(f"in total,\nafter {count}\n{names}" for count in COUNTS),
-    )
-    unmeasured = [r for r in record.results if r.case.pass_name == pass_name and r.status != "ok"]
-    below = (
-        "Compilation included, from empty caches. The faster framework, by what factor, and the 95% interval over "
-        "fresh processes.",
-        f"{EXTRAPOLATED}: extrapolated from the batches that were measured, as is every total after {COUNTS[-1]}. "
-        "n in m: n in the m batches that were measured.",
-        "as is: each shape compiled by itself; multiples of 16, of 64: rows and columns padded up to the next one; 4 "
-        "shapes: to the next of four that are known beforehand; the time of padding counts; dynamic: torch.compile's "
-        "default, which makes sizes that change variables; eager: without torch.compile, but the scan operator "
-        "traces and compiles its step for each shape.",
-        *(f"No {result.case.title}: {result.reason}." for result in unmeasured),
-    )
-    title = f"Shapes that change with every batch, {pass_name}"
-    return Table(title, headers, rows, left_then_right(len(headers), 0), below)
+def _total(result: Result, seconds: Sequence[float], again: float, count: int) -> float:
+    """Seconds for so many batches; those that were not measured take the mean of those that were, apart by whether they
+    compile. The first counts only if no other compiled; where no shape was seen twice, the repeated calls stand in."""
+    compiles = set(result.details["compiles_at"])
+    new = [took for number, took in enumerate(seconds) if number and number in compiles] or seconds[:1]
+    seen = [took for number, took in enumerate(seconds) if number and number not in compiles] or [again]
+    means = {True: fmean(new), False: fmean(seen)}
+    return sum(seconds[:count]) + sum(means[number in compiles] for number in range(len(seconds), count))
 
 
-def _side_by_side(both: Sequence[Result | None], text: Callable[[Result], str]) -> str:
-    return " / ".join(NOTHING if result is None else text(result) for result in both)
+def _total_text(result: Result, count: int) -> str:
+    """The total in place of a time, marked where a stream ended before so many batches."""
+    return "~" * (min(map(len, result.details["seconds"])) < count) + duration(result.time.value)
 
 
 def _compilations(result: Result) -> str:
-    count, batches = compilations(result)
-    return f"{count}" if batches is None else f"{count} in {batches}"
+    """Compilations of the longest stream, and in how many batches if it did not reach its end."""
+    batches, count = max(zip(map(len, result.details["seconds"]), result.details["compilations"], strict=True))
+    return f"{count}" if batches == BATCHES else f"{count} in {batches}"
 
 
-def _total_cell(both: Sequence[Result | None], count: int) -> str:
-    """Both totals, and who is faster."""
-    told = _side_by_side(both, lambda result: total_text(result, count))
-    comparison = compare_totals(filter(None, both), count)
-    return told if comparison.ratio is None else f"{told}\n{comparison.text}"
+def _of_both(row: Row, label: str, text: Callable[[Result], str]) -> str:
+    both = [row.results.get((framework, label)) for framework in FRAMEWORKS]
+    return " / ".join(text(result) if result else NOTHING for result in both)
 
 
-def _winners(results: Sequence[Result]) -> Iterator[str]:
+def _winners(totals: Sequence[Row]) -> Statement | None:
     """Each framework with its fastest strategy, after each count of batches."""
     parts = []
-    for count in COUNTS:
-        comparison = compare_totals(results, count)
-        if comparison.ratio is not None:
-            sides = [f"{total_text(result, count)} ({_name(result, results)})" for result in comparison.results]
-            parts.append(f"after {count} batches {' '.join(comparison.text.split())}, {' against '.join(sides)}")
-    if parts:
-        yield f"{'; '.join(parts)}."
-
-
-def _name(result: Result, among: Sequence[Result]) -> str:
-    """Its strategy, and its variant if there are several."""
-    variants = {each.case.variant for each in among}
-    return f"{result.case.variant}, {result.case.label}" if len(variants) > 1 else result.case.label
-
-
-def _advice(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """For each framework: what to do, what it costs, and what it gains over doing nothing."""
-    count, later = COUNTS[-2:]
-    for framework, name in FRAMEWORKS.items():
-        own = {result.case.label: result for result in results if result.case.framework == framework}
-        if not own:
-            continue
-        best, best_later = (fastest(own.values(), number) for number in (count, later))
-        compiled, batches = compilations(best)
-        told = f": {compiled} compilation{'' if compiled == 1 else 's'}"
-        told += "" if batches is None else f" up to batch {batches}"
-        told += f", {total_text(best, count)} for {count} batches"
-        advice = _ADVICE.get(best.case.label, f"pad to {best.case.label}")
-        other = _other(own, best, count)
-        if other is not best:
-            ratio = ratio_of_totals(other, best, count)
-            if ratio.outcome != "different":
-                advice = f"no strategy is decided to be faster; {best.case.label}"
-            told += f" against {total_text(other, count)} ({other.case.label}), {_factor(ratio)}"
-            if best.case.label != AS_IS != other.case.label and AS_IS in own:
-                told += f", and {total_text(own[AS_IS], count)} ({AS_IS})"
-        if best_later is not best:
-            told += f"; for {later} batches {total_text(best_later, later)} ({best_later.case.label})"
-        yield name, f"{advice}{told}."
-
-
-def _other(own: Mapping[str, Result], best: Result, count: int) -> Result:
-    """What the best strategy is compared with: doing nothing, or the next best where too few processes did nothing."""
-    others = [result for result in own.values() if result is not best]
-    if AS_IS in own and own[AS_IS] is not best:
-        known = [result for result in others if len(processes(result)) >= LEAST_PROCESSES]
-        return own[AS_IS] if own[AS_IS] in known or not known else fastest(known, count)
-    return fastest(others, count) if others else best
-
-
-def _factor(ratio: Estimate) -> str:
-    """Of the totals of two strategies."""
-    text = f"{ratio_text(ratio.value)}×"
-    if math.isnan(ratio.low):
-        return f"{text}, < {LEAST_PROCESSES} processes"
-    return f"{text if ratio.outcome == 'different' else ratio.outcome} ({ratio_interval(ratio)})"
+    for count, row in zip(COUNTS, totals, strict=True):
+        comparison = compare(row.results.values())
+        if comparison.ratio is None:
+            return None
+        sides = [f"{_total_text(result, count)} ({result.case.label})" for result in comparison.results]
+        parts.append(f"after {count} batches {' '.join(comparison.text.split())}, {' against '.join(sides)}")
+    return Statement(f"{totals[0].variant} {totals[0].pass_name}", f"{'; '.join(parts)}.")
