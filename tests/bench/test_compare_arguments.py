@@ -78,8 +78,8 @@ REFUSED = {
     "versions --python torch": "expected [LABEL:]jax=PATH or [LABEL:]torch=PATH, got 'torch'",
     "--python a/b:jax=python3": "expected [LABEL:]jax=PATH or [LABEL:]torch=PATH, got 'a/b:jax=python3'",
     "--python jax=python3 --framework torch": "--python jax=PATH goes with --framework jax, got torch",
-    "--python jax=missing/python": "--python jax=missing/python: expected a Python interpreter, there is no such",
-    "versions --python torch=true": "--python torch=true: expected a Python interpreter, it printed: nothing",
+    "--python jax=missing/python": "--python jax=missing/python: no worker can start there: [Errno 2] No such",
+    "versions --python torch=true": "--python torch=true: no worker can start there: it printed nothing",
     # files
     "--json .": "cannot write . (--json): it is a directory",
     "--json=": "argument --json: expected the name of a file, got ''",

@@ -136,7 +136,7 @@ class AxisQuestion(Question):
                 _time(row, name, first), _time(row, name, last), self.change_text(row, name, last))]  # fmt: skip
             cells.append((*row[:3], *texts, *(row.comparison(point).text for point in (first, last))))
         faster = f"Faster: the framework, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}."
-        below = (*self.below, faster, *unmeasured(record.results))
+        below = (*self.below, *([] if _unmeasured_names(rows) else [faster]), *unmeasured(record.results))
         table = Table(f"{last} against {first}", headers, cells, left_then_right(len(headers), 0), below)
         return _shown(table, record, rows)
 
@@ -207,9 +207,20 @@ def _for_the_work_of(first: Result, second: Result) -> Result:
     return replace(second, blocks=[block._replace(median=block.median * scale) for block in second.blocks])
 
 
+def _unmeasured_names(rows: Sequence[Row]) -> list[str]:
+    """The frameworks that no row has, so that there is nothing to compare."""
+    measured = {framework for row in rows for framework, _ in row.results}
+    return [title for name, title in FRAMEWORKS.items() if name not in measured]
+
+
 def _shown(table: Table, record: Record, rows: Sequence[Row]) -> Table:
-    """The table, without the column of inputs if there is only one."""
-    return table if len(record.inputs) > 1 and any(row.input for row in rows) else table.without("input")
+    """The table, without the column of inputs if there is only one, and those of a framework that has no times."""
+    empty = [*names, "faster"] if (names := _unmeasured_names(rows)) else []
+    empty += [] if len(record.inputs) > 1 and any(row.input for row in rows) else ["input"]
+    for header in table.headers:
+        if header.partition("\n")[0] in empty:
+            table = table.without(header)
+    return table
 
 
 def _time(row: Row, framework: str, point: str) -> str:
