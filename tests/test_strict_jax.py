@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from shared.alignments import ALIGNMENTS
 from shared.variants import variant_names
 
 VARIANTS = tuple(name for name in variant_names("smith_waterman") if name not in ABSENT)
-# hessian_vector_product differentiates in reverse twice; the other rungs would only repeat what JAX does by itself
+# the variants for hessian_vector_product, reverse mode twice: one that JAX differentiates by itself is enough
 TWICE_IN_REVERSE = ("diagonal_loop", *BY_HAND)
 
 
@@ -31,6 +32,8 @@ def strict() -> Iterator[None]:
         settings.enter_context(jax.debug_nans(True))
         settings.enter_context(jax.debug_infs(True))
         settings.enter_context(jax.checking_leaks())
+        gc.freeze()  # the leak checker collects garbage often: spare it the objects that exist already
+        settings.callback(gc.unfreeze)
         yield
 
 
@@ -39,14 +42,14 @@ def numbers(*shape: int) -> jax.Array:
 
 
 def check_derivatives(problem: str, variant: str, similarity: jax.Array, lengths: Any, parameters: Any) -> None:
-    """Scores, and the tangents of all gradients; any of the settings raises an error where it objects."""
+    """Compute scores, gradients and their tangents; a setting that is violated raises an error."""
     function = functools.partial(getattr(jax_impl, problem), variant=variant)
 
     def total(s: jax.Array, parameters: dict[str, jax.Array]) -> jax.Array:
         return function(s, lengths, **parameters).sum()
 
     def everything(*given: Any) -> Any:
-        results = [jax.value_and_grad(total, (0, 1))(*given), jax.jvp(jax.grad(total, (0, 1)), given, given)]
+        results = [jax.jvp(jax.value_and_grad(total, (0, 1)), given, given)]
         if variant in TWICE_IN_REVERSE:
             results.append(jax_impl.hessian_vector_product(function, given[0], given[0], lengths, **given[1]))
         return results
