@@ -99,8 +99,8 @@ class DiagonalBatch:
         return numbers.astype(self.position.dtype)
 
     def spread(self, values: Array, d: Any) -> Array:
-        """(P * batch) to be combined with the cells of d: for all anti-diagonals (1, P * batch)."""
-        return values[None] if d is None else values
+        """(P * batch) as the cells of d have it: for all anti-diagonals (D, P * batch)."""
+        return jnp.broadcast_to(values, (self.diagonals, *values.shape)) if d is None else values
 
     def across(self, d: Any) -> Array:
         return self._diagonals(d) - self.spread(self.position, d)
