@@ -49,7 +49,7 @@ def check_derivatives(problem: str, variant: str, similarity: jax.Array, lengths
         return function(s, lengths, **parameters).sum()
 
     def everything(*given: Any) -> Any:
-        results = [jax.jvp(jax.value_and_grad(total, (0, 1)), given, given)]
+        results: list[Any] = [jax.jvp(jax.value_and_grad(total, (0, 1)), given, given)]
         if variant in TWICE_IN_REVERSE:
             results.append(jax_impl.hessian_vector_product(function, given[0], given[0], lengths, **given[1]))
         return results
