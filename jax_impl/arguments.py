@@ -44,8 +44,10 @@ def widened(similarity: jax.Array) -> jax.Array:
 
 def inside(lengths: jax.Array, rows: int, cols: int) -> jax.Array:
     """Which cells of (*batch, rows, cols) are inside lengths (*batch, 2)."""
-    i, j = jnp.arange(rows, dtype=lengths.dtype), jnp.arange(cols, dtype=lengths.dtype)
-    return (i[:, None] < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
+    axes = lengths.ndim - 1
+    i = jax.lax.broadcasted_iota(lengths.dtype, (*[1] * axes, rows, 1), axes)
+    j = jax.lax.broadcasted_iota(lengths.dtype, (*[1] * axes, 1, cols), axes + 1)
+    return (i < lengths[..., 0, None, None]) & (j < lengths[..., 1, None, None])
 
 
 def prepare(similarity: Any, lengths: Any, parameters: dict[str, Any]) -> Arguments:
@@ -86,6 +88,7 @@ def _sizes(lengths: Any, rows: int, cols: int) -> jax.Array:
         return jnp.array([rows, cols], dtype=jnp.int32)
     own = jnp.asarray(lengths)
     most = np.minimum([rows, cols], jnp.iinfo(own.dtype).max).astype(own.dtype)
+    most = np.expand_dims(most, tuple(range(own.ndim - 1)))
     return jnp.clip(own, np.zeros((), own.dtype), most).astype(jnp.int32)
 
 

@@ -48,7 +48,7 @@ class DiagonalBatch:
         self.scaled, by_position = self.arranged(scaled)
         self.terms = {SIMILARITY: self.s, **by_position, **self.scaled}
         self.lengths = lengths.T  # (2, batch)
-        self._sizes = jnp.stack([self.tiled(lengths[:, 0]), self.tiled(lengths[:, 1])])
+        self._sizes = self.tiled(lengths[:, 0]), self.tiled(lengths[:, 1])
         self.position = jnp.arange(self.positions * self.pairs, dtype=lengths.dtype) // self.pairs
         along, across = (self._sizes[1], self._sizes[0]) if self.transposed else (self._sizes[0], self._sizes[1])
         self.limit = jnp.where(self.position < along, across, 0)
@@ -98,20 +98,24 @@ class DiagonalBatch:
         numbers = jnp.arange(self.diagonals)[:, None] if d is None else d
         return numbers.astype(self.position.dtype)
 
+    def spread(self, values: Array, d: Any) -> Array:
+        """(P * batch) as the cells of d have it: for all anti-diagonals (D, P * batch)."""
+        return jnp.broadcast_to(values, (self.diagonals, *values.shape)) if d is None else values
+
     def across(self, d: Any) -> Array:
-        return self._diagonals(d) - self.position
+        return self._diagonals(d) - self.spread(self.position, d)
 
     def inside(self, d: Any) -> Array:
         """Mask of the cells inside lengths."""
         across = self.across(d)
-        return (across >= 0) & (across < self.limit)
+        return (across >= 0) & (across < self.spread(self.limit, d))
 
     def may_end(self, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
         """Mask of the cells, `at` (anti-diagonals, positions) before those of d, where an alignment may end."""
-        position = self.position - at[1]
+        position = self.spread(self.position, d) - at[1]
         across = self.across(d) - at[0] + at[1]
         i, j = (across, position) if self.transposed else (position, across)
-        return (i >= 0) & (j >= 0) & self.recurrence.may_end(i, j, self._sizes)
+        return (i >= 0) & (j >= 0) & self.recurrence.may_end(i, j, [self.spread(size, d) for size in self._sizes])
 
     def read(self, table: Array, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
         """The part of a table that is `at` (anti-diagonals, positions) before the cells."""
@@ -125,7 +129,7 @@ class DiagonalBatch:
         """Tables filled with the values outside the matrix."""
         d = jnp.arange(-2, self.diagonals + 2)[:, None]
         wide = {
-            name: v if isinstance(v, float) else jnp.tile(v[: self.pairs], self.positions + 2)
+            name: v if isinstance(v, float) else jnp.tile(v[: self.pairs], self.positions + 2)[None]
             for name, v in parameters.items()
         }
         shape = self.s.shape
@@ -133,7 +137,7 @@ class DiagonalBatch:
 
     def choice(self, choice: Choice, tables: Any, terms: Any, d: Any, at: tuple[int, int] = (0, 0)) -> Any:
         """The value of one choice. Linear, so it maps tangents too."""
-        parts = [self.read(terms[n], d, at) if n in self.matrices else terms[n] for n in choice.terms]
+        parts = [self.read(terms[n], d, at) if n in self.matrices else self.spread(terms[n], d) for n in choice.terms]
         if choice.neighbour:
             back, shift = self.neighbours[choice.neighbour]
             parts.append(self.read(tables[choice.state], d, (at[0] + back, at[1] + shift)))
@@ -155,7 +159,7 @@ class DiagonalBatch:
         border = self.recurrence.border_tangent(units, behind)[choice.state]
         if isinstance(border, float):
             return own + border
-        outside = (self.position < shift) | (self.across(d) < back - shift)
+        outside = (self.spread(self.position, d) < shift) | (self.across(d) < back - shift)
         return own + jnp.where(outside, border, 0.0).astype(self.s.dtype)
 
     def row(self, cells: Array, d: Array) -> Array:

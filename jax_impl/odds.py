@@ -224,7 +224,7 @@ def forward(batch: OddsBatch, keep: bool) -> tuple[Array, Array, Array, Array, A
         renewed = before + _exponent(state) - FIRST_EXPONENT
         own = jnp.where(state > 0, renewed if batch.is_global else jnp.maximum(renewed, 0), before)
         # both rows at once: XLA would copy the table in between
-        rows = jax.lax.dynamic_slice_in_dim(states, last, 2) * power_of_two(before - own)
+        rows = jax.lax.dynamic_slice_in_dim(states, last, 2) * power_of_two(before - own)[None]
         states = jax.lax.dynamic_update_slice_in_dim(states, rows, base, 0)
         one, ratio = pin(_start(batch, own)), pin(power_of_two(batch.step(own)))
         exponents = put(exponents, number, own)
@@ -272,7 +272,7 @@ class Ends:
         highest = jnp.where(sums > 0, own + _exponent(sums), -(10**6))
         # a pair without rows or columns scores 0, and has no cell for its gradient
         self.exponent = jnp.where(batch.empty, 0, batch.of_pairs(highest, jnp.max))
-        scaled = jnp.where(sums > 0, sums * power_of_two(own - batch.tiled(self.exponent)), sums)
+        scaled = jnp.where(sums > 0, sums * power_of_two(own - batch.tiled(self.exponent)[None]), sums)
         self.odds = jnp.where(batch.empty, 1.0, batch.of_pairs(scaled, jnp.sum))
         steps = jnp.where(totals > 0, jnp.abs(jax.vmap(batch.step)(exponents)), 0)
         self.hold = (batch.of_pairs(totals, jnp.max) < LARGEST_TOTAL) & (batch.of_pairs(steps, jnp.max) <= MOST_STEEP)
@@ -306,7 +306,7 @@ def backward(batch: OddsBatch, states: Array, exponents: Array, ends: Ends) -> t
         number = batch.used_blocks - 1 - number
         own = row(exponents, number)
         scale = batch.with_margin(power_of_two(batch.tail(own) - batch.tail(later)))
-        gradients = jax.lax.dynamic_update_slice_in_dim(gradients, gradients[:2] * scale, BLOCK, 0)
+        gradients = jax.lax.dynamic_update_slice_in_dim(gradients, gradients[:2] * scale[None], BLOCK, 0)
         one, ratio = pin(_start(batch, own)), power_of_two(batch.step(own))
         following = pin(batch.with_margin(ratio[batch.pairs :]))  # the ratio of the next position
         ratio = pin(ratio)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 
 from jax_impl.recurrences import Array, Parameters, smax
-from jax_impl.rotation import batch_last, left_keeps, rotate, score_of_ends, up_keeps
+from jax_impl.rotation import along_diagonal, batch_last, left_keeps, rotate, score_of_ends, up_keeps
 from shared.alignments import ANYWHERE, Recurrence
 from shared.tolerances import LOWEST
 
@@ -37,14 +37,15 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
     """All cells of an anti-diagonal at once: they depend on the two anti-diagonals before it only."""
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
-    gap = parameters["gap"]
+    of_diagonal = along_diagonal(recurrence, parameters)
+    gap = of_diagonal["gap"]
     before = last = jnp.full(rotated.shape[1:], LOWEST, s.dtype)  # h of the anti-diagonals d - 2 and d - 1
     ends = []
     for d in range(len(rotated)):
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
         (left,), (up,) = shift((last,), (LOWEST,))
         match = before + rotated[d]
-        h = smax(parameters, match, left + gap, up + gap, rotated[d])
+        h = smax(of_diagonal, match, left + gap, up + gap, rotated[d])
         ends.append(h if recurrence.where == ANYWHERE else match)
         before, last = last, jnp.where(inside[d], h, LOWEST)
     return score_of_ends(recurrence, parameters, jnp.stack(ends), i, j, lengths)

@@ -2,7 +2,8 @@
 
 A sweep hands a step the similarity of some cells and the states of their three neighbours; all arrays have one
 shape, (*batch) for a single cell or (positions, *batch) for an anti-diagonal. The differentiable parameters are passed
-as a dict, each of shape (*batch), or with the values of the cells where it is by position.
+as a dict, each of shape (*batch) for a single cell or (1, *batch) for an anti-diagonal, or with the values of the cells
+where it is by position.
 """
 
 import functools

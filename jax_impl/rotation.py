@@ -13,13 +13,18 @@ from shared.tolerances import LOWEST
 
 
 def batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:
-    """(rows, cols, *batch) and (2, *batch): a parameter per pair then broadcasts."""
+    """(rows, cols, *batch) and (2, *batch)."""
     return jnp.moveaxis(s, (-2, -1), (0, 1)), jnp.moveaxis(lengths, -1, 0)
 
 
 def gaps_batch_last(recurrence: Recurrence, parameters: Parameters) -> Parameters:
     """The gaps by position, each (rows, cols, *batch)."""
     return {name: jnp.moveaxis(parameters[name], (-2, -1), (0, 1)) for name in recurrence.by_position}
+
+
+def along_diagonal(recurrence: Recurrence, parameters: Parameters) -> Parameters:
+    """The parameters per pair, (1, *batch): they broadcast over the positions of an anti-diagonal."""
+    return {name: value[None] for name, value in parameters.items() if name not in recurrence.by_position}
 
 
 def rotate(s: Array) -> tuple[Array, Array, Array, Array]:
@@ -70,7 +75,7 @@ def score_of_ends(
 ) -> Array:
     """The smooth maximum over the cells where an alignment may end; a pair without one has a score of its own."""
     i, j = (_trailing(k.astype(lengths.dtype), ends) for k in (i, j))
-    may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, lengths)
+    may_end = (i >= 0) & (j >= 0) & recurrence.may_end(i, j, jnp.expand_dims(lengths, (1, 2)))
     flat = (ends.shape[0] * ends.shape[1], *ends.shape[2:])
     masked = jnp.where(may_end, ends, LOWEST).reshape(flat)
     score = smooth_maximum(masked, parameters["temperature"], axis=0)

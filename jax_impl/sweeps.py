@@ -26,6 +26,7 @@ import jax.numpy as jnp
 from jax_impl.plain_loops import PLAIN_LOOPS
 from jax_impl.recurrences import Array, Parameters, States, recurrence_step
 from jax_impl.rotation import (
+    along_diagonal,
     batch_last,
     bordered,
     gaps_batch_last,
@@ -65,14 +66,15 @@ def diagonal_loop(recurrence: Recurrence, parameters: Parameters, s: Array, leng
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
     gaps = {name: rotate(gap)[0] for name, gap in gaps_batch_last(recurrence, parameters).items()}
-    before, last = initial_states(recurrence, parameters, rotated)
+    of_diagonal = along_diagonal(recurrence, parameters)
+    before, last = initial_states(recurrence, of_diagonal, rotated)
     ends = []
     for d in range(len(rotated)):
         shift = left_keeps if (d + len(s)) % 2 else up_keeps
-        left, up = shift(last, recurrence.border(parameters, d - 1))
-        own = parameters | {name: gap[d] for name, gap in gaps.items()}
+        left, up = shift(last, recurrence.border(of_diagonal, d - 1))
+        own = of_diagonal | {name: gap[d] for name, gap in gaps.items()}
         states, end = recurrence_step(recurrence, own, rotated[d], before, left, up)
-        before, last = last, bordered(states, inside[d], recurrence.border(parameters, d))
+        before, last = last, bordered(states, inside[d], recurrence.border(of_diagonal, d))
         ends.append(end)
     return score_of_ends(recurrence, parameters, jnp.stack(ends), i, j, lengths)
 
@@ -147,16 +149,17 @@ def _scan(pick: Callable, recurrence: Recurrence, parameters: Parameters, s: Arr
     s, lengths = batch_last(s, lengths)
     rotated, i, j, inside = rotate(s)
     gaps = {name: rotate(gap)[0] for name, gap in gaps_batch_last(recurrence, parameters).items()}
+    of_diagonal = along_diagonal(recurrence, parameters)
 
     def step(
         carry: tuple[States, States], row: tuple[Array, Parameters, Array, Array]
     ) -> tuple[tuple[States, States], Array]:
         before, last = carry
         similarity, own, is_inside, d = row
-        left, up = pick((d + len(s)) % 2, last, recurrence.border(parameters, d - 1))
-        states, end = recurrence_step(recurrence, parameters | own, similarity, before, left, up)
-        return (last, bordered(states, is_inside, recurrence.border(parameters, d))), end
+        left, up = pick((d + len(s)) % 2, last, recurrence.border(of_diagonal, d - 1))
+        states, end = recurrence_step(recurrence, of_diagonal | own, similarity, before, left, up)
+        return (last, bordered(states, is_inside, recurrence.border(of_diagonal, d))), end
 
     rows = (rotated, gaps, inside, jnp.arange(len(rotated)))
-    _, ends = jax.lax.scan(step, initial_states(recurrence, parameters, rotated), rows)
+    _, ends = jax.lax.scan(step, initial_states(recurrence, of_diagonal, rotated), rows)
     return score_of_ends(recurrence, parameters, ends, i, j, lengths)

@@ -95,7 +95,8 @@ class Ends:
 
     def logs(self, end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
         """Logarithm of the probability that the alignment ends in this way in the cells."""
-        logs = self.batch.choice(end, self.states, self.batch.terms, d, at) - self.largest - self.log
+        logs = self.batch.choice(end, self.states, self.batch.terms, d, at) - self.batch.spread(self.largest, d)
+        logs -= self.batch.spread(self.log, d)
         return jnp.where(self.batch.may_end(d, at), logs, LOWEST)
 
 
@@ -174,7 +175,7 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
     def worth(end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> tuple[Array, Array]:
         """The probability of an end, and the tangent of its value less that of its logarithm."""
         log = ends.logs(end, d, at)
-        return exp(log), batch.choice(end, t_states, t_terms, d, at) - warming * log
+        return exp(log), batch.choice(end, t_states, t_terms, d, at) - batch.spread(warming, d) * log
 
     parts = lambda d: (probability * t for probability, t in (worth(end, d) for end in batch.recurrence.ends))  # noqa: E731
     t_scores = batch.collect(lambda sums, d: sum(parts(d), sums), jnp.zeros_like(warming))
@@ -182,13 +183,13 @@ def tangents(batch: DiagonalBatch, t_similarity: Array, t_parameters: Any) -> tu
 
     def ending(end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
         probability, t_worth = worth(end, d, at)
-        return probability * (t_worth - t_scores)
+        return probability * (t_worth - batch.spread(t_scores, d))
 
     def relative(k: int, choice: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> tuple[Array, Array]:
         """e and x of a choice."""
         log = shares.logs(k, choice, d, at)
         t_choice = batch.choice(choice, t_states, t_terms, d, at) - batch.read(t_states[k], d, at)
-        return exp(log), t_choice - warming * log
+        return exp(log), t_choice - batch.spread(warming, d) * log
 
     means = []
     for k, choices in enumerate(batch.recurrence.states):

@@ -1,0 +1,90 @@
+"""JAX's strict modes and debugging checks, all at once: every function, every variant, up to second derivatives."""
+
+import contextlib
+import functools
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from frameworks import BY_HAND
+
+import jax_impl
+from jax_impl.alignment import ABSENT
+from jax_impl.linear_regression import fit
+from jax_impl.stencil import stencil
+from shared.alignments import ALIGNMENTS
+from shared.variants import variant_names
+
+VARIANTS = tuple(name for name in variant_names("smith_waterman") if name not in ABSENT)
+# the variants for hessian_vector_product, reverse mode twice: one that JAX differentiates by itself is enough
+TWICE_IN_REVERSE = ("diagonal_loop", *BY_HAND)
+
+
+@pytest.fixture(autouse=True)
+def strict() -> Iterator[None]:
+    with contextlib.ExitStack() as settings:
+        settings.enter_context(jax.numpy_rank_promotion("raise"))
+        settings.enter_context(jax.numpy_dtype_promotion("strict"))
+        settings.enter_context(jax.debug_nans(True))
+        settings.enter_context(jax.debug_infs(True))
+        settings.enter_context(jax.checking_leaks())
+        gc.freeze()  # the leak checker collects garbage often: spare it the objects that exist already
+        settings.callback(gc.unfreeze)
+        yield
+
+
+def numbers(*shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(1).normal(size=shape), jnp.float32)
+
+
+def check_derivatives(problem: str, variant: str, similarity: jax.Array, lengths: Any, parameters: Any) -> None:
+    """Compute scores, gradients and their tangents; a setting that is violated raises an error."""
+    function = functools.partial(getattr(jax_impl, problem), variant=variant)
+
+    def total(s: jax.Array, parameters: dict[str, jax.Array]) -> jax.Array:
+        return function(s, lengths, **parameters).sum()
+
+    def everything(*given: Any) -> Any:
+        results: list[Any] = [jax.jvp(jax.value_and_grad(total, (0, 1)), given, given)]
+        if variant in TWICE_IN_REVERSE:
+            results.append(jax_impl.hessian_vector_product(function, given[0], given[0], lengths, **given[1]))
+        return results
+
+    for result in jax.tree.leaves(jax.jit(everything)(similarity, parameters)):
+        assert jnp.isfinite(result).all()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("problem", ALIGNMENTS)
+def test_alignments_and_their_derivatives_pass_strict_checks(problem, variant):
+    values = {name: jnp.full(2, value) for name, value in ALIGNMENTS[problem].parameters.items()}
+    check_derivatives(problem, variant, numbers(2, 2, 2), np.array([[2, 2], [1, 2]]), values)
+
+
+@pytest.mark.parametrize("variant", ["cell_loop", "scan_select", *BY_HAND])
+def test_gaps_by_position_of_one_pair_pass_strict_checks(variant):
+    values = {"gap": numbers(2, 2), "temperature": jnp.ones(())}
+    check_derivatives("needleman_wunsch", variant, numbers(2, 2), np.array([1, 2]), values)
+
+
+@pytest.mark.parametrize("problem", ALIGNMENTS)
+def test_best_alignments_pass_strict_checks(problem):
+    scores, matches = jax_impl.best_alignment(getattr(jax_impl, problem), numbers(2, 2, 2), np.array([[2, 2], [1, 2]]))
+    assert jnp.isfinite(scores).all()
+    assert matches.shape == (2, 2, 2)
+
+
+@pytest.mark.parametrize("variant", variant_names("linear_regression"))
+def test_linear_regression_passes_strict_checks(variant):
+    assert jnp.isfinite(fit(numbers(3), numbers(3), epochs=2, variant=variant)).all()
+
+
+@pytest.mark.parametrize("variant", variant_names("stencil"))
+def test_stencils_and_their_gradients_pass_strict_checks(variant):
+    value, gradient = jax.value_and_grad(lambda w: stencil(w, variant=variant).sum())(numbers(3, 2))
+    assert jnp.isfinite(value)
+    assert jnp.isfinite(gradient).all()
