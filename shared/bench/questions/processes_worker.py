@@ -12,7 +12,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -139,7 +140,7 @@ class Leader(OnShard):
     def _together(self, do: str, case: Case, own: Callable[..., Any], **arguments: Any) -> list[dict[str, Any]]:
         """The details of every process. Raises what this one raises, or for the first of the others that has none."""
         for other in self._others:
-            other.connection.send((do, case, arguments))
+            other.send((do, case, arguments))
         try:
             found = [own(case, **arguments)]
         finally:
@@ -156,7 +157,7 @@ class _Other:
 
     def __init__(self, index: int, cores: str, count: int, address: str, folder: Path) -> None:
         self.title, self._last = f"process {index} of {count}", {"event": ""}  # its last event
-        self.connection, child = Pipe()
+        self._connection, child = Pipe()
         self._log = folder / f"{os.getpid()}-{index}.log"
         start, usual = sys.orig_argv[: sys.orig_argv.index("-m") + 2], sys.argv[-6:-1]
         special = [f"{__name__}:OnShard", cores, index, count, address]
@@ -165,18 +166,24 @@ class _Other:
                 [*start, *map(str, special), *usual, str(child.fileno())],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[child.fileno()],
             )  # fmt: skip
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def send(self, message: Any) -> None:
+        with self._connected():
+            self._connection.send(message)
 
     def wait(self) -> None:
         """Wait until it is ready to time its calls, or done."""
         while self._last["event"] not in ("ready", "done"):
-            self._last = self.connection.recv()
+            with self._connected():
+                self._last = self._connection.recv()
 
     def go(self) -> None:
         """Have it time its calls if it is ready."""
         if self._last["event"] == "ready":
             self._last = {"event": ""}
-            self.connection.send("go")
+            self.send("go")
 
     def outcome(self) -> dict[str, Any]:
         """Status, reason and details of its command."""
@@ -185,6 +192,14 @@ class _Other:
         self.wait()
         reply, self._last = self._last, {"event": ""}
         return reply
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Leave a connection that breaks to the watcher, which ends this process with the other one's name."""
+        try:
+            yield
+        except (EOFError, OSError):
+            self._watcher.join()
 
     def _watch(self) -> None:
         """End this process with a word if the other one ends: a collective operation would wait for it for ever."""
