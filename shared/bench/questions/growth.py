@@ -34,14 +34,9 @@ Size = tuple[int, ...]
 LEAST_SIZES = 4
 # the numbers of the sizes on the path that are tried
 _NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()
-# lines in a plot, for each framework
-_MOST_LINES = 2
 # from the lower end of an interval to the upper one, above which it says nothing
 _MOST_WIDTH = 100.0
 _NAMES = ("pass", "framework", "variant")
-_TIME = "time of a call"
-_READING = "Lower is better. Both scales are logarithmic."
-_LINES = " Lines: the cost model of each framework's fastest variants, for the sizes that the answer compares."
 
 
 class Growth(Question):
@@ -71,7 +66,7 @@ class Growth(Question):
     def plots(self, record: Record) -> Iterator[Plot]:
         """Time, first call and memory over the size."""
         quantities: tuple[tuple[str, Callable[[Result], float | None], str], ...] = (
-            (_TIME, lambda result: result.time.value, "s"),
+            ("time of a call", lambda result: result.time.value, "s"),
             ("first call, caches empty", lambda result: result.first_call and result.first_call.value, "s"),
             ("peak memory of a call", lambda result: result.peak_bytes, "B"),
         )
@@ -82,15 +77,10 @@ class Growth(Question):
                 if result.measured and result.case.pass_name == pass_name and (known := value(result)):
                     extent = problem.extent_of_size(settings, numbers_of(result.case.input))
                     points.setdefault((result.case.framework, result.case.variant), []).append((extent, known))
-            models = _fastest(record, pass_name) if name == _TIME else []
-            path = _path(record, models)
-            lines = [Line(*key, own, "o") for key, own in points.items()]
-            for costs in models:
-                curve = [(problem.extent_of_size(settings, size), costs.seconds(size).value) for size in path]
-                lines.append(Line(costs.case.framework, costs.case.variant, curve, "-"))
             if points:
+                lines = [Line(*key, sorted(own)) for key, own in points.items()]
                 drawing = line_plot({"": lines}, problem.sizes.axis, unit)
-                yield Plot(f"{pass_name}: {name}", drawing, _READING + (_LINES if models else ""))
+                yield Plot(f"{pass_name}: {name}", drawing, "Lower is better. Both scales are logarithmic.")
 
 
 QUESTION = Growth()
@@ -276,19 +266,6 @@ def _path(record: Record, cases: Sequence[Costs]) -> list[Size]:
     """The sizes of the path that lie between those measured."""
     path = (problem_of(record.settings.problem).growing_size(record.settings, n) for n in _NUMBERS)
     return [numbers for numbers in path if all(costs.covers(numbers) for costs in cases)]
-
-
-def _fastest(record: Record, pass_name: str) -> list[Costs]:
-    """Each framework's fastest cases at the end of the path."""
-    cases = [costs for costs in costs_of(record) if costs.case.pass_name == pass_name]
-    if not (sizes := _path(record, cases)):
-        return []
-    ranked = sorted(cases, key=lambda costs: costs.seconds(sizes[-1]).value)
-    return [
-        costs
-        for framework in FRAMEWORKS
-        for costs in [each for each in ranked if each.case.framework == framework][:_MOST_LINES]
-    ]
 
 
 def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
