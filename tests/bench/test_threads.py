@@ -218,7 +218,7 @@ def test_the_sentences_say_for_whom_more_threads_help_and_whether_the_winner_cha
     }
 
 
-def test_of_several_points_the_best_is_told():
+def test_the_sentence_tells_the_best_of_several_points():
     told = dict(answer(*timed("vmap", jax=(0.4, 0.2, 0.25))).statements)
     assert told == {"JAX, the best of threads": "faster: vmap (2.00×, 2 threads)."}
 

@@ -47,7 +47,7 @@ class AxisQuestion(Question):
     below: tuple[str, ...] = ()  # footnotes on the points and the change
 
     def number_of(self, point: str) -> float | None:
-        """Where a point lies on the axis of a plot; None if it has no such place."""
+        """Return the place of a point on the axis of a plot, or None if it has none."""
         return None
 
     def choices(self, points: Sequence[str]) -> Sequence[str]:
@@ -152,7 +152,7 @@ class AxisQuestion(Question):
         return _shown(table, record, rows)
 
     def _changes(self, rows: Sequence[Row], choices: Sequence[str]) -> Iterator[Statement]:
-        """For each framework: what becomes faster, stays the same or becomes slower at its best point."""
+        """Say for each framework what becomes faster, stays the same or becomes slower at its best point."""
         names = [row[:3] for row in rows]
         for framework, title in FRAMEWORKS.items():
             kinds: dict[str, dict[tuple[str, ...], tuple[str, Estimate]]] = {}
@@ -236,7 +236,7 @@ def _winner(comparison: Comparison) -> str | None:
 
 
 def _factors(bests: Sequence[tuple[str, Estimate]], with_points: bool) -> str:
-    """Such as " (1.52 to 1.91×, 2 threads)"."""
+    """Return the range of the changes and their points, as in " (1.52 to 1.91×, 2 threads)"."""
     values = [ratio.value for _, ratio in bests]
     factors = dict.fromkeys(ratio_text(value) for value in (min(values), max(values)))
     where = f", {' or '.join(dict.fromkeys(point for point, _ in bests))}" if with_points else ""

@@ -87,7 +87,7 @@ QUESTION = Growth()
 
 
 class Costs(NamedTuple):
-    """What a case costs over the sizes; None where too few are known."""
+    """The cost models of a case; None where too few sizes are known."""
 
     case: Case  # on one of the sizes
     settings: Settings
@@ -190,7 +190,7 @@ class Race(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The same with the ratio and its interval."""
+        """The faster framework in a sentence, with the ratio and its interval."""
         texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
         names = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in (self.faster, self.slower)]
         return (

@@ -224,7 +224,7 @@ def write_inputs(run: Run, inputs: Mapping[str, Inputs]) -> None:
 
 
 def _communication(record: Record) -> Iterator[Statement]:
-    """What part of a data-parallel step is communication."""
+    """Say what share of a data-parallel step is communication."""
     results = {result.case: result for result in record.results if result.measured}
     for case, alone in results.items():
         together: Any = results.get(replace(case, input=BATCH))

@@ -94,7 +94,7 @@ class OnShard(Commands):
             self.backend.join(self.index, self.count, address, _JOIN_SECONDS)
 
     def prepare(self, case: Case) -> dict[str, Any]:
-        """As every worker does; a step of training in a way of its own."""
+        """Prepare a case to be timed: a pass on this process's shard, or a step of training."""
         if case.pass_name == STEP:
             self._prepared[case], found = _prepare_step(self, case)
             return found

@@ -153,7 +153,7 @@ def measure_transforms(run: Run, cases: Sequence[Case], inputs: dict[str, Alignm
 
 
 def _try_cases(run: Run, cases: Sequence[Case], right: Any, lock: threading.Lock, stopped: threading.Event) -> None:
-    """Those of one framework. right: by problem and by what a transform gives."""
+    """Try the transforms of one framework's cases. right: expected results by problem and by what a transform gives."""
     for case in cases:
         with lock:
             run.progress.step(case.title)
@@ -191,12 +191,12 @@ def _judge(result: Result) -> None:
 
 
 def _outcomes(result: Result) -> dict[str, dict[str, Any]]:
-    """By transform, as far as it was tried."""
+    """Return the outcomes of a case by transform, as far as they were tried."""
     return result.details.get("outcomes", {})
 
 
 def attempt(runner: CaseRunner, case: Case, transform: str, expected_result: np.ndarray) -> dict[str, Any]:
-    """In a worker: what becomes of a transform, and the fault or the error."""
+    """Try a transform in a worker; return the outcome, and the fault or the error."""
     backend, inputs = runner.backend, cast(AlignmentInputs, runner.gate.inputs(case.input))
     package = importlib.import_module(f"{case.framework}_impl.transformed")
     runner.build(case, inputs.options)
@@ -239,11 +239,11 @@ class _Outcomes:
         return f"E{list(self.errors).index(text) + 1}"
 
     def cell(self, name: str, rung: str) -> str:
-        """What becomes of a transform: the same for all problems, or each thing that happens."""
+        """Return the outcome of a transform on a rung: one for all problems, or all that occur."""
         return " / ".join(dict.fromkeys(self.words[name, rung].values())) or NOTHING
 
     def written(self, name: str) -> str:
-        """How a transform is written."""
+        """Return a transform as the framework writes it."""
         return getattr(TRANSFORMS[name], self.framework)
 
     def tried(self, rung: str) -> list[str]:

@@ -57,7 +57,7 @@ def _most_repeats(run: Run, given: Inputs, case: Case, repeats: int) -> int:
 
 
 def fits(runner: CaseRunner, case: Case, repeats: int) -> dict[str, Any]:
-    """In a worker: whether an accelerator has memory for a case with so many repeats of its input."""
+    """Tell in a worker whether an accelerator has memory for a case with so many repeats of its input."""
     # not the gate's copy, which is that of the input as it will be measured
     backend, inputs = runner.backend, replace(runner.gate.stored(f"{case.input}.inputs"), repeats=repeats)
     try:

@@ -13,7 +13,7 @@ from shared.variants import Abilities
 
 
 class WorkerStart(NamedTuple):
-    """How the worker processes of a label are started, where it is not as usual."""
+    """A start of the worker processes of a label that is not the usual one."""
 
     threads: int | None = None  # None: those of the run
     command: Sequence[str] | None = None  # another program than the usual worker, without its arguments
