@@ -268,8 +268,7 @@ def forward_kernel(
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
     opened, _extended, temperature, t_opened, t_temperature = parameters
     worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
-    if kind != GLOBAL and kind != FREE_GAP:  # nor is a local one that needs a forbidden gap an alignment
-        exists = exists & (temperature * worth > FORBIDDEN)
+    exists = exists & (temperature * worth > FORBIDDEN)  # nor is one that needs a forbidden gap an alignment
     tangent = t_whole / tl.sum(own_total.to(tl.float64), 0)
     if tangents:
         score = temperature * tangent + t_temperature * worth
