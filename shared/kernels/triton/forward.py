@@ -274,10 +274,13 @@ def forward_kernel(
         score = temperature * tangent + t_temperature * worth
     else:
         score = temperature * worth
-    score = tl.where(exists, score, 0.0)
     if kind == GLOBAL or kind == FREE_GAP:  # without a cell it is all gaps
         gaps = (full_rows + own_cols).to(tl.float64)
-        score = tl.where(is_empty, gaps * (t_opened if tangents else opened), score)
+        score = tl.where(exists, score, 0.0 if tangents else float("-inf"))
+        is_gaps = is_empty & (gaps * opened > FORBIDDEN)
+        score = tl.where(is_gaps, gaps * (t_opened if tangents else opened), score)
+    else:
+        score = tl.where(exists, score, 0.0)
     ok = valid & ~is_bad
     tl.store(scores + pair, tl.where(ok, score, float("nan")).to(real), mask=is_asked)
     if keep:
