@@ -51,7 +51,12 @@ def test_pairs_without_alignment_have_no_second_derivatives(framework: str, is_b
     with jax.enable_x64(True):
         for variant in ("fused", "wavefront"):
             product = package.hessian_vector_product(
-                package.needleman_wunsch, inputs.similarity, vector, inputs.lengths, **inputs.parameters, variant=variant
+                package.needleman_wunsch,
+                inputs.similarity,
+                vector,
+                inputs.lengths,
+                **inputs.parameters,
+                variant=variant,
             )
             assert not np.asarray(product)[none].any(), variant
             assert np.isfinite(np.asarray(product)).all(), variant

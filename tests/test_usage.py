@@ -14,7 +14,7 @@ from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
 import jax_impl
 import torch_impl
 from shared import reference
-from shared.tolerances import LARGEST_GAP, LOWEST
+from shared.tolerances import LARGEST_GAP
 
 PACKAGES = pytest.mark.parametrize("package", [framework.package for framework in FRAMEWORKS.values()])
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
