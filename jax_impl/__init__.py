@@ -183,7 +183,8 @@ def needleman_wunsch(
         variant: a name of `variants("needleman_wunsch")`, or "auto" for the best of them here.
 
     Returns:
-        Scores of shape () or (batch,), in similarity's dtype and units; gap times the other length where one is 0.
+        Scores of shape () or (batch,), in similarity's dtype and units; gap times the other length where one is 0;
+        -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
         Differentiable twice with respect to similarity, and to gap and temperature where they are arrays; a third
         time by the variants that are loops or scans.
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jax_impl.recurrences import Array, Parameters, States, smooth_maximum
 from shared.alignments import Recurrence
-from shared.tolerances import LOWEST
+from shared.tolerances import FORBIDDEN, LOWEST
 
 
 def batch_last(s: Array, lengths: Array) -> tuple[Array, Array]:
@@ -80,7 +80,8 @@ def score_of_ends(
     masked = jnp.where(may_end, ends, LOWEST).reshape(flat)
     score = smooth_maximum(masked, parameters["temperature"], axis=0)
     empty = recurrence.is_empty(masked.max(axis=0), lengths)
-    return jnp.where(empty, recurrence.empty_score(parameters, lengths), score)
+    score = jnp.where(empty, recurrence.empty_score(parameters, lengths), score)
+    return jnp.where(score <= FORBIDDEN, -jnp.inf, score)
 
 
 def _trailing(grid: Array, like: Array) -> Array:

@@ -35,7 +35,7 @@ from jax_impl.diagonal_layout import DiagonalBatch, exp, sum_of_odds
 from jax_impl.pairs import number_per_pair
 from jax_impl.recurrences import Array, Parameters
 from shared.alignments import SIMILARITY, Choice, Recurrence
-from shared.tolerances import LOWEST
+from shared.tolerances import FORBIDDEN, LOWEST
 
 Arrays = tuple[Array, ...]
 
@@ -83,15 +83,20 @@ class Ends:
         self.largest = batch.tiled(largest)
         odds = batch.collect(lambda sums, d: sum((exp(x - self.largest) for x in worths(d)), sums), 0 * lowest)
         # as low as LOWEST in units of the temperature, or of the similarity
-        best = jnp.where(largest <= LOWEST / 2, LOWEST, largest * batch.temperature)
-        self.empty = batch.recurrence.is_empty(best, batch.lengths)
+        best = jnp.where(largest <= FORBIDDEN, LOWEST, largest * batch.temperature)
+        recurrence = batch.recurrence
+        self.empty = recurrence.is_empty(best, batch.lengths)
+        best = jnp.where(self.empty, recurrence.empty_score(batch.parameters, batch.lengths), best)
+        self.impossible = best <= FORBIDDEN  # global pairs whose every alignment is forbidden
         log = jnp.log(jnp.maximum(batch.total(odds), 1.0))  # the largest contributes 1; without any end there is none
-        self.scores = self.unless_empty(batch.temperature * (largest + log), batch.parameters)
-        self.log = batch.tiled(jnp.where(self.empty, -LOWEST, log))
+        scores = self.unless_empty(batch.temperature * (largest + log), batch.parameters)
+        self.scores = jnp.where(self.impossible, -jnp.inf, scores)
+        self.log = batch.tiled(jnp.where(self.empty | self.impossible, -LOWEST, log))
 
     def unless_empty(self, values: Array, parameters: Any) -> Array:
-        """The values (batch,), replaced by the score without an alignment where there is none. Linear."""
-        return jnp.where(self.empty, self.batch.recurrence.empty_score(parameters, self.batch.lengths), values)
+        """The values (batch,), replaced where there is no cell or no alignment; linear, so also for tangents."""
+        instead = self.batch.recurrence.empty_score(parameters, self.batch.lengths)
+        return jnp.where(self.impossible, 0.0, jnp.where(self.empty, instead, values))
 
     def logs(self, end: Choice, d: Any, at: tuple[int, int] = (0, 0)) -> Array:
         """Logarithm of the probability that the alignment ends in this way in the cells."""

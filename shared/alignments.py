@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from shared.tolerances import LOWEST
+from shared.tolerances import FORBIDDEN, LOWEST
 
 SIMILARITY = "similarity"
 
@@ -237,7 +237,7 @@ class Recurrence:
         if self.border_terms is not None:
             return (lengths[0] == 0) | (lengths[1] == 0)
         # too few rows or columns, or every match is forbidden, which makes values as low as LOWEST
-        return best <= LOWEST / 2
+        return best <= FORBIDDEN
 
     def empty_score(self, parameters: Mapping[str, Any], lengths: Any) -> Any:
         """The score of such a pair: all gaps, or 0, because minus infinity would be useless in training."""

@@ -12,6 +12,10 @@ import numpy as np
 # derivatives meet, is still finite in float32 at temperature 1e-3.
 LOWEST = -1e20
 
+# The one rule for what is forbidden: a match of this or less, and an alignment whose score is this or less, which needs
+# a forbidden match or gap. A pair that has no other alignment scores 0 if local, -inf if global; its derivatives are 0.
+FORBIDDEN = LOWEST / 2
+
 # A gap larger than this is an error: added to LOWEST it must stay far below everything an alignment can be worth.
 LARGEST_GAP = 1e18
 

@@ -185,7 +185,7 @@ def needleman_wunsch(
 
     Returns:
         Scores of shape () or (batch,), in similarity's dtype, device and units; gap times the other length where one
-        is 0.
+        is 0; -inf, with zero gradients, where every alignment scores -5e19 or less: it needs a forbidden match or gap.
         Differentiable for similarity, and for gap and temperature when a tensor: twice with "auto", to any order
         with the loops, and once with the variants that scan, which raise RuntimeError on a double backward.
 

@@ -8,7 +8,7 @@ which one alternates with the parity of i + j + rows. The rotation is Petti et a
 import torch
 
 from shared.alignments import Recurrence
-from shared.tolerances import LOWEST
+from shared.tolerances import FORBIDDEN, LOWEST
 from torch_impl.recurrences import Parameters, States, Tensor, smooth_maximum
 
 
@@ -104,7 +104,8 @@ def score_of_ends(
     masked = torch.where(may_end, ends, LOWEST).flatten(0, 1)
     score = smooth_maximum(masked, parameters["temperature"], dim=0)
     empty = recurrence.is_empty(masked.detach().amax(0), lengths)
-    return torch.where(empty, recurrence.empty_score(parameters, lengths), score)
+    score = torch.where(empty, recurrence.empty_score(parameters, lengths), score)
+    return torch.where(score <= FORBIDDEN, -torch.inf, score)
 
 
 def _trailing(grid: Tensor, like: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from shared.alignments import RECURRENCES, SIMILARITY, Choice, recurrence_of
-from shared.tolerances import LOWEST
+from shared.tolerances import FORBIDDEN, LOWEST
 from torch_impl import odds
 from torch_impl.derivatives import Derivatives, Engine, register_map
 from torch_impl.diagonal_layout import Chunk, DiagonalBatch, Memory, all_views, alone, fill
@@ -55,20 +55,22 @@ class Ends:
         scaled = highest + log_odds
         recurrence = batch.recurrence
         # as low as LOWEST in units of the temperature, or of the similarity
-        lowest = (highest * batch.temperature).masked_fill(highest <= LOWEST / 2, LOWEST)
+        lowest = (highest * batch.temperature).masked_fill(highest <= FORBIDDEN, LOWEST)
         self.empty = recurrence.is_empty(lowest, batch.lengths)
+        self.impossible = torch.zeros_like(self.empty)
+        # global pairs whose every alignment is forbidden
+        self.impossible = self.unless_empty(lowest, batch.parameters) <= FORBIDDEN
         if with_weights:
-            counts = torch.ones_like(scaled).masked_fill(self.empty, 0.0)
+            counts = torch.ones_like(scaled).masked_fill(self.empty | self.impossible, 0.0)
             for odds, factor in zip(self.weights, (best - highest - log_odds).exp_().mul_(counts), strict=True):
                 odds.mul_(factor)
-        self.scores = self.unless_empty(batch.temperature * scaled, batch.parameters)
+        scores = self.unless_empty(batch.temperature * scaled, batch.parameters)
+        self.scores = scores.masked_fill(self.impossible, -torch.inf)
 
     def unless_empty(self, scores: Tensor, parameters: Parameters) -> Tensor:
-        """The scores, replaced by the score without an alignment where there is none. Linear."""
+        """The scores, replaced where there is no cell or no alignment; linear, so also for tangents."""
         instead = self.batch.recurrence.empty_score(parameters, self.batch.lengths)
-        if isinstance(instead, Tensor):
-            return torch.where(self.empty, instead, scores)
-        return scores.masked_fill(self.empty, instead)
+        return torch.where(self.empty, instead, scores).masked_fill(self.impossible, 0.0)
 
 
 def _exp_(values: Tensor) -> Tensor:

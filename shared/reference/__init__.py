@@ -18,7 +18,7 @@ import numpy as np
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.checks import check_parameter, see_host
 from shared.reference import global_linear, local_affine, local_linear
-from shared.tolerances import DIFFERENCE_STEP
+from shared.tolerances import DIFFERENCE_STEP, FORBIDDEN
 
 # function name -> its module (score, gradients and largest state of one full pair), and what it fixes there
 _MODULES: dict[str, tuple[ModuleType, dict[str, float]]] = {
@@ -76,6 +76,8 @@ def gradients(function_name: str, similarity: Any, lengths: Any = None, **parame
     for pair, own in pairs:
         padding = [(0, full - part) for full, part in zip(shape, pair.shape, strict=True)]
         result = module.gradients(pair, **own)
+        if module.score(pair, **own) <= FORBIDDEN:
+            result = {name: np.zeros_like(value) for name, value in result.items()}
         results.append({name: np.pad(result[name], padding if np.ndim(result[name]) else 0) for name in names})
     if not batched:
         return results[0]
@@ -107,8 +109,9 @@ def best_alignment(
         if np.isposinf(pair).any() or any(np.isnan(values).any() for values in (pair, *gaps)):
             scores.append(np.nan)
             continue
-        scores.append(module.score(pair, **own))
-        found[: pair.shape[0], : pair.shape[1]] = module.gradients(pair, **own)["similarity"] > 0.5
+        scores.append(_allowed(module.score(pair, **own)))
+        is_matched = module.gradients(pair, **own)["similarity"] > 0.5
+        found[: pair.shape[0], : pair.shape[1]] = is_matched & (scores[-1] != -np.inf)
     return np.array(scores if batched else scores[0], dtype=np.float64), matches
 
 
@@ -147,7 +150,13 @@ def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **
     """A module's function of every pair."""
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
     values = [getattr(module, asked)(pair, **own) for pair, own in pairs]
+    values = [_allowed(value) for value in values] if asked == "score" else values
     return np.array(values if batched else values[0], dtype=np.float64)
+
+
+def _allowed(score: float) -> float:
+    """The score, -inf where every alignment of a global pair is forbidden."""
+    return -np.inf if score <= FORBIDDEN else score
 
 
 def _pairs(

@@ -20,6 +20,7 @@ import numpy as np
 
 from shared.reference.gaps import Gap, as_given, in_each_cell
 from shared.reference.smooth import entropy, smooth_maximum, weights
+from shared.tolerances import FORBIDDEN
 
 OUTSIDE = -np.inf
 
@@ -52,7 +53,7 @@ def score(
     costs = _Costs(similarity.shape, gap_open, gap_extend, restrict_turns, penalize_turns)
     endings = _endings(similarity, _fill(similarity, costs, temperature))
     value = smooth_maximum([x for triple in endings.values() for x in triple], temperature) if endings else OUTSIDE
-    return 0.0 if value == OUTSIDE else value
+    return 0.0 if value <= FORBIDDEN else value
 
 
 def gradients(

@@ -17,6 +17,7 @@ import numpy as np
 
 from shared.reference.gaps import Gap, as_given, in_each_cell
 from shared.reference.smooth import entropy, smooth_maximum, weights
+from shared.tolerances import FORBIDDEN
 
 OUTSIDE = -np.inf
 
@@ -29,7 +30,7 @@ def score(similarity: np.ndarray, *, gap: Gap, temperature: float, end: str) -> 
     h = _fill(similarity, gap, temperature)
     values = list(_endings(similarity, h, end).values())
     value = smooth_maximum(values, temperature) if values else OUTSIDE
-    return 0.0 if value == OUTSIDE else value  # too few rows or columns, or none that -inf does not forbid
+    return 0.0 if value <= FORBIDDEN else value  # too few rows or columns, or none that -inf does not forbid
 
 
 def gradients(similarity: np.ndarray, *, gap: Gap, temperature: float, end: str) -> dict[str, np.ndarray | float]:

@@ -320,12 +320,13 @@ class BestTask {
     }
     if (size.rows == 0 || size.cols == 0) {
       score = empty_[p] * Real(size.rows + size.cols);
+      if (score <= FORBIDDEN) score = -std::numeric_limits<Real>::infinity();
       return;
     }
     constexpr bool is_global = Kind::end == End::last;
     score = is_global ? final_[p] : ends_.worth[best];
-    if (!is_global && score <= FORBIDDEN) {
-      score = 0;
+    if (score <= FORBIDDEN) {
+      score = is_global ? -std::numeric_limits<Real>::infinity() : Real(0);
       return;
     }
     const Place at = is_global ? Place{size.rows - 1, size.cols - 1} : Place{ends_.row[best], ends_.col[best]};

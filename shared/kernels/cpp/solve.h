@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "batching.h"
 #include "sweep.h"
@@ -160,12 +161,11 @@ struct Worth {
   double log() const { return log2() * LN_2; }
 };
 
-template <class Kind>
-Worth worth_of(double m, double e, double mt, double temperature) {
+inline Worth worth_of(double m, double e, double mt, double temperature) {
   // an alignment with a forbidden match scores less than any without
   Worth worth{m, e, mt / m, m > 0 && e > -double(LARGEST_EXPONENT) / 2};
-  // a local one that needs a forbidden gap is none either
-  if (Kind::local) worth.exists = worth.exists && temperature * worth.log() > double(FORBIDDEN);
+  // one that needs a forbidden gap is none either
+  worth.exists = worth.exists && temperature * worth.log() > double(FORBIDDEN);
   return worth.exists ? worth : Worth{1, 0, 0, false};
 }
 
@@ -222,8 +222,13 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
   if (size.rows == 0 || size.cols == 0) {  // no cell: a global alignment is all gaps
     if (global) {
       double gaps = double(size.rows + size.cols);
-      score = gaps * p.open, t_score = gaps * t.open;
-      d.open = tangents ? 0 : gaps;
+      score = gaps * p.open;
+      if (score > double(FORBIDDEN)) {
+        t_score = gaps * t.open;
+        d.open = tangents ? 0 : gaps;
+      } else {
+        score = -std::numeric_limits<double>::infinity();
+      }
     }
     invalid = !is_valid(p);
   } else if (worth.exists) {
@@ -237,6 +242,8 @@ inline void finish_pair(const Job &job, Pass pass, int64_t pair, Worth worth, bo
     } else {
       d.temperature = LN_2 * sums.entropy;
     }
+  } else if (global) {
+    score = -std::numeric_limits<double>::infinity();
   }
   const double nan = std::nan("");
   if (invalid) score = t_score = d.open = d.extend = d.temperature = nan;
@@ -402,7 +409,7 @@ void solve(const Job &job, const int64_t *pairs, int pair_count) {
         if (L::rows_in_lanes || s == p) bad[p] = bad[p] || bad_lanes[s];
       }
       const int64_t pair = pairs[std::min(p, pair_count - 1)];  // there may be fewer than lanes
-      worth[p] = worth_of<Kind>(m, e, mt, clamped_parameters_of(job.call, pair).temperature);
+      worth[p] = worth_of(m, e, mt, clamped_parameters_of(job.call, pair).temperature);
       for (int l = 0; l < LANES; ++l) {
         if (L::rows_in_lanes || l == p) set_total(total, l, worth[p]);
       }

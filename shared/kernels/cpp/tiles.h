@@ -444,7 +444,7 @@ class Tiles {
     }
     constexpr double finite = double(__FLT_MAX__);
     if (!(m > 0 && m <= finite && std::abs(t / m) <= finite)) return false;
-    worth_ = worth_of<Kind>(m, unit, t, p_.temperature);
+    worth_ = worth_of(m, unit, t, p_.temperature);
     Total total{};
     set_total(total, 0, worth_);
     total_ = {all(total.inverse_m[0]), all(total.e[0]), worth_.tangent};

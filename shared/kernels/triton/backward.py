@@ -328,7 +328,8 @@ def backward_kernel(
             along += flow.to(tl.float64) * (at + 1).to(tl.float64)
         d_open += tl.sum(along, 0)
         if not tangents:  # without a cell it is all gaps
-            d_open = tl.where(is_empty, (full_rows + own_cols).to(tl.float64), d_open)
+            gaps = (full_rows + own_cols).to(tl.float64)
+            d_open = tl.where(is_empty, tl.where(gaps * parameters[0] > FORBIDDEN, gaps, 0.0), d_open)
     if penalize_turns:
         d_open += turns
     else:

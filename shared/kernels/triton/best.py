@@ -264,13 +264,14 @@ def best_kernel(
 
     top = tl.max(worth, 0)
     is_bad = (tl.max(bad.to(tl.int32), 0) > 0) | (opened != opened) | (extended != extended)
-    # a local alignment that needs a forbidden gap is none
-    exists = top > (float("-inf") if kind == GLOBAL or kind == FREE_GAP else FORBIDDEN)
+    # an alignment that needs a forbidden gap is none
+    exists = top > FORBIDDEN
     is_top = worth == top
     first = tl.min(tl.where(is_top, end_row, rows), 0)
     score = tl.where(exists, top, 0.0)
     if kind == GLOBAL or kind == FREE_GAP:  # without a cell it is all gaps
-        score = tl.where(is_empty, opened * (full_rows + own_cols).to(real), score)
+        score = tl.where(is_empty, opened * (full_rows + own_cols).to(real), top)
+        score = tl.where(score > FORBIDDEN, score, float("-inf"))
     tl.store(scores + pair, tl.where(is_bad, float("nan"), score))
     tl.store(ends + pair * 2, first)
     tl.store(ends + pair * 2 + 1, tl.min(tl.where(is_top & (end_row == first), end_col, cols), 0))

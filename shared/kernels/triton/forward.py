@@ -268,17 +268,19 @@ def forward_kernel(
     is_bad = tl.max(bad.to(tl.int32), 0) > 0
     opened, _extended, temperature, t_opened, t_temperature = parameters
     worth = (highest_top.to(tl.float64) + tl.log2(whole.to(tl.float64))) * LN_2
-    if kind != GLOBAL and kind != FREE_GAP:  # nor is a local one that needs a forbidden gap an alignment
-        exists = exists & (temperature * worth > FORBIDDEN)
+    exists = exists & (temperature * worth > FORBIDDEN)  # nor is one that needs a forbidden gap an alignment
     tangent = t_whole / tl.sum(own_total.to(tl.float64), 0)
     if tangents:
         score = temperature * tangent + t_temperature * worth
     else:
         score = temperature * worth
-    score = tl.where(exists, score, 0.0)
     if kind == GLOBAL or kind == FREE_GAP:  # without a cell it is all gaps
         gaps = (full_rows + own_cols).to(tl.float64)
-        score = tl.where(is_empty, gaps * (t_opened if tangents else opened), score)
+        score = tl.where(exists, score, 0.0 if tangents else float("-inf"))
+        is_gaps = is_empty & (gaps * opened > FORBIDDEN)
+        score = tl.where(is_gaps, gaps * (t_opened if tangents else opened), score)
+    else:
+        score = tl.where(exists, score, 0.0)
     ok = valid & ~is_bad
     tl.store(scores + pair, tl.where(ok, score, float("nan")).to(real), mask=is_asked)
     if keep:

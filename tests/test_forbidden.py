@@ -1,0 +1,62 @@
+"""Pairs that no alignment can serve: one score, and derivatives of exactly 0, in every variant of both frameworks."""
+
+import jax
+import numpy as np
+import pytest
+from frameworks import FRAMEWORKS, Inputs, reference_result, run
+
+from shared.variants import usable_variants
+
+PROBLEM = "needleman_wunsch"
+
+
+def forbidden(by_position: bool) -> Inputs:
+    """Pairs of 3 x 4 at random, some without an alignment; one pair has a length of 0."""
+    random = np.random.default_rng(5)
+    shape = (8, 3, 4)
+    similarity = np.where(random.random(shape) < 0.3, -np.inf, np.round(random.normal(size=shape), 2))
+    gaps = np.where(random.random(shape) < 0.6, -np.inf, -1.0)
+    lengths = np.array([(3, 4)] * 5 + [(3, 3), (0, 4), (2, 4)], np.int32)
+    alone = np.where(np.arange(8) % 2, -1.0, -1e20)
+    parameters = {"gap": gaps if by_position else alone, "temperature": np.ones(8)}
+    return Inputs(similarity, lengths, parameters, np.linspace(-1, 1.5, 8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("is_by_position", [False, True])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_pairs_without_alignment_are_as_in_the_reference(framework: str, is_by_position: bool, dtype: str):
+    inputs = forbidden(is_by_position)
+    expected = reference_result(inputs, PROBLEM)
+    none = expected.score == -np.inf
+    assert none.any()
+    assert not none.all()
+    for variant in usable_variants(PROBLEM, {"cuda_graph": "no GPU"}):
+        how = "quick" if framework == "jax" and variant != "fused" else "eager"
+        result = run(framework, inputs, dtype, variant, how, PROBLEM)
+        np.testing.assert_array_equal(result.score[none], expected.score[none], err_msg=variant)
+        np.testing.assert_allclose(result.score[~none], expected.score[~none], rtol=1e-5, err_msg=variant)
+        for name, value in result.gradients.items():
+            assert not value[none].any(), (variant, name)
+            np.testing.assert_allclose(value, expected.gradients[name], atol=1e-4, err_msg=f"{variant} {name}")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("is_by_position", [False, True])
+def test_pairs_without_alignment_have_no_second_derivatives(framework: str, is_by_position: bool):
+    inputs = forbidden(is_by_position)
+    none = reference_result(inputs, PROBLEM).score == -np.inf
+    package = FRAMEWORKS[framework].package
+    vector = np.ones_like(inputs.similarity)
+    with jax.enable_x64(True):
+        for variant in ("fused", "wavefront"):
+            product = package.hessian_vector_product(
+                package.needleman_wunsch,
+                inputs.similarity,
+                vector,
+                inputs.lengths,
+                **inputs.parameters,
+                variant=variant,
+            )
+            assert not np.asarray(product)[none].any(), variant
+            assert np.isfinite(np.asarray(product)).all(), variant
