@@ -41,8 +41,7 @@ def best_alignment(
     Returns:
         Scores of shape () or (batch,), in similarity's dtype and units, and matches, boolean, of similarity's shape:
         where the alignment has a match. Without an alignment the score is 0, of a global pair
-        -inf; where a pair has NaN or +inf inside its lengths, or NaN as a gap, it is NaN; in both cases nothing
-        matches.
+        -inf; where a pair has NaN or +inf inside its lengths, or NaN as a gap, it is NaN. In all three nothing matches.
 
         It works under torch.compile and torch.func.vmap.
 
