@@ -22,8 +22,7 @@ def forbidden(by_position: bool) -> Inputs:
     return Inputs(similarity, lengths, parameters, np.linspace(-1, 1.5, 8))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("is_by_position", [False, True])
+@pytest.mark.parametrize(("is_by_position", "dtype"), [(True, "float32"), (False, "float64")])
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_pairs_without_alignment_are_as_in_the_reference(framework: str, is_by_position: bool, dtype: str):
     inputs = forbidden(is_by_position)
