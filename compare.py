@@ -29,7 +29,7 @@ from shared.bench.report.report import Report
 from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.plan import Plan
-from shared.bench.run.progress import Lines, progress_for_here
+from shared.bench.run.progress import Lines
 from shared.bench.run.protocol import DoesNotFit, measure
 from shared.bench.units import clock
 from shared.problems import ANY_FILE, PROBLEMS, problem_of
@@ -132,7 +132,8 @@ def _run(record: Record, keep: Keeper) -> int:
     """One run into its record; returns the exit code. Raises CannotMeasure or one of _BAD_INPUT if it cannot begin."""
     try:
         question = QUESTIONS[record.settings.question]
-        with progress_for_here(lambda record: next(map(console_table, question.answer(record).tables), None)) as lines:
+        progress = Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
+        with contextlib.closing(progress) as lines:
             measure(question.plan(record.settings), record, lines, keep)
     except (CannotMeasure, *_BAD_INPUT):
         raise

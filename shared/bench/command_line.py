@@ -35,7 +35,6 @@ device, or none is installed; 130 interrupted (what is finished is printed)
 
 # in place of questions: every one that can be asked with the given options
 ALL = "all"
-_ALL_REPORT = Path("report.html")
 _QUICK_SECONDS = 55.0  # and a few to start and to end
 _REPORTS = ("report", "markdown", "force")
 # what is done instead of a new run, and the options that go with it
@@ -75,10 +74,7 @@ class Request:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
-    """Read the command line; ends the process with one line if it is wrong.
-
-    Returns the request, and the settings of a run for each question, of which a resumed run takes none.
-    """
+    """The request, and settings for each question; ends the process with one line if the command line is wrong."""
     parser = _parser()
     given = vars(parser.parse_args(join_numbers(arguments)))
     option_of = {action.dest: (action.option_strings or ["a question"])[0] for action in parser._actions}
@@ -92,7 +88,7 @@ def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
             return replace(request, record_files=[*kept]), [Settings(**_fields_of(Settings, given))]
         if ALL in asked:
             settings, left_out = _of_all(given, option_of)
-            request = replace(request, report=request.report or _ALL_REPORT, all=True, left_out=left_out)
+            request = replace(request, report=request.report or Path("report.html"), all=True, left_out=left_out)
         else:
             problems = {name: _problem(given, option_of, QUESTIONS[name]) for name in asked}
             settings = [_settings(given, QUESTIONS[name], problem) for name, problem in problems.items()]
@@ -148,12 +144,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--dtype", type=one_of("dtype", ("float32", "float64")), help="float32 (the default) or float64; threads: both")
     add("--seed", type=whole("seed", 0), metavar="N", help="of all random numbers (default 0)")
 
-    groups: dict[str | None, Any] = {}
-    for name, (argument, question) in _arguments().items():
-        about = f"the question {question}" if question else "problems; see --list"
-        if question not in groups:
-            groups[question] = parser.add_argument_group(f"parameters of {about}")
-        add = groups[question].add_argument
+    add = parser.add_argument_group("parameters of problems; see --list").add_argument
+    every = {name: argument for problem in PROBLEMS.values() for name, argument in problem.arguments.items()}
+    for name, argument in every.items():  # one that several problems have differs only in its default
         if argument.parse is None:
             action = "store_false" if argument.default else "store_true"
             add(flag(name, argument), dest=name, action=action, help=argument.help)
@@ -197,18 +190,6 @@ def _question(text: str) -> str:
     return text
 
 
-def _arguments() -> dict[str, tuple[Argument, str | None]]:
-    """The arguments of all problems, by name, each with the question if it goes with one only.
-
-    One that several problems have differs only in its default.
-    """
-    found: dict[str, tuple[Argument, str | None]] = {}
-    for problem in PROBLEMS.values():
-        for name, argument in problem.arguments.items():
-            found[name] = argument, None if name in found else problem.question
-    return found
-
-
 def flag(name: str, argument: Argument) -> str:
     """The option of a problem's argument; one that is true by default can be switched off."""
     return ("--no-" if argument.parse is None and argument.default else "--") + name.replace("_", "-")
@@ -241,8 +222,7 @@ def _problem(given: Mapping[str, Any], option_of: Mapping[str, str], question: Q
 
 
 def _of_all(given: Mapping[str, Any], option_of: Mapping[str, str]) -> tuple[list[Settings], list[str]]:
-    """The settings of every question that can be asked with these options, each with its default budget; and those
-    that cannot, with the reason."""
+    """The settings of every question that can be asked with these options, and why the others cannot."""
     found: list[Settings] = []
     errors: dict[str, ArgumentTypeError | UnusableInput] = {}
     for question in QUESTIONS.values():
@@ -262,10 +242,11 @@ def _of_all(given: Mapping[str, Any], option_of: Mapping[str, str]) -> tuple[lis
 def _settings(given: Mapping[str, Any], question: Question, problem: Problem) -> Settings:
     """Settings from the given options, and defaults by question, other options and machine."""
     cores = len(usable_cores())
+    takes_more = question.takes_every_alignment and "problem" not in given
     defaults = {
         "problem": question.default_problem,
         "passes": question.default_passes(problem),
-        "more_problems": _more_problems(given, question, problem),
+        "more_problems": tuple(name for name in ALIGNMENTS if takes_more and name != problem.name),
         "input": _default_input(given, question, problem),
         "dtype": question.default_dtype,
         "threads": cores,
@@ -289,12 +270,6 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     if settings.threads > cores:
         raise ArgumentTypeError(f"--threads must be from 1 to {cores}, this machine's cores, got {settings.threads}")
     return settings
-
-
-def _more_problems(given: Mapping[str, Any], question: Question, problem: Problem) -> tuple[str, ...]:
-    if "problem" in given or not question.takes_every_alignment:
-        return ()
-    return tuple(name for name in ALIGNMENTS if name != problem.name)
 
 
 def _default_input(given: Mapping[str, Any], question: Question, problem: Problem) -> str:

@@ -61,4 +61,4 @@ def test_only_slow_third_party_modules_are_imported_in_functions(name: str):
     own = {str(node.module) for node in late if str(node.module).startswith("shared")}
     # before this one NumPy and the frameworks must not be imported: they start threads
     assert own <= ({"shared.bench.worker.commands"} if name == "shared.bench.worker.main" else set())
-    assert "TYPE_CHECKING" not in FILES[name].read_text() or name == "shared.bench.run.progress"
+    assert "TYPE_CHECKING" not in FILES[name].read_text()

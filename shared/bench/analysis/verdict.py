@@ -5,15 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.estimates import (
-    LEAST_PROCESSES,
-    SAME,
-    Block,
-    Estimate,
-    median_time,
-    ratio_drift,
-    time_ratio,
-)
+from shared.bench.estimates import LEAST_PROCESSES, SAME, Block, Estimate, median_time, ratio_drift, time_ratio
 from shared.bench.record import Record, Result
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.problems import problem_of
@@ -149,17 +141,11 @@ def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
 
 
 def comparisons(record: Record, input_name: str, on_device: bool = False) -> dict[str, dict[str, Comparison]]:
-    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured.
-
-    on_device: by the time on an accelerator, or else by wall time.
-    """
-    found = {
-        variant: {
-            pass_name: compare(
-                (r for r in record.results_of(pass_name, input_name) if r.case.variant == variant), on_device
-            )
-            for pass_name in record.settings.passes
-        }
-        for variant in problem_of(record.settings.problem).variant_names
-    }
-    return {variant: own for variant, own in found.items() if any(each.results for each in own.values())}
+    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured."""
+    found: dict[str, dict[str, Comparison]] = {}
+    for variant in problem_of(record.settings.problem).variant_names:
+        by_pass = found[variant] = {}
+        for name in record.settings.passes:
+            results = (result for result in record.results_of(name, input_name) if result.case.variant == variant)
+            by_pass[name] = compare(results, on_device)
+    return {variant: by_pass for variant, by_pass in found.items() if any(c.results for c in by_pass.values())}

@@ -178,8 +178,6 @@ def _try_cases(run: Run, cases: Sequence[Case], right: Any, lock: threading.Lock
                 result.details["outcomes"] = outcomes
                 _judge(result)
                 run.keep()
-        with lock:
-            run.progress.results(run.record)
 
 
 def _judge(result: Result) -> None:

@@ -30,13 +30,9 @@ TABLES = {
     "Memory and errors": (*NAMES, "memory", "input bytes", "output bytes", "error, of allowed"),
 }  # fmt: skip
 _BELOW = {
-    STEPS: (
-        "Of a call: kernels and copies that the GPU runs, and steps of the loop over anti-diagonals, of marginals "
-        "forward and back.",
-    ),
-    FIRST_CALLS: (
-        f"With a 95% interval where at least {LEAST_PROCESSES} processes took part; else one sample or two.",
-    ),
+    STEPS: "Of a call: kernels and copies that the GPU runs, and steps of the loop over anti-diagonals, of marginals "
+    "forward and back.",
+    FIRST_CALLS: f"With a 95% interval where at least {LEAST_PROCESSES} processes took part; else one sample or two.",
 }
 
 _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
@@ -66,7 +62,7 @@ def case_table(record: Record, columns: Sequence[str], title: str = "All cases")
         tuple(unit if name == RATE else name for name in kept),
         [tuple(row.get(name, NOTHING) for name in kept) for row in cells],
         tuple("left" if name in (*NAMES, "status") else "right" for name in kept),
-        _BELOW.get(title, ()),
+        tuple(filter(None, [_BELOW.get(title)])),
     )
 
 

@@ -14,7 +14,5 @@ def html_report(reports: Sequence[Report], notes: Sequence[str] = (), machines: 
 
     jinja = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined)
     jinja.filters["base64"] = lambda text: base64.b64encode(text.encode()).decode()
-    parts = [
-        (report, [(type(block).__name__, block) for block in blocks(report, is_brief=False)]) for report in reports
-    ]
+    parts = [(report, list(blocks(report, is_brief=False))) for report in reports]
     return jinja.get_template("page.html.j2").render(parts=parts, notes=notes, machines=machines)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tabulate import tabulate
 
-from shared.bench.report.report import Heading, Items, Report, blocks
+from shared.bench.report.report import Items, Report, blocks
 from shared.bench.report.tables import Table
 
 _SPECIAL = re.compile(r"[&<>\\`*_\[\]#|~$]")
@@ -17,12 +17,10 @@ def markdown_report(reports: Sequence[Report], notes: Sequence[str] = (), machin
     for report in reports:
         parts.append(f"## {escaped(report.heading)}")
         for block in blocks(report, is_brief=False):
-            if isinstance(block, Heading):
-                parts.append(f"### {escaped(block.text)}")
-            elif isinstance(block, Items):
-                parts.append(markdown_items(block))
-            elif isinstance(block, Table):
-                parts.append(markdown_table(block))
+            if isinstance(block, str):
+                parts.append(f"### {escaped(block)}")
+            else:
+                parts.append(markdown_items(block) if isinstance(block, Items) else markdown_table(block))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

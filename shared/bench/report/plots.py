@@ -56,11 +56,7 @@ class Line(NamedTuple):
 def line_plot(
     panels: Mapping[str, Sequence[Line]], x_label: str, unit: str, x_base: int | None = 10, ideal: bool = False
 ) -> str:
-    """An SVG document: a panel for each title, with lines over a logarithmic axis.
-
-    unit: of the vertical axis, as of `formatter`. x_base: of the logarithm of the other axis; None: it is linear.
-    ideal: with the line on which the value is that of the horizontal axis.
-    """
+    """An SVG document, a panel for each title. x_base None: that axis is linear; ideal: with the line value = x."""
     every = [line for lines in panels.values() for line in lines]
     names = list(dict.fromkeys(line.name for line in every))
     ticks = sorted({x for line in every for x, _ in line.points})

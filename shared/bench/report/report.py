@@ -32,12 +32,6 @@ class Report:
     diagnostics: Sequence[str] = ()
 
 
-class Heading(NamedTuple):
-    """A heading of a section of a report."""
-
-    text: str
-
-
 class Items(NamedTuple):
     """Lines of the same kind: "warning", "answer", or "details" for what is less important."""
 
@@ -45,17 +39,8 @@ class Items(NamedTuple):
     lines: Sequence[tuple[str, str]]  # each with what it is about, or ""
 
 
-class Plots(NamedTuple):
-    """The plots of a report, which take a second to draw."""
-
-    drawn: Callable[[], Iterator[Plot]]
-
-
-Block = Heading | Items | Plots | Table
-
-
-def blocks(report: Report, is_brief: bool) -> Iterator[Block]:
-    """Walk a report in the order in which it is read. is_brief: for the console."""
+def blocks(report: Report, is_brief: bool) -> Iterator[Items | Table | str]:
+    """Walk a report in the order in which it is read, without plots. Text is a heading; is_brief: for the console."""
     answer = report.answer
     yield _items("warning", report.warnings)
     yield from answer.tables[: answer.leading]
@@ -67,8 +52,7 @@ def blocks(report: Report, is_brief: bool) -> Iterator[Block]:
     if is_brief:
         yield from report.brief
     else:
-        yield Plots(report.plots)
-        yield Heading("Every number, and diagnostics")
+        yield "Every number, and diagnostics"
         yield from report.cases
     yield _items("details", report.diagnostics)
 

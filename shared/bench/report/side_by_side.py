@@ -10,16 +10,11 @@ from shared.bench.units import NOTHING, duration
 
 
 def side_by_side(records: Sequence[Record]) -> list[Table]:
-    """A table for each question that more than one machine answered: the faster framework on each.
-
-    Not of questions that have no times, or several for a variant: their answer is not whose call is faster.
-    """
+    """A table for each question on whose call is faster that more than one machine answered."""
     groups: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
-        if any(result.measured for result in record.results) and not any(
-            result.case.label for result in record.results
-        ):
-            settings = record.settings
+        settings, results = record.settings, record.results
+        if any(result.measured for result in results) and not any(result.case.label for result in results):
             groups.setdefault((settings.question, settings.problem, settings.dtype), []).append(record)
     return [_table(own) for own in groups.values() if len({record.device_name for record in own}) > 1]
 

@@ -54,10 +54,6 @@ class Run:
         """Whether a case goes through a compiler that takes long."""
         return case.compiled and self.plan.compiler_of(case) in self.slow_compilers
 
-    def note_no_room(self, what: str) -> None:
-        """Note what the budget left out."""
-        self.record.note(f"{BUDGET_SPENT} {self.settings.budget:g} s had no room for {what}")
-
     def write(self, name: str, value: Any) -> None:
         """Pickle a value into the folder, for the workers."""
         (self.folder / name).write_bytes(pickle.dumps(value))

@@ -45,8 +45,8 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
         )
         _first_call(run, result, is_essential)
         run.keep()
-        run.progress.results(run.record)
-    run.progress.results(run.record, is_first_answer=run.plan.times_rounds)
+    if run.plan.times_rounds:
+        run.progress.first_answer(run.record)
 
 
 def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float) -> None:

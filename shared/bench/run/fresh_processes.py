@@ -64,7 +64,6 @@ def measure_in_processes(
                 run.record.excuse(result, before[result.case] + 1)
         took[part[0]] = 0.0 if compiles and times_rounds else time.monotonic() - began
         run.keep()
-        run.progress.results(run.record)
 
     for place, group in enumerate(groups):
         end = time.monotonic() + run.seconds_left * group.weight / sum(each.weight for each in groups[place:])

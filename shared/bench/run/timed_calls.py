@@ -60,7 +60,6 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         repeat_first_calls(run, prepared, number + 1, max(0.0, min(repeats * taken, spare)))
         run.keep()
         run.stop()
-        run.progress.results(record)
         longest = max(longest, time.monotonic() - began)
         number += 1
     note_precision(run)
@@ -96,15 +95,12 @@ def _is_dominated(record: Record, case: Case) -> bool:
     )
 
 
-def is_enough(run: Run, longest: float, least: int = LEAST_WORKERS) -> bool:
-    """Whether there were enough fresh workers; an interrupted one does not count.
-
-    longest: seconds of one. least: fewer are not enough, however precise they are.
-    """
+def is_enough(run: Run, longest: float) -> bool:
+    """Whether there were enough fresh workers; an interrupted one does not count. longest: seconds of one."""
     number = len(run.record.generations)
     if run.settings.workers is not None:
         return number >= run.settings.workers
-    if number >= least and is_precise(run.plan.deciding(run.record), run.settings):
+    if number >= LEAST_WORKERS and is_precise(run.plan.deciding(run.record), run.settings):
         return True
     # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
     is_needed = run.settings.quick and number < LEAST_PROCESSES
@@ -137,7 +133,8 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
         run.progress.step(case.title)
         seconds = _seconds_to_prepare(run.record.result(case))
         if run.record.result(case).blocks and seconds > max(_MOMENTS, run.seconds_left):  # the others get their rounds
-            run.note_no_room(f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare")
+            left_out = f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare"
+            run.record.note(f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for {left_out}")
             continue
         call_seconds = _prepare(run, case)
         if call_seconds is not None:
