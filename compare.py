@@ -30,7 +30,7 @@ from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Lines
-from shared.bench.run.protocol import DoesNotFit, measure
+from shared.bench.run.protocol import measure
 from shared.bench.units import clock
 from shared.problems import ANY_FILE, PROBLEMS, problem_of
 from shared.problems.problem import UnusableInput
@@ -38,7 +38,7 @@ from shared.sequences import SequenceError
 from shared.variants import Abilities
 
 # raised before anything is measured, by what the user gave
-_BAD_INPUT = (CannotWrite, UnreadableRecord, DoesNotFit, SequenceError, UnusableInput)
+_BAD_INPUT = (CannotWrite, UnreadableRecord, SequenceError, UnusableInput)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,8 +74,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             record.settings = replace(record.settings, budget=request.budget or question.default_budget)
             record.resumed_by.append(command)
             return _measure([record], request)
-    except DoesNotFit as error:
-        return _fail(f"cannot resume {request.resume}: {error}")
     except _BAD_INPUT as error:
         return _fail(str(error))
     except CannotMeasure as error:

@@ -93,11 +93,6 @@ def known_ratio(slower: Result | None, faster: Result | None) -> Estimate | None
     return None if ratio is None or math.isnan(ratio.value) else ratio
 
 
-def known_comparison(first: Result | None, second: Result | None) -> Comparison | None:
-    """As `compared`; None where one is missing or no round is paired."""
-    return compared(first, second) if first and second and known_ratio(second, first) else None
-
-
 def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
     """Compare the fastest measured case of each framework: by wall time, or by that of an accelerator."""
     timed = [result for result in results if result.measured and _blocks(result, on_device)]

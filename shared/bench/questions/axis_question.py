@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.verdict import Comparison, compare, known_comparison
+from shared.bench.analysis.verdict import Comparison, compare, compared, known_ratio
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.estimates import SAME, Estimate
 from shared.bench.questions.question import Question, unmeasured
@@ -57,9 +57,12 @@ class AxisQuestion(Question):
     def changed(self, row: Row, framework: str, point: str) -> Comparison | None:
         """The change of a framework from the baseline to a point, from paired rounds; None where it is not known."""
         first, second = (row.results.get((framework, each)) for each in (point, row.points[0]))
-        if first and second and self.is_over_inputs:
+        if not (first and second):
+            return None
+        if self.is_over_inputs:
             second = _for_the_work_of(first, second)
-        return known_comparison(*((first, second) if self.is_gain else (second, first)))
+        pair = (first, second) if self.is_gain else (second, first)
+        return compared(*pair) if known_ratio(*pair) else None
 
     def change_text(self, row: Row, framework: str, point: str) -> str:
         """The change of a framework from the baseline to a point, for a table cell."""

@@ -107,19 +107,12 @@ class Question(ABC):
     def plan(self, settings: Settings) -> Plan:
         """The plan of a run. Raises UnusableInput, SequenceError or MemoryError."""
         starts, inputs = self.starts(settings), self.inputs(settings)
-        return Plan(
-            starts,
-            inputs,
-            lambda abilities: self.cases(settings, abilities, list(inputs)),
-            self.measure,
-            self.deciding,
-            self.contenders,
-            self.compiler_of,
-            self.times_rounds,
-            self.times_reference,
-            self.tries_new_shape,
-            self.drops_dominated,
-        )
+        flags = self.times_rounds, self.times_reference, self.tries_new_shape, self.drops_dominated
+
+        def cases(abilities: Mapping[str, Abilities]) -> tuple[list[Case], list[Absence]]:
+            return self.cases(settings, abilities, list(inputs))
+
+        return Plan(starts, inputs, cases, self.measure, self.deciding, self.contenders, *flags)
 
     # how they are measured
 
@@ -128,10 +121,6 @@ class Question(ABC):
     times_reference = False  # the NumPy reference too
     tries_new_shape = False  # the first call on another shape too
     drops_dominated = True  # a call of seconds is timed by one worker if its framework has a far faster variant
-
-    def compiler_of(self, case: Case) -> str:
-        """The framework whose compiler a case goes through."""
-        return case.framework
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         """Measure the cases into the run's record, which is to be kept after every step (`run.keep`).

@@ -52,7 +52,7 @@ class Run:
 
     def is_slow(self, case: Case) -> bool:
         """Whether a case goes through a compiler that takes long."""
-        return case.compiled and self.plan.compiler_of(case) in self.slow_compilers
+        return case.compiled and case.framework in self.slow_compilers
 
     def write(self, name: str, value: Any) -> None:
         """Pickle a value into the folder, for the workers."""

@@ -32,7 +32,6 @@ class Plan:
     measure: Callable[[Any, list[Case], dict[str, Inputs]], None] = lambda *_: None  # by a Run, into its record
     deciding: Callable[[Record], list[Estimate]] = lambda _: []  # what must be precise before the run may end
     contenders: Callable[[Record], set[Case]] = lambda _: set()  # the cases that need more times
-    compiler_of: Callable[[Case], str] = lambda case: case.framework  # the framework whose compiler a case goes through
     times_rounds: bool = True  # fresh workers time rounds after the first calls; or else there are a few calls only
     times_reference: bool = False  # the NumPy reference too
     tries_new_shape: bool = False  # the first call on another shape too

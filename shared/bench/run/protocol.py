@@ -36,15 +36,11 @@ from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
 
 
-class DoesNotFit(Exception):
-    """A record cannot be resumed here; the text says why."""
-
-
 def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None]) -> None:
     """Measure every case of a plan into the record; resumes what a record already has.
 
-    keep: writes the record; called after every step. Raises CannotMeasure, UnusableInput or DoesNotFit before
-    anything is measured. KeyboardInterrupt propagates; the record then holds what is finished.
+    keep: writes the record; called after every step. Raises CannotMeasure or UnusableInput before anything is
+    measured. KeyboardInterrupt propagates; the record then holds what is finished.
     """
     start, before = time.monotonic(), record.seconds
 
@@ -152,11 +148,11 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
 
 
 def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any]) -> None:
-    """Prepare a record for going on. Raises DoesNotFit."""
+    """Prepare a record for going on. Raises UnusableInput."""
     differences = different_environments(record.environment, environment)
     differences += [f"the input {name} differs" for name in inputs if record.inputs.get(name) != inputs[name]]
     if differences:
-        raise DoesNotFit("; ".join(differences))
+        raise UnusableInput(f"cannot resume: {'; '.join(differences)}")
     record.finished = None
     record.notes = [note for note in record.notes if not note.startswith(BUDGET_SPENT)]
     for result in record.results:  # what failed may not fail again; what was wrong stays wrong
