@@ -92,9 +92,9 @@ class Costs(NamedTuple):
     case: Case  # on one of the sizes
     settings: Settings
     measured: tuple[Size, ...]
-    time: Fit  # columns: cells, steps, 1
-    memory: Fit | None  # columns: 1, cells
-    compiling: Fit | None  # and tracing; columns: 1, steps
+    time: Fit
+    memory: Fit | None
+    compiling: Fit | None  # and tracing
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -115,8 +115,9 @@ class Costs(NamedTuple):
 
     def covers(self, size: Size) -> bool:
         """Whether steps, cells, and cells in a step lie between those that were measured."""
-        known = zip(*(_extents(self._loop(other)) for other in self.measured), strict=True)
-        return all(min(k) <= own <= max(k) for own, k in zip(_extents(self._loop(size)), known, strict=True))
+        extents = [(loop.steps, loop.cells, loop.cells / max(1, loop.steps))
+                   for loop in map(self._loop, (size, *self.measured))]  # fmt: skip
+        return all(min(known) <= asked <= max(known) for asked, *known in zip(*extents, strict=True))
 
     def _loop(self, size: Size) -> Loop:
         return problem_of(self.case.problem).loop(self.settings, self.case.variant, size)
@@ -124,12 +125,13 @@ class Costs(NamedTuple):
 
 def costs_of(record: Record) -> list[Costs]:
     """The costs of each case that was measured at enough sizes."""
-    own: dict[tuple[Any, ...], list[Result]] = {}
+    by_case: dict[tuple[Any, ...], list[Result]] = {}
     for result in record.results:
         case = result.case
         if result.measured:
-            own.setdefault((case.pass_name, case.variant, case.framework, case.compiled, case.label), []).append(result)
-    return [costs for results in own.values() if (costs := _costs(record.settings, results))]
+            key = (case.pass_name, case.variant, case.framework, case.compiled, case.label)
+            by_case.setdefault(key, []).append(result)
+    return [costs for results in by_case.values() if (costs := _costs(record.settings, results))]
 
 
 def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
@@ -137,13 +139,12 @@ def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
     sizes = {result.case.input: numbers_of(result.case.input) for result in results}
     loops = {name: problem_of(case.problem).loop(settings, case.variant, numbers) for name, numbers in sizes.items()}
 
-    def fit(
-        columns: Callable[[Loop], tuple[float, ...]], value: Callable[[Result], float | None], has_knee: bool = False
-    ) -> Fit | None:
+    def fit(columns: Callable[[Loop], tuple[float, ...]], value: Callable[[Result], float | None]) -> Fit | None:
         known = {r.case.input: y for r in results if (y := value(r)) and y > 0}
-        return fitted(tuple(known), tuple(columns(loops[name]) for name in known), tuple(known.values()), has_knee)
+        rows = tuple(columns(loops[name]) for name in known)
+        return fitted(tuple(known), rows, tuple(known.values()), has_knee=columns is _time_columns)
 
-    time = fit(_time_columns, lambda result: result.time.value, has_knee=True)
+    time = fit(_time_columns, lambda result: result.time.value)
     # a peak of 0 says that the framework had memory left from before, not that it needs none
     memory = fit(_memory_columns, lambda result: result.peak_bytes)
     compiling = fit(lambda loop: (1.0, loop.steps), _compiling) if case.compiled else None
@@ -156,10 +157,6 @@ def _time_columns(loop: Loop) -> tuple[float, ...]:
 
 def _memory_columns(loop: Loop) -> tuple[float, ...]:
     return 1.0, loop.cells / loop.repeats
-
-
-def _extents(loop: Loop) -> tuple[float, ...]:
-    return loop.steps, loop.cells, loop.cells / max(1, loop.steps)
 
 
 def _compiling(result: Result) -> float | None:
@@ -183,20 +180,16 @@ class Race(NamedTuple):
     @property
     def words(self) -> str | None:
         """The faster framework, in a few words; None where that is not decided."""
-        if self.ratio.outcome == "same":
-            return f"both are the same within ±{SAME - 1:.0%}"
         faster = f"{FRAMEWORKS[self.faster.case.framework]} is faster"
-        return faster if self.ratio.outcome == "different" else None
+        return {"same": f"both are the same within ±{SAME - 1:.0%}", "different": faster}.get(self.ratio.outcome)
 
     @property
     def sentence(self) -> str:
         """The faster framework in a sentence, with the ratio and its interval."""
-        texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
-        names = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in (self.faster, self.slower)]
-        return (
-            f"{texts[self.ratio.outcome]}{names[0]} is {ratio_text(self.ratio.value)} times as fast as {names[1]}; 95% "
-            f"interval {ratio_interval(self.ratio)}."
-        )
+        doubt = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(self.ratio.outcome, "not decided: ")
+        first, second = (f"{FRAMEWORKS[c.case.framework]} ({c.case.variant})" for c in (self.faster, self.slower))
+        ratio, interval = ratio_text(self.ratio.value), ratio_interval(self.ratio)
+        return f"{doubt}{first} is {ratio} times as fast as {second}; 95% interval {interval}."
 
 
 def race(cases: Iterable[Costs], size: Size) -> Race | None:
@@ -250,22 +243,17 @@ def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
 
 def crossovers(record: Record) -> Iterator[Statement]:
     """For each pass, of all variants and of each: the faster framework along the problem's path of sizes."""
+    problem, every = problem_of(record.settings.problem), costs_of(record)
+    path = [problem.growing_size(record.settings, number) for number in _NUMBERS]
     for pass_name in record.settings.passes:
-        cases = [costs for costs in costs_of(record) if costs.case.pass_name == pass_name]
-        variants = list(dict.fromkeys(costs.case.variant for costs in cases))
+        variants = list(dict.fromkeys(costs.case.variant for costs in every if costs.case.pass_name == pass_name))
         for variant in ("", *variants) if len(variants) > 1 else variants:
-            own = [costs for costs in cases if variant in ("", costs.case.variant)]
-            sizes = _path(record, own)
-            races = [found for numbers in sizes if (found := race(own, numbers))]
+            cases = [c for c in every if c.case.pass_name == pass_name and variant in ("", c.case.variant)]
+            sizes = [size for size in path if all(costs.covers(size) for costs in cases)]
+            races = [found for size in sizes if (found := race(cases, size))]
             if races:
                 about = f"{pass_name}, {variant or 'fastest variants'}"
                 yield Statement(about, _crossover([found.words for found in races], sizes, record))
-
-
-def _path(record: Record, cases: Sequence[Costs]) -> list[Size]:
-    """The sizes of the path that lie between those measured."""
-    path = (problem_of(record.settings.problem).growing_size(record.settings, n) for n in _NUMBERS)
-    return [numbers for numbers in path if all(costs.covers(numbers) for costs in cases)]
 
 
 def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
@@ -284,13 +272,6 @@ def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Re
     return f"{', '.join(parts)} (asked from {size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 
-def _interval(estimate: Estimate | None, text: Callable[[Any], str]) -> str:
-    """The interval of an estimate, if it says anything."""
-    if estimate is None or not estimate.high <= _MOST_WIDTH * estimate.low:
-        return NOTHING
-    return between(estimate.low, estimate.high, text)
-
-
 def prediction(record: Record, size: Size) -> Report:
     """Time and memory of every case at a size, and the faster framework. Raises UnusableInput."""
     question, problem = record.settings.question, problem_of(record.settings.problem)
@@ -302,15 +283,12 @@ def prediction(record: Record, size: Size) -> Report:
         raise UnusableInput("a prediction takes cases that were measured at several sizes, got none")
     rows = []
     for costs in cases:
-        time, memory = costs.seconds(size), costs.peak_bytes(size)
-        rows.append((
-            *costs.names,
-            duration(time.value),
-            _interval(time, duration),
-            bytes_text(memory and round(memory.value)),
-            _interval(memory, lambda value: bytes_text(round(value))),
-            "" if costs.covers(size) else "extrapolated",
-        ))  # fmt: skip
+        cells = []
+        for estimate, text in ((costs.seconds(size), duration), (costs.peak_bytes(size), _bytes)):
+            is_known = estimate and estimate.high <= _MOST_WIDTH * estimate.low
+            cells += [text(estimate.value) if estimate else NOTHING]
+            cells += [between(estimate.low, estimate.high, text) if estimate and is_known else NOTHING]
+        rows.append((*costs.names, *cells, "" if costs.covers(size) else "extrapolated"))
     headers = (*_NAMES, "time", "95% interval", "memory", "95% interval", "")
     below = (
         f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}, so nothing is known. "
@@ -319,11 +297,14 @@ def prediction(record: Record, size: Size) -> Report:
     )
     whole = batch_of_size(record.settings, size) if isinstance(problem, AlignmentProblem) else size
     title = f"Predicted for {size_text(whole)}, from {len(record.inputs)} sizes; nothing was measured"
-    races = {name: race([c for c in cases if c.case.pass_name == name], size) for name in record.settings.passes}
-    told = []
-    for name, found in races.items():
-        if found:
+    statements = []
+    for name in record.settings.passes:
+        if found := race([costs for costs in cases if costs.case.pass_name == name], size):
             is_inside = found.faster.covers(size) and found.slower.covers(size)
-            told.append(Statement(name, f"{found.sentence}{'' if is_inside else ' Extrapolated.'}"))
+            statements.append(Statement(name, f"{found.sentence}{'' if is_inside else ' Extrapolated.'}"))
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
-    return Report(Answer([table], told))
+    return Report(Answer([table], statements))
+
+
+def _bytes(count: float) -> str:
+    return bytes_text(round(count))
