@@ -6,8 +6,10 @@ framework is faster, and predicts sizes that were not measured (`prediction`).
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +39,7 @@ _NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()
 # from the lower end of an interval to the upper one, above which it says nothing
 _MOST_WIDTH = 100.0
 _NAMES = ("pass", "framework", "variant")
+_SAME = f"both are the same within ±{SAME - 1:.0%}"
 
 
 class Growth(Question):
@@ -90,8 +93,8 @@ class Costs(NamedTuple):
     """The cost models of a case; None where too few sizes are known."""
 
     case: Case  # on one of the sizes
-    settings: Settings
-    measured: tuple[Size, ...]
+    loop: Callable[[Size], Loop]
+    measured: tuple[Loop, ...]
     time: Fit
     memory: Fit | None
     compiling: Fit | None  # and tracing
@@ -103,41 +106,32 @@ class Costs(NamedTuple):
 
     def seconds(self, size: Size) -> Estimate:
         """Predicted seconds per call."""
-        return self.time.at(_time_columns(self._loop(size)))
-
-    def seconds_over(self, other: "Costs", size: Size) -> Estimate:
-        """Predicted seconds per call over those of another case."""
-        return self.time.over(other.time, *(_time_columns(costs._loop(size)) for costs in (self, other)))
+        return self.time.at(_time_columns(self.loop(size)))
 
     def peak_bytes(self, size: Size) -> Estimate | None:
         """Predicted peak memory of a call."""
-        return self.memory and self.memory.at(_memory_columns(self._loop(size)))
+        return self.memory and self.memory.at(_memory_columns(self.loop(size)))
 
     def covers(self, size: Size) -> bool:
         """Whether steps, cells, and cells in a step lie between those that were measured."""
-        extents = [(loop.steps, loop.cells, loop.cells / max(1, loop.steps))
-                   for loop in map(self._loop, (size, *self.measured))]  # fmt: skip
+        loops = (self.loop(size), *self.measured)
+        extents = [(loop.steps, loop.cells, loop.cells / max(1, loop.steps)) for loop in loops]
         return all(min(known) <= asked <= max(known) for asked, *known in zip(*extents, strict=True))
-
-    def _loop(self, size: Size) -> Loop:
-        return problem_of(self.case.problem).loop(self.settings, self.case.variant, size)
 
 
 def costs_of(record: Record) -> list[Costs]:
     """The costs of each case that was measured at enough sizes."""
-    by_case: dict[tuple[Any, ...], list[Result]] = {}
+    by_case: dict[Case, list[Result]] = {}
     for result in record.results:
-        case = result.case
         if result.measured:
-            key = (case.pass_name, case.variant, case.framework, case.compiled, case.label)
-            by_case.setdefault(key, []).append(result)
+            by_case.setdefault(replace(result.case, input=""), []).append(result)
     return [costs for results in by_case.values() if (costs := _costs(record.settings, results))]
 
 
 def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
     case = results[0].case
-    sizes = {result.case.input: numbers_of(result.case.input) for result in results}
-    loops = {name: problem_of(case.problem).loop(settings, case.variant, numbers) for name, numbers in sizes.items()}
+    loop = partial(problem_of(case.problem).loop, settings, case.variant)
+    loops = {result.case.input: loop(numbers_of(result.case.input)) for result in results}
 
     def fit(columns: Callable[[Loop], tuple[float, ...]], value: Callable[[Result], float | None]) -> Fit | None:
         known = {r.case.input: y for r in results if (y := value(r)) and y > 0}
@@ -148,7 +142,7 @@ def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
     # a peak of 0 says that the framework had memory left from before, not that it needs none
     memory = fit(_memory_columns, lambda result: result.peak_bytes)
     compiling = fit(lambda loop: (1.0, loop.steps), _compiling) if case.compiled else None
-    return time and Costs(case, settings, tuple(sizes.values()), time, memory, compiling)
+    return time and Costs(case, loop, tuple(loops.values()), time, memory, compiling)
 
 
 def _time_columns(loop: Loop) -> tuple[float, ...]:
@@ -170,37 +164,16 @@ def _compiling(result: Result) -> float | None:
     return median(seconds) if seconds else None
 
 
-class Race(NamedTuple):
-    """Each framework's fastest case at a size."""
-
-    faster: Costs
-    slower: Costs
-    ratio: Estimate  # time of the slower one over that of the faster one
-
-    @property
-    def words(self) -> str | None:
-        """The faster framework, in a few words; None where that is not decided."""
-        faster = f"{FRAMEWORKS[self.faster.case.framework]} is faster"
-        return {"same": f"both are the same within ±{SAME - 1:.0%}", "different": faster}.get(self.ratio.outcome)
-
-    @property
-    def sentence(self) -> str:
-        """The faster framework in a sentence, with the ratio and its interval."""
-        doubt = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(self.ratio.outcome, "not decided: ")
-        first, second = (f"{FRAMEWORKS[c.case.framework]} ({c.case.variant})" for c in (self.faster, self.slower))
-        ratio, interval = ratio_text(self.ratio.value), ratio_interval(self.ratio)
-        return f"{doubt}{first} is {ratio} times as fast as {second}; 95% interval {interval}."
-
-
-def race(cases: Iterable[Costs], size: Size) -> Race | None:
-    """The frameworks' fastest of some cases; None unless both have one."""
+def race(cases: Iterable[Costs], size: Size) -> tuple[Costs, Costs, Estimate] | None:
+    """The frameworks' fastest of some cases, the faster one first, and the ratio; None unless both have one."""
     fastest: dict[str, Costs] = {}
     for costs in sorted(cases, key=lambda costs: costs.seconds(size).value):
         fastest.setdefault(costs.case.framework, costs)
     if len(fastest) < 2:
         return None
     faster, slower = fastest.values()
-    return Race(faster, slower, slower.seconds_over(faster, size))
+    columns = (_time_columns(costs.loop(size)) for costs in (slower, faster))
+    return faster, slower, slower.time.over(faster.time, *columns)
 
 
 def cost_table(record: Record) -> Table:
@@ -250,10 +223,12 @@ def crossovers(record: Record) -> Iterator[Statement]:
         for variant in ("", *variants) if len(variants) > 1 else variants:
             cases = [c for c in every if c.case.pass_name == pass_name and variant in ("", c.case.variant)]
             sizes = [size for size in path if all(costs.covers(size) for costs in cases)]
-            races = [found for size in sizes if (found := race(cases, size))]
-            if races:
-                about = f"{pass_name}, {variant or 'fastest variants'}"
-                yield Statement(about, _crossover([found.words for found in races], sizes, record))
+            winners = []  # in words at each size, None where it is not decided
+            for faster, _, ratio in filter(None, (race(cases, size) for size in sizes)):
+                words = {"same": _SAME, "different": f"{FRAMEWORKS[faster.case.framework]} is faster"}
+                winners.append(words.get(ratio.outcome))
+            if winners:
+                yield Statement(f"{pass_name}, {variant or 'fastest variants'}", _crossover(winners, sizes, record))
 
 
 def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
@@ -300,8 +275,12 @@ def prediction(record: Record, size: Size) -> Report:
     statements = []
     for name in record.settings.passes:
         if found := race([costs for costs in cases if costs.case.pass_name == name], size):
-            is_inside = found.faster.covers(size) and found.slower.covers(size)
-            statements.append(Statement(name, f"{found.sentence}{'' if is_inside else ' Extrapolated.'}"))
+            *both, ratio = found
+            first, second = (f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both)
+            doubt = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(ratio.outcome, "not decided: ")
+            text = f"{doubt}{first} is {ratio_text(ratio.value)} times as fast as {second}; 95% interval"
+            outside = "" if all(costs.covers(size) for costs in both) else " Extrapolated."
+            statements.append(Statement(name, f"{text} {ratio_interval(ratio)}.{outside}"))
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
     return Report(Answer([table], statements))
 
