@@ -33,7 +33,7 @@ from shared.variants import FASTEST, FOR_GPUS, Abilities, variant_names
 
 SIZE, PAIRS = (2, 3), 4  # what composes does not depend on them; the loops that are written out compile faster
 # what becomes of a transform on a rung
-RIGHT, WRONG, RAISES, LIMIT, FAILED = "right", "wrong", "raises", "limit", "failed"
+RIGHT, WRONG, RAISES, FAILED = "right", "wrong", "raises", "failed"
 _WORDS = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED"}
 
 
