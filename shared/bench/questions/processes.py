@@ -9,7 +9,6 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from shared.bench.questions import processes_worker
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, shard_name
 from shared.bench.questions.question import TIMING
-from shared.bench.record import Record
+from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement
 from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import Group, last_rung_first, time_in_processes
@@ -35,7 +34,7 @@ from shared.problems import PROBLEMS, Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.alignment_reference import CELLS, reference_results
 from shared.problems.alignments import AlignmentProblem
-from shared.problems.argument_types import names, size_text, whole
+from shared.problems.argument_types import names, whole
 from shared.problems.problem import BATCH, Problem, UnusableInput
 from shared.variants import PATH, Abilities
 
@@ -123,9 +122,9 @@ class Processes(AxisQuestion):
         return [row._replace(input="") for row in super().rows(record) if row.input == BATCH]
 
     def answer(self, record: Record) -> Answer:
-        found = super().answer(record)
-        found.statements += _communication(record)
-        return found
+        answer = super().answer(record)
+        answer.statements += _communication(record)
+        return answer
 
 
 QUESTION = Processes()
@@ -177,8 +176,9 @@ def _pairs(settings: Settings) -> AlignmentInputs:
     lengths = drawn.integers(least, sides + 1, (given.pairs, 2)).astype(np.int32)
     lengths[0] = sides
     lengths = lengths[np.argsort(lengths.astype(np.int64).prod(1), kind="stable")]
-    kind = f"{given.pairs} pairs of {size_text(least)} to {size_text(sides)}, the shortest first"
-    return replace(given, lengths=lengths, text=f"random similarity, seed {given.seed}, {kind}")
+    extent = " to ".join(" x ".join(map(str, extent)) for extent in (least, sides))
+    text = f"random similarity, seed {given.seed}, {given.pairs} pairs of {extent}, the shortest first"
+    return replace(given, lengths=lengths, text=text)
 
 
 def _step_inputs(settings: Settings) -> StepInputs:
@@ -213,11 +213,10 @@ def write_inputs(run: Run, inputs: Mapping[str, Inputs]) -> None:
 
 def _communication(record: Record) -> Iterator[Statement]:
     """Say what share of a data-parallel step is communication."""
-    results = {result.case: result for result in record.results if result.measured}
+    results: dict[Case, Result] = {result.case: result for result in record.results if result.measured}
     for case, alone in results.items():
-        together: Any = results.get(replace(case, input=BATCH))
-        if case.input == ALONE and (ratio := known_ratio(alone, together)):
-            share, low, high = (1 - value for value in (ratio.value, ratio.high, ratio.low))
+        if case.input == ALONE and (ratio := known_ratio(alone, results.get(replace(case, input=BATCH)))):
+            low, high = 1 - ratio.high, 1 - ratio.low
             interval = f"95% interval {low:.0%} … {high:.0%}" if low == low else "in fewer than 3 processes"
             about = f"{FRAMEWORKS[case.framework]}, a step by {case.label}"
-            yield Statement(about, f"{share:.0%} of it is communication, waiting included; {interval}.")
+            yield Statement(about, f"{1 - ratio.value:.0%} of it is communication, waiting included; {interval}.")
