@@ -116,7 +116,7 @@ class Costs(NamedTuple):
         """Whether steps, cells, and cells in a step lie between those that were measured."""
         loops = (self.loop(size), *self.measured)
         extents = [(loop.steps, loop.cells, loop.cells / max(1, loop.steps)) for loop in loops]
-        return all(min(known) <= asked <= max(known) for asked, *known in zip(*extents, strict=True))
+        return all(min(measured) <= extent <= max(measured) for extent, *measured in zip(*extents, strict=True))
 
 
 def costs_of(record: Record) -> list[Costs]:
@@ -274,8 +274,8 @@ def prediction(record: Record, size: Size) -> Report:
     title = f"Predicted for {size_text(whole)}, from {len(record.inputs)} sizes; nothing was measured"
     statements = []
     for name in record.settings.passes:
-        if found := race([costs for costs in cases if costs.case.pass_name == name], size):
-            *both, ratio = found
+        if result := race([costs for costs in cases if costs.case.pass_name == name], size):
+            *both, ratio = result
             first, second = (f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both)
             doubt = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(ratio.outcome, "not decided: ")
             text = f"{doubt}{first} is {ratio_text(ratio.value)} times as fast as {second}; 95% interval"

@@ -59,8 +59,8 @@ def _gains(results: Sequence[Result]) -> Iterator[str]:
         if len({rung.case.variant for rung in rungs}) > 1:
             first, fastest = rungs[0], min(rungs, key=lambda rung: rung.time.value)
             factor = float(f"{first.time.value / fastest.time.value:.2g}")  # no more is known of a few calls
-            told = (f"{duration(rung.time.value)} ({rung.case.how})" for rung in (first, fastest))
-            yield f"{title} from {' to '.join(told)}, {factor:,g} times as fast"
+            texts = (f"{duration(rung.time.value)} ({rung.case.how})" for rung in (first, fastest))
+            yield f"{title} from {' to '.join(texts)}, {factor:,g} times as fast"
 
 
 def _table(record: Record, pass_name: str, name: str, results: Sequence[Result]) -> Table:

@@ -75,7 +75,7 @@ class Transforms(Question):
         tables = [_table(record, outcomes) for outcomes in every]
         tables += [_errors(outcomes) for outcomes in every if outcomes.errors]
         told = [Statement("WRONG", f"{r.case.title}: {r.reason}") for r in record.results if r.status == WRONG]
-        return Answer(tables, told + [Statement(each.title, _advice(each)) for each in every])
+        return Answer(tables, told + [Statement(outcomes.title, _advice(outcomes)) for outcomes in every])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         return iter(())
@@ -162,8 +162,8 @@ def _try_cases(run: Run, cases: Sequence[Case], expected: Any, lock: threading.L
             limit = min(run.settings.compile_limit, run.seconds_left)
             if limit <= 0 or stopped.is_set():
                 return
-            given = {"transform": name, "expected_result": expected[case.input][TRANSFORMS[name].gives]}
-            reply = run.ask("call", case, limit=limit, function=attempt, **given)
+            arguments = {"transform": name, "expected_result": expected[case.input][TRANSFORMS[name].gives]}
+            reply = run.ask("call", case, limit=limit, function=attempt, **arguments)
             if stopped.is_set() or (reply.status == "limit" and limit < run.settings.compile_limit):
                 return
             outcome = dict(reply.details) or {"outcome": reply.status, "text": reply.reason}
@@ -257,11 +257,11 @@ def _errors(outcomes: _Outcomes) -> Table:
     for number, (text, rungs) in enumerate(outcomes.errors.items(), 1):
         where: dict[str, list[str]] = {}
         for rung, problems in rungs.items():
-            others = [problem for problem in outcomes.problems[rung] if problem not in problems]
-            few = f"not for {', '.join(others)}" if len(others) < len(problems) else f"for {', '.join(problems)}"
-            where.setdefault(f", {few}" if others else "", []).append(rung)
-        named = fill("; ".join(f"{', '.join(own)}{few}" for few, own in where.items()), 12, break_long_words=False)
-        rows.append((f"E{number}", named, fill(text, 84, break_long_words=False, break_on_hyphens=False)))
+            right = [problem for problem in outcomes.problems[rung] if problem not in problems]
+            few = f"not for {', '.join(right)}" if len(right) < len(problems) else f"for {', '.join(problems)}"
+            where.setdefault(f", {few}" if right else "", []).append(rung)
+        cell = fill("; ".join(f"{', '.join(names)}{few}" for few, names in where.items()), 12, break_long_words=False)
+        rows.append((f"E{number}", cell, fill(text, 84, break_long_words=False, break_on_hyphens=False)))
     return Table(f"What {outcomes.title} says", ("", "rungs", "error"), rows, left_then_right(3, 0))
 
 
