@@ -199,13 +199,13 @@ def write_inputs(run: Run, inputs: Mapping[str, Inputs]) -> None:
     """Write the inputs and reference results of the batch and of every shard for the workers."""
     if ALONE in inputs:
         run.write(f"{STEP}.inputs", inputs[ALONE])
-    passes, given = [name for name in run.settings.passes if name != STEP], inputs[BATCH]
-    if not passes or not isinstance(given, AlignmentInputs):
+    passes, batch = [name for name in run.settings.passes if name != STEP], inputs[BATCH]
+    if not passes or not isinstance(batch, AlignmentInputs):
         return
     for count in counts_of(run.settings):
-        for index, rows in enumerate(dealt(given.pair_lengths, count)):
-            gaps = {name: gap[rows] for name, gap in given.gaps.items()}
-            shard = replace(given, similarity=given.similarity[rows], lengths=given.pair_lengths[rows], gaps=gaps)
+        for index, rows in enumerate(dealt(batch.pair_lengths, count)):
+            gaps = {name: gap[rows] for name, gap in batch.gaps.items()}
+            shard = replace(batch, similarity=batch.similarity[rows], lengths=batch.pair_lengths[rows], gaps=gaps)
             run.write(f"{shard_name(index, count)}.inputs", shard)
             expected = reference_results(run.settings.problem, shard, passes, CELLS // count)
             run.write(f"{shard_name(index, count)}.reference", expected)

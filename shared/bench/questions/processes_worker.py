@@ -126,10 +126,12 @@ class Leader(OnShard):
             address = f"127.0.0.1:{server.getsockname()[1]}"
         listener = Listener(family="AF_UNIX", backlog=len(cores))
         self._workers: list[Worker] = []
-        for index, own in enumerate(cores, 1):
-            command = (*WORKER_COMMAND, f"{__name__}:OnShard", own, str(index), count, address, str(listener.address))
-            settings = Settings(threads=len(own.split(",")))
-            worker = Worker(framework, command, settings, folder, lambda: None, memory_share=1.0, environment={})
+        for index, shard_cores in enumerate(cores, 1):
+            special = (f"{__name__}:OnShard", shard_cores, str(index), count, address, str(listener.address))
+            settings = Settings(threads=len(shard_cores.split(",")))
+            worker = Worker(
+                framework, (*WORKER_COMMAND, *special), settings, folder, lambda: None, memory_share=1.0, environment={}
+            )
             self._workers.append(worker)
         super().__init__("0", count, address, "", backend, folder, send)
         self._others = [listener.accept() for _ in cores]
@@ -139,19 +141,19 @@ class Leader(OnShard):
 
     def prepare(self, case: Case) -> dict[str, Any]:
         """The longest time of a call is that of all; the gate is the worst one, on the pairs of all."""
-        every = self._together("prepare", case, super().prepare)
-        details = every[0] | {"call_seconds": max(each["call_seconds"] for each in every)}
-        if gates := [each["gate"] for each in every if each["gate"]]:
+        replies = self._together("prepare", case, super().prepare)
+        details = replies[0] | {"call_seconds": max(reply["call_seconds"] for reply in replies)}
+        if gates := [reply["gate"] for reply in replies if reply["gate"]]:
             worst = max(gates, key=lambda gate: math.inf if gate.error_of_allowed is None else gate.error_of_allowed)
             details["gate"] = replace(worst, pairs=sum(gate.pairs or 0 for gate in gates) or None)
         return details
 
     def sample(self, case: Case, **plan: Any) -> dict[str, Any]:
         """The block of the process that took longest."""
-        return max(self._together("sample", case, super().sample, **plan), key=lambda each: sum(each["seconds"]))
+        return max(self._together("sample", case, super().sample, **plan), key=lambda block: sum(block["seconds"]))
 
     def _together(self, do: str, case: Case, here: Callable[..., Any], **arguments: Any) -> list[dict[str, Any]]:
-        """The details of every process. Raises what this process raises, or else the error of another one."""
+        """The details of all processes. Raises what this process raises, or else the error of another one."""
 
         def ask(worker: Worker) -> Reply:
             reply = worker.ask(do, case, limit=math.inf, **arguments)
@@ -163,17 +165,17 @@ class Leader(OnShard):
 
         replies = [self._threads.submit(ask, worker) for worker in self._workers]
         try:
-            every = [here(case, **arguments)]
+            details = [here(case, **arguments)]
         finally:
             wait(replies)
-        for index, reply in enumerate((each.result() for each in replies), 1):
+        for index, reply in enumerate((future.result() for future in replies), 1):
             if reply.status == "wrong":
                 raise Wrong(reply.details["gate"])
             if reply.status != "ok":
                 error = NotMeasurable if reply.status == "limit" else RuntimeError
                 raise error(f"process {index} of {self.count}: {reply.reason}")
-            every.append(dict(reply.details))
-        return every
+            details.append(dict(reply.details))
+        return details
 
 
 class _Steps:
