@@ -41,14 +41,16 @@ _LEAST = float(np.finfo(float).tiny)
 class Sum(NamedTuple):
     """The coefficients, 0 for a column that the sizes cannot tell from those before it."""
 
-    coefficients: np.ndarray  # (columns,)
-    beyond: float  # of what is more than the knee in the first column
+    coefficients: np.ndarray  # (columns + 1,): the last one of what is more than the knee in the first column
     knee: float
 
     def logs(self, rows: np.ndarray) -> np.ndarray:
         """The logarithm of the sum, for (sizes, columns) or (columns,)."""
-        sums = rows @ self.coefficients + self.beyond * np.maximum(0.0, rows[..., 0] - self.knee)
-        return np.log(np.maximum(sums, _LEAST))
+        return np.log(np.maximum(_with_knee(rows, self.knee) @ self.coefficients, _LEAST))
+
+
+def _with_knee(rows: np.ndarray, knee: float) -> np.ndarray:
+    return np.concatenate([rows, np.maximum(0.0, rows[..., :1] - knee)], axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +81,12 @@ class Fit:
     def beyond(self) -> Estimate | None:
         """What a unit of the first column costs beyond the knee; None where that cannot be told from what it costs
         before."""
-        more = self._number(lambda one: one.beyond)
-        return self._number(lambda one: one.coefficients[0] + one.beyond) if more.low > 0 else None
+        return self._number(lambda one: one.coefficients[[0, -1]].sum()) if self.coefficient(-1).low > 0 else None
 
     def _number(self, value: Callable[[Sum], float]) -> Estimate:
-        own = float(value(self.sum))
-        margin = _margin(np.array([value(one) - own for one in self.without]))
-        return Estimate(own, own - margin, own + margin)
+        number = float(value(self.sum))
+        margin = _margin(np.array([value(one) - number for one in self.without]))
+        return Estimate(number, number - margin, number + margin)
 
     def at(self, columns: Sequence[float]) -> Estimate:
         """The prediction for a size."""
@@ -147,8 +148,7 @@ def _best_sum(rows: np.ndarray, measured: np.ndarray, has_knee: bool) -> Sum:
     """The sum with the lowest Bayesian information criterion, without a knee and, if asked for, with one."""
     between = np.unique(rows[:, 0])[_BESIDE:-_BESIDE] if has_knee else np.array([])
     chosen = np.unique(np.linspace(0, len(between) - 1, min(_KNEES, len(between))).round().astype(int))
-    sums = [_summed(rows, measured, knee) for knee in (math.inf, *between[chosen])]
-    return min(sums, key=lambda found: found[0])[1]
+    return min((_summed(rows, measured, knee) for knee in (math.inf, *between[chosen])), key=lambda each: each[0])[1]
 
 
 def _independent(rows: np.ndarray, measured: np.ndarray) -> list[int]:
@@ -163,27 +163,23 @@ def _independent(rows: np.ndarray, measured: np.ndarray) -> list[int]:
 
 
 def _summed(rows: np.ndarray, measured: np.ndarray, knee: float) -> tuple[float, Sum]:
-    """The Bayesian information criterion, divided by the number of sizes, and the sum: by robust least squares over the
-    logarithms. It is infinite for a knee where there are no more sizes than numbers to fit."""
+    """The sum by robust least squares over logarithms, after its Bayesian information criterion per size, which is
+    infinite for a knee where there are no more sizes than numbers to fit."""
     from scipy.optimize import least_squares, nnls
 
-    rows = np.column_stack([rows, np.maximum(0.0, rows[:, 0] - knee)])
+    rows = _with_knee(rows, knee)
     kept = _independent(rows, measured)
+    relative = rows[:, kept] / np.exp(measured)[:, None]
     # each unknown is a share: at 1, a column makes all of the size in which it makes most
-    scale = 1 / (rows[:, kept] / np.exp(measured)[:, None]).max(axis=0)
-    scaled = rows[:, kept] * scale
-    found = least_squares(
-        lambda shares: np.log(scaled @ shares) - measured,
-        np.maximum(nnls(scaled / np.exp(measured)[:, None], np.ones(len(rows)))[0], _START),
-        bounds=(0, np.inf),
-        loss="soft_l1",
-        f_scale=_SOFT,
-        ftol=1e-6,
-    )
+    scale = 1 / relative.max(axis=0)
+    fit = least_squares(
+        lambda shares: np.log(rows[:, kept] * scale @ shares) - measured,
+        np.maximum(nnls(relative * scale, np.ones(len(rows)))[0], _START),
+        bounds=(0, np.inf), loss="soft_l1", f_scale=_SOFT, ftol=1e-6,
+    )  # fmt: skip
     coefficients = np.zeros(rows.shape[1])
-    coefficients[kept] = np.where(found.x > _NONE, found.x, 0.0) * scale  # it never reaches its bound
-    result = Sum(coefficients[:-1], float(coefficients[-1]), knee)
+    coefficients[kept] = np.where(fit.x > _NONE, fit.x, 0.0) * scale  # it never reaches its bound
     count = len(kept) + (knee < math.inf)
-    if knee < math.inf and count >= len(rows):
-        return math.inf, result
-    return math.log(max(found.cost, _LEAST)) + count * math.log(len(rows)) / len(rows), result
+    is_determined = knee == math.inf or count < len(rows)
+    criterion = math.log(max(fit.cost, _LEAST)) + count * math.log(len(rows)) / len(rows)
+    return criterion if is_determined else math.inf, Sum(coefficients, knee)

@@ -6,8 +6,10 @@ framework is faster, and predicts sizes that were not measured (`prediction`).
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +39,7 @@ _NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()
 # from the lower end of an interval to the upper one, above which it says nothing
 _MOST_WIDTH = 100.0
 _NAMES = ("pass", "framework", "variant")
+_SAME = f"both are the same within ±{SAME - 1:.0%}"
 
 
 class Growth(Question):
@@ -90,11 +93,11 @@ class Costs(NamedTuple):
     """The cost models of a case; None where too few sizes are known."""
 
     case: Case  # on one of the sizes
-    settings: Settings
-    measured: tuple[Size, ...]
-    time: Fit  # columns: cells, steps, 1
-    memory: Fit | None  # columns: 1, cells
-    compiling: Fit | None  # and tracing; columns: 1, steps
+    loop: Callable[[Size], Loop]
+    measured: tuple[Loop, ...]
+    time: Fit
+    memory: Fit | None
+    compiling: Fit | None  # and tracing
 
     @property
     def names(self) -> tuple[str, str, str]:
@@ -103,51 +106,43 @@ class Costs(NamedTuple):
 
     def seconds(self, size: Size) -> Estimate:
         """Predicted seconds per call."""
-        return self.time.at(_time_columns(self._loop(size)))
-
-    def seconds_over(self, other: "Costs", size: Size) -> Estimate:
-        """Predicted seconds per call over those of another case."""
-        return self.time.over(other.time, *(_time_columns(costs._loop(size)) for costs in (self, other)))
+        return self.time.at(_time_columns(self.loop(size)))
 
     def peak_bytes(self, size: Size) -> Estimate | None:
         """Predicted peak memory of a call."""
-        return self.memory and self.memory.at(_memory_columns(self._loop(size)))
+        return self.memory and self.memory.at(_memory_columns(self.loop(size)))
 
     def covers(self, size: Size) -> bool:
         """Whether steps, cells, and cells in a step lie between those that were measured."""
-        known = zip(*(_extents(self._loop(other)) for other in self.measured), strict=True)
-        return all(min(k) <= own <= max(k) for own, k in zip(_extents(self._loop(size)), known, strict=True))
-
-    def _loop(self, size: Size) -> Loop:
-        return problem_of(self.case.problem).loop(self.settings, self.case.variant, size)
+        loops = (self.loop(size), *self.measured)
+        extents = [(loop.steps, loop.cells, loop.cells / max(1, loop.steps)) for loop in loops]
+        return all(min(measured) <= extent <= max(measured) for extent, *measured in zip(*extents, strict=True))
 
 
 def costs_of(record: Record) -> list[Costs]:
     """The costs of each case that was measured at enough sizes."""
-    own: dict[tuple[Any, ...], list[Result]] = {}
+    by_case: dict[Case, list[Result]] = {}
     for result in record.results:
-        case = result.case
         if result.measured:
-            own.setdefault((case.pass_name, case.variant, case.framework, case.compiled, case.label), []).append(result)
-    return [costs for results in own.values() if (costs := _costs(record.settings, results))]
+            by_case.setdefault(replace(result.case, input=""), []).append(result)
+    return [costs for results in by_case.values() if (costs := _costs(record.settings, results))]
 
 
 def _costs(settings: Settings, results: Sequence[Result]) -> Costs | None:
     case = results[0].case
-    sizes = {result.case.input: numbers_of(result.case.input) for result in results}
-    loops = {name: problem_of(case.problem).loop(settings, case.variant, numbers) for name, numbers in sizes.items()}
+    loop = partial(problem_of(case.problem).loop, settings, case.variant)
+    loops = {result.case.input: loop(numbers_of(result.case.input)) for result in results}
 
-    def fit(
-        columns: Callable[[Loop], tuple[float, ...]], value: Callable[[Result], float | None], has_knee: bool = False
-    ) -> Fit | None:
+    def fit(columns: Callable[[Loop], tuple[float, ...]], value: Callable[[Result], float | None]) -> Fit | None:
         known = {r.case.input: y for r in results if (y := value(r)) and y > 0}
-        return fitted(tuple(known), tuple(columns(loops[name]) for name in known), tuple(known.values()), has_knee)
+        rows = tuple(columns(loops[name]) for name in known)
+        return fitted(tuple(known), rows, tuple(known.values()), has_knee=columns is _time_columns)
 
-    time = fit(_time_columns, lambda result: result.time.value, has_knee=True)
+    time = fit(_time_columns, lambda result: result.time.value)
     # a peak of 0 says that the framework had memory left from before, not that it needs none
     memory = fit(_memory_columns, lambda result: result.peak_bytes)
     compiling = fit(lambda loop: (1.0, loop.steps), _compiling) if case.compiled else None
-    return time and Costs(case, settings, tuple(sizes.values()), time, memory, compiling)
+    return time and Costs(case, loop, tuple(loops.values()), time, memory, compiling)
 
 
 def _time_columns(loop: Loop) -> tuple[float, ...]:
@@ -156,10 +151,6 @@ def _time_columns(loop: Loop) -> tuple[float, ...]:
 
 def _memory_columns(loop: Loop) -> tuple[float, ...]:
     return 1.0, loop.cells / loop.repeats
-
-
-def _extents(loop: Loop) -> tuple[float, ...]:
-    return loop.steps, loop.cells, loop.cells / max(1, loop.steps)
 
 
 def _compiling(result: Result) -> float | None:
@@ -173,41 +164,16 @@ def _compiling(result: Result) -> float | None:
     return median(seconds) if seconds else None
 
 
-class Race(NamedTuple):
-    """Each framework's fastest case at a size."""
-
-    faster: Costs
-    slower: Costs
-    ratio: Estimate  # time of the slower one over that of the faster one
-
-    @property
-    def words(self) -> str | None:
-        """The faster framework, in a few words; None where that is not decided."""
-        if self.ratio.outcome == "same":
-            return f"both are the same within ±{SAME - 1:.0%}"
-        faster = f"{FRAMEWORKS[self.faster.case.framework]} is faster"
-        return faster if self.ratio.outcome == "different" else None
-
-    @property
-    def sentence(self) -> str:
-        """The faster framework in a sentence, with the ratio and its interval."""
-        texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
-        names = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in (self.faster, self.slower)]
-        return (
-            f"{texts[self.ratio.outcome]}{names[0]} is {ratio_text(self.ratio.value)} times as fast as {names[1]}; 95% "
-            f"interval {ratio_interval(self.ratio)}."
-        )
-
-
-def race(cases: Iterable[Costs], size: Size) -> Race | None:
-    """The frameworks' fastest of some cases; None unless both have one."""
+def race(cases: Iterable[Costs], size: Size) -> tuple[Costs, Costs, Estimate] | None:
+    """The frameworks' fastest of some cases, the faster one first, and the ratio; None unless both have one."""
     fastest: dict[str, Costs] = {}
     for costs in sorted(cases, key=lambda costs: costs.seconds(size).value):
         fastest.setdefault(costs.case.framework, costs)
     if len(fastest) < 2:
         return None
     faster, slower = fastest.values()
-    return Race(faster, slower, slower.seconds_over(faster, size))
+    columns = (_time_columns(costs.loop(size)) for costs in (slower, faster))
+    return faster, slower, slower.time.over(faster.time, *columns)
 
 
 def cost_table(record: Record) -> Table:
@@ -250,22 +216,19 @@ def _text(estimate: Estimate | None, text: Callable[[float], str]) -> str:
 
 def crossovers(record: Record) -> Iterator[Statement]:
     """For each pass, of all variants and of each: the faster framework along the problem's path of sizes."""
+    problem, every = problem_of(record.settings.problem), costs_of(record)
+    path = [problem.growing_size(record.settings, number) for number in _NUMBERS]
     for pass_name in record.settings.passes:
-        cases = [costs for costs in costs_of(record) if costs.case.pass_name == pass_name]
-        variants = list(dict.fromkeys(costs.case.variant for costs in cases))
+        variants = list(dict.fromkeys(costs.case.variant for costs in every if costs.case.pass_name == pass_name))
         for variant in ("", *variants) if len(variants) > 1 else variants:
-            own = [costs for costs in cases if variant in ("", costs.case.variant)]
-            sizes = _path(record, own)
-            races = [found for numbers in sizes if (found := race(own, numbers))]
-            if races:
-                about = f"{pass_name}, {variant or 'fastest variants'}"
-                yield Statement(about, _crossover([found.words for found in races], sizes, record))
-
-
-def _path(record: Record, cases: Sequence[Costs]) -> list[Size]:
-    """The sizes of the path that lie between those measured."""
-    path = (problem_of(record.settings.problem).growing_size(record.settings, n) for n in _NUMBERS)
-    return [numbers for numbers in path if all(costs.covers(numbers) for costs in cases)]
+            cases = [c for c in every if c.case.pass_name == pass_name and variant in ("", c.case.variant)]
+            sizes = [size for size in path if all(costs.covers(size) for costs in cases)]
+            winners = []  # in words at each size, None where it is not decided
+            for faster, _, ratio in filter(None, (race(cases, size) for size in sizes)):
+                words = {"same": _SAME, "different": f"{FRAMEWORKS[faster.case.framework]} is faster"}
+                winners.append(words.get(ratio.outcome))
+            if winners:
+                yield Statement(f"{pass_name}, {variant or 'fastest variants'}", _crossover(winners, sizes, record))
 
 
 def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
@@ -284,13 +247,6 @@ def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Re
     return f"{', '.join(parts)} (asked from {size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 
-def _interval(estimate: Estimate | None, text: Callable[[Any], str]) -> str:
-    """The interval of an estimate, if it says anything."""
-    if estimate is None or not estimate.high <= _MOST_WIDTH * estimate.low:
-        return NOTHING
-    return between(estimate.low, estimate.high, text)
-
-
 def prediction(record: Record, size: Size) -> Report:
     """Time and memory of every case at a size, and the faster framework. Raises UnusableInput."""
     question, problem = record.settings.question, problem_of(record.settings.problem)
@@ -302,15 +258,12 @@ def prediction(record: Record, size: Size) -> Report:
         raise UnusableInput("a prediction takes cases that were measured at several sizes, got none")
     rows = []
     for costs in cases:
-        time, memory = costs.seconds(size), costs.peak_bytes(size)
-        rows.append((
-            *costs.names,
-            duration(time.value),
-            _interval(time, duration),
-            bytes_text(memory and round(memory.value)),
-            _interval(memory, lambda value: bytes_text(round(value))),
-            "" if costs.covers(size) else "extrapolated",
-        ))  # fmt: skip
+        cells = []
+        for estimate, text in ((costs.seconds(size), duration), (costs.peak_bytes(size), _bytes)):
+            is_known = estimate and estimate.high <= _MOST_WIDTH * estimate.low
+            cells += [text(estimate.value) if estimate else NOTHING]
+            cells += [between(estimate.low, estimate.high, text) if estimate and is_known else NOTHING]
+        rows.append((*costs.names, *cells, "" if costs.covers(size) else "extrapolated"))
     headers = (*_NAMES, "time", "95% interval", "memory", "95% interval", "")
     below = (
         f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}, so nothing is known. "
@@ -319,11 +272,18 @@ def prediction(record: Record, size: Size) -> Report:
     )
     whole = batch_of_size(record.settings, size) if isinstance(problem, AlignmentProblem) else size
     title = f"Predicted for {size_text(whole)}, from {len(record.inputs)} sizes; nothing was measured"
-    races = {name: race([c for c in cases if c.case.pass_name == name], size) for name in record.settings.passes}
-    told = []
-    for name, found in races.items():
-        if found:
-            is_inside = found.faster.covers(size) and found.slower.covers(size)
-            told.append(Statement(name, f"{found.sentence}{'' if is_inside else ' Extrapolated.'}"))
+    statements = []
+    for name in record.settings.passes:
+        if result := race([costs for costs in cases if costs.case.pass_name == name], size):
+            *both, ratio = result
+            first, second = (f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both)
+            doubt = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(ratio.outcome, "not decided: ")
+            text = f"{doubt}{first} is {ratio_text(ratio.value)} times as fast as {second}; 95% interval"
+            outside = "" if all(costs.covers(size) for costs in both) else " Extrapolated."
+            statements.append(Statement(name, f"{text} {ratio_interval(ratio)}.{outside}"))
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
-    return Report(Answer([table], told))
+    return Report(Answer([table], statements))
+
+
+def _bytes(count: float) -> str:
+    return bytes_text(round(count))

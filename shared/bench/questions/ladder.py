@@ -3,7 +3,8 @@
 Every variant is called a few times, with `jax.jit` or `torch.compile` and without, on inputs that rungs are made for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions.question import Question
@@ -39,66 +40,50 @@ class Ladder(Question):
         return problem_of(settings.problem).ladder_modes(variant, input_name, abilities, settings)
 
     def answer(self, record: Record) -> Answer:
-        keys = [(pass_name, name) for pass_name in record.settings.passes for name in record.inputs]
-        gains = [_gain(record, *key) for key in keys]
-        tables = [_table(record, *key) for key in keys]
-        return Answer([table for table in tables if table.rows], [gain for gain in gains if gain is not None])
+        answer = Answer()
+        for pass_name, name in product(record.settings.passes, record.inputs):
+            results = record.results_of(pass_name, name)
+            answer.tables += [_table(record, pass_name, name, results)] if results else []
+            about = f"{pass_name}, {record.inputs[name].text}" if len(record.inputs) > 1 else pass_name
+            answer.statements += [Statement(about, f"{gains}.")] if (gains := "; ".join(_gains(results))) else []
+        return answer
 
 
 QUESTION = Ladder()
 
 
-def _gain(record: Record, pass_name: str, name: str) -> Statement | None:
+def _gains(results: Sequence[Result]) -> Iterator[str]:
     """The first and the fastest rung of each framework."""
-    parts = []
     for framework, title in FRAMEWORKS.items():
-        own = [r for r in record.results_of(pass_name, name) if r.measured and r.case.framework == framework]
-        if len({result.case.variant for result in own}) > 1:
-            first, fastest = own[0], min(own, key=lambda result: result.time.value)
-            told = [
-                f"{duration(r.time.value)} ({r.case.variant}{'' if r.case.compiled else ', not compiled'})"
-                for r in (first, fastest)
-            ]
+        rungs = [r for r in results if r.measured and r.case.framework == framework]
+        if len({rung.case.variant for rung in rungs}) > 1:
+            first, fastest = rungs[0], min(rungs, key=lambda rung: rung.time.value)
             factor = float(f"{first.time.value / fastest.time.value:.2g}")  # no more is known of a few calls
-            parts.append(f"{title} from {' to '.join(told)}, {factor:,g} times as fast")
-    if not parts:
-        return None
-    about = f"{pass_name}, {record.inputs[name].text}" if len(record.inputs) > 1 else pass_name
-    return Statement(about, f"{'; '.join(parts)}.")
+            texts = (f"{duration(rung.time.value)} ({rung.case.how})" for rung in (first, fastest))
+            yield f"{title} from {' to '.join(texts)}, {factor:,g} times as fast"
 
 
-def _table(record: Record, pass_name: str, name: str) -> Table:
+def _table(record: Record, pass_name: str, name: str, results: Sequence[Result]) -> Table:
     """Rows are NumPy and the rungs; for each framework the first call and later ones, without and with the compiler."""
-    frameworks = list(record.environment["frameworks"])
-    cells: dict[tuple[str, str, bool], Result] = {
-        (result.case.variant, result.case.framework, result.case.compiled): result
-        for result in record.results_of(pass_name, name)
-    }
-    rows: list[tuple[str, ...]] = []
-    for entry in record.references:
-        if (entry.input, entry.pass_name) == (name, pass_name):
-            rows.append(("NumPy", *(*map(duration, entry.seconds), "", "") * len(frameworks)))
-    for variant in dict.fromkeys(variant for variant, _, _ in cells):
-        row = [variant]
-        for framework in frameworks:
-            for compiled in (False, True):
-                row += _cells(cells.get((variant, framework, compiled)))
-        rows.append(tuple(row))
-    headers = ["variant"]
-    for framework in frameworks:
-        for mode in ("jit off", "jit on"):
-            headers += [f"{FRAMEWORKS[framework]}\n{mode}\n{call}" for call in ("first", "later")]
-    title = f"{pass_name}, {record.inputs[name].text}"
+    columns = [(framework, compiled) for framework in record.environment["frameworks"] for compiled in (False, True)]
+    heads = [f"{FRAMEWORKS[framework]}\njit {'on' if compiled else 'off'}" for framework, compiled in columns]
+    headers = ("variant", *(f"{head}\n{call}" for head in heads for call in ("first", "later")))
+    cells = {(r.case.variant, (r.case.framework, r.case.compiled)): r for r in results}
+    rows: list[tuple[str, ...]] = [("NumPy", *(*map(duration, entry.seconds), "", "") * (len(columns) // 2))
+            for entry in record.references if (entry.input, entry.pass_name) == (name, pass_name)]  # fmt: skip
+    for variant in dict.fromkeys(variant for variant, *_ in cells):
+        rows.append((variant, *(text for column in columns for text in _calls(cells.get((variant, column))))))
     below = ("Later: the second call, or the median of up to five where they take less than half a second.",)
-    return Table(title, tuple(headers), rows, left_then_right(1, len(headers) - 1), below)
+    aligns = left_then_right(1, len(headers) - 1)
+    return Table(f"{pass_name}, {record.inputs[name].text}", headers, rows, aligns, below)
 
 
-def _cells(result: Result | None) -> tuple[str, str]:
+def _calls(result: Result | None) -> tuple[str, str]:
     """The first call, and later ones."""
     if result is None:
         return NOTHING, NOTHING
     if result.status == "ok":
         first = result.first_call
         return duration(first and first.value), duration(result.time.value if result.measured else None)
-    limit = (result.reason or "").partition(":")[0]
-    return {"wrong": "WRONG", "failed": "FAILED", "limit": limit}[result.status], NOTHING
+    reason = (result.reason or "").partition(":")[0]
+    return reason if result.status == "limit" else result.status.upper(), NOTHING

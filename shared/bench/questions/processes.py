@@ -5,26 +5,26 @@ processes on cores of their own, each on its shard. The pass `step` is a data-pa
 forward, backward, the sum of the gradients over processes, and Adam.
 """
 
-import sys
 from argparse import ArgumentTypeError
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from shared.bench.analysis.verdict import known_ratio
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.machine import usable_cores
+from shared.bench.questions import processes_worker
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, shard_name
 from shared.bench.questions.question import TIMING
-from shared.bench.record import Record
+from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement
 from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import Group, last_rung_first, time_in_processes
 from shared.bench.run.plan import WorkerStart
+from shared.bench.run.worker_handle import WORKER_COMMAND
 from shared.learning.batches import Batch
 from shared.learning.families import bundled_families
 from shared.learning.job import Job
@@ -64,8 +64,7 @@ class Processes(AxisQuestion):
     drops_dominated = False
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
-        is_alignment = isinstance(problem, AlignmentProblem)  # others are refused by `inputs`
-        return ("score", "marginals", "hvp", STEP) if is_alignment else problem.default_passes
+        return ("score", "marginals", "hvp", STEP) if isinstance(problem, AlignmentProblem) else problem.default_passes
 
     def inputs(self, settings: Settings) -> dict[str, Inputs]:
         """The batch, and that of the pass `step`. Raises UnusableInput for fewer pairs than processes."""
@@ -83,39 +82,33 @@ class Processes(AxisQuestion):
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         """One process on all cores first: the machine is measured by it."""
-        found = {}
-        for framework in settings.frameworks:
-            for count in counts_of(settings):
-                threads = settings.threads // count
-                found[framework, _label(1, threads)] = WorkerStart(threads, _command(1, threads))
-                if count > 1:
-                    found[framework, _label(count, threads)] = WorkerStart(threads, _command(count, threads))
-        return found
+        shares = [(count, settings.threads // count) for count in counts_of(settings)]
+        points = dict.fromkeys(point for count, threads in shares for point in ((1, threads), (count, threads)))
+        return {(framework, _label(*point)): WorkerStart(point[1], _command(framework, *point))
+                for framework in settings.frameworks for point in points}  # fmt: skip
 
     def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
-        cases, absent = [], {}
+        cases, absent = [], []
         problem = problem_of(settings.problem)
-        asked = settings.variants or ("auto",)
+        where = (problem.name, settings.device, settings.dtype)
+        labels = dict.fromkeys(label for _, label in self.starts(settings))
         for pass_name, variant, framework in product(settings.passes, problem.variant_names, abilities):
-            able = abilities[framework]
-            if variant not in asked and (variant != able.auto or "auto" not in asked):
+            able, is_step = abilities[framework], pass_name == STEP
+            if not {variant, "auto" if variant == able.auto else variant} & {*(settings.variants or ("auto",))}:
                 continue
-            is_step = pass_name == STEP
             # torch.compile would take longer than the measurement: see the question `learning`
             compiled = framework == "jax" if is_step else problem.modes(variant, able)[0]
             reason = able.why_not(variant, "hvp" if is_step else pass_name, compiled)
-            if reason is None and compiled and settings.quick:
-                reason = able.slow_compiler
-            where = (problem.name, settings.device, settings.dtype)
-            for label, name in product(dict.fromkeys(label for _, label in self.starts(settings)), (BATCH, ALONE)):
-                case = Case(framework, variant, pass_name, compiled, name, *where, label)
-                if reason is not None:
-                    absent[Absence(framework, f"{case.name} {pass_name}", reason)] = None
-                elif name == BATCH or (is_step and "processes" in label):
-                    cases.append(case)
-        return cases, list(absent)
+            reason = reason or (able.slow_compiler if compiled and settings.quick else None)
+            if reason is not None:
+                absent.append(Absence(framework, f"{FRAMEWORKS[framework]} {variant} {pass_name}", reason))
+                continue
+            cases += [Case(framework, variant, pass_name, compiled, name, *where, label)
+                      for label, name in product(labels, (BATCH, ALONE))
+                      if name == BATCH or (is_step and "processes" in label)]  # fmt: skip
+        return cases, absent
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
         write_inputs(run, inputs)
@@ -129,9 +122,9 @@ class Processes(AxisQuestion):
         return [row._replace(input="") for row in super().rows(record) if row.input == BATCH]
 
     def answer(self, record: Record) -> Answer:
-        found = super().answer(record)
-        found.statements += _communication(record)
-        return found
+        answer = super().answer(record)
+        answer.statements += _communication(record)
+        return answer
 
 
 QUESTION = Processes()
@@ -162,13 +155,12 @@ def _label(count: int, threads: int) -> str:
     return f"{count} processes, {cores} each" if count > 1 else f"1 process, {cores}"
 
 
-def _command(count: int, threads: int) -> tuple[str, ...]:
+def _command(framework: str, count: int, threads: int) -> tuple[str, ...]:
     """The program of a worker that computes with so many processes, without the arguments that every worker has."""
     usable = [str(core) for core in usable_cores()]
     cores, *others = (",".join(usable[index * threads :][:threads]) for index in range(count))
-    module, start = "shared.bench.questions.processes_worker", (sys.executable, "-W", "ignore", "-m")
-    special = (f"{module}:Leader", cores, *others) if others else (f"{module}:OnShard", cores, "0", "1", "")
-    return (*start, "shared.bench.worker.main", *special)
+    special = (":Leader", cores, framework, *others) if others else (":OnShard", cores, "0", "1", "", "")
+    return (*WORKER_COMMAND, processes_worker.__name__ + special[0], *special[1:])
 
 
 def _pairs(settings: Settings) -> AlignmentInputs:
@@ -184,52 +176,47 @@ def _pairs(settings: Settings) -> AlignmentInputs:
     lengths = drawn.integers(least, sides + 1, (given.pairs, 2)).astype(np.int32)
     lengths[0] = sides
     lengths = lengths[np.argsort(lengths.astype(np.int64).prod(1), kind="stable")]
-    kind = f"{given.pairs} pairs of {' x '.join(map(str, least))} to {' x '.join(map(str, sides))}, the shortest first"
-    return replace(given, lengths=lengths, text=f"random similarity, seed {given.seed}, {kind}")
+    extent = " to ".join(" x ".join(map(str, extent)) for extent in (least, sides))
+    text = f"random similarity, seed {given.seed}, {given.pairs} pairs of {extent}, the shortest first"
+    return replace(given, lengths=lengths, text=text)
 
 
 def _step_inputs(settings: Settings) -> StepInputs:
-    """The batch with the most pairs, and of those the most cells, of an epoch of the bundled families.
-
-    With --batch so many pairs, those of that batch over and over.
-    """
-    packed = max(
-        epoch_batches(bundled_families(), Job(seed=settings.seed), 1),
-        key=lambda each: (len(each.pairs), int(each.batch.lengths.astype(np.int64).prod(1).sum())),
-    )
-    given = packed.batch
+    """The batch of most pairs, then most cells, of an epoch of the bundled families; with --batch, its pairs repeated
+    or cut to that number."""
+    epoch = epoch_batches(bundled_families(), Job(seed=settings.seed), 1)
+    steps = [StepInputs("", packed.batch, seed=settings.seed) for packed in epoch]
+    step = max(steps, key=lambda each: (np.count_nonzero(each.batch.weights), each.work))
     if settings.batch is not None:
-        rows = np.arange(settings.batch) % len(packed.pairs)
-        given = Batch._make(array[rows] for array in given)
-    pairs, length = np.count_nonzero(given.weights), given.first.shape[1]
+        rows = np.arange(settings.batch) % np.count_nonzero(step.batch.weights)
+        step = replace(step, batch=Batch._make(array[rows] for array in step.batch))
+    pairs, length = np.count_nonzero(step.batch.weights), step.shape[1]
     text = f"a batch of learning, {pairs} pairs of up to {length} residues, for the pass {STEP}"
-    return StepInputs(text, given, seed=settings.seed)
+    return replace(step, text=text)
 
 
 def write_inputs(run: Run, inputs: Mapping[str, Inputs]) -> None:
     """Write the inputs and reference results of the batch and of every shard for the workers."""
-    passes = [name for name in run.settings.passes if name != STEP]
     if ALONE in inputs:
         run.write(f"{STEP}.inputs", inputs[ALONE])
-    given = inputs[BATCH]
-    if not passes or not isinstance(given, AlignmentInputs):
+    passes, batch = [name for name in run.settings.passes if name != STEP], inputs[BATCH]
+    if not passes or not isinstance(batch, AlignmentInputs):
         return
     for count in counts_of(run.settings):
-        for index, rows in enumerate(dealt(given.pair_lengths, count)):
-            gaps = {name: gap[rows] for name, gap in given.gaps.items()}
-            shard = replace(given, similarity=given.similarity[rows], lengths=given.pair_lengths[rows], gaps=gaps)
-            name = shard_name(index, count)
-            run.write(f"{name}.inputs", shard)
-            run.write(f"{name}.reference", reference_results(run.settings.problem, shard, passes, CELLS // count))
+        for index, rows in enumerate(dealt(batch.pair_lengths, count)):
+            gaps = {name: gap[rows] for name, gap in batch.gaps.items()}
+            shard = replace(batch, similarity=batch.similarity[rows], lengths=batch.pair_lengths[rows], gaps=gaps)
+            run.write(f"{shard_name(index, count)}.inputs", shard)
+            expected = reference_results(run.settings.problem, shard, passes, CELLS // count)
+            run.write(f"{shard_name(index, count)}.reference", expected)
 
 
 def _communication(record: Record) -> Iterator[Statement]:
     """Say what share of a data-parallel step is communication."""
-    results = {result.case: result for result in record.results if result.measured}
+    results: dict[Case, Result] = {result.case: result for result in record.results if result.measured}
     for case, alone in results.items():
-        together: Any = results.get(replace(case, input=BATCH))
-        if case.input == ALONE and (ratio := known_ratio(alone, together)):
-            share, low, high = (1 - value for value in (ratio.value, ratio.high, ratio.low))
+        if case.input == ALONE and (ratio := known_ratio(alone, results.get(replace(case, input=BATCH)))):
+            low, high = 1 - ratio.high, 1 - ratio.low
             interval = f"95% interval {low:.0%} … {high:.0%}" if low == low else "in fewer than 3 processes"
             about = f"{FRAMEWORKS[case.framework]}, a step by {case.label}"
-            yield Statement(about, f"{share:.0%} of it is communication, waiting included; {interval}.")
+            yield Statement(about, f"{1 - ratio.value:.0%} of it is communication, waiting included; {interval}.")

@@ -3,29 +3,24 @@
 All execute the same command at the same time, and a call takes as long as in the slowest of them.
 """
 
-import functools
 import importlib
 import math
 import os
-import signal
 import socket
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from pathlib import Path
+from multiprocessing.connection import Client, Listener
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.cases import Case, Settings
 from shared.bench.measure.clock import timed
 from shared.bench.record import Gate
+from shared.bench.run.worker_handle import WORKER_COMMAND, Reply, Worker
 from shared.bench.worker.commands import Commands
 from shared.bench.worker.parity_gate import Wrong
 from shared.learning.batches import Batch
@@ -33,7 +28,7 @@ from shared.learning.job import Job
 from shared.learning.shards import divided
 from shared.problems import Inputs
 from shared.problems.learn_alignment import ALIGNMENT
-from shared.problems.problem import BATCH, NotMeasurable, UnusableInput
+from shared.problems.problem import BATCH, NotMeasurable
 
 # the pass that is a step of training, and the input with which every process takes its shard of a step by itself
 STEP, ALONE = "step", "without communication"
@@ -84,169 +79,146 @@ def shard_name(index: int, count: int) -> str:
 class OnShard(Commands):
     """Commands of a process on its shard of the batch; of a single process, on all of it."""
 
-    def __init__(self, index: str, count: str, address: str, *given: Any) -> None:
+    def __init__(self, index: str, count: str, address: str, meeting: str, *given: Any) -> None:
         super().__init__(*given)
         self.index, self.count = int(index), int(count)
         # the same in every process: a step waits for the others, so all must make as many calls
         self._random = np.random.default_rng(0)
-        self._parent = Connection(int(sys.argv[-1]))  # as `serve` has it
+        self._others = [Client(meeting)] if meeting else []
+        self._is_awaited = False  # in a block whose timed calls have not begun
         if address:
             self.backend.join(self.index, self.count, address, _JOIN_SECONDS)
 
     def prepare(self, case: Case) -> dict[str, Any]:
         """Prepare a case to be timed: a pass on this process's shard, or a step of training."""
         if case.pass_name == STEP:
-            self._prepared[case], found = _prepare_step(self, case)
-            return found
+            self._prepared[case], details = _prepare_step(self, case)
+            return details
         shard = replace(case, label=f"{case.label}, {case.input}", input=shard_name(self.index, self.count))
-        found = super().prepare(shard)
+        details = super().prepare(shard)
         self._prepared[case] = self._prepared.pop(shard)
-        return found
+        return details
+
+    def sample(self, case: Case, **plan: Any) -> dict[str, Any]:
+        self._is_awaited = True
+        try:
+            return super().sample(case, **plan)
+        finally:
+            if self._is_awaited:  # it failed, but the others wait for it
+                self.ready()
 
     def ready(self) -> None:
         """Wait until all processes are ready, so that their times are of the same time."""
-        if self.index:
-            self.send("ready")
-            self._parent.recv()
+        self._is_awaited = False
+        for other in self._others:
+            other.send(None)
+        for other in self._others:
+            other.recv()
 
 
 class Leader(OnShard):
     """Commands that process 0 executes together with the others."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, framework: str, *given: Any) -> None:
         *cores, backend, folder, send = given
+        count = str(len(cores) + 1)
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = f"127.0.0.1:{server.getsockname()[1]}"
-        self._others = [_Other(index, own, len(cores) + 1, address, folder) for index, own in enumerate(cores, 1)]
-        super().__init__("0", str(len(cores) + 1), address, backend, folder, send)
+        listener = Listener(family="AF_UNIX", backlog=len(cores))
+        self._workers: list[Worker] = []
+        for index, shard_cores in enumerate(cores, 1):
+            special = (f"{__name__}:OnShard", shard_cores, str(index), count, address, str(listener.address))
+            settings = Settings(threads=len(shard_cores.split(",")))
+            worker = Worker(
+                framework, (*WORKER_COMMAND, *special), settings, folder, lambda: None, memory_share=1.0, environment={}
+            )
+            self._workers.append(worker)
+        super().__init__("0", count, address, "", backend, folder, send)
+        self._others = [listener.accept() for _ in cores]
+        for worker in self._workers:
+            worker.wait_until_ready()
+        self._threads = ThreadPoolExecutor(len(cores))
 
     def prepare(self, case: Case) -> dict[str, Any]:
-        """The longest time of a call is that of all, and the worst gate."""
-        found = self._together("prepare", case, super().prepare)
-        gates = [each["gate"] for each in found if each["gate"]]
-        seconds = max(each["call_seconds"] for each in found)
-        return found[0] | {"call_seconds": seconds, "gate": _worst(gates) if gates else None}
+        """The longest time of a call is that of all; the gate is the worst one, on the pairs of all."""
+        replies = self._together("prepare", case, super().prepare)
+        details = replies[0] | {"call_seconds": max(reply["call_seconds"] for reply in replies)}
+        if gates := [reply["gate"] for reply in replies if reply["gate"]]:
+            worst = max(gates, key=lambda gate: math.inf if gate.error_of_allowed is None else gate.error_of_allowed)
+            details["gate"] = replace(worst, pairs=sum(gate.pairs or 0 for gate in gates) or None)
+        return details
 
     def sample(self, case: Case, **plan: Any) -> dict[str, Any]:
         """The block of the process that took longest."""
-        return max(self._together("sample", case, super().sample, **plan), key=lambda each: sum(each["seconds"]))
+        return max(self._together("sample", case, super().sample, **plan), key=lambda block: sum(block["seconds"]))
 
-    def ready(self) -> None:
-        for other in self._others:
-            other.wait()
-        for other in self._others:
-            other.go()
+    def _together(self, do: str, case: Case, here: Callable[..., Any], **arguments: Any) -> list[dict[str, Any]]:
+        """The details of all processes. Raises what this process raises, or else the error of another one."""
 
-    def _together(self, do: str, case: Case, own: Callable[..., Any], **arguments: Any) -> list[dict[str, Any]]:
-        """The details of every process. Raises what this one raises, or for the first of the others that has none."""
-        for other in self._others:
-            other.send((do, case, arguments))
+        def ask(worker: Worker) -> Reply:
+            reply = worker.ask(do, case, limit=math.inf, **arguments)
+            if not worker.alive:  # a collective operation would wait for it for ever
+                index = self._workers.index(worker) + 1
+                print(f"process {index} of {self.count}: {reply.reason}", file=sys.stderr, flush=True)
+                os._exit(1)
+            return reply
+
+        replies = [self._threads.submit(ask, worker) for worker in self._workers]
         try:
-            found = [own(case, **arguments)]
+            details = [here(case, **arguments)]
         finally:
-            replies = [other.outcome() for other in self._others]
-        for other, reply in zip(self._others, replies, strict=True):
-            if reply["status"] != "ok":
-                raise _error(reply, f"{FRAMEWORKS[case.framework]} {other.title}")
-            found.append(reply["details"])
-        return found
-
-
-class _Other:
-    """Process 0's handle of another process."""
-
-    def __init__(self, index: int, cores: str, count: int, address: str, folder: Path) -> None:
-        self.title, self._last = f"process {index} of {count}", {"event": ""}  # its last event
-        self._connection, child = Pipe()
-        self._log = folder / f"{os.getpid()}-{index}.log"
-        start, usual = sys.orig_argv[: sys.orig_argv.index("-m") + 2], sys.argv[-6:-1]
-        special = [f"{__name__}:OnShard", cores, index, count, address]
-        with child, self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*start, *map(str, special), *usual, str(child.fileno())],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, pass_fds=[child.fileno()],
-            )  # fmt: skip
-        self._watcher = threading.Thread(target=self._watch, daemon=True)
-        self._watcher.start()
-
-    def send(self, message: Any) -> None:
-        with self._connected():
-            self._connection.send(message)
-
-    def wait(self) -> None:
-        """Wait until it is ready to time its calls, or done."""
-        while self._last["event"] not in ("ready", "done"):
-            with self._connected():
-                self._last = self._connection.recv()
-
-    def go(self) -> None:
-        """Have it time its calls if it is ready."""
-        if self._last["event"] == "ready":
-            self._last = {"event": ""}
-            self.send("go")
-
-    def outcome(self) -> dict[str, Any]:
-        """Status, reason and details of its command."""
-        self.wait()
-        self.go()  # where process 0 has failed before that
-        self.wait()
-        reply, self._last = self._last, {"event": ""}
-        return reply
-
-    @contextmanager
-    def _connected(self) -> Iterator[None]:
-        """Leave a connection that breaks to the watcher, which ends this process with the other one's name."""
-        try:
-            yield
-        except (EOFError, OSError):
-            self._watcher.join()
-
-    def _watch(self) -> None:
-        """End this process with a word if the other one ends: a collective operation would wait for it for ever."""
-        code = self._process.wait()
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        printed = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        last = f": {printed[-1][:200]}" if code >= 0 and printed else ""
-        print(f"{self.title} {how}{last}", file=sys.stderr, flush=True)
-        os._exit(1)
+            wait(replies)
+        for index, reply in enumerate((future.result() for future in replies), 1):
+            if reply.status == "wrong":
+                raise Wrong(reply.details["gate"])
+            if reply.status != "ok":
+                error = NotMeasurable if reply.status == "limit" else RuntimeError
+                raise error(f"process {index} of {self.count}: {reply.reason}")
+            details.append(dict(reply.details))
+        return details
 
 
 class _Steps:
-    """Steps of a trainer on one batch, as a case that is ready to be timed."""
+    """Steps of a new trainer on one batch, as a case that is ready to be timed."""
 
-    def __init__(self, backend: Any, trainer: Any, batch: Batch) -> None:
-        self._backend, self._trainer, self._batch = backend, trainer, batch
+    def __init__(self, runner: OnShard, case: Case, batch: Batch, data_parallel: bool) -> None:
+        try:
+            package = importlib.import_module(f"{case.framework}_impl.learning")
+        except ImportError as error:
+            raise NotMeasurable(f"cannot train here: {error}") from None
+        how = {"variant": case.variant, "device": case.device, "dtype": case.dtype, "compiled": case.compiled}
+        job = Job(seed=runner.gate.inputs(STEP).seed, learning_rate=_RATE)
+        self._trainer = package.Trainer(job, **how, data_parallel=data_parallel)
+        self._backend, self._batch = runner.backend, batch
 
     def place(self) -> None:
         """Nothing: a step moves its batch to the device itself."""
 
     release = place
 
-    def __call__(self) -> Any:
-        return self._backend.wait(self._trainer.step(self._batch))
+    def __call__(self) -> float:
+        return float(self._backend.to_numpy(self._backend.wait(self._trainer.step(self._batch))))
 
 
 def _prepare_step(runner: OnShard, case: Case) -> tuple[Any, dict[str, Any]]:
     """The steps, and what the parent is told of their first calls. Raises NotMeasurable or Wrong."""
-    backend, inputs = runner.backend, runner.gate.inputs(STEP)
+    inputs = runner.gate.inputs(STEP)
     assert isinstance(inputs, StepInputs)
-    is_parallel, batch = runner.count > 1 and case.input != ALONE, inputs.batch
+    batch, is_parallel = inputs.batch, runner.count > 1 and case.input != ALONE
     if case.input == ALONE:  # the pairs that it would have of a data-parallel step
         batch = divided(batch, runner.count).shard(runner.index, runner.count)
     with runner.context(case):
         runner.build(replace(case, problem=ALIGNMENT), {})
-        make = functools.partial(_trainer, case, inputs)
-        steps = _Steps(backend, make(data_parallel=is_parallel), batch)
+        steps = _Steps(runner, case, batch, is_parallel)
         first, loss = timed(steps)
         runner.send("first_call", seconds=first)
-        calls = [timed(steps) for _ in range(_WARM_UP_CALLS)]
-        losses = [_number(backend, each) for each in (loss, *(each for _, each in calls[: _COMPARED - 1]))]
+        seconds, losses = zip(*(timed(steps) for _ in range(_WARM_UP_CALLS)), strict=True)
         gate = None
         if is_parallel:
-            single = _Steps(backend, make(data_parallel=False), batch)
-            gate = compared(losses, [_number(backend, single()) for _ in losses], case.dtype)
-    seconds = float(np.median([seconds for seconds, _ in calls[_WARM_UP_CALLS // 2 :]]))
-    return steps, {"warm": first, "gate": gate, "settled": None, "call_seconds": seconds}
+            single = _Steps(runner, case, batch, data_parallel=False)
+            gate = compared([loss, *losses[: _COMPARED - 1]], [single() for _ in range(_COMPARED)], case.dtype)
+    call_seconds = float(np.median(seconds[_WARM_UP_CALLS // 2 :]))
+    return steps, {"warm": first, "gate": gate, "settled": None, "call_seconds": call_seconds}
 
 
 def compared(losses: list[float], expected: list[float], dtype: str) -> Gate:
@@ -258,31 +230,3 @@ def compared(losses: list[float], expected: list[float], dtype: str) -> Gate:
     if not share <= 1:
         raise Wrong(gate)
     return gate
-
-
-def _trainer(case: Case, inputs: StepInputs, data_parallel: bool) -> Any:
-    try:
-        package = importlib.import_module(f"{case.framework}_impl.learning")
-    except ImportError as error:
-        raise NotMeasurable(f"cannot train here: {error}") from None
-    how = {"variant": case.variant, "device": case.device, "dtype": case.dtype, "compiled": case.compiled}
-    return package.Trainer(Job(seed=inputs.seed, learning_rate=_RATE), **how, data_parallel=data_parallel)
-
-
-def _number(backend: Any, loss: Any) -> float:
-    return float(backend.to_numpy(loss))
-
-
-def _worst(gates: list[Gate]) -> Gate:
-    """The gate of all shards: that of the largest error, on the pairs of all."""
-    worst = max(gates, key=lambda gate: math.inf if gate.error_of_allowed is None else gate.error_of_allowed)
-    pairs = [gate.pairs for gate in gates if gate.pairs is not None]
-    return replace(worst, pairs=sum(pairs) if pairs else None)
-
-
-def _error(reply: dict[str, Any], title: str) -> Exception:
-    """The error that a process has met, with its name."""
-    reason = f"{title}: {reply['reason']}"
-    if reply["status"] == "wrong":
-        return Wrong(replace(reply["details"]["gate"], text=reason))
-    return NotMeasurable(reason) if reply["status"] == "limit" else UnusableInput(reason)

@@ -9,14 +9,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
-from textwrap import wrap
+from itertools import product
+from textwrap import fill
 from typing import Any, cast
 
 import numpy as np
 
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.questions.question import Question
-from shared.bench.record import Record, Result
+from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
 from shared.bench.units import NOTHING
@@ -32,9 +33,8 @@ from shared.variants import FASTEST, FOR_GPUS, Abilities, variant_names
 
 SIZE, PAIRS = (2, 3), 4  # what composes does not depend on them; the loops that are written out compile faster
 # what becomes of a transform on a rung
-RIGHT, WRONG, RAISES, LIMIT, FAILED = "right", "wrong", "raises", "limit", "failed"
+RIGHT, WRONG, RAISES, FAILED = "right", "wrong", "raises", "failed"
 _WORDS = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED"}
-_TEXT_WIDTH, _RUNGS_WIDTH = 84, 12
 
 
 class Transforms(Question):
@@ -75,7 +75,7 @@ class Transforms(Question):
         tables = [_table(record, outcomes) for outcomes in every]
         tables += [_errors(outcomes) for outcomes in every if outcomes.errors]
         told = [Statement("WRONG", f"{r.case.title}: {r.reason}") for r in record.results if r.status == WRONG]
-        return Answer(tables, told + [Statement(FRAMEWORKS[each.framework], _advice(each)) for each in every])
+        return Answer(tables, told + [Statement(outcomes.title, _advice(outcomes)) for outcomes in every])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         return iter(())
@@ -93,15 +93,14 @@ def ragged_batch(settings: Settings, name: str) -> AlignmentInputs:
         raise UnusableInput(f"transforms goes with --input random, got {settings.input!r}")
     if settings.passes != ("score",):
         raise UnusableInput(f"transforms goes with --pass score, got {', '.join(settings.passes)}")
-    count, (rows, cols) = settings.batch or PAIRS, settings.size or SIZE
-    full = problem.inputs_of_size(replace(settings, batch=count), (rows, cols))
-    drawn = np.random.default_rng(settings.seed).integers(1, (rows + 1, cols + 1), size=(count, 2))
-    lengths = np.array([(rows, cols), (0, cols), (1, 1), *drawn], dtype=np.int32)[:count]
-    row, col = np.indices((rows, cols))
-    outside = (row >= lengths[:, 0, None, None]) | (col >= lengths[:, 1, None, None])
+    count, size = settings.batch or PAIRS, settings.size or SIZE
+    full = problem.inputs_of_size(replace(settings, batch=count), size)
+    drawn = np.random.default_rng(settings.seed).integers(1, np.add(size, 1), size=(count, 2))
+    lengths = np.array([size, (0, size[1]), (1, 1), *drawn], dtype=np.int32)[:count]
+    outside = (np.indices(size)[:, None] >= lengths.T[:, :, None, None]).any(axis=0)
     # -2 to 2 in steps of 1/16, which bfloat16 holds exactly
     similarity = np.where(outside, np.nan, np.round(64 * full.similarity - 32) / 16).astype(full.similarity.dtype)
-    text = f"{name}, {count} random pairs of up to {rows} x {cols}, NaN in the padding, seed {settings.seed}"
+    text = f"{name}, {count} random pairs of up to {size[0]} x {size[1]}, NaN in the padding, seed {settings.seed}"
     return replace(full, text=text, similarity=similarity, lengths=lengths)
 
 
@@ -124,24 +123,22 @@ def transforms_of(framework: str) -> list[str]:
 
 def measure_transforms(run: Run, cases: Sequence[Case], inputs: dict[str, AlignmentInputs]) -> None:
     """Every transform of every case that has no outcome yet, both frameworks at once, until the budget is spent."""
-    right = {name: wanted(name, given_of(own), **own.own_options) for name, own in inputs.items()}
-    for name, own in inputs.items():
-        run.write(f"{name}.inputs", own)
-    rungs, problems = variant_names(run.settings.problem), list(inputs)
-
-    def place(case: Case) -> tuple[bool, int, int]:
-        # what "auto" may be takes little of the time, the scans of PyTorch most
-        return case.variant not in FASTEST, problems.index(case.input), rungs.index(case.variant)
-
+    expected = {name: wanted(name, given_of(batch), **batch.own_options) for name, batch in inputs.items()}
+    for name, batch in inputs.items():
+        run.write(f"{name}.inputs", batch)
     for case in cases:
         run.record.result(case)  # in the order of the plan
     lock, stopped = threading.Lock(), threading.Event()
     run.progress.ends_within(run.seconds_left)
     run.progress.begin("transforms", len(cases))
-    frameworks = dict.fromkeys(case.framework for case in cases)
-    with ThreadPoolExecutor(len(frameworks)) as pool:
-        own = [sorted((case for case in cases if case.framework == name), key=place) for name in frameworks]
-        tried = [pool.submit(_try_cases, run, each, right, lock, stopped) for each in own]
+    # what "auto" may be takes little of the time, the scans of PyTorch most
+    rungs, problems = variant_names(run.settings.problem), list(inputs)
+    ordered = sorted(cases, key=lambda c: (c.variant not in FASTEST, problems.index(c.input), rungs.index(c.variant)))
+    with ThreadPoolExecutor(len(FRAMEWORKS)) as pool:
+        tried = [
+            pool.submit(_try_cases, run, [case for case in ordered if case.framework == name], expected, lock, stopped)
+            for name in FRAMEWORKS
+        ]
         try:
             for each in tried:
                 each.result()
@@ -152,45 +149,34 @@ def measure_transforms(run: Run, cases: Sequence[Case], inputs: dict[str, Alignm
             raise
 
 
-def _try_cases(run: Run, cases: Sequence[Case], right: Any, lock: threading.Lock, stopped: threading.Event) -> None:
-    """Try the transforms of one framework's cases. right: expected results by problem and by what a transform gives."""
+def _try_cases(run: Run, cases: Sequence[Case], expected: Any, lock: threading.Lock, stopped: threading.Event) -> None:
+    """Try the transforms of one framework's cases. expected: results by problem and by what a transform gives."""
     for case in cases:
         with lock:
             run.progress.step(case.title)
         result = run.record.result(case)
-        outcomes = _outcomes(result)
+        outcomes = result.details.get("outcomes", {})
         for name in transforms_of(case.framework):
             if outcomes.get(name, {}).get("outcome", FAILED) != FAILED:  # what failed may not fail again
                 continue
             limit = min(run.settings.compile_limit, run.seconds_left)
             if limit <= 0 or stopped.is_set():
                 return
-            expected = right[case.input][TRANSFORMS[name].gives]
-            reply = run.ask("call", case, limit=limit, function=attempt, transform=name, expected_result=expected)
+            arguments = {"transform": name, "expected_result": expected[case.input][TRANSFORMS[name].gives]}
+            reply = run.ask("call", case, limit=limit, function=attempt, **arguments)
             if stopped.is_set() or (reply.status == "limit" and limit < run.settings.compile_limit):
                 return
-            found = dict(reply.details) or {"outcome": reply.status, "text": reply.reason}
+            outcome = dict(reply.details) or {"outcome": reply.status, "text": reply.reason}
             # an error of the framework's own may leave it in a state in which the next transform fails too
-            if found["outcome"] == RAISES and not found["text"].startswith(CannotDifferentiate.__name__):
+            if outcome["outcome"] == RAISES and not outcome["text"].startswith(CannotDifferentiate.__name__):
                 run.stop(case)
             with lock:
-                outcomes[name] = found
+                outcomes[name] = outcome
                 result.details["outcomes"] = outcomes
-                _judge(result)
+                for status in (FAILED, WRONG):
+                    if faults := [f"{n}: {o['text']}" for n, o in outcomes.items() if o["outcome"] == status]:
+                        result.status, result.reason = status, "; ".join(faults)
                 run.keep()
-
-
-def _judge(result: Result) -> None:
-    """A case is wrong if a result of it was, and failed if a worker ended."""
-    for status in (FAILED, WRONG):
-        faults = [f"{name}: {own['text']}" for name, own in _outcomes(result).items() if own["outcome"] == status]
-        if faults:
-            result.status, result.reason = status, "; ".join(faults)
-
-
-def _outcomes(result: Result) -> dict[str, dict[str, Any]]:
-    """Return the outcomes of a case by transform, as far as they were tried."""
-    return result.details.get("outcomes", {})
 
 
 def attempt(runner: CaseRunner, case: Case, transform: str, expected_result: np.ndarray) -> dict[str, Any]:
@@ -218,53 +204,48 @@ class _Outcomes:
     """The outcomes of one framework as words, and its errors by text."""
 
     def __init__(self, record: Record, framework: str) -> None:
-        self.framework, self.names = framework, transforms_of(framework)
-        results = [r for r in record.results if r.case.framework == framework and _outcomes(r)]
-        tried = {result.case.variant for result in results}
-        self.rungs = [name for name in variant_names(record.settings.problem) if name in tried]
+        self.framework, self.title, names = framework, FRAMEWORKS[framework], transforms_of(framework)
+        results = [r for r in record.results if r.case.framework == framework and r.details.get("outcomes")]
+        variants = {result.case.variant for result in results}
+        self.rungs = [name for name in variant_names(record.settings.problem) if name in variants]
+        self.written = {name: getattr(TRANSFORMS[name], framework) for name in names}  # as the framework writes it
+        self.errors: dict[str, dict[str, list[str]]] = {}  # text -> rung -> its problems
+        self.problems: dict[str, list[str]] = {rung: [] for rung in self.rungs}  # on which a rung was tried
         self.words: dict[tuple[str, str], dict[str, str]] = {}  # by transform and rung, of each problem
-        self.errors: dict[str, dict[str, dict[str, None]]] = {}  # text -> rung -> its problems
-        for name in self.names:
-            for rung in self.rungs:
-                own = {r.case.input: _outcomes(r).get(name) for r in results if r.case.variant == rung}
-                self.words[name, rung] = {p: self._word(o, rung, p) for p, o in own.items() if o}
+        for name, rung in product(names, self.rungs):
+            words = self.words[name, rung] = {}
+            for case, outcomes in ((r.case, r.details["outcomes"]) for r in results if r.case.variant == rung):
+                if name in outcomes:
+                    words[case.input] = self._word(rung, case.input, **outcomes[name])
+                    self.problems[rung] += [case.input] * (case.input not in self.problems[rung])
 
-    def _word(self, outcome: Mapping[str, str], rung: str, problem: str) -> str:
-        if outcome["outcome"] != RAISES:
-            return _WORDS.get(outcome["outcome"], outcome["text"])
-        text = outcome["text"].replace(f"variant {rung!r}", "variant …")  # the same for all rungs
-        self.errors.setdefault(text, {}).setdefault(rung, {})[problem] = None
+    def _word(self, rung: str, problem: str, outcome: str, text: str) -> str:
+        if outcome != RAISES:
+            return _WORDS.get(outcome, text)
+        text = text.replace(f"variant {rung!r}", "variant …")  # the same for all rungs
+        self.errors.setdefault(text, {}).setdefault(rung, []).append(problem)
         return f"E{list(self.errors).index(text) + 1}"
 
     def cell(self, name: str, rung: str) -> str:
         """Return the outcome of a transform on a rung: one for all problems, or all that occur."""
         return " / ".join(dict.fromkeys(self.words[name, rung].values())) or NOTHING
 
-    def written(self, name: str) -> str:
-        """Return a transform as the framework writes it."""
-        return getattr(TRANSFORMS[name], self.framework)
-
-    def tried(self, rung: str) -> list[str]:
-        """The problems on which a rung was tried."""
-        return list(dict.fromkeys(problem for name in self.names for problem in self.words[name, rung]))
-
 
 def _table(record: Record, outcomes: _Outcomes) -> Table:
     """A row for each transform, a column for each rung."""
-    framework, names, rungs, problems = outcomes.framework, outcomes.names, outcomes.rungs, list(record.inputs)
-    rows = [(outcomes.written(name), *(outcomes.cell(name, rung) for rung in rungs)) for name in names]
+    title, rungs, names, problems = outcomes.title, outcomes.rungs, outcomes.written, list(record.inputs)
+    rows = [(written, *(outcomes.cell(name, rung) for rung in rungs)) for name, written in names.items()]
     errors = "E1, …: raises an error, see below; " if outcomes.errors else ""
     several = "two outcomes: of different problems; " if any(" / " in cell for row in rows for cell in row) else ""
     below = [f"yes: equal to the NumPy reference, for {', '.join(problems)}", f"{errors}{several}{NOTHING}: not tried."]
     for problem in problems:
         if lacking := [rung for rung in rungs if any(problem not in outcomes.words[name, rung] for name in names)]:
             below.append(f"Not all of it was tried for {problem} in the time: {', '.join(lacking)}.")
-    title = FRAMEWORKS[framework]
     below += dict.fromkeys(f"Not built: {r.case}: {r.reason}." for r in record.absent if r.case.startswith(title))
-    version = record.environment.get("frameworks", {}).get(framework, {}).get(framework, "")
+    version = record.environment.get("frameworks", {}).get(outcomes.framework, {}).get(outcomes.framework, "")
     headers = ("transform", *(rung.replace("_", "\n") for rung in rungs))
     return Table(
-        f"{title} {version}: which transforms work", headers, rows, left_then_right(len(headers), 0), tuple(below)
+        f"{title} {version}: which transforms work", headers, rows, left_then_right(len(headers), 0), (*below,)
     )
 
 
@@ -272,27 +253,25 @@ def _errors(outcomes: _Outcomes) -> Table:
     """Each error once, with its rungs, and their problems unless they are all on which a rung was tried."""
     rows = []
     for number, (text, rungs) in enumerate(outcomes.errors.items(), 1):
-        named: dict[str, list[str]] = {}
+        where: dict[str, list[str]] = {}
         for rung, problems in rungs.items():
-            others = [problem for problem in outcomes.tried(rung) if problem not in problems]
-            few = f"not for {', '.join(others)}" if len(others) < len(problems) else f"for {', '.join(problems)}"
-            named.setdefault(f", {few}" if others else "", []).append(rung)
-        where = "; ".join(f"{', '.join(own)}{few}" for few, own in named.items())
-        cells = (wrap(where, _RUNGS_WIDTH, break_long_words=False),
-                 wrap(text, _TEXT_WIDTH, break_long_words=False, break_on_hyphens=False))  # fmt: skip
-        rows.append((f"E{number}", *map("\n".join, cells)))
-    return Table(f"What {FRAMEWORKS[outcomes.framework]} says", ("", "rungs", "error"), rows, left_then_right(3, 0))
+            right = [problem for problem in outcomes.problems[rung] if problem not in problems]
+            few = f"not for {', '.join(right)}" if len(right) < len(problems) else f"for {', '.join(problems)}"
+            where.setdefault(f", {few}" if right else "", []).append(rung)
+        cell = fill("; ".join(f"{', '.join(names)}{few}" for few, names in where.items()), 12, break_long_words=False)
+        rows.append((f"E{number}", cell, fill(text, 84, break_long_words=False, break_on_hyphens=False)))
+    return Table(f"What {outcomes.title} says", ("", "rungs", "error"), rows, left_then_right(3, 0))
 
 
 def _advice(outcomes: _Outcomes) -> str:
     """The last rung of the ladder, and which one to take for what it does not do."""
     *others, best = outcomes.rungs
-    cells = {name: outcomes.cell(name, best) for name in outcomes.names}
+    cells = {name: outcomes.cell(name, best) for name in outcomes.written}
     instead: dict[str, list[str]] = {}
-    for name in outcomes.names:
+    for name, written in outcomes.written.items():
         if cells[name] not in ("yes", NOTHING):
             able = [rung for rung in others if outcomes.cell(name, rung) == "yes"]
-            instead.setdefault(able[-1] if able else "", []).append(outcomes.written(name))
+            instead.setdefault(able[-1] if able else "", []).append(written)
     nobody = instead.pop("", [])
     parts = [f"take {best}" if instead or not nobody else f"take {best} for all but what none of these rungs does"]
     parts += [f"for {', '.join(names)} take {rung}" for rung, names in instead.items()]
