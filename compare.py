@@ -23,13 +23,13 @@ from shared.bench.questions import QUESTIONS, read_record
 from shared.bench.questions.growth import prediction
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
-from shared.bench.report.console import console_table, console_text, in_ascii, print_error
+from shared.bench.report.console import console_table, console_text, in_ascii
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
 from shared.bench.report.report import Report
 from shared.bench.report.side_by_side import notes, side_by_side
 from shared.bench.run.context import CannotMeasure, Run
 from shared.bench.run.plan import Plan
-from shared.bench.run.progress import Lines
+from shared.bench.run.progress import Lines, print_error
 from shared.bench.run.protocol import measure
 from shared.bench.units import clock
 from shared.problems import ANY_FILE, PROBLEMS, problem_of
@@ -121,8 +121,14 @@ def _measure(records: Sequence[Record], request: Request) -> int:
                 codes.append(_fail(f"{failed.case.title}: {failed.reason}"))
     finally:  # also if a later run cannot begin
         if found:
-            shown = [(record, QUESTIONS[record.settings.question].report(record)) for record in found]
-            codes.append(_show(shown, request))
+            shown = []
+            for record in found:
+                try:
+                    shown.append((record, QUESTIONS[record.settings.question].report(record)))
+                except Exception:  # one report that fails must not cost the others
+                    traceback.print_exc()
+                    codes.append(1)
+            codes.append(_show(shown, request) if shown else 1)
     return max(codes)
 
 

@@ -197,7 +197,7 @@ class Record:
             self.notes.append(text)
 
     def excuse(self, result: Result, process: int) -> None:
-        """Note that a process failed or met a limit, and keep the case as right: others have found what it is worth."""
+        """Note that a process failed or met a limit, and keep the case: earlier processes measured it."""
         self.note(f"{result.case.title}: process {process}: {result.reason}")
         result.status, result.reason = "ok", None
 

@@ -148,3 +148,9 @@ def test_a_run_measures_through_the_bridge(tmp_path: Path):
     assert ways == [(*way, name) for name in ("batch", SMALL) for way in WAYS]
     assert "compiler_start_seconds" not in made.environment["frameworks"]["torch"]  # the bridge's is JAX's
     assert "the crossing adds" in ended.out and html_report([made]).count("<figure>") == 2
+
+
+@pytest.mark.parametrize("kept", [slice(0, 1), slice(0, 2), slice(2, 3)])
+def test_a_run_that_has_times_of_one_framework_only_is_shown(kept: slice):
+    (table,) = answer(*three(1e-3, 1.25e-3, 3e-3)[kept]).tables
+    assert table.rows

@@ -84,7 +84,7 @@ def test_a_case_that_raises_or_whose_worker_dies_or_hangs_fails_with_the_reason(
     assert reason in line
     if variant == "vmap":  # killed in its second block
         (block,) = result.blocks
-        assert f"({block.calls} calls timed before are kept in the record)" in line
+        assert f"(the blocks of {block.calls} calls timed before are kept in the record)" in line
 
 
 def test_a_wrong_result_is_seen_and_gets_no_time(faulty: Faulty):

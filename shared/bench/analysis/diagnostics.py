@@ -39,7 +39,7 @@ def diagnostics(record: Record) -> Iterator[str]:
     """Lines for a reader who asks more after the numbers."""
     for result in record.results:
         if result.status in ("wrong", "failed") or ":" in (result.reason or ""):
-            kept = f" ({result.calls} calls timed before are kept in the record)" if result.blocks else ""
+            kept = f" (the blocks of {result.calls} calls timed before are kept in the record)" if result.blocks else ""
             yield f"{result.status.upper()}: {result.case.title}: {result.reason}{kept}"
     yield from _gates(record)
     yield from _steadiness(record)

@@ -45,6 +45,7 @@ class AxisQuestion(Question):
     is_gain = True  # the change is baseline / point, a gain; or else point / baseline, a cost
     compares = "The faster framework"  # what the sentence on the two frameworks is about
     below: tuple[str, ...] = ()  # footnotes on the points and the change
+    drops_dominated = False  # each variant is compared with itself
 
     def number_of(self, point: str) -> float | None:
         """Return the place of a point on the axis of a plot, or None if it has none."""
@@ -126,21 +127,23 @@ class AxisQuestion(Question):
                 if row.pass_name == pass_name and known:
                     panels.setdefault(row.input, []).append(Line(framework, row.variant, known))
             if panels:
-                reading = f"{self.change} over {self.axis}. The dotted line: as many times as fast."
+                reading = f"{self.change} over {self.axis}. The dotted line: n times as fast with n."
                 yield Plot(f"{pass_name}: {self.change}", line_plot(panels, self.axis, "×", 2, ideal=True), reading)
 
     def _table(self, record: Record, rows: Sequence[Row], first: str, last: str) -> Table:
         """The last point against the first."""
-        columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in (first, last, self.change)]
-        headers = ("variant", "pass", "input", *columns, f"faster\n{first}", f"faster\n{last}")
+        points, change = ([first, last], [self.change]) if first != last else ([first], [])
+        columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in (*points, *change)]
+        headers = ("variant", "pass", "input", *columns, *(f"faster\n{point}" for point in points))
         cells = []
         for row in rows:
             texts = [text for name in FRAMEWORKS for text in (
-                _time(row, name, first), _time(row, name, last), self.change_text(row, name, last))]  # fmt: skip
-            cells.append((*row[:3], *texts, *(row.comparison(point).text for point in (first, last))))
+                *(_time(row, name, point) for point in points),
+                *(self.change_text(row, name, last) for _ in change))]  # fmt: skip
+            cells.append((*row[:3], *texts, *(row.comparison(point).text for point in points)))
         faster = f"Faster: the framework, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}."
         below = (*self.below, *([] if _unmeasured_names(rows) else [faster]), *unmeasured(record.results))
-        table = Table(f"{last} against {first}", headers, cells, left_then_right(len(headers), 0), below)
+        table = Table(" against ".join(reversed(points)), headers, cells, left_then_right(len(headers), 0), below)
         return _shown(table, record, rows)
 
     def _every_point(self, record: Record, rows: Sequence[Row]) -> Table:
@@ -186,7 +189,7 @@ _WITH_FACTORS = ("faster", "slower")
 
 
 def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator[Statement]:
-    """Whether another framework is faster at another point."""
+    """Say which framework is faster at each point, and where that changes."""
     kinds: dict[str, list[tuple[str, ...]]] = {}
     for row in rows:
         by_point = [(point, winner) for point in points if (winner := _winner(row.comparison(point)))]

@@ -35,7 +35,6 @@ class Bridge(AxisQuestion):
     name = "bridge"
     asks = "what does it cost to stay in PyTorch and call JAX's kernel"
     default_budget = 540.0
-    drops_dominated = False
     axis, change, is_gain = "calls", "the crossing adds", False
     compares = "The faster kernel from PyTorch"
     below = (
@@ -88,7 +87,7 @@ class Bridge(AxisQuestion):
     def change_text(self, row: Row, framework: str, point: str) -> str:
         """The time that the crossing adds to a call, and its share of it."""
         changed = self.changed(row, framework, point)
-        if changed is None or changed.ratio is None:
+        if changed is None or changed.ratio is None or (framework, IN_JAX) not in row.results:
             return NOTHING
         seconds = row.results[framework, IN_JAX].time.value
         value, low, high = ((ratio - 1) * seconds for ratio in changed.ratio)
@@ -103,7 +102,7 @@ class Bridge(AxisQuestion):
         """The table without the columns of PyTorch's kernels in JAX."""
         answer = super().answer(record)
         for header in (f"PyTorch\n{IN_JAX}", f"PyTorch\n{self.change}", f"faster\n{IN_JAX}"):
-            answer.tables = [table.without(header) for table in answer.tables]
+            answer.tables = [t.without(header) if header in t.headers else t for t in answer.tables]
         return answer
 
 

@@ -66,8 +66,8 @@ class Learning(AxisQuestion):
         target = _target(run, cases, split(families)[1])
         cases = [case for case in cases if case.framework not in record.missing
                  and (case.pass_name, case.label) != (STEP, COLD)]  # fmt: skip
-        for result in map(record.result, cases):
-            result.details = {"processes": []} | result.details | {"target": target}
+        for case in cases:
+            record.result(case)
 
         def one_process(part: Sequence[Case], number: int, seconds: float) -> None:
             case, cores = part[0], usable_cores()[: run.settings.threads]
@@ -85,6 +85,7 @@ class Learning(AxisQuestion):
             for result in map(record.result, part):
                 result.status, result.reason = reply.status, reply.reason
                 if reply.details:
+                    result.details = {"processes": []} | result.details | {"target": target}
                     _enter(result, number, reply.details)
             others = None if before is None or after is None else max(0.0, after - before)
             record.generations += [Generation(number, time.monotonic() - began, others)] if reply.details else []

@@ -22,16 +22,18 @@ from shared.problems.problem import DATA, NotMeasurable
 
 
 def peak_of(run: Run, result: Result, pairs: int, is_first: bool) -> Mapping[str, int] | None:
-    """Bytes before and at most; None if the case is not right, or takes more memory than is given."""
+    """Return resident bytes before the calls and their peak; None if the case fails or exceeds the memory."""
     case, memory, exceeded, ended = result.case, run.settings.memory or 0, threading.Event(), threading.Event()
     if run.running(case) is None:
         run.start_workers([case])
-    worker = run.running(case)
+    if (worker := run.running(case)) is None:  # one that `ask` starts would not be watched
+        result.status, result.reason = "failed", "its worker did not start"
+        return None
 
     def look() -> None:
         with contextlib.suppress(psutil.Error):  # it has ended
-            process = psutil.Process(worker.pid if worker else None)
-            while worker and case.device == "cpu" and not ended.wait(0.01):  # seconds
+            process = psutil.Process(worker.pid)
+            while case.device == "cpu" and not ended.wait(0.01):  # seconds
                 if process.memory_info().rss > memory:
                     exceeded.set()
                     process.kill()
@@ -54,7 +56,7 @@ def peak_of_calls(runner: CaseRunner, case: Case, pairs: int, is_first: bool) ->
 
     Compilation is part of the first call; the second may find memory that the first has left, or not. The pairs are
     copies of one, made on the device. On an accelerator: the arguments, and what the framework reports for a call.
-    is_first: the gate checks the result, once in each process. Raises Wrong or NotMeasurable.
+    is_first: the gate checks the result, in every process but the trial's. Raises Wrong or NotMeasurable.
     """
     backend, inputs = runner.backend, replace(runner.gate.inputs(DATA), repeats=pairs)
     results: list[Any] = []

@@ -61,7 +61,6 @@ class Processes(AxisQuestion):
     default_input = "random"
     default_budget = 600.0
     only_on_cpus = "it has not been run on GPUs"
-    drops_dominated = False
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return ("score", "marginals", "hvp", STEP) if isinstance(problem, AlignmentProblem) else problem.default_passes

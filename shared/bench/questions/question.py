@@ -157,7 +157,7 @@ class Question(ABC):
         return report_of(record, self.asks, passes, self.answer(record), lambda: self.plots(record))
 
     def plots(self, record: Record) -> Iterator[Plot]:
-        """Of the page; unless a question has its own, the time of every case."""
+        """Yield the plots of the report page; by default the time of every case."""
         return plots_of_cases(record)
 
 

@@ -95,7 +95,7 @@ def decision_table(record: Record, input_name: str) -> Table | None:
     below = [
         "The faster framework per call, by what factor, and the 95% interval; "
         f"same: within ±{SAME - 1:.0%}; –: not measured, or nothing to compare with.",
-        "Compiled: by jax.jit, by torch.compile. In total: the framework that has taken less time from this call on, "
+        "Compiled: by jax.jit, by torch.compile. In total: the call from which this framework is cheaper overall, its "
         "first call included, but not the start of its compiler.",
     ]
     if by_device:

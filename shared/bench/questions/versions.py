@@ -28,7 +28,6 @@ class Versions(AxisQuestion):
     axis, change, is_gain = "versions", "new / old", False
     below = ("New / old: the time with a version over that with the oldest one, and the 95% interval.",)
     default_budget = 600.0
-    drops_dominated = False
     tries_new_shape = True
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:

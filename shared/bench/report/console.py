@@ -1,8 +1,5 @@
 """Reports on the console, and what else is printed there."""
 
-import contextlib
-import sys
-
 from tabulate import tabulate
 
 from shared.bench.report.report import Items, Report, blocks
@@ -39,12 +36,6 @@ def in_ascii(error: UnicodeError) -> tuple[str, int]:
     """Replace what an output cannot encode, as an error handler of codecs."""
     assert isinstance(error, UnicodeEncodeError)
     return "".join(_IN_ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
-
-
-def print_error(line: str) -> None:
-    """Print a line on standard error if anybody reads it: a terminal may have gone."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        print(line, file=sys.stderr, flush=True)
 
 
 def console_table(table: Table) -> str:

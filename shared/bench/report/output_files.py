@@ -10,11 +10,11 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from shared.bench.record import Record
-from shared.bench.report.console import print_error
 from shared.bench.report.html import html_report
 from shared.bench.report.markdown import markdown_report
 from shared.bench.report.report import Report
 from shared.bench.report.tables import Table
+from shared.bench.run.progress import print_error
 from shared.file_writing import write_atomically
 
 

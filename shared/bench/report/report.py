@@ -80,7 +80,7 @@ def report_of(
         warnings=list(warnings(record)),
         terms=list(_terms(record, passes)),
         brief=[] if set(brief.headers) <= set(NAMES) else [brief],
-        cases=[*answer.details, *(table for table in case_tables(record) if table.title not in answered)],
+        cases=[table for table in case_tables(record) if table.title not in answered],
         plots=plots,
         diagnostics=[*diagnostics(record), origin(record)],
     )
@@ -99,9 +99,8 @@ def _head(record: Record) -> Iterator[str]:
     yield f"on {record.device_name}, Python {where.get('python')}, NumPy {where.get('numpy')}"
     for name, facts in frameworks.items():
         starts: list[float] = facts.get("compiler_start_seconds", [])
-        took = f"; starting its compiler takes {duration(starts[0])}" if starts else ""
-        took += f", in later processes {duration(median(starts[1:]))}" if len(starts) > 1 else ""
-        took += ": in none of the times" if starts else ""
+        took = f"; compiler start-up, not included below: {duration(starts[0])}" if starts else ""
+        took += f", then {duration(median(starts[1:]))}" if len(starts) > 1 else ""
         smallest = facts.get("smallest_call_seconds")
         took += f"; a call of one kernel on three numbers takes {duration(smallest)}" if smallest else ""
         yield f"{FRAMEWORKS.get(name, name)} {facts.get(name)}{took}"

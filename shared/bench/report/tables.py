@@ -41,7 +41,6 @@ class Answer:
 
     tables: list[Table] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
-    details: list[Table] = field(default_factory=list)  # for the page, with every other number
     leading: int = 1  # tables that stand before the sentences
 
 

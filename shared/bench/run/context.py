@@ -47,7 +47,7 @@ class Run:
 
     @property
     def seconds_left(self) -> float:
-        """Of the budget."""
+        """Seconds of the budget that are left."""
         return self.settings.budget - (time.monotonic() - self.start)
 
     def is_slow(self, case: Case) -> bool:

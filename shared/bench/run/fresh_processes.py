@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shared.bench.cases import Case
 from shared.bench.estimates import LEAST_PROCESSES
 from shared.bench.record import NO_ROOM, Record
-from shared.bench.run.context import Run
+from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.schedule import is_precise
 from shared.bench.run.timed_calls import note_precision, one_generation
 from shared.problems import problem_of
@@ -36,10 +36,10 @@ def measure_in_processes(
 ) -> None:
     """Measure groups one after the other, each part in up to so many fresh processes, or `--workers` of them.
 
-    A group has its share of the time that is left. Its first processes are begun while there is time at all, those of
-    the first group in any case. Later ones have to fit into the share; where rounds are timed, which take what there
-    is, into the budget, and what is left of it goes to parts that are not precise. A process that fails does not cost
-    what earlier ones measured.
+    A group has its share of the time that is left. The first process of each part begins while budget is left; the
+    first group's always does. A later process begins only if the last one's time still fits into the group's share or,
+    where rounds are timed, into the whole budget. Where rounds are timed, what remains goes to parts that are not
+    precise. A process that fails does not cost what earlier ones measured.
 
     measure: measures a part in the process of this number, from 0 on, within seconds. finished: the processes that
     have measured a case.
@@ -51,6 +51,11 @@ def measure_in_processes(
             result.status, result.reason = "ok", None
     if run.settings.workers is None:
         run.progress.ends_within(run.seconds_left)
+
+    def fewest(part: Sequence[Case]) -> int | None:
+        """The processes that have measured every case of a part that is right; None if none is."""
+        right = [case for case in part if run.record.result(case).status == "ok"]
+        return min((finished(run.record, case) for case in right), default=None)
 
     def one_process(part: Sequence[Case], seconds: float) -> None:
         right = [case for case in part if run.record.result(case).status == "ok"]
@@ -72,9 +77,12 @@ def measure_in_processes(
                 share = end - time.monotonic()
                 room = (run.seconds_left if times_rounds else share) - took.get(part[0], 0.0)
                 is_essential = run.settings.workers or not (place or number)
-                if min(finished(run.record, case) for case in part) > number:
+                if (done := fewest(part)) is None or done > number:
                     continue
-                if is_essential or (room > 0 if number else run.seconds_left > 0):
+                if run.settings.workers and not times_rounds:  # each has as long, whatever those before have taken
+                    weights = sum(each.weight for each in groups) * len(group.parts) * wanted
+                    one_process(part, run.settings.budget * group.weight / weights)
+                elif is_essential or (room > 0 if number else run.seconds_left > 0):
                     divided = wanted - number if times_rounds else 1 if number else len(group.parts) - at
                     one_process(part, share / divided)
     while times_rounds and not run.settings.workers:
@@ -82,10 +90,13 @@ def measure_in_processes(
                  if run.seconds_left > took.get(part[0], 0.0) and not _is_precise(run, part)]  # fmt: skip
         if not vague:
             break
-        fewest = min(vague, key=lambda part: min(finished(run.record, case) for case in part))
-        one_process(fewest, run.seconds_left / len(vague))
+        one_process(min(vague, key=lambda part: fewest(part) or 0), run.seconds_left / len(vague))
     if times_rounds:
         note_precision(run)
+    for part in () if times_rounds else (part for group in groups for part in group.parts):
+        if (done := fewest(part)) and done < wanted:
+            budget = f"{BUDGET_SPENT} {run.settings.budget:g} s"
+            run.record.note(f"{budget} had room for {done} of {wanted} processes of {part[0].name}")
     for result in run.record.results:
         if result.status == "ok" and not finished(run.record, result.case):
             result.status, result.reason = "limit", NO_ROOM

@@ -13,7 +13,7 @@ from shared.variants import Abilities
 
 
 class WorkerStart(NamedTuple):
-    """A start of the worker processes of a label that is not the usual one."""
+    """How the worker processes of a label start, where that differs from the default."""
 
     threads: int | None = None  # None: those of the run
     command: Sequence[str] | None = None  # another program than the usual worker, without its arguments

@@ -7,10 +7,15 @@ import time
 from collections.abc import Callable
 
 from shared.bench.record import Record
-from shared.bench.report.console import print_error
 from shared.bench.units import clock
 
 _CLEAR = "\r\x1b[K"
+
+
+def print_error(line: str) -> None:
+    """Print a line on standard error if anybody reads it: a terminal may have gone."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        print(line, file=sys.stderr, flush=True)
 
 
 class Lines:

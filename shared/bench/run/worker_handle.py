@@ -21,7 +21,7 @@ WORKER_COMMAND = (sys.executable, "-W", "ignore", "-m", "shared.bench.worker.mai
 START_SECONDS = 300.0
 # longest time for anything else but compiling, beside the expected time of its calls
 PATIENCE_SECONDS = 60.0
-# how often the display is updated while a worker is waited for
+# how often the progress line is updated while a worker is waited for
 _TICK_SECONDS = 0.5
 
 
@@ -124,7 +124,7 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of its process."""
+        """The process id."""
         return self._process.pid
 
     @property
@@ -133,7 +133,7 @@ class Worker:
         return self._process.poll() is None
 
     def lost(self) -> str | None:
-        """How it ended, if it was not stopped and no command has told."""
+        """Return why the worker died unexpectedly, or None."""
         return None if self._stopped or self.alive else self._how_it_ended()
 
     def stop(self) -> None:
