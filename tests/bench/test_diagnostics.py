@@ -32,7 +32,8 @@ def test_why_a_case_was_wrong_or_failed_is_told_and_it_counts_nowhere_else():
     limit = ended(case("jax", "fused"), "limit", "> 120 s")
     assert lines_of(WRONG, FAILED, limit, STEADY) == [
         f"WRONG: JAX wavefront score: {WRONG.reason}",
-        "FAILED: PyTorch vmap score: ValueError: no such thing (the blocks of 6 calls timed before are kept in the record)",
+        "FAILED: PyTorch vmap score: ValueError: no such thing (the blocks of 6 calls timed before are kept in the "
+        "record)",
         *QUIET,
     ]
 

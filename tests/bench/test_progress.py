@@ -30,7 +30,7 @@ class Terminal(io.StringIO):
         return True
 
     def lines(self) -> list[str]:
-        """What was drawn, line by line, without escape sequences."""
+        """Return what was drawn line by line, without escape sequences."""
         return [line for line in re.split(r"[\r\n]+", self.getvalue().replace("\x1b[K", "")) if line]
 
 

@@ -13,7 +13,7 @@ from shared.variants import Abilities
 
 
 class WorkerStart(NamedTuple):
-    """How the worker processes of a label start, where that differs from the default."""
+    """The start of a label's worker processes, where it differs from the default."""
 
     threads: int | None = None  # None: those of the run
     command: Sequence[str] | None = None  # another program than the usual worker, without its arguments
