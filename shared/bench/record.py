@@ -191,6 +191,11 @@ class Record:
         self.results.append(Result(case))
         return self.results[-1]
 
+    @property
+    def next_worker(self) -> int:
+        """The number of the next set of fresh workers that time rounds."""
+        return 1 + max((block.worker for result in self.results for block in result.blocks), default=-1)
+
     def note(self, text: str) -> None:
         """Add a note, once."""
         if text not in self.notes:

@@ -1,9 +1,8 @@
 """The base class of questions along one axis: every case at several points, each with worker processes of its own.
 
-A subclass declares the points, the first one the baseline, and what a change from the baseline is called: points are
-`labels`, which workers are started by, or with `is_over_inputs` the inputs. The rows, what must be precise, the tables,
-the sentences and the plot follow from that. Workers of all points take turns in the same rounds, so that what slows the
-machine slows them all.
+A subclass declares the points, the first one the baseline, and what a change from it is called: points are `labels`,
+which workers are started by, or with `is_over_inputs` the inputs. The rows, what must be precise, the tables, the
+sentences and the plot follow. Workers of all points take turns in the same rounds: what slows one slows them all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -163,8 +162,7 @@ class AxisQuestion(Question):
         for framework, title in FRAMEWORKS.items():
             kinds: dict[str, dict[tuple[str, ...], tuple[str, Estimate]]] = {}
             for row in rows:
-                changes = {point: self.changed(row, framework, point) for point in choices}
-                known = {point: found for point, found in changes.items() if found}
+                known = {point: found for point in choices if (found := self.changed(row, framework, point))}
                 if known:
                     best = (max if self.is_gain else min)(known, key=lambda point: known[point].ratio or ())
                     ratio, kind = known[best].ratio, known[best].outcome
@@ -175,17 +173,14 @@ class AxisQuestion(Question):
             parts = []
             for kind in ("faster", "same", "slower", "not decided"):
                 own = kinds.get(kind, {})
-                texts = [
-                    text + (_factors([own[name] for name in chosen], len(choices) > 1) if kind in _WITH_FACTORS else "")
-                    for text, chosen in _named([*own], names)
-                ]
+                texts = []
+                for text, chosen in _named([*own], names):
+                    bests = [own[name] for name in chosen if kind in ("faster", "slower")]
+                    texts.append(text + _factors(bests, len(choices) > 1) if bests else text)
                 parts += [f"{kind}: {', '.join(texts)}"] if texts else []
             if parts:
                 what = f"{choices[0]} against {rows[0].points[0]}" if len(choices) == 1 else f"the best of {self.axis}"
                 yield Statement(f"{title}, {what}", f"{'; '.join(parts)}.")
-
-
-_WITH_FACTORS = ("faster", "slower")
 
 
 def _winners(rows: Sequence[Row], points: Sequence[str], about: str) -> Iterator[Statement]:

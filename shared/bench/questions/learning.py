@@ -16,10 +16,9 @@ from typing import Any
 from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block, of_processes
 from shared.bench.measure.clock import timed
-from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.measure.memory import resident_peak
 from shared.bench.questions.axis_question import AxisQuestion
-from shared.bench.record import Generation, Record, Result
+from shared.bench.record import Record, Result
 from shared.bench.report.plots import COLOURS, drawn, formatter
 from shared.bench.report.tables import Answer, Plot, Table, left_then_right
 from shared.bench.run.context import Run
@@ -70,25 +69,24 @@ class Learning(AxisQuestion):
             record.result(case)
 
         def one_process(part: Sequence[Case], number: int, seconds: float) -> None:
-            case, cores = part[0], usable_cores()[: run.settings.threads]
+            case = part[0]
             job = Job(options["model"], run.settings.seed + number, epochs=options["epochs"], target=target)
             file = f"{case.framework}-{case.variant}-{job.model}-{case.dtype}-{record.inputs[DATA].sha256[:8]}"
             folder = run.settings.arguments.get("checkpoints")
             checkpoint = Path(folder, f"{file}-seed-{job.seed}.checkpoint") if folder else None
             run.progress.say(f"{case.name}, seed {job.seed}")
             run.stop()
-            began, before = time.monotonic(), seconds_of_others(cores)
+            watched = run.watch_workers(number)
             arguments = {"job": job, "families": families, "seconds": seconds, "checkpoint": checkpoint}
             reply = run.ask("call", case, limit=max(2 * seconds, _LIMIT), function=train_and_time, **arguments)
-            after = seconds_of_others(cores)  # while the worker is there, or its seconds would be those of others
+            generation = watched()
             run.stop()
             for result in map(record.result, part):
                 result.status, result.reason = reply.status, reply.reason
                 if reply.details:
                     result.details = {"processes": []} | result.details | {"target": target}
                     _enter(result, number, reply.details)
-            others = None if before is None or after is None else max(0.0, after - before)
-            record.generations += [Generation(number, time.monotonic() - began, others)] if reply.details else []
+            record.generations += [generation] if reply.details else []
 
         def finished(record: Record, case: Case) -> int:
             return len(record.result(case).details.get("processes", ()))

@@ -6,7 +6,6 @@ compile for them.
 """
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -20,10 +19,9 @@ from shared.bench.analysis.verdict import compare
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.estimates import Block
 from shared.bench.measure.clock import timed
-from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.question import unmeasured
-from shared.bench.record import Compilation, Generation, Record, Result
+from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.plots import plots_of_cases
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
@@ -107,13 +105,13 @@ class ChangingShapes(AxisQuestion):
             run.record.result(case)  # in the order of the table
 
         def measure_stream(part: Sequence[Case], number: int, seconds: float) -> None:
-            (case,), cores = part, usable_cores()[: run.settings.threads]
+            (case,) = part
             shapes = padded[case.label]
             new = [at for at, shape in enumerate(shapes) if case.compiled and shapes.index(shape) == at]
             run.progress.begin(f"process {number + 1}, {case.title}", 1)
-            began, before = time.monotonic(), seconds_of_others(cores)
+            watched = run.watch_workers(number)
             reply = run.ask_for_result("call", case, function=timed_stream, padded=shapes[:BATCHES], seconds=seconds)
-            after = seconds_of_others(cores)  # while the worker is there, or its processes would be among others
+            generation = watched()
             run.stop(case)
             if reply.status == "ok":
                 result, measured = run.record.result(case), reply.details
@@ -122,8 +120,7 @@ class ChangingShapes(AxisQuestion):
                 result.details["compiles_at"] = new
                 for name in ("seconds", "compilations"):
                     result.details.setdefault(name, []).append(measured[name])
-                busy = None if before is None or after is None else max(0.0, after - before)
-                run.record.generations.append(Generation(number, time.monotonic() - began, busy))
+                run.record.generations.append(generation)
 
         # what is fast and has few shapes first, which leaves of its share what it does not need
         keys = product(last_rung_first(cases), reversed(STRATEGIES), run.settings.passes)

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
-from shared.bench.record import Record
+from shared.bench.measure.machine import seconds_of_others, usable_cores
+from shared.bench.record import Generation, Record
 from shared.bench.run import worker_handle
 from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Lines
@@ -53,6 +54,17 @@ class Run:
     def is_slow(self, case: Case) -> bool:
         """Whether a case goes through a compiler that takes long."""
         return case.compiled and case.framework in self.slow_compilers
+
+    def watch_workers(self, number: int) -> Callable[[], Generation]:
+        """Begin to watch fresh workers. Returns what ends it, to be called while they live, and returns their entry."""
+        cores = usable_cores()[: self.settings.threads]
+        began, before = time.monotonic(), seconds_of_others(cores)
+
+        def end() -> Generation:
+            seconds, after = time.monotonic() - began, seconds_of_others(cores)
+            return Generation(number, seconds, None if before is None or after is None else max(0.0, after - before))
+
+        return end
 
     def write(self, name: str, value: Any) -> None:
         """Pickle a value into the folder, for the workers."""

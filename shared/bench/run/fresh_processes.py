@@ -52,19 +52,19 @@ def measure_in_processes(
     if run.settings.workers is None:
         run.progress.ends_within(run.seconds_left)
 
+    def processes_of(part: Sequence[Case]) -> dict[Case, int]:
+        """The processes that have measured each case of a part that is right."""
+        return {case: finished(run.record, case) for case in part if run.record.result(case).status == "ok"}
+
     def fewest(part: Sequence[Case]) -> int | None:
         """The processes that have measured every case of a part that is right; None if none is."""
-        right = [case for case in part if run.record.result(case).status == "ok"]
-        return min((finished(run.record, case) for case in right), default=None)
+        return min(processes_of(part).values(), default=None)
 
     def one_process(part: Sequence[Case], seconds: float) -> None:
-        right = [case for case in part if run.record.result(case).status == "ok"]
-        if not right:
-            return
-        before = {case: finished(run.record, case) for case in right}
-        began, compiles = time.monotonic(), not run.cached.issuperset(right)
-        measure(right, max(before.values()), seconds)
-        for result in map(run.record.result, right):
+        before = processes_of(part)
+        began, compiles = time.monotonic(), not run.cached.issuperset(before)
+        measure([*before], max(before.values()), seconds)
+        for result in map(run.record.result, before):
             if before[result.case] and result.status in ("failed", "limit"):
                 run.record.excuse(result, before[result.case] + 1)
         took[part[0]] = 0.0 if compiles and times_rounds else time.monotonic() - began
@@ -106,13 +106,9 @@ def time_in_processes(run: Run, groups: Sequence[Group]) -> None:
     """Time rounds of groups in fresh workers, without first calls with empty caches."""
     run.stop()
     run.environment = {}
-    for case in (case for group in groups for part in group.parts for case in part):
-        run.record.result(case)
 
     def timed(part: Sequence[Case], _: int, seconds: float) -> None:
-        blocks = [block for result in run.record.results for block in result.blocks]
-        number = 1 + max((block.worker for block in blocks), default=-1)
-        one_generation(run, list(part), number, time.monotonic() + seconds)
+        one_generation(run, list(part), run.record.next_worker, time.monotonic() + seconds)
         run.stop()
 
     measure_in_processes(run, groups, timed, _timed)

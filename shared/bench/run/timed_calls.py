@@ -12,8 +12,7 @@ from statistics import median
 
 from shared.bench.cases import Case
 from shared.bench.estimates import LEAST_PROCESSES, Block
-from shared.bench.measure.machine import seconds_of_others, usable_cores
-from shared.bench.record import Generation, Record, Result
+from shared.bench.record import Record, Result
 from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
@@ -41,7 +40,7 @@ _DEVICE_SECONDS = 0.5
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
     """Until the question is answered precisely or the budget is spent; or by the number of workers asked for."""
     record = run.record
-    number = 1 + max((block.worker for result in record.results for block in result.blocks), default=-1)
+    number = record.next_worker
     longest, before = 0.0, cases
     while timed := _next_cases(run, cases, number):
         if timed != before:  # fewer cases take less time; the next worker shows how much
@@ -140,16 +139,14 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
         if call_seconds is not None:
             plans[case] = block_of(call_seconds)
     run.keep()
-    cores = usable_cores()[: run.settings.threads]
-    began, before = time.monotonic(), seconds_of_others(cores)
+    began, watched = time.monotonic(), run.watch_workers(number)
     is_accelerator = run.settings.device != "cpu"
     end -= is_accelerator * _DEVICE_SECONDS * len(plans)
     _time_rounds(run, plans, number, max(end, began + _LEAST_SHARE * (began - start)))
-    seconds, after = time.monotonic() - began, seconds_of_others(cores)
-    others = None if before is None or after is None else max(0.0, after - before)
+    generation = watched()
     if is_accelerator:
         _measure_device_time(run, list(plans), number)
-    run.record.generations.append(Generation(number, seconds, others))
+    run.record.generations.append(generation)
     run.keep()
     return list(plans)
 
