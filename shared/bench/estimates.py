@@ -1,10 +1,15 @@
-"""Estimates from samples: medians and ratios with 95 % confidence intervals, drift, break-even points.
+"""Estimates from samples: medians and ratios with 95 % confidence intervals, and which of two is faster.
 
 Calls are timed in blocks: one case, one round of one worker process; a block keeps the median, the 90th percentile and
 the extremes of its calls. They share the state of the machine, and rounds of a worker share its memory layout, which
 makes a process a percent faster or slower for as long as it lives. Only whole workers are independent. So each worker
-contributes one value, the median of its rounds' medians, and the interval is Student's t over the logarithms of these
-values. From fewer than LEAST_PROCESSES workers there is no interval, and nothing is decided.
+contributes one value, the median of the logarithms of its rounds.
+
+How far such values scatter is seen only roughly in a few workers, so it is also expected, from how far the rounds of a
+worker scatter: 1 % for the process itself, and the standard error of the median of its rounds. The expectation counts
+as two further workers beside what is seen (a moderated t test), unless more is seen. A worker whose value is far off
+counts as if it were at a limit, so that one odd process does not decide. A ratio that changes during a run makes its
+workers scatter, and so its interval wider.
 """
 
 import functools
@@ -16,10 +21,19 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 CONFIDENCE = 0.95
-# two may agree by chance, and their interval would look narrow
+# an estimate from fewer processes says how many they were
 LEAST_PROCESSES = 3
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
+
+# how much processes of the same code differ beyond the scatter of their rounds, as a logarithm
+_PROCESS = 0.01
+# the scatter of rounds, as a logarithm, where fewer than so many deviations tell it
+_ROUNDS, _LEAST_DEVIATIONS = 0.1, 6
+# of a standard deviation: the median deviation of normal values; and the standard error of a median, times sqrt(n)
+_OF_MEDIAN_DEVIATION, _OF_MEDIAN = 1.4826, 1.2533
+# how many workers the expected scatter counts for; and how many times the scatter a worker may be off before it is cut
+_PRIOR, _CLIP = 2, 3.0
 
 # of what was timed: a record is read only if they are positive
 Seconds = Annotated[float, "positive"]
@@ -49,6 +63,8 @@ class Estimate(NamedTuple):
     value: float
     low: float
     high: float
+    processes: int = LEAST_PROCESSES  # that it comes from; a fitted model counts as enough
+    is_measured: bool = True  # False for a few rounds of one process: the interval is what is usual elsewhere
 
     @property
     def relative_half_width(self) -> float:
@@ -57,57 +73,55 @@ class Estimate(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Of a ratio: "same", "different", or "not decided" where the interval holds 1 or there is none."""
+        """Of a ratio: "same", "different", "one-sided" (it may be 1, but not much on one side of it) or "open"."""
         if self.low >= 1 / SAME and self.high <= SAME:
             return "same"
-        return "different" if self.low > 1 or self.high < 1 else "not decided"
+        if self.low > 1 or self.high < 1:
+            return "different"
+        return "one-sided" if self.low >= 1 / SAME or self.high <= SAME else "open"
+
+    @property
+    def most(self) -> float:
+        """A ratio's end of the interval that is further from 1, as a factor of at least 1."""
+        return max(self.high, 1 / self.low)
+
+    @property
+    def inverse(self) -> "Estimate":
+        """One over a ratio."""
+        return self._replace(value=1 / self.value, low=1 / self.high, high=1 / self.low)
 
 
 def median_time(blocks: Sequence[Block]) -> Estimate:
-    """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers.
-
-    Without an interval (NaN) where there are too few workers.
-    """
-    return _estimate(_by_worker(_round_medians(blocks)))
+    """Time of a call: the median of a worker's rounds, and the geometric mean of that over the workers."""
+    return _interval(_moderated(_by_worker(_round_medians(blocks))))
 
 
 def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate:
-    """Time of one case over that of another, from the rounds that both were in; all NaN if there are none.
+    """Time of one case over that of another, from the rounds that both were in, or else from all.
 
-    Two blocks of the same round are adjacent in time, so slow changes of the machine cancel. Without an interval (NaN)
-    where too few workers timed both.
+    Two blocks of the same round are adjacent in time, so slow changes of the machine cancel.
     """
-    return _estimate(_by_worker(_paired(slower, faster)))
-
-
-def ratio_drift(slower: Sequence[Block], faster: Sequence[Block]) -> float | None:
-    """How much that ratio changed from the first third of the rounds to the last, as a fraction; as `drift`."""
-    return _change(list(_paired(slower, faster).values()))
-
-
-def of_processes(values: Sequence[float]) -> Estimate:
-    """Of a number that each process has once: the geometric mean, as `median_time`."""
-    return _estimate(tuple((value,) for value in values))
-
-
-def _paired(slower: Sequence[Block], faster: Sequence[Block]) -> dict[tuple[int, int], float]:
     over, under = _round_medians(slower), _round_medians(faster)
-    return {key: over[key] / under[key] for key in over if key in under}
+    paired = {key: over[key] / under[key] for key in over if key in under}
+    return _interval(_moderated(_by_worker(paired))) if paired else time_quotient(slower, faster)
+
+
+def of_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Estimate:
+    """Geometric mean of a number that each process has once. scatter: usual among them, as a logarithm."""
+    return _interval(_moderated(tuple((value,) for value in values), scatter))
 
 
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
-    """Time of a case in one run over its time in another. The interval is Welch's, over the workers of each run.
+    """Time of a case over that of another whose rounds are not paired, as of another run.
 
-    Rounds of different runs are not paired. A change of the machine between the runs is not in the interval.
+    A change of the machine between two runs is not in the interval.
     """
-    from scipy.stats import ttest_ind
-
-    logs = [[math.log(median(rounds)) for rounds in _by_worker(_round_medians(side))] for side in (new, old)]
-    value = math.exp(float(np.mean(logs[0]) - np.mean(logs[1])))
-    if min(map(len, logs)) < LEAST_PROCESSES:
-        return Estimate(value, math.nan, math.nan)
-    interval = ttest_ind(*logs, equal_var=False).confidence_interval(CONFIDENCE)
-    return Estimate(value, math.exp(interval.low), math.exp(interval.high))
+    over, under = (_moderated(_by_worker(_round_medians(side))) for side in (new, old))
+    variances = over.error**2, under.error**2
+    # of the difference of two means, by Welch and Satterthwaite
+    degrees = sum(variances) ** 2 / (variances[0] ** 2 / over.degrees + variances[1] ** 2 / under.degrees)
+    processes, is_measured = min(over.processes, under.processes), over.is_measured and under.is_measured
+    return _interval(_Mean(over.value - under.value, math.sqrt(sum(variances)), degrees, processes, is_measured))
 
 
 def _round_medians(blocks: Iterable[Block]) -> dict[tuple[int, int], float]:
@@ -123,18 +137,42 @@ def _by_worker(rounds: dict[tuple[int, int], float]) -> tuple[tuple[float, ...],
     return tuple(map(tuple, workers.values()))
 
 
-@functools.lru_cache(maxsize=1024)
-def _estimate(workers: tuple[tuple[float, ...], ...]) -> Estimate:
-    """The geometric mean of the workers' medians, with its interval if there are several."""
-    from scipy.stats import sem, t  # imported here: it takes a third of a second
+class _Mean(NamedTuple):
+    """The mean of the workers' logarithms."""
 
-    if not workers:
-        return Estimate(math.nan, math.nan, math.nan)
-    logs = np.log([median(rounds) for rounds in workers])
-    if len(workers) < LEAST_PROCESSES:
-        return Estimate(math.exp(logs.mean()), math.nan, math.nan)
-    margin = sem(logs) * t.ppf((1 + CONFIDENCE) / 2, len(logs) - 1)
-    return Estimate(*(math.exp(logs.mean() + side) for side in (0.0, -margin, margin)))
+    value: float
+    error: float  # standard error
+    degrees: float  # of freedom
+    processes: int
+    is_measured: bool
+
+
+@functools.lru_cache(maxsize=1024)
+def _moderated(workers: tuple[tuple[float, ...], ...], usual: float = _ROUNDS) -> _Mean:
+    """The mean over workers, each with the values of its rounds, at least one. usual: the scatter of rounds."""
+    rounds = [np.log(values) for values in workers]
+    values, count = np.array([median(logs) for logs in rounds]), len(rounds)
+    # a worker's smallest deviation says nothing: its median is one of its rounds, or between two
+    deviations = [far for logs, value in zip(rounds, values, strict=True) for far in sorted(abs(logs - value))[1:]]
+    is_known = len(deviations) >= _LEAST_DEVIATIONS
+    scatter = _OF_MEDIAN_DEVIATION * median(deviations) if is_known else usual
+    expected = _PROCESS + _OF_MEDIAN * scatter * math.sqrt(np.mean([1 / len(logs) for logs in rounds]))
+    middle = median(values)
+    seen = _OF_MEDIAN_DEVIATION * median(abs(values - middle))
+    limit = _CLIP * math.sqrt((_PRIOR * expected**2 + count * seen**2) / (_PRIOR + count))
+    values = np.clip(values, middle - limit, middle + limit)
+    degrees, squares = _PRIOR + count - 1, float(((values - values.mean()) ** 2).sum())
+    variance = max((_PRIOR * expected**2 + squares) / degrees, squares / max(count - 1, 1))
+    return _Mean(float(values.mean()), math.sqrt(variance / count), degrees, count, is_known or count > 1)
+
+
+def _interval(mean: _Mean) -> Estimate:
+    """The geometric mean with its interval, a t interval of the logarithms."""
+    from scipy.special import stdtrit  # imported here: it takes a third of a second
+
+    margin = mean.error * float(stdtrit(mean.degrees, (1 + CONFIDENCE) / 2))
+    value, low, high = (math.exp(mean.value + side) for side in (0.0, -margin, margin))
+    return Estimate(value, low, high, mean.processes, mean.is_measured)
 
 
 def drift(blocks: Sequence[Block]) -> float | None:

@@ -1,6 +1,5 @@
 """Numbers as text: durations, sizes, ratios, intervals; a dash for what is not known."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -49,15 +48,32 @@ def between(low: float, high: float, text: Callable[[Any], str] = duration) -> s
     return f"{first.removesuffix(space + unit)} … {last}"
 
 
-def time_interval(time: Estimate) -> str:
-    """The interval of a time."""
-    return NOTHING if math.isnan(time.low) else between(time.low, time.high)
+def rough_text(value: float) -> str:
+    """A positive number with two significant figures."""
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def factor_text(value: float) -> str:
+    """A factor that is an upper limit, with three significant figures."""
+    return f"{value:.2f}" if value < 10 else figures(value)
+
+
+def processes_text(estimate: Estimate) -> str:
+    """The number of processes where they are few."""
+    count = estimate.processes
+    return "" if count >= LEAST_PROCESSES else f"{count} process{'es' if count > 1 else ''}"
+
+
+def interval_text(estimate: Estimate, text: Callable[[Any], str] = duration) -> str:
+    """The interval, or how many processes are too few for one, and where they are few."""
+    few = processes_text(estimate)
+    known = between(estimate.low, estimate.high, text) if estimate.is_measured else ""
+    return "; ".join(filter(None, [known, few]))
 
 
 def ratio_interval(estimate: Estimate) -> str:
-    """The interval of a ratio, or why there is none."""
-    known = f"{ratio_text(estimate.low)} … {ratio_text(estimate.high)}"
-    return f"< {LEAST_PROCESSES} processes" if math.isnan(estimate.low) else known
+    """The interval of a ratio."""
+    return interval_text(estimate, ratio_text)
 
 
 def clock(seconds: float) -> str:

@@ -52,9 +52,9 @@ def test_the_crossing_is_what_a_call_from_pytorch_adds_to_one_in_jax():
         "input": "batch",
         "JAX\nin JAX": "1.00 ms",
         "JAX\nfrom PyTorch": "1.25 ms",
-        ADDED: "250 µs, 20%\n(250 … 250 µs)",
+        ADDED: "250 µs, 20%\n(240 … 260 µs)",
         "PyTorch\nfrom PyTorch": "3.00 ms",
-        FASTER: "JAX 2.40×\n(2.40 … 2.40)",
+        FASTER: "JAX 2.40×\n(2.38 … 2.42)",
     }
 
 
@@ -64,14 +64,6 @@ def test_a_crossing_that_cannot_be_told_from_nothing_is_below_the_end_of_its_int
     cell = cells(in_jax, crossing, torch)[ADDED]
     assert re.fullmatch(r"< 1\d\d µs", cell), cell
     assert cells(*three(1e-3, 0.9e-3, 1e-3))[ADDED] == "nothing"
-
-
-def test_nothing_is_decided_by_two_processes():
-    results = three(1e-3, 1.25e-3, 2e-3)
-    for result in results:
-        result.blocks = [block for block in result.blocks if block.worker < 2]
-    assert cells(*results)[ADDED] == "not decided\n(250 µs, < 3 processes)"
-    assert dict(answer(*results).statements)["The faster kernel from PyTorch"] == "not decided: fused."
 
 
 def test_a_sentence_says_whose_kernel_is_faster_from_pytorch_and_another_what_the_crossing_changes():

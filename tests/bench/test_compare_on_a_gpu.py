@@ -102,7 +102,7 @@ def test_every_worker_takes_times_on_the_device_and_they_stand_in_the_tables(run
         workers = {block.worker for block in result.blocks}
         assert {block.worker for block in result.on_device} == workers
         assert all(block.calls == 3 and block.fastest > 0 for block in result.on_device)
-    assert re.search(r"median +device time +GCUPS", run.out)
+    assert re.search(r"median +(95% interval +)?device time +GCUPS", run.out)
     # 14 kernels for 2 * 10 anti-diagonals
     assert re.search(r"marginals +6x5 +JAX +wavefront +yes +\S+ µs +\S+ µs +14 +20 +0.7 +\S+ µs +\S+ µs", run.out)
 

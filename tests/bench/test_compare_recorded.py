@@ -106,7 +106,7 @@ def test_recorded_runs_are_compared(recorded: Path):
     assert (ended.code, ended.err) == (0, [])
     lines = ended.out.splitlines()
     assert "Cases, old and new" in lines
-    assert lines[-1].endswith("1 in both: 0 slower, 0 faster, 1 same, 0 not decided")
+    assert lines[-1].endswith("1 in both: 0 slower, 0 faster, 1 same")
 
 
 def test_the_examples_of_help_are_accepted(settings_of: Callable[..., Settings], recorded: Path, tmp_path: Path):

@@ -109,9 +109,9 @@ def test_the_table_of_all_cases_has_every_number():
     assert [len(table.rows) for table in case_tables(made)] == [12] * 3
     assert row == {
         "pass": "score", "framework": "JAX", "variant": "vmap (auto)", "compiled": "yes", CACHES_EMPTY: "600 ms",
-        "tracing": "180 ms", "compiling": "360 ms", CACHES_WARM: "148 ms", "new shape": "300 ms",
-        "second\nnew shape": "150 ms",
-        "median": "160 ms", "95% interval": "160 … 160 ms", "samples": "120", "rounds": "20", "workers": "4",
+        "tracing": "180 ms", "compiling": "360 ms", CACHES_WARM: "148 ms\n(115 … 190 ms; 2 processes)",
+        "new shape": "300 ms", "second\nnew shape": "150 ms",
+        "median": "160 ms", "95% interval": "159 … 161 ms", "samples": "120", "rounds": "20", "workers": "4",
         "GCUPS": "0.0125", "of the limit": "1.11%", "memory": "25.0 MiB", "input bytes": "17.0 MiB",
         "output bytes": "480 B", "error, of allowed": "11.0%", "status": "ok",
     }  # fmt: skip

@@ -60,7 +60,7 @@ def test_the_answer_comes_before_the_numbers():
     text = markdown_report([recorded.plain()])
     parts = (
         "### Which framework is faster",
-        "- **score**: the same",
+        "- **score**: JAX (fused, ",
         "### Every number, and diagnostics",
         "### Time of a call",
         "- every time passed",

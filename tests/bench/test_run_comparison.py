@@ -18,8 +18,8 @@ VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compi
 
 
 def measured(of_case: Any, *seconds: float, **others: Any) -> Result:
-    """With so many seconds in each worker."""
-    made = [Block.of(worker, 0, [value]) for worker, value in enumerate(seconds)]
+    """With so many seconds in each round of each worker."""
+    made = [Block.of(worker, number, [value]) for worker, value in enumerate(seconds) for number in range(7)]
     return replace(steady(of_case, 1.0, **others), blocks=made)
 
 
@@ -40,15 +40,16 @@ def row_of(old: Result, new: Result) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("seconds", "ratio", "outcome"),
     [
-        ((0.499, 0.5, 0.501), "2.00 (1.99 … 2.01)", "slower"),
-        ((0.1249, 0.125, 0.1251), "0.50 (0.50 … 0.50)", "faster"),
-        ((0.2479, 0.25, 0.2521), "1.000 (0.979 … 1.021)", "same"),
-        ((0.2, 0.26, 0.338), "1.040 (0.54 … 2.00)", "not decided"),
-        ((0.5, 0.5), "2.00", "too few processes"),
-        ((5.0,), "20.0", "twice as slow"),
+        ((0.499, 0.5, 0.501), "2.00 (1.97 … 2.03)", "slower"),
+        ((0.1249, 0.125, 0.1251), "0.50 (0.49 … 0.51)", "faster"),
+        ((0.2479, 0.25, 0.2521), "1.000 (0.984 … 1.016)", "same"),
+        ((0.249, 0.26, 0.254), "1.017 (0.983 … 1.052)", "slower or same"),
+        ((0.2, 0.26, 0.338), "1.040 (0.68 … 1.58)", "no clear change"),
+        ((0.5, 0.5), "2.00 (1.97 … 2.04; 2 processes)", "slower"),
+        ((5.0,), "20.0 (19.3 … 20.7; 1 process)", "slower"),
     ],
 )
-def test_a_case_is_slower_faster_the_same_or_not_decided(seconds: tuple[float, ...], ratio: str, outcome: str):
+def test_a_case_is_slower_faster_the_same_or_unclear(seconds: tuple[float, ...], ratio: str, outcome: str):
     row = row_of(ABOUT_250_MS, measured(VMAP, *seconds))
     assert list(row.values())[:5] == ["score", "batch", "JAX", "vmap (auto)", "yes"]
     assert (row["old"], row["new / old"], row["outcome"]) == ("250 ms", ratio, outcome)
@@ -83,8 +84,7 @@ def test_both_runs_are_described_and_the_summary_counts():
         "new: 2026-05-04T10:00:00+00:00 to its interruption, commit 0123456789abcdef: python compare.py",
     ]
     assert found.diagnostics == [
-        "3 cases in the old run, 4 in the new one, 3 in both: 1 slower, 1 faster, 0 same, 0 not decided, 1 "
-        "too few processes"
+        "3 cases in the old run, 4 in the new one, 3 in both: 1 slower, 1 faster, 0 same, 1 no clear change"
     ]
 
 
@@ -93,17 +93,15 @@ def test_both_runs_are_described_and_the_summary_counts():
     [
         (ABOUT_250_MS, 0),
         (measured(VMAP, 0.1249, 0.125, 0.1251), 0),  # faster
-        (measured(VMAP, 0.2, 0.26, 0.338), 0),  # not decided
+        (measured(VMAP, 0.2, 0.26, 0.338), 0),  # no clear change
         (measured(VMAP, 0.499, 0.5, 0.501), 1),  # slower
         (ended(VMAP, "wrong", "because"), 1),
         (ended(VMAP, "failed", "because"), 1),
         (ended(VMAP, "limit", "> 120 s"), 1),
-        (measured(VMAP, 0.5, 0.5), 2),  # too few processes
-        (measured(VMAP, 5.0), 1),  # too slow to be timed by more
         (measured(OTHER, 0.25, 0.25, 0.25), 1),  # the old run's case is missing
     ],
 )
-def test_the_exit_code_says_whether_anything_is_slower_or_nothing_comparable(new: Result, code: int):
+def test_the_exit_code_says_whether_anything_is_slower(new: Result, code: int):
     assert compare_runs(record(ABOUT_250_MS), record(new)).exit_code == code
 
 
@@ -111,7 +109,7 @@ def test_a_case_is_missing_only_if_the_new_run_was_to_measure_it():
     other = measured(OTHER, 0.25, 0.25, 0.25)
     found = compare_runs(record(ABOUT_250_MS, other), record(other))
     assert [row[-3] for row in found.report.answer.tables[0].rows] == ["same", "missing"] and found.exit_code == 1
-    assert "1 in both: 0 slower, 0 faster, 1 same, 0 not decided, 1 missing" in found.report.diagnostics[0]
+    assert "1 in both: 0 slower, 0 faster, 1 same, 1 missing" in found.report.diagnostics[0]
     fewer = replace(record(other), settings=Settings(variants=("wavefront",)))
     assert compare_runs(record(ABOUT_250_MS, other), fewer).exit_code == 0
 

@@ -95,7 +95,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[tuple[
         def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list[Case]:
             timed.append((cases[0].variant, end - clock.now))
             for each in cases:
-                again = right(each, seconds if number % 2 and each.worker_key == ("jax", "1 thread") else 1.0)
+                slow = number % 2 and each.worker_key == ("jax", "1 thread")
+                again = right(each, *[seconds if slow else 1.0] * 7)
                 run.record.result(each).blocks += [block._replace(worker=number) for block in again.blocks]
             run.record.generations.append(Generation(number, 1.0, None))
             variant, compiles = cases[0].variant, not run.cached.issuperset(cases)
@@ -184,8 +185,8 @@ def test_a_row_has_both_speed_ups_and_the_faster_framework_with_one_and_with_all
     assert table.title == "2 threads against 1 thread"
     assert table.rows == [
         (
-            *("vmap", "score", "float32", "400 ms", "200 ms", "2.00×\n(2.00 … 2.00)"),
-            *("200 ms", "250 ms", "0.80×\n(0.80 … 0.80)", "PyTorch 2.00×\n(2.00 … 2.00)", "JAX 1.25×\n(1.25 … 1.25)"),
+            *("vmap", "score", "float32", "400 ms", "200 ms", "2.00×\n(1.98 … 2.02)"),
+            *("200 ms", "250 ms", "0.80×\n(0.79 … 0.81)", "PyTorch 2.00×\n(1.98 … 2.02)", "JAX 1.25×\n(1.24 … 1.26)"),
         )
     ]
 
@@ -223,21 +224,18 @@ def test_the_sentence_tells_the_best_of_several_points():
     assert told == {"JAX, the best of threads": "faster: vmap (2.00×, 2 threads)."}
 
 
-def test_fewer_than_three_processes_decide_nothing():
-    found = answer(*timed("vmap", workers=2, jax=(0.4, 0.2), torch=(0.2, 0.25)))
-    row = found.tables[0].rows[0]
-    assert row[5] == "2.00×\n(< 3 processes)" and row[9].startswith("not decided\n(PyTorch 2.00×,\n")
-    assert {text for _, text in found.statements} == {"not decided: vmap.", "not decided throughout: vmap."}
+def test_fewer_than_three_processes_are_named():
+    row = answer(*timed("vmap", workers=2, jax=(0.4, 0.2), torch=(0.2, 0.25))).tables[0].rows[0]
+    assert row[5] == "2.00×\n(1.96 … 2.04; 2 processes)"
 
 
-def test_a_speed_up_that_drifts_decides_nothing():
+def test_a_speed_up_that_drifts_has_a_wide_interval():
     results = timed("vmap", jax=(0.4, 0.2))
     results[0].blocks = [
         Block.of(block.worker, block.round, (0.4 + 0.04 * block.worker,)) for block in results[0].blocks
     ]
     found = answer(*results)
-    assert found.tables[0].rows[0][5] == "2.19×\n(1.75 … 2.75; drift +20%)"
-    assert [text for _, text in found.statements] == ["not decided: vmap."]
+    assert found.tables[0].rows[0][5] == "2.19×\n(1.90 … 2.54)"
 
 
 def test_a_framework_that_is_not_faster_at_every_point_is_not_said_to_be():
@@ -246,7 +244,7 @@ def test_a_framework_that_is_not_faster_at_every_point_is_not_said_to_be():
         Block.of(block.worker, block.round, (0.05 + 0.05 * block.worker,)) for block in results[-1].blocks
     ]
     told = dict(answer(*results).statements)
-    assert told["The faster framework"] == "JAX 1 thread, not decided 2 threads: vmap."
+    assert told["The faster framework"] == "JAX 1 thread, no clear winner 2 threads: vmap."
 
 
 def test_a_case_without_a_time_is_named_below_the_table():

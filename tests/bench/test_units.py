@@ -1,11 +1,9 @@
 """Numbers as text."""
 
-import math
-
 import pytest
 
 from shared.bench.estimates import Estimate
-from shared.bench.units import clock, duration, figures, ratio_interval, ratio_text, size, time_interval
+from shared.bench.units import clock, duration, figures, interval_text, ratio_interval, ratio_text, rough_text, size
 
 
 @pytest.mark.parametrize(
@@ -33,6 +31,11 @@ def test_a_factor_has_three_figures(value: float, text: str):
     assert figures(value) == text
 
 
+@pytest.mark.parametrize(("value", "text"), [(1.04, "1"), (7.26, "7.3"), (9.96, "10"), (12345.0, "12,000")])
+def test_a_rough_number_has_two_figures(value: float, text: str):
+    assert rough_text(value) == text
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(None, "–"), (480, "480 B"), (2048, "2 KiB"), (3 * 2**20, "3.0 MiB"), (5 * 2**29, "2.50 GiB")]
 )
@@ -40,10 +43,10 @@ def test_a_number_of_bytes_has_a_fitting_unit(count: int | None, text: str):
     assert size(count) == text
 
 
-def test_an_interval_is_two_times_or_a_dash():
-    assert time_interval(Estimate(2.0, 0.5, 3.0)) == "500 ms … 3.00 s"
-    assert time_interval(Estimate(2.0, 0.5, 0.7)) == "500 … 700 ms"
-    assert time_interval(Estimate(2.0, math.nan, math.nan)) == "–"
+def test_an_interval_is_two_times_and_few_processes():
+    assert interval_text(Estimate(2.0, 0.5, 3.0)) == "500 ms … 3.00 s"
+    assert interval_text(Estimate(2.0, 0.5, 0.7, 2)) == "500 … 700 ms; 2 processes"
+    assert interval_text(Estimate(2.0, 0.5, 0.7, 1, is_measured=False)) == "1 process"
 
 
 def test_a_ratio_near_1_shows_on_which_side_it_lies():

@@ -93,14 +93,14 @@ class Fit:
         log, moves = self._logs(columns)
         return _estimate(log, _margin(moves, self.errors))
 
-    def over(self, other: "Fit", own: Sequence[float], others: Sequence[float]) -> Estimate:
-        """This prediction over another one; all NaN where they have too few sizes in common. own, others: the columns.
+    def over(self, other: "Fit", own: Sequence[float], others: Sequence[float]) -> Estimate | None:
+        """This prediction over another one; None where they have too few sizes in common. own, others: the columns.
 
         What a size does to both, as where they run the same code, cancels out.
         """
         both = [(k, other.sizes.index(size)) for k, size in enumerate(self.sizes) if size in other.sizes]
         if len(both) < 2:
-            return Estimate(math.nan, math.nan, math.nan)
+            return None
         mine, theirs = map(list, zip(*both, strict=True))
         (log, my_moves), (under, their_moves) = self._logs(own), other._logs(others)
         errors = self.errors[mine] - other.errors[theirs]
@@ -125,7 +125,7 @@ def _margin(moves: np.ndarray, errors: np.ndarray | None = None) -> float:
 
 
 def _estimate(log: float, margin: float) -> Estimate:
-    return Estimate(*(math.exp(log + side) for side in (0.0, -margin, margin)))
+    return Estimate(math.exp(log), math.exp(log - margin), math.exp(log + margin))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,49 +1,36 @@
 """Comparisons of the two frameworks: each one's fastest case of a pass, over all variants or of one."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.estimates import LEAST_PROCESSES, SAME, Block, Estimate, median_time, ratio_drift, time_ratio
+from shared.bench.estimates import SAME, Block, Estimate, median_time, time_ratio
 from shared.bench.record import Record, Result
-from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
+from shared.bench.units import (
+    NOTHING,
+    between,
+    duration,
+    factor_text,
+    processes_text,
+    ratio_interval,
+    ratio_text,
+    rough_text,
+)
 from shared.problems import problem_of
 
-# change of a ratio from the first rounds to the last, as a factor, with which nothing is decided
-_LARGE_DRIFT = 1.1
+# below a table whose cells are those of `cell`
+READING = (
+    f"The faster framework, by what factor, and the 95% interval; same: the interval is within ±{SAME - 1:.0%}; "
+    "or same, no clear winner: the interval holds 1, and no larger difference"
+)
 
 
 class Comparison(NamedTuple):
     """Each framework's fastest case, the faster framework first: none, one or two."""
 
     results: tuple[Result, ...]
-    ratio: Estimate | None  # time of the second over the first, from paired rounds; None where there are not two
-    drift: float | None = None  # of the ratio, from the first rounds to the last; None for too few rounds
+    ratio: Estimate | None  # time of the second over the first; None where there are not two
     on_device: bool = False  # whether times are an accelerator's, or else wall time
-
-    @property
-    def outcome(self) -> str:
-        """As of an Estimate; "not decided" also where the ratio drifted by more than 10 %, or half of what it says."""
-        assert self.ratio is not None, "there is nothing to compare"
-        allowed = math.log(_LARGE_DRIFT)
-        if self.ratio.outcome == "different":
-            allowed = min(allowed, abs(math.log(self.ratio.value)) / 2)
-        is_adrift = self.drift is not None and abs(math.log1p(self.drift)) > allowed
-        return "not decided" if is_adrift else self.ratio.outcome
-
-    @property
-    def doubts(self) -> list[str]:
-        """What a reader must know about the ratio beside its interval."""
-        if self.ratio is None or math.isnan(self.ratio.low):
-            return []
-        first, second = (self.time(result).value for result in self.results)
-        doubts, quotient = [], second / first
-        if self.drift is not None and (abs(self.drift) > _LARGE_DRIFT - 1 or self.outcome != self.ratio.outcome):
-            doubts.append(f"drift {self.drift:+.0%}")
-        if not self.ratio.low / SAME <= quotient <= self.ratio.high * SAME:
-            doubts.append(f"of the medians {ratio_text(quotient)}")
-        return doubts
 
     def time(self, result: Result) -> Estimate:
         """The time of a call by which this compares."""
@@ -54,10 +41,10 @@ class Comparison(NamedTuple):
         """Short, for a table cell. Further lines have the interval, or the time where there is nothing to compare."""
         if not self.results:
             return NOTHING
-        name = FRAMEWORKS[self.results[0].case.framework]
+        names = [FRAMEWORKS[result.case.framework] for result in self.results]
         if self.ratio is None:
-            return f"{name} only\n({duration(self.time(self.results[0]).value)})"
-        return cell(name, self.ratio, self.outcome, self.doubts)
+            return f"{names[0]} only\n({duration(self.time(self.results[0]).value)})"
+        return cell(names, self.ratio)
 
     @property
     def sentence(self) -> str:
@@ -71,26 +58,47 @@ class Comparison(NamedTuple):
         ]
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
-        texts = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: ", "not decided": "not decided: "}
-        faster = f"{texts[self.outcome]}{names[0]} was {ratio_text(self.ratio.value)} times as fast as {names[1]}"
-        if math.isnan(self.ratio.low):
-            return f"{faster} in fewer than {LEAST_PROCESSES} processes; others may differ."
-        return f"{'; '.join([f'{faster}; 95% interval {ratio_interval(self.ratio)}', *self.doubts])}."
+        return f"{in_words(names, self.ratio)}."
 
 
-def cell(name: str, ratio: Estimate, outcome: str, doubts: Sequence[str] = ()) -> str:
-    """Lines: which is faster, and the interval; where none is, that of the one with this name."""
-    factor = f"{name} {ratio_text(ratio.value)}×"
-    if math.isnan(ratio.low):
-        return f"not decided\n({factor},\n< {LEAST_PROCESSES} processes)"
-    interval = "; ".join([ratio_interval(ratio), *doubts])
-    return f"{factor}\n({interval})" if outcome == "different" else f"{outcome}\n({f'{name} {interval}'.strip()})"
+def cell(names: Sequence[str], ratio: Estimate) -> str:
+    """Which of two takes less, by what factor, and below it the interval. ratio: of the second over the first."""
+    what, few = outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
+    ratio = ratio if ratio.value >= 1 else ratio.inverse
+    if ratio.outcome != "different":
+        limit = f"at most {factor_text(ratio.most)}×" if ratio.outcome == "one-sided" else within(ratio)
+        return f"{what}\n({'; '.join(filter(None, [limit, few]))})"
+    if not ratio.is_measured:
+        return f"{what} about {rough_text(ratio.value)}×\n({few})"
+    return f"{what} {ratio_text(ratio.value)}×\n({ratio_interval(ratio)})"
 
 
-def known_ratio(slower: Result | None, faster: Result | None) -> Estimate | None:
-    """The time of one over that of the other, from paired rounds; None where one is missing or no round is paired."""
-    ratio = time_ratio(slower.blocks, faster.blocks) if slower and faster else None
-    return None if ratio is None or math.isnan(ratio.value) else ratio
+def outcome_text(ratio: Estimate, words: Sequence[str], unclear: str) -> str:
+    """The outcome of a ratio. words: for more than 1, and for less; unclear: where it may be either."""
+    word = words[ratio.value < 1]
+    return {"different": word, "same": "same", "one-sided": f"{word} or same", "open": unclear}[ratio.outcome]
+
+
+def in_words(names: Sequence[str], ratio: Estimate) -> str:
+    """A cell as a sentence without its period."""
+    first, second = names if ratio.value >= 1 else names[::-1]
+    ratio = ratio if ratio.value >= 1 else ratio.inverse
+    most, interval = f"{factor_text(ratio.most)} times as fast", between(ratio.low, ratio.high, ratio_text)
+    text = {
+        "same": f"{first} and {second} take the same time, {within(ratio)}",
+        "one-sided": f"{first} is as fast as {second} or faster, at most {most}",
+        "open": f"no clear winner between {first} and {second}: neither is more than {most} as the other",
+        "different": f"{first} is {ratio_text(ratio.value)} times as fast as {second}; 95% interval {interval}",
+    }[ratio.outcome]
+    if ratio.outcome == "different" and not ratio.is_measured:
+        text = f"{first} is about {rough_text(ratio.value)} times as fast as {second}"
+    few = processes_text(ratio)
+    return f"{text} ({few})" if few else text
+
+
+def within(ratio: Estimate) -> str:
+    """How far a ratio may be from 1: in percent if it is the same, or else as a factor."""
+    return f"within {ratio.most - 1:.1%}" if ratio.outcome == "same" else f"within {factor_text(ratio.most)}×"
 
 
 def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
@@ -109,13 +117,12 @@ def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
 
 
 def compared(first: Result, second: Result, on_device: bool = False) -> Comparison:
-    """Compare two cases, whichever is the faster one: the time of the second over that of the first."""
-    drift = ratio_drift(_blocks(second, on_device), _blocks(first, on_device))
-    return Comparison((first, second), time_over(second, first, on_device), drift, on_device)
+    """Compare two measured cases, whichever is the faster one: the time of the second over that of the first."""
+    return Comparison((first, second), time_over(second, first, on_device), on_device)
 
 
 def time_over(slower: Result, faster: Result, on_device: bool = False) -> Estimate:
-    """The time of one case over that of another, from the rounds that both were in."""
+    """The time of one measured case over that of another."""
     return time_ratio(_blocks(slower, on_device), _blocks(faster, on_device))
 
 

@@ -10,15 +10,17 @@ from dataclasses import replace
 from itertools import groupby, product
 from typing import Any, NamedTuple
 
-from shared.bench.analysis.verdict import Comparison, compare, compared, known_ratio
+from shared.bench.analysis.verdict import READING, Comparison, compare, compared, outcome_text
 from shared.bench.cases import FRAMEWORKS, Case
-from shared.bench.estimates import SAME, Estimate
+from shared.bench.estimates import Estimate
 from shared.bench.questions.question import Question, unmeasured
 from shared.bench.record import Record, Result
 from shared.bench.report.plots import Line, line_plot, plots_of_cases
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.units import NOTHING, duration, ratio_interval, ratio_text
 from shared.problems import problem_of
+
+_UNCLEAR = "no clear change"
 
 
 class Row(NamedTuple):
@@ -61,16 +63,14 @@ class AxisQuestion(Question):
             return None
         if self.is_over_inputs:
             second = _for_the_work_of(first, second)
-        pair = (first, second) if self.is_gain else (second, first)
-        return compared(*pair) if known_ratio(*pair) else None
+        return compared(first, second) if self.is_gain else compared(second, first)
 
     def change_text(self, row: Row, framework: str, point: str) -> str:
         """The change of a framework from the baseline to a point, for a table cell."""
         found = self.changed(row, framework, point)
         if found is None or found.ratio is None:
             return NOTHING
-        interval = "; ".join([ratio_interval(found.ratio), *found.doubts])
-        return f"{ratio_text(found.ratio.value)}×\n({interval})"
+        return f"{ratio_text(found.ratio.value)}×\n({ratio_interval(found.ratio)})"
 
     def rows(self, record: Record) -> list[Row]:
         """All that has a time, in the order of the ladder, of the passes and of the inputs."""
@@ -140,8 +140,7 @@ class AxisQuestion(Question):
                 *(_time(row, name, point) for point in points),
                 *(self.change_text(row, name, last) for _ in change))]  # fmt: skip
             cells.append((*row[:3], *texts, *(row.comparison(point).text for point in points)))
-        faster = f"Faster: the framework, by what factor, and the 95% interval; same: within ±{SAME - 1:.0%}."
-        below = (*self.below, *([] if _unmeasured_names(rows) else [faster]), *unmeasured(record.results))
+        below = (*self.below, *([] if _unmeasured_names(rows) else [f"{READING}."]), *unmeasured(record.results))
         table = Table(" against ".join(reversed(points)), headers, cells, left_then_right(len(headers), 0), below)
         return _shown(table, record, rows)
 
@@ -162,16 +161,15 @@ class AxisQuestion(Question):
         for framework, title in FRAMEWORKS.items():
             kinds: dict[str, dict[tuple[str, ...], tuple[str, Estimate]]] = {}
             for row in rows:
-                known = {point: found for point in choices if (found := self.changed(row, framework, point))}
+                changes = {point: self.changed(row, framework, point) for point in choices}
+                known = {point: found.ratio for point, found in changes.items() if found and found.ratio}
                 if known:
-                    best = (max if self.is_gain else min)(known, key=lambda point: known[point].ratio or ())
-                    ratio, kind = known[best].ratio, known[best].outcome
-                    assert ratio is not None, "it is known"
-                    if kind == "different":
-                        kind = "faster" if (ratio.value > 1) == self.is_gain else "slower"
-                    kinds.setdefault(kind, {})[row[:3]] = best, ratio
+                    best = (max if self.is_gain else min)(known, key=lambda point: known[point])
+                    words = ("faster", "slower") if self.is_gain else ("slower", "faster")
+                    kind = outcome_text(known[best], words, _UNCLEAR)
+                    kinds.setdefault(kind, {})[row[:3]] = best, known[best]
             parts = []
-            for kind in ("faster", "same", "slower", "not decided"):
+            for kind in ("faster", "faster or same", "same", "slower or same", "slower", _UNCLEAR):
                 own = kinds.get(kind, {})
                 texts = []
                 for text, chosen in _named([*own], names):
@@ -233,7 +231,8 @@ def _winner(comparison: Comparison) -> str | None:
     """The faster framework in words; None where there is nothing to compare."""
     if comparison.ratio is None:
         return None
-    return FRAMEWORKS[comparison.results[0].case.framework] if comparison.outcome == "different" else comparison.outcome
+    names = [FRAMEWORKS[result.case.framework] for result in comparison.results]
+    return outcome_text(comparison.ratio, names, "no clear winner")
 
 
 def _factors(bests: Sequence[tuple[str, Estimate]], with_points: bool) -> str:

@@ -14,14 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from shared.bench.analysis.cost_model import Fit, fitted
+from shared.bench.analysis.verdict import in_words, outcome_text
 from shared.bench.cases import FRAMEWORKS, Case, Settings
-from shared.bench.estimates import SAME, Estimate
+from shared.bench.estimates import Estimate
 from shared.bench.questions.question import TIMING, Question
 from shared.bench.record import Record, Result
 from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.report import Report
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, between, duration, figures, ratio_interval, ratio_text
+from shared.bench.units import NOTHING, between, duration, figures, rough_text
 from shared.bench.units import size as bytes_text
 from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import batch_of_size
@@ -39,7 +40,6 @@ _NUMBERS = np.unique(np.geomspace(1, 1e6, 200).round().astype(int)).tolist()
 # from the lower end of an interval to the upper one, above which it says nothing
 _MOST_WIDTH = 100.0
 _NAMES = ("pass", "framework", "variant")
-_SAME = f"both are the same within ±{SAME - 1:.0%}"
 
 
 class Growth(Question):
@@ -173,7 +173,8 @@ def race(cases: Iterable[Costs], size: Size) -> tuple[Costs, Costs, Estimate] | 
         return None
     faster, slower = fastest.values()
     columns = (_time_columns(costs.loop(size)) for costs in (slower, faster))
-    return faster, slower, slower.time.over(faster.time, *columns)
+    ratio = slower.time.over(faster.time, *columns)
+    return ratio and (faster, slower, ratio)
 
 
 def cost_table(record: Record) -> Table:
@@ -223,27 +224,25 @@ def crossovers(record: Record) -> Iterator[Statement]:
         for variant in ("", *variants) if len(variants) > 1 else variants:
             cases = [c for c in every if c.case.pass_name == pass_name and variant in ("", c.case.variant)]
             sizes = [size for size in path if all(costs.covers(size) for costs in cases)]
-            winners = []  # in words at each size, None where it is not decided
-            for faster, _, ratio in filter(None, (race(cases, size) for size in sizes)):
-                words = {"same": _SAME, "different": f"{FRAMEWORKS[faster.case.framework]} is faster"}
-                winners.append(words.get(ratio.outcome))
+            races = filter(None, (race(cases, size) for size in sizes))
+            winners = [
+                outcome_text(ratio, [FRAMEWORKS[costs.case.framework] for costs in both], "no clear winner")
+                for *both, ratio in races
+            ]
             if winners:
                 yield Statement(f"{pass_name}, {variant or 'fastest variants'}", _crossover(winners, sizes, record))
 
 
-def _crossover(outcomes: Sequence[str | None], sizes: Sequence[Size], record: Record) -> str:
-    """Who is faster where. outcomes: in words at each size, None where it is not decided."""
+def _crossover(outcomes: Sequence[str], sizes: Sequence[Size], record: Record) -> str:
+    """Who is faster where. outcomes: in words at each size."""
     problem, parts, end = problem_of(record.settings.problem), [], 0
     for outcome, group in itertools.groupby(outcomes):
         begin, end = end, end + len(list(group))
-        extents = [problem.extent_of_size(record.settings, sizes[at]) for at in (begin, end - 1)]
-        low, high = (f"{float(f'{extent:.2g}'):,.0f}" for extent in extents)
+        low, high = (rough_text(problem.extent_of_size(record.settings, sizes[at])) for at in (begin, end - 1))
         where = f"up to {high}" if begin == 0 else f"from {low} on" if end == len(sizes) else f"from {low} to {high}"
-        if outcome:
-            unit = "" if parts else f" {problem.sizes.axis}"
-            parts.append(f"{outcome} {'throughout' if len(set(outcomes)) == 1 else where + unit}")
-    if None in outcomes:
-        parts.append("elsewhere it is not decided" if parts else "it is not decided which framework is faster")
+        where = f"at {low}" if low == high else where
+        unit = "" if parts else f" {problem.sizes.axis}"
+        parts.append(f"{outcome} {'throughout' if len(set(outcomes)) == 1 else where + unit}")
     return f"{', '.join(parts)} (asked from {size_text(sizes[0])} to {size_text(sizes[-1])})."
 
 
@@ -276,11 +275,9 @@ def prediction(record: Record, size: Size) -> Report:
     for name in record.settings.passes:
         if result := race([costs for costs in cases if costs.case.pass_name == name], size):
             *both, ratio = result
-            first, second = (f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both)
-            doubt = {"different": "", "same": f"the same within ±{SAME - 1:.0%}: "}.get(ratio.outcome, "not decided: ")
-            text = f"{doubt}{first} is {ratio_text(ratio.value)} times as fast as {second}; 95% interval"
+            named = [f"{FRAMEWORKS[costs.case.framework]} ({costs.case.variant})" for costs in both]
             outside = "" if all(costs.covers(size) for costs in both) else " Extrapolated."
-            statements.append(Statement(name, f"{text} {ratio_interval(ratio)}.{outside}"))
+            statements.append(Statement(name, f"{in_words(named, ratio)}.{outside}"))
     table = Table(title, headers, rows, ("left",) * 3 + ("right",) * 4 + ("left",), below)
     return Report(Answer([table], statements))
 

@@ -8,6 +8,7 @@ no prediction endangers the machine; an accelerator's framework is limited to it
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then
 from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
 from shared.bench.run.protocol import save_inputs
-from shared.bench.units import NOTHING, between, figures
+from shared.bench.units import NOTHING, figures, interval_text
 from shared.bench.units import size as bytes_text
 from shared.problems import Inputs, problem_of
 from shared.problems.alignments import AlignmentProblem
@@ -36,6 +37,8 @@ _FIRST_BYTES = 1024
 # smaller arrays have left, and well within the memory. The search ends near it, and grows by at most a factor.
 _PART, _NEAR, _MOST_GROWTH = 0.6, 0.45, 8.0
 _TRIED = 0.9  # of the largest batch
+# over processes: bytes hardly scatter
+_mean = partial(of_processes, scatter=0.0)
 
 
 class Memory(Question):
@@ -76,7 +79,7 @@ class Memory(Question):
         statements = []
         for name in dict.fromkeys(case.pass_name for case in fits):
             cases, more = _compared(fits, name)
-            both = [f"{int(of_processes(fits[case].largest).value):,} pairs in {case.name}" for case in cases]
+            both = [f"{int(_mean(fits[case].largest).value):,} pairs in {case.name}" for case in cases]
             text = ": ".join(filter(None, [", against ".join(both), " ".join(more.split())]))
             statements.append(Statement(name, f"into {bytes_text(record.settings.memory)} fit {text}."))
         return Answer([_table(record, fits)], statements)
@@ -87,7 +90,7 @@ class Memory(Question):
         for case, fit in _fits(record).items():
             pairs = fit.details["pairs"]
             measured = [point for peaks in fit.details["peaks"] for point in zip(pairs, peaks, strict=True)]
-            line = [(n, fit.peak(n)) for n in np.geomspace(pairs[0], of_processes(fit.largest).value, 33)]
+            line = [(n, fit.peak(n)) for n in np.geomspace(pairs[0], _mean(fit.largest).value, 33)]
             looks = ((measured, "o"), (line, "-"))
             lines.setdefault(case.pass_name, []).extend(Line(case.framework, case.variant, *look) for look in looks)
         for name, of_pass in lines.items():
@@ -108,7 +111,7 @@ class Fit(NamedTuple):
 
     def peak(self, pairs: float) -> float:
         """Predicted peak bytes of a process."""
-        return of_processes([base + slope * pairs for base, slope in zip(self.bases, self.slopes, strict=True)]).value
+        return _mean([base + slope * pairs for base, slope in zip(self.bases, self.slopes, strict=True)]).value
 
 
 def _fit(record: Record, details: Mapping[str, Any]) -> Fit:
@@ -166,7 +169,7 @@ def _measure(run: Run, case: Case, is_last: bool) -> None:
         return
     details = result.details | {"peaks": [*result.details.get("peaks", []), peaks]}
     if is_last and "trial" not in details:
-        pairs = max(1, int(_TRIED * of_processes(_fit(run.record, details).largest).value))
+        pairs = max(1, int(_TRIED * _mean(_fit(run.record, details).largest).value))
         reply = peak_of(run, result, pairs, is_first=False)
         details["trial"] = {"pairs": pairs} | ({"peak": reply["peak"]} if reply else {"reason": result.reason})
         result.status, result.reason = "ok", None
@@ -224,18 +227,18 @@ def _table(record: Record, fits: Mapping[Case, Fit]) -> Table:
 
 
 def _interval(values: Sequence[float], text: Callable[[float], str]) -> str:
-    value, low, high = of_processes(values)
-    return text(value) if math.isnan(low) else f"{text(value)}\n({between(low, high, text)})"
+    estimate = _mean(values)
+    return f"{text(estimate.value)}\n({interval_text(estimate, text)})"
 
 
 def _compared(fits: Mapping[Case, Fit], name: str, variant: str | None = None) -> tuple[list[Case], str]:
     """Each framework's case of a pass that fits most, the better one first, and by what factor it does."""
     best: dict[str, Case] = {}
-    for case in sorted(fits, key=lambda case: -of_processes(fits[case].largest).value):
+    for case in sorted(fits, key=lambda case: -_mean(fits[case].largest).value):
         if case.pass_name == name and variant in (None, case.variant):
             best.setdefault(case.framework, case)
     if len(best) < 2:
         return [*best.values()], ""
     more, fewer = (fits[case].largest for case in best.values())
-    ratio = of_processes([a / b for a, b in zip(more, fewer, strict=False)])
-    return [*best.values()], cell(FRAMEWORKS[next(iter(best))], ratio, ratio.outcome)
+    ratio = _mean([a / b for a, b in zip(more, fewer, strict=False)])
+    return [*best.values()], cell([FRAMEWORKS[name] for name in best], ratio)

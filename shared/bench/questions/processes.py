@@ -12,7 +12,7 @@ from itertools import product
 
 import numpy as np
 
-from shared.bench.analysis.verdict import known_ratio
+from shared.bench.analysis.verdict import time_over
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import processes_worker
@@ -214,8 +214,8 @@ def _communication(record: Record) -> Iterator[Statement]:
     """Say what share of a data-parallel step is communication."""
     results: dict[Case, Result] = {result.case: result for result in record.results if result.measured}
     for case, alone in results.items():
-        if case.input == ALONE and (ratio := known_ratio(alone, results.get(replace(case, input=BATCH)))):
-            low, high = 1 - ratio.high, 1 - ratio.low
-            interval = f"95% interval {low:.0%} … {high:.0%}" if low == low else "in fewer than 3 processes"
+        if case.input == ALONE and (whole := results.get(replace(case, input=BATCH))):
+            ratio = time_over(alone, whole)
+            interval = f"95% interval {1 - ratio.high:.0%} … {1 - ratio.low:.0%}"
             about = f"{FRAMEWORKS[case.framework]}, a step by {case.label}"
             yield Statement(about, f"{1 - ratio.value:.0%} of it is communication, waiting included; {interval}.")

@@ -7,15 +7,16 @@ and a sentence for each pass: the fastest case of each framework, and the times 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
-from shared.bench.analysis.verdict import Comparison, cell, comparisons, decided_on_device, verdicts
+from shared.bench.analysis.verdict import READING, Comparison, cell, comparisons, decided_on_device, verdicts
 from shared.bench.cases import FRAMEWORKS, Case
-from shared.bench.estimates import SAME, Estimate, break_even, of_processes
+from shared.bench.estimates import Block, Estimate, break_even, of_processes
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
-from shared.bench.units import NOTHING, duration, ratio_text
+from shared.bench.units import NOTHING, duration, rough_text
 from shared.variants import SAME_CODE
 
 _TITLE, _WRITTEN_HOW = "Which framework is faster", "how it is written"
@@ -43,19 +44,17 @@ class Speed(Question):
             for name in record.inputs
             for by_pass in comparisons(record, name, decided_on_device(record, name)).values()
             for comparison in by_pass.values()
-            if comparison.ratio and comparison.outcome == "not decided"
+            if comparison.ratio and comparison.ratio.outcome in ("open", "one-sided")
             for result in comparison.results
         }
         return super().contenders(record) | undecided
 
     def answer(self, record: Record) -> Answer:
+        if not record.generations:
+            record = _before_rounds(record)
         tables = [table for name in record.inputs if (table := decision_table(record, name))]
-        if not tables and not record.generations:
-            tables = _provisional(record)
-        leading = len(tables)
-        if tables:
-            tables += case_tables(record, STEPS, FIRST_CALLS)
-        return Answer(tables, _statements(record), leading=leading)
+        details = case_tables(record, STEPS, FIRST_CALLS) if tables else []
+        return Answer([*tables, *details], _statements(record), leading=len(tables))
 
 
 QUESTION = Speed()
@@ -93,18 +92,15 @@ def decision_table(record: Record, input_name: str) -> Table | None:
         *(f"{passes[-1]},\n{what}" for what in _FIRST_CALLS),
     )
     below = [
-        "The faster framework per call, by what factor, and the 95% interval; "
-        f"same: within ±{SAME - 1:.0%}; –: not measured, or nothing to compare with.",
+        f"{READING}; {NOTHING}: not measured, or nothing to compare with.",
         "Compiled: by jax.jit, by torch.compile. In total: the call from which this framework is cheaper overall, its "
-        "first call included, but not the start of its compiler.",
+        "first call included, but not the start of its compiler; up to: the first call takes less, calls perhaps more.",
     ]
     if by_device:
         below.append(
             "Wall time is what a call costs the caller, device time that in which the GPU works for it: the union of "
             f"its kernels' intervals. On this input {clocks[0][0].strip()} decides: it stands first."
         )
-    if any("drift" in text for row in rows for text in row):
-        below.append("Drift: by how much the ratio changed from the first rounds to the last.")
     for framework, reasons in record.uncompiled.items():
         used = {r.case.variant for each in every for r in each.results if r.case.framework == framework}
         for reason in dict.fromkeys(reason for variant, reason in reasons.items() if variant in used):
@@ -157,24 +153,25 @@ def _new_shapes(comparison: Comparison) -> list[dict[str, list[float]]]:
 
 def faster_by_process(seconds: Mapping[str, Sequence[float]]) -> str:
     """The faster framework, for a table cell. seconds: by framework, one sample of each process."""
-    (fast, less), (_, more) = sorted(seconds.items(), key=lambda item: of_processes(item[1]).value)
-    ratio = of_processes([over / under for over, under in zip(more, less, strict=True)])
-    return cell(FRAMEWORKS[fast], ratio, ratio.outcome)
+    first, second = seconds.values()
+    ratio = of_processes([over / under for over, under in zip(second, first, strict=True)])
+    return cell([FRAMEWORKS[name] for name in seconds], ratio)
 
 
 def break_even_text(comparison: Comparison, first_calls: Sequence[Estimate | None]) -> str:
     """The framework that takes less time in total, and from which call on, given the first calls of both."""
-    if not all(first_calls):
+    if not all(first_calls) or (ratio := comparison.ratio) is None:
         return NOTHING
-    if comparison.ratio is None or comparison.outcome == "not decided":
-        return "not decided"
     fast, slow = (first.value for first in first_calls if first)
     faster, slower = (FRAMEWORKS[result.case.framework] for result in comparison.results)
-    if comparison.outcome == "same":
-        return f"{faster if fast <= slow else slower} from call 1"
-    call = comparison.results[0].time.value
-    calls = break_even(fast, call, slow, call * comparison.ratio.value)
-    return f"{faster} from call {float(f'{calls:.2g}'):,.0f}"  # two significant figures: no more are known
+    call, cheap = comparison.results[0].time.value, faster if fast <= slow else slower
+    if ratio.outcome == "same" or (ratio.outcome == "one-sided" and cheap == faster):
+        return f"{cheap} from call 1"
+    if ratio.outcome == "different":
+        return f"{faster} from call {rough_text(break_even(fast, call, slow, call * ratio.value))}"
+    # which one takes less per call is not known: the one whose first call takes less, as long as that must pay
+    most = 1 / ratio.low if cheap == faster else ratio.high
+    return f"{cheap} up to call {rough_text(break_even(max(fast, slow), call, min(fast, slow), call * most) - 1)}"
 
 
 def _statements(record: Record) -> list[Statement]:
@@ -197,28 +194,8 @@ def _statements(record: Record) -> list[Statement]:
     return statements
 
 
-def _provisional(record: Record) -> list[Table]:
-    """The first cells of the decision table, from a few calls right after each case's first; without intervals."""
-    rows: dict[tuple[str, str], dict[str, dict[str, float]]] = {}
-    for result in record.results:
-        if result.status == "ok" and result.early_seconds is not None:
-            row = rows.setdefault((result.case.input, result.case.variant), {})
-            row.setdefault(result.case.pass_name, {})[FRAMEWORKS[result.case.framework]] = result.early_seconds
-    cells = [
-        (
-            f"{f'{name}, ' if len(record.inputs) > 1 else ''}{_WRITTEN.get(variant, variant)}",
-            *(_faster(by_pass.get(pass_name, {})) for pass_name in record.settings.passes),
-        )
-        for (name, variant), by_pass in rows.items()
-    ]
-    headers = (_WRITTEN_HOW, *record.settings.passes)
-    below = ("Medians of up to 5 calls in one process; no intervals yet.",)
-    return [Table(_TITLE, headers, cells, left_then_right(len(headers), 0), below)] if cells else []
-
-
-def _faster(seconds: dict[str, float]) -> str:
-    """The framework that takes less, by what factor; or the time of the only one. Without an interval."""
-    names = sorted(seconds, key=seconds.__getitem__)
-    if len(names) < 2:
-        return f"{names[0]} only\n({duration(seconds[names[0]])})" if names else NOTHING
-    return f"{names[0]} {ratio_text(seconds[names[1]] / seconds[names[0]])}×"
+def _before_rounds(record: Record) -> Record:
+    """The record with the few calls right after each first call as its times."""
+    early = {result.case: result.early_seconds for result in record.results if result.early_seconds is not None}
+    blocks = {case: [Block.of(0, 0, [seconds])] for case, seconds in early.items()}
+    return replace(record, results=[replace(r, blocks=r.blocks or blocks.get(r.case, [])) for r in record.results])

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from shared.bench.analysis.roofline import share_of_limit
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.estimates import LEAST_PROCESSES, Estimate
+from shared.bench.estimates import Estimate
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Table
-from shared.bench.units import NOTHING, duration, size, time_interval
+from shared.bench.units import NOTHING, duration, interval_text, size
 from shared.problems import problem_of
 
 CACHES_EMPTY, CACHES_WARM = "first call,\ncaches empty", "first call,\ncaches warm"
@@ -32,7 +32,7 @@ TABLES = {
 _BELOW = {
     STEPS: "Of a call: kernels and copies that the GPU runs, and steps of the loop over anti-diagonals, of marginals "
     "forward and back.",
-    FIRST_CALLS: f"With a 95% interval where at least {LEAST_PROCESSES} processes took part; else one sample or two.",
+    FIRST_CALLS: "With a 95% interval where several processes took part; else one sample.",
 }
 
 _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the limit"}
@@ -97,15 +97,14 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
 def _with_interval(time: Estimate | None) -> str:
     if time is None:
         return NOTHING
-    interval = time_interval(time)
-    return duration(time.value) + ("" if interval == NOTHING else f"\n({interval})")
+    return duration(time.value) + (f"\n({interval_text(time)})" if time.is_measured else "")
 
 
 def _time_cells(record: Record, result: Result) -> dict[str, str]:
     rate, share = result.rate, share_of_limit(record, result)
     cells = {
         "median": duration(result.time.value),
-        "95% interval": time_interval(result.time),
+        "95% interval": interval_text(result.time) if result.time.is_measured else NOTHING,
         "device time": duration(result.device_time.value if result.device_time else None),
         RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,

@@ -1,10 +1,10 @@
 """Two recorded runs compared: each case's time, first call and memory, new over old."""
 
-import math
 from collections.abc import Iterator
 from statistics import median
 from typing import NamedTuple
 
+from shared.bench.analysis.verdict import outcome_text
 from shared.bench.cases import Case
 from shared.bench.estimates import time_quotient
 from shared.bench.measure.machine import different_environments
@@ -14,9 +14,8 @@ from shared.bench.report.report import Report, origin
 from shared.bench.report.tables import Answer, Table, left_then_right
 from shared.bench.units import NOTHING, ratio_interval, ratio_text
 
-# outcomes: of a case with too few processes, and those that are worse than before
-_NO_INTERVAL = "too few processes"
-_WORSE = {"slower", "twice as slow", "wrong", "failed", "limit", "missing"}
+# outcomes that are worse than before
+_WORSE = {"slower", "wrong", "failed", "limit", "missing"}
 
 
 class Changes(NamedTuple):
@@ -40,7 +39,7 @@ def compare_runs(old: Record, new: Record) -> Changes:
     below = ("Memory is a single sample, and so is a first call without an interval.",)
     table = Table("Cases, old and new", headers, rows, left_then_right(len(NAMES), 6), below)
     outcomes = [row[headers.index("outcome")] for row in rows]
-    named = dict.fromkeys(["slower", "faster", "same", "not decided", *outcomes])
+    named = dict.fromkeys(["slower", "faster", "same", *outcomes])
     counts = ", ".join(f"{outcomes.count(name)} {name}" for name in named if name != NOTHING)
     extents = f"{len(old.results)} cases in the old run, {len(new.results)} in the new one, {len(shared)} in both"
     report = Report(
@@ -49,8 +48,7 @@ def compare_runs(old: Record, new: Record) -> Changes:
         warnings=list(_warnings(old, new)),
         diagnostics=[f"{extents}: {counts}"],
     )
-    nothing = set(outcomes) <= {NOTHING, _NO_INTERVAL}
-    return Changes(report, 1 if _WORSE & set(outcomes) else 2 if nothing else 0)
+    return Changes(report, 1 if _WORSE & set(outcomes) else 2 if set(outcomes) <= {NOTHING} else 0)
 
 
 def _gone(old: Record, result: Result) -> tuple[str, ...]:
@@ -70,12 +68,9 @@ def _row(old: Record, new: Record, case: Case) -> tuple[str, ...]:
         lost = results[0].status == "ok" and results[1].status != "ok"
         return *names, *times, NOTHING, results[1].status if lost else NOTHING, NOTHING, NOTHING
     ratio = time_quotient(results[1].blocks, results[0].blocks)
-    interval = "" if math.isnan(ratio.low) else f" ({ratio_interval(ratio)})"
-    outcome = ("slower" if ratio.value > 1 else "faster") if ratio.outcome == "different" else ratio.outcome
-    fastest, slowest = min(b.fastest for b in results[1].blocks), max(b.slowest for b in results[0].blocks)
-    outcome = outcome if interval else "twice as slow" if fastest > 2 * slowest else _NO_INTERVAL
+    outcome = outcome_text(ratio, ("slower", "faster"), "no clear change")
     samples = [f"{before[name]} → {after[name]}".replace("\n", " ") for name in (CACHES_EMPTY, "memory")]
-    return *names, *times, f"{ratio_text(ratio.value)}{interval}", outcome, *samples
+    return *names, *times, f"{ratio_text(ratio.value)} ({ratio_interval(ratio)})", outcome, *samples
 
 
 def _warnings(old: Record, new: Record) -> Iterator[str]:

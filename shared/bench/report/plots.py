@@ -102,22 +102,20 @@ def plots_of_cases(record: Record) -> Iterator[Plot]:
 
 
 def _bars(results: Sequence[Result]) -> str:
-    ends = [max(result.time.value, result.time.high) for result in results]  # the value where the other one is NaN
-
     def draw(axes: Any) -> None:
         for row, result in enumerate(results):
-            value, low, high = result.time
+            time = result.time
             colour = COLOURS[result.case.framework]
-            axes.barh(row, value, height=0.75, color=colour if result.case.compiled else "none", edgecolor=colour)
-            if low < high:
-                axes.plot([low, high], [row, row], color=_INK, linewidth=1.2, marker="|", markersize=5)
-            place = (ends[row], row)
-            axes.annotate(duration(value), place, (6, 0), textcoords="offset points", verticalalignment="center")
+            axes.barh(row, time.value, height=0.75, color=colour if result.case.compiled else "none", edgecolor=colour)
+            if time.is_measured:
+                axes.plot([time.low, time.high], [row, row], color=_INK, linewidth=1.2, marker="|", markersize=5)
+            place = (time.high if time.is_measured else time.value, row)
+            axes.annotate(duration(time.value), place, (6, 0), textcoords="offset points", verticalalignment="center")
         labels = [f"{r.case.name}{f', {r.case.label}' if r.case.label else ''}" for r in results]
         axes.set_yticks(range(len(results)), labels)
         axes.invert_yaxis()
         axes.set_xscale("log")
-        axes.set_xlim(right=4 * max(ends))  # room for the labels
+        axes.set_xlim(right=4 * max(result.time.high for result in results))  # room for the labels
         axes.xaxis.set_major_formatter(formatter("s"))
         axes.grid(visible=False, axis="y")
 

@@ -5,7 +5,6 @@ is the first call of a new process that finds the caches on disk.
 """
 
 import itertools
-import math
 import time
 from dataclasses import replace
 from statistics import median
@@ -111,11 +110,9 @@ def note_precision(run: Run) -> None:
     settings, estimates = run.settings, run.plan.deciding(run.record)
     if settings.workers is None and not is_precise(estimates, settings):
         widths = [estimate.relative_half_width for estimate in estimates]
-        is_known = not any(map(math.isnan, widths))
-        reached = f"±{max(widths):.1%}" if is_known else f"unknown with fewer than {LEAST_PROCESSES} processes"
         run.record.note(
-            f"{BUDGET_SPENT} {settings.budget:g} s was spent: the widest interval of a verdict is {reached}, asked for "
-            f"was ±{settings.precision:.1%}"
+            f"{BUDGET_SPENT} {settings.budget:g} s was spent: the widest interval of a verdict is ±{max(widths):.1%}, "
+            f"asked for was ±{settings.precision:.1%}"
         )
 
 
