@@ -106,11 +106,9 @@ class AxisQuestion(Question):
         if not rows:
             return Answer()
         points = rows[0].points
-        tables = [self._table(record, rows, points[0], points[-1])]
-        tables += [self._every_point(record, rows)] if len(points) > 2 else []
         choices = self.choices(points)
-        winners = _winners(rows, [rows[0].points[0], *choices], self.compares)
-        return Answer(tables, [*self._changes(rows, choices), *winners])
+        winners = _winners(rows, [points[0], *choices], self.compares)
+        return Answer([self._table(record, rows)], [*self._changes(rows, choices), *winners])
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """The change over the points, or where they have no numbers the times."""
@@ -129,31 +127,31 @@ class AxisQuestion(Question):
                 reading = f"{self.change} over {self.axis}. The dotted line: n times as fast with n."
                 yield Plot(f"{pass_name}: {self.change}", line_plot(panels, self.axis, "×", 2, ideal=True), reading)
 
-    def _table(self, record: Record, rows: Sequence[Row], first: str, last: str) -> Table:
-        """The last point against the first."""
-        points, change = ([first, last], [self.change]) if first != last else ([first], [])
-        columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in (*points, *change)]
-        headers = ("variant", "pass", "input", *columns, *(f"faster\n{point}" for point in points))
-        cells = []
-        for row in rows:
-            texts = [text for name in FRAMEWORKS for text in (
-                *(_time(row, name, point) for point in points),
-                *(self.change_text(row, name, last) for _ in change))]  # fmt: skip
-            cells.append((*row[:3], *texts, *(row.comparison(point).text for point in points)))
-        below = (*self.below, *([] if _unmeasured_names(rows) else [f"{READING}."]), *unmeasured(record.results))
-        table = Table(" against ".join(reversed(points)), headers, cells, left_then_right(len(headers), 0), below)
-        return _shown(table, record, rows)
-
-    def _every_point(self, record: Record, rows: Sequence[Row]) -> Table:
+    def _table(self, record: Record, rows: Sequence[Row]) -> Table:
+        """A row for each point of each case; without columns that nothing fills."""
         columns = [f"{name}\n{column}" for name in FRAMEWORKS.values() for column in ("time", self.change)]
         headers = ("variant", "pass", "input", self.axis, *columns, "faster")
-        cells = [
-            (*row[:3], point, *(text for name in FRAMEWORKS for text in (
-                _time(row, name, point), self.change_text(row, name, point))), row.comparison(point).text)
-            for row in rows for point in row.points
-        ]  # fmt: skip
-        table = Table(f"Every point: {self.axis}", headers, cells, left_then_right(len(headers), 0))
-        return _shown(table, record, rows)
+        cells = []
+        for row in rows:
+            for point in row.points:
+                texts: list[str] = []
+                for name in FRAMEWORKS:
+                    result, is_first = row.results.get((name, point)), point == row.points[0]
+                    texts.append(duration(result.time.value) if result else NOTHING)
+                    texts.append(NOTHING if is_first else self.change_text(row, name, point))
+                comparison = row.comparison(point)
+                if comparison.results:
+                    cells.append((*row[:3], point, *texts, comparison.text if comparison.ratio else NOTHING))
+        first, *others = rows[0].points
+        title = f"{' and '.join(others)} against {first}" if others else first
+        is_decided = any(cell[-1] != NOTHING for cell in cells)
+        below = (*self.below, *([f"{READING}."] if is_decided else []), *unmeasured(record.results))
+        table = Table(title, headers, cells, left_then_right(len(headers), 0), below)
+        hidden = [] if len(record.inputs) > 1 else ["input"]
+        hidden += [name for name, *texts in zip(headers, *cells, strict=True) if not set(texts) - {NOTHING, ""}]
+        for header in dict.fromkeys(hidden):
+            table = table.without(header)
+        return table
 
     def _changes(self, rows: Sequence[Row], choices: Sequence[str]) -> Iterator[Statement]:
         """Say for each framework what becomes faster, stays the same or becomes slower at its best point."""
@@ -204,27 +202,6 @@ def _for_the_work_of(first: Result, second: Result) -> Result:
     """The second result as if it had done as much work as the first, in proportion."""
     scale = (first.work or 1) / (second.work or 1)
     return replace(second, blocks=[block._replace(median=block.median * scale) for block in second.blocks])
-
-
-def _unmeasured_names(rows: Sequence[Row]) -> list[str]:
-    """The frameworks that no row has, so that there is nothing to compare."""
-    measured = {framework for row in rows for framework, _ in row.results}
-    return [title for name, title in FRAMEWORKS.items() if name not in measured]
-
-
-def _shown(table: Table, record: Record, rows: Sequence[Row]) -> Table:
-    """The table, without the column of inputs if there is only one, and those of a framework that has no times."""
-    empty = [*names, "faster"] if (names := _unmeasured_names(rows)) else []
-    empty += [] if len(record.inputs) > 1 and any(row.input for row in rows) else ["input"]
-    for header in table.headers:
-        if header.partition("\n")[0] in empty:
-            table = table.without(header)
-    return table
-
-
-def _time(row: Row, framework: str, point: str) -> str:
-    result = row.results.get((framework, point))
-    return duration(result.time.value) if result else NOTHING
 
 
 def _winner(comparison: Comparison) -> str | None:

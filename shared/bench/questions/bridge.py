@@ -12,7 +12,6 @@ from dataclasses import replace
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.record import Record
-from shared.bench.report.tables import Answer
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.schedule import is_precise
 from shared.bench.units import NOTHING, between, duration
@@ -92,13 +91,6 @@ class Bridge(AxisQuestion):
         if low <= 0:
             return f"< {duration(high)}" if high > 0 else "nothing"
         return f"{duration(value)}, {1 - 1 / changed.ratio.value:.0%}\n({between(low, high)})"
-
-    def answer(self, record: Record) -> Answer:
-        """The table without the columns of PyTorch's kernels in JAX."""
-        answer = super().answer(record)
-        for header in (f"PyTorch\n{IN_JAX}", f"PyTorch\n{self.change}", f"faster\n{IN_JAX}"):
-            answer.tables = [t.without(header) if header in t.headers else t for t in answer.tables]
-        return answer
 
 
 QUESTION = Bridge()
