@@ -52,7 +52,7 @@ def test_the_crossing_is_what_a_call_from_pytorch_adds_to_one_in_jax():
         "input": "batch",
         "JAX\nin JAX": "1.00 ms",
         "JAX\nfrom PyTorch": "1.25 ms",
-        ADDED: "250 µs, 20%\n(250 … 250 µs)",
+        ADDED: "250 µs, 20% of the call\n(250 … 250 µs)",
         "PyTorch\nfrom PyTorch": "3.00 ms",
         FASTER: "JAX 2.40×\n(2.40 … 2.40)",
     }
