@@ -27,7 +27,7 @@ from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_tabl
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import Items, Report
 from shared.bench.report.tables import Answer, Table
-from shared.bench.units import duration
+from shared.bench.units import duration, ratio_text
 from tools.validate_protocol import POWER
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,6 +182,47 @@ _TIMED = (
 )
 
 
+# how it is written, and by pass the steps that are compared: JAX's, then PyTorch's
+_ANSWERED = (
+    ("one kernel that both call (`fused`), 4096 pairs of 512 × 512",
+     {name: (f"fused {name} 512x512",) * 2 for name in ("score", "marginals", "hvp")}),
+    ("the same, 64 pairs of up to 100 × 150",
+     {name: (f"fused {name} 100x150",) * 2 for name in ("score", "marginals", "hvp")}),
+    ("tuned framework code (`wavefront`), the same 64 pairs", {"score": ("wavefront score 100x150",) * 2}),
+    ("JAX's `wavefront` against PyTorch's `cuda_graph`, the same 64 pairs",
+     {"score": ("wavefront score 100x150", "cuda_graph score 100x150")}),
+)  # fmt: skip
+
+
+def _first_contact_answer(path: Path) -> str:
+    """The faster framework by the medians of wall times, and how far the device times of `fused` are apart."""
+    steps = {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+
+    def medians(rows: tuple[str, str], clock: str) -> dict[str, float]:
+        names = (("JAX", f"jax time {rows[0]}"), ("PyTorch", f"torch time {rows[1]}"))
+        return {framework: statistics.median(steps[step][clock]) for framework, step in names}
+
+    lines = []
+    for words, by_pass in _ANSWERED:
+        told = []
+        for name, rows in by_pass.items():
+            (fast, least), (_, most) = sorted(medians(rows, "wall_seconds").items(), key=lambda item: item[1])
+            told.append(f"{name} {fast} {ratio_text(most / least)}×")
+        lines.append(f"- {words}: {', '.join(told)}")
+    apart = [
+        max(
+            max(times) / min(times) - 1
+            for rows in by_pass.values()
+            for times in [medians(rows, "device_seconds").values()]
+        )
+        for _, by_pass in _ANSWERED[:2]
+    ]
+    large, small = (f"{value:.1%}" for value in apart)
+    return "\n".join(
+        [*lines, f"- on the device `fused` takes the same in both, within {large} (large batch) and {small} (small)"]
+    )
+
+
 def _device_time(step: dict[str, Any]) -> str:
     if "gcups" not in step:
         return "not measured" if step else "—"
@@ -198,6 +239,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "cases": _table(lambda record: case_table(record, BRIEF)),
     "validation": _validation,
     "first-contact": _first_contact,
+    "first-contact-answer": _first_contact_answer,
 }
 
 
