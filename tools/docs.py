@@ -209,18 +209,17 @@ def _first_contact_answer(path: Path) -> str:
             (fast, least), (_, most) = sorted(medians(rows, "wall_seconds").items(), key=lambda item: item[1])
             told.append(f"{name} {fast} {ratio_text(most / least)}×")
         lines.append(f"- {words}: {', '.join(told)}")
-    apart = [
+    large, small = (
         max(
             max(times) / min(times) - 1
-            for rows in by_pass.values()
-            for times in [medians(rows, "device_seconds").values()]
+            for times in (medians(rows, "device_seconds").values() for rows in by_pass.values())
         )
         for _, by_pass in _ANSWERED[:2]
-    ]
-    large, small = (f"{value:.1%}" for value in apart)
-    return "\n".join(
-        [*lines, f"- on the device `fused` takes the same in both, within {large} (large batch) and {small} (small)"]
     )
+    lines.append(
+        f"- on the device `fused` takes the same in both, within {large:.1%} (large batch) and {small:.1%} (small)"
+    )
+    return "\n".join(lines)
 
 
 def _device_time(step: dict[str, Any]) -> str:
