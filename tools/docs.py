@@ -204,11 +204,11 @@ def _first_contact_answer(path: Path) -> str:
 
     lines = []
     for words, by_pass in _ANSWERED:
-        told = []
+        ratios = []
         for name, rows in by_pass.items():
             (fast, least), (_, most) = sorted(medians(rows, "wall_seconds").items(), key=lambda item: item[1])
-            told.append(f"{name} {fast} {ratio_text(most / least)}×")
-        lines.append(f"- {words}: {', '.join(told)}")
+            ratios.append(f"{name} {fast} {ratio_text(most / least)}×")
+        lines.append(f"- {words}: {', '.join(ratios)}")
     large, small = (
         max(
             max(times) / min(times) - 1

@@ -87,7 +87,7 @@ def report_of(
 
 
 def _of_quick_run(record: Record) -> Iterator[str]:
-    """What a quick run compares, if `torch.compile` was left out of it and JAX was compiled."""
+    """A warning that compiled JAX stands beside eager PyTorch, where a quick run left `torch.compile` out."""
     left_out = any(absence.framework == "torch" and "--quick" in absence.reason for absence in record.absent)
     measured = {(result.case.framework, result.case.compiled) for result in record.results}
     if record.settings.quick and left_out and measured >= {("jax", True), ("torch", False)}:
