@@ -183,15 +183,24 @@ _TIMED = (
 
 
 # how it is written, and by pass the steps that are compared: JAX's, then PyTorch's
-_ANSWERED = (
-    ("one kernel that both call (`fused`), 4096 pairs of 512 × 512",
-     {name: (f"fused {name} 512x512",) * 2 for name in ("score", "marginals", "hvp")}),
-    ("the same, 64 pairs of up to 100 × 150",
-     {name: (f"fused {name} 100x150",) * 2 for name in ("score", "marginals", "hvp")}),
-    ("tuned framework code (`wavefront`), the same 64 pairs", {"score": ("wavefront score 100x150",) * 2}),
-    ("JAX's `wavefront` against PyTorch's `cuda_graph`, the same 64 pairs",
-     {"score": ("wavefront score 100x150", "cuda_graph score 100x150")}),
-)  # fmt: skip
+_ANSWERED: tuple[tuple[str, dict[str, tuple[str, str]]], ...] = (
+    (
+        "one kernel that both call (`fused`), 4096 pairs of 512 × 512",
+        {name: (f"fused {name} 512x512", f"fused {name} 512x512") for name in ("score", "marginals", "hvp")},
+    ),
+    (
+        "the same, 64 pairs of up to 100 × 150",
+        {name: (f"fused {name} 100x150", f"fused {name} 100x150") for name in ("score", "marginals", "hvp")},
+    ),
+    (
+        "tuned framework code (`wavefront`), the same 64 pairs",
+        {"score": ("wavefront score 100x150", "wavefront score 100x150")},
+    ),
+    (
+        "JAX's `wavefront` against PyTorch's `cuda_graph`, the same 64 pairs",
+        {"score": ("wavefront score 100x150", "cuda_graph score 100x150")},
+    ),
+)
 
 
 def _first_contact_answer(path: Path) -> str:
