@@ -27,10 +27,11 @@ from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_tabl
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import Items, Report
 from shared.bench.report.tables import Answer, Table
-from shared.bench.units import duration
+from shared.bench.units import duration, ratio_text
 from tools.validate_protocol import POWER
 
 ROOT = Path(__file__).resolve().parents[1]
+LINES_OF_CODE = "lines of code"  # how the column's header begins
 _BLOCK = re.compile(r"^(<!-- generated: (\S+) (\S+) -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
 
@@ -113,10 +114,25 @@ def _decisions(record: Record) -> list[Table]:
     return [table for name in record.inputs if (table := decision_table(record, name))]
 
 
-def _decision(record: Record) -> str:
-    """The decision tables; that of the only input without its title, which the page has."""
-    shown = "\n\n".join(map(markdown_table, _decisions(record)))
+def _decision(path: Path) -> str:
+    """The decision tables; that of the only input without its title, which the page has.
+
+    Lines of code stand in the table of a device's default run alone: they are those of the record's commit, and two
+    records would give two counts of the same code.
+    """
+    record = _record(path)
+    tables = _decisions(record)
+    if not path.stem.endswith("-default"):
+        tables = [_without_lines_of_code(table) for table in tables]
+    shown = "\n\n".join(map(markdown_table, tables))
     return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
+
+
+def _without_lines_of_code(table: Table) -> Table:
+    for header in table.headers:
+        if header.startswith(LINES_OF_CODE):
+            return table.without(header)
+    return table
 
 
 def _validation(path: Path) -> str:
@@ -166,6 +182,55 @@ _TIMED = (
 )
 
 
+# how it is written, and by pass the steps that are compared: JAX's, then PyTorch's
+_ANSWERED: tuple[tuple[str, dict[str, tuple[str, str]]], ...] = (
+    (
+        "one kernel that both call (`fused`), 4096 pairs of 512 × 512",
+        {name: (f"fused {name} 512x512", f"fused {name} 512x512") for name in ("score", "marginals", "hvp")},
+    ),
+    (
+        "the same, 64 pairs of up to 100 × 150",
+        {name: (f"fused {name} 100x150", f"fused {name} 100x150") for name in ("score", "marginals", "hvp")},
+    ),
+    (
+        "tuned framework code (`wavefront`), the same 64 pairs",
+        {"score": ("wavefront score 100x150", "wavefront score 100x150")},
+    ),
+    (
+        "JAX's `wavefront` against PyTorch's `cuda_graph`, the same 64 pairs",
+        {"score": ("wavefront score 100x150", "cuda_graph score 100x150")},
+    ),
+)
+
+
+def _first_contact_answer(path: Path) -> str:
+    """The faster framework by the medians of wall times, and how far the device times of `fused` are apart."""
+    steps = {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+
+    def medians(rows: tuple[str, str], clock: str) -> dict[str, float]:
+        names = (("JAX", f"jax time {rows[0]}"), ("PyTorch", f"torch time {rows[1]}"))
+        return {framework: statistics.median(steps[step][clock]) for framework, step in names}
+
+    lines = []
+    for words, by_pass in _ANSWERED:
+        ratios = []
+        for name, rows in by_pass.items():
+            (fast, least), (_, most) = sorted(medians(rows, "wall_seconds").items(), key=lambda item: item[1])
+            ratios.append(f"{name} {fast} {ratio_text(most / least)}×")
+        lines.append(f"- {words}: {', '.join(ratios)}")
+    large, small = (
+        max(
+            max(times) / min(times) - 1
+            for times in (medians(rows, "device_seconds").values() for rows in by_pass.values())
+        )
+        for _, by_pass in _ANSWERED[:2]
+    )
+    lines.append(
+        f"- on the device `fused` takes the same in both, within {large:.1%} (large batch) and {small:.1%} (small)"
+    )
+    return "\n".join(lines)
+
+
 def _device_time(step: dict[str, Any]) -> str:
     if "gcups" not in step:
         return "not measured" if step else "—"
@@ -177,11 +242,12 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "summary": _of_record(_summary),
     "sentences": _of_record(_sentences),
     "tables": _of_record(_tables),
-    "decision": _of_record(_decision),
+    "decision": _decision,
     "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": _table(lambda record: case_table(record, BRIEF)),
     "validation": _validation,
     "first-contact": _first_contact,
+    "first-contact-answer": _first_contact_answer,
 }
 
 

@@ -115,7 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     """Its result has only what was given, by the names of the fields of `Request` and `Settings`."""
     parser = _Parser(
         prog="compare.py",
-        description="Time the same kernels in JAX and in PyTorch, each proved correct before its time is shown.",
+        description="Time the same kernels in JAX and in PyTorch. A result is compared with a NumPy reference before "
+        "its time is shown;\nof many alignments on some pairs: the output says on how many.",
         epilog=EPILOG,
         usage="compare.py [QUESTION ...] [OPTION ...]",
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32, width=120),
@@ -159,7 +160,8 @@ def _parser() -> argparse.ArgumentParser:
     seconds, limit = (real(name, positive=True) for name in ("budget", "compile-limit"))
     budgets = " or ".join(dict.fromkeys(f"{question.default_budget:g}" for question in QUESTIONS.values()))
     add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {budgets})")
-    add("--quick", action="store_true", help="an answer in a minute, without what takes long to compile")
+    add("--quick", action="store_true",
+        help="an answer in a minute, without what torch.compile compiles: compiled JAX, eager PyTorch")  # fmt: skip
     add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION",
         help=f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})")  # fmt: skip
     add("--workers", type=whole("workers", 1), metavar="N",

@@ -53,7 +53,7 @@ def test_the_crossing_is_what_a_call_from_pytorch_adds_to_one_in_jax():
         "input": "batch",
         "calls": FROM_PYTORCH,
         "JAX\ntime": "1.25 ms",
-        ADDED: "250 µs, 20%\n(240 … 260 µs)",
+        ADDED: "250 µs, 20% of the call\n(240 … 260 µs)",
         "PyTorch\ntime": "3.00 ms",
         "faster": "JAX 2.40×\n(2.38 … 2.42)",
     }

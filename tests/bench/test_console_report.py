@@ -9,7 +9,7 @@ import recorded
 from hand_made import WORK, blocks, case, ended, record, right
 from rendered import console_report, report_of
 
-from shared.bench.cases import Settings
+from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import Block
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.case_table import BRIEF, CACHES_EMPTY, CACHES_WARM, case_table
@@ -47,6 +47,16 @@ def test_the_head_says_what_was_measured_and_where():
         "never slowed down; compare.py locks no clocks",
     ]
     assert "\ninput: 16 pairs of 256 x 256; 1,048,576 cells\n" in console_report(recorded.growth())
+
+
+def test_a_quick_run_says_that_compiled_jax_stands_beside_eager_pytorch():
+    cases = [right(case("jax", "vmap")), right(case("torch", "wavefront", compiled=False))]
+    left_out = [Absence("torch", "PyTorch vmap score", "torch.compile takes too long for --quick")]
+    warning = "WARNING: --quick left out what torch.compile compiles: JAX is compiled here, and PyTorch runs eagerly\n"
+    quick = replace(ONE_PASS, quick=True)
+    assert warning in console_report(record(*cases, settings=quick, absent=left_out))
+    assert "--quick" not in console_report(record(*cases, settings=quick))  # nothing was left out
+    assert "eagerly" not in console_report(record(cases[0], settings=quick, absent=left_out))  # JAX alone
 
 
 def test_a_row_has_first_calls_median_interval_rate_and_memory():

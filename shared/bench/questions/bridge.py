@@ -35,8 +35,8 @@ class Bridge(AxisQuestion):
     axis, change, is_gain = "calls", "the crossing adds", False
     compares = "The faster kernel from PyTorch"
     below = (
-        "JAX from PyTorch: through torch_impl.jax_bridge. Adds: time and its share of the call, with the 95% interval; "
-        "<: the upper end of an interval that holds 0.",
+        "JAX from PyTorch: through torch_impl.jax_bridge. Adds: the time of the crossing, its share of the call from "
+        "PyTorch, and the 95% interval of the time; <: the upper end of an interval that holds 0.",
         "A score crosses once. Marginals by autograd cross twice, and JAX compiles forward and backward apart.",
     )
 
@@ -82,7 +82,7 @@ class Bridge(AxisQuestion):
         return {result.case for of_row in vague for result in of_row}
 
     def change_text(self, row: Row, framework: str, point: str) -> str:
-        """The time that the crossing adds to a call, and its share of it."""
+        """The time that the crossing adds to a call, and its share of the call from PyTorch."""
         changed = self.changed(row, framework, point)
         if changed is None or changed.ratio is None or (framework, IN_JAX) not in row.results:
             return NOTHING
@@ -90,7 +90,7 @@ class Bridge(AxisQuestion):
         value, low, high = ((ratio - 1) * seconds for ratio in changed.ratio[:3])
         if low <= 0:
             return f"< {duration(high)}" if high > 0 else "nothing"
-        return f"{duration(value)}, {1 - 1 / changed.ratio.value:.0%}\n({between(low, high)})"
+        return f"{duration(value)}, {1 - 1 / changed.ratio.value:.0%} of the call\n({between(low, high)})"
 
 
 QUESTION = Bridge()
