@@ -171,6 +171,11 @@ def compiler_is_off() -> str | None:
     return "jax_disable_jit" if is_off else None
 
 
+def settings() -> dict[str, Any]:
+    """The settings of this process that a user's function may change, by name."""
+    return jax.config.values
+
+
 def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:
     """Prepare a variant once per machine, not per shape: compile and cache its native code."""
     if variant == "fused" and device == "cpu":

@@ -1,9 +1,12 @@
 """Pairs that no alignment can serve: one score, and derivatives of exactly 0, in every variant of both frameworks."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
-from frameworks import FRAMEWORKS, Inputs, reference_result, run
+from frameworks import BY_HAND, FRAMEWORKS, Inputs, reference_result, run
+from test_second_derivatives_by_position import products
 
 from shared.variants import usable_variants
 
@@ -59,3 +62,24 @@ def test_pairs_without_alignment_have_no_second_derivatives(framework: str, is_b
             )
             assert not np.asarray(product)[none].any(), variant
             assert np.isfinite(np.asarray(product)).all(), variant
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("is_by_position", [False, True])
+def test_they_have_no_second_derivatives_by_gap_and_temperature(framework: str, is_by_position: bool):
+    inputs = forbidden(is_by_position)
+    none = reference_result(inputs, PROBLEM).score == -np.inf
+    arguments = {"similarity": inputs.similarity, **inputs.parameters}
+    zeros = {name: np.zeros_like(array) for name, array in arguments.items()}
+    along = ("gap", "temperature")
+    directions = [zeros | {name: np.ones_like(arguments[name])} for name in along]
+    expected = []
+    for variant in ({"jax": "vmap", "torch": "diagonal_loop"}[framework], *BY_HAND):
+        score = functools.partial(getattr(FRAMEWORKS[framework].package, PROBLEM), variant=variant)
+        found = products(framework, score, inputs, directions)
+        expected = expected or found  # by the plain variant
+        for direction, own, wanted in zip(along, found, expected, strict=True):
+            for name, value in own.items():
+                assert not value[none].any(), (variant, direction, name)
+                np.testing.assert_allclose(value, wanted[name], atol=1e-9, err_msg=f"{variant} {direction} {name}")
+        assert any(value[~none].any() for own in found for value in own.values())

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch._dynamo
 import torch._dynamo.utils
+import torch._inductor.config
 
 import torch_impl
 from shared.alignments import ALIGNMENTS
@@ -55,6 +56,16 @@ first_order: dict[str, str] = dict.fromkeys(sweeps.SCANNING, "PyTorch's scan ope
 uncompiled_passes = {"hvp": "torch.compile has no second derivatives"}
 uncompiled_variants: dict[str, str] = dict.fromkeys(
     ("wavefront", "cuda_graph", "fused"), "it is one operator already, around which torch.compile has nothing to fuse"
+)
+_SETTINGS = (
+    torch.get_default_dtype,
+    torch.get_default_device,
+    torch.get_float32_matmul_precision,
+    torch.get_num_threads,
+    torch.is_grad_enabled,
+    torch.is_inference_mode_enabled,
+    torch.is_anomaly_enabled,
+    torch.are_deterministic_algorithms_enabled,
 )
 slow_compiler = "torch.compile takes too long for --quick: its start alone may take 20 s"
 
@@ -180,6 +191,14 @@ def start_compiler(device: str) -> None:
 def compiler_is_off() -> str | None:
     """The switch that disables torch.compile, such as a user's file may set, if it is on."""
     return "torch._dynamo.config.disable" if torch._dynamo.config.disable else None
+
+
+def settings() -> dict[str, Any]:
+    """The settings of this process that a user's function may change, by name."""
+    found = {f"torch.{setting.__name__}()": setting() for setting in _SETTINGS}
+    for config in (torch._dynamo.config, torch._inductor.config):
+        found |= {f"{config.__name__}.{name}": value for name, value in config.get_config_copy().items()}
+    return found
 
 
 def build(problem: str, options: dict[str, Any], variant: str, pass_name: str, dtype: str, device: str) -> None:

@@ -81,6 +81,18 @@ def _jacrev_twice(f: Function) -> Function:
     return func.jacrev(func.jacrev(f))
 
 
+def _batched_gradients(f: Function, given: Given) -> Tensor:
+    leaf = given.similarity.detach().requires_grad_()
+    scores = _of_similarity(f, given)(leaf)
+    (jacobian,) = torch.autograd.grad(scores, leaf, torch.ones_like(scores).diag(), is_grads_batched=True)
+    return torch.tensordot(given.cotangent, jacobian, 1)
+
+
+def _hessian_by_older_vmap(f: Function, given: Given) -> Tensor:
+    hessian: Any = torch.autograd.functional.hessian(_total(f, given), given.similarity, vectorize=True)
+    return torch.tensordot(hessian, given.direction, 3)
+
+
 def _checkpoint(f: Function) -> Function:
     def call(*arguments: Any, **parameters: Any) -> Tensor:
         return torch.utils.checkpoint.checkpoint(f, *arguments, use_reentrant=False, **parameters)
@@ -130,8 +142,10 @@ TRANSFORMED: dict[str, Callable[[Function, Given], Tensor]] = {
     "linearize": _linearize,
     "jacfwd": lambda f, given: _jacobian(func.jacfwd, f, given),
     "jacrev": lambda f, given: _jacobian(func.jacrev, f, given),
+    "gradients batched by the older vmap": _batched_gradients,
     "Hessian": lambda f, given: _hessian(func.hessian, f, given),
     "Hessian by reverse mode": lambda f, given: _hessian(_jacrev_twice, f, given),
+    "Hessian by the older vmap": _hessian_by_older_vmap,
     "checkpoint": lambda f, given: _autograd(1, _checkpoint(f), given),
     "bfloat16": _rounded,
     "autocast": _in_autocast,

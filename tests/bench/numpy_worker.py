@@ -70,6 +70,7 @@ class Backend:
     to_device = staticmethod(lambda array, device: array)
     device_problem = build = start_compiler = release = compiler_is_off = staticmethod(lambda *_: None)
     forget_compiled = staticmethod(lambda: None)
+    settings = staticmethod(dict)
     precision = compiler_cache = staticmethod(lambda _: contextlib.nullcontext())
     set_threads = staticmethod(lambda threads: threads)
     copy = staticmethod(np.copy)

@@ -29,6 +29,7 @@ class FakeWorker:
     stopped: bool = False
     asked: list[str] = field(default_factory=list)
     compiler_start_seconds: float | None = None
+    settings: dict[str, str] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=lambda: {"cores": [0, 1]})
 
     def wait_until_ready(self) -> None:
@@ -97,7 +98,7 @@ def test_the_start_of_the_compiler_is_recorded_once_for_each_process(started: li
         for _ in range(count):
             run.ask("cold", CASE)
         run.stop()
-    assert run.record.environment == {"frameworks": {"torch": {"compiler_start_seconds": [0.5, 0.5]}}}
+    assert run.record.environment["frameworks"] == {"torch": {"compiler_start_seconds": [0.5, 0.5]}}
 
 
 def test_workers_are_started_together_and_one_that_does_not_start_fails_its_first_case(

@@ -168,6 +168,7 @@ def test_a_resumed_run_tries_what_has_no_outcome_and_what_failed(pretended: list
     made.write(path)
     assert run_here("--resume", str(path)).code == 1
     (result,) = Record.read(path).results
+    assert list(result.details["outcomes"]) == list(FATES)  # in the table's order
     assert result.details["outcomes"]["export"] == RIGHT
     assert result.details["outcomes"]["compiled"]["text"] == "kept"
     assert result.reason == "vmap: the worker ended with exit code 7: it printed nothing"

@@ -25,9 +25,8 @@ def warnings(record: Record) -> Iterator[str]:
         count = sum(result.status == status for result in record.results)
         if count:
             yield f"{count} case{'s' if count > 1 else ''} {text}. The diagnostics have the reason."
-    yield from variables.warnings(record.environment.get("variables", {}))
-    others = record.cores_busy_with_others
-    if others is not None and others > _MUCH:
+    yield from variables.warnings(*(record.environment.get(name, {}) for name in ("variables", "settings")))
+    if (others := record.cores_busy_with_others or 0.0) > _MUCH:
         yield (
             f"Other programs kept {others:.2f} of {record.settings.threads} cores busy while calls were timed. This "
             "slows a framework that waits for several threads much more than one that does not, in every process, so "

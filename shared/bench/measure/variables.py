@@ -1,8 +1,9 @@
-"""Environment variables that change what is measured: refused, warned of, or recorded."""
+"""Environment variables and frameworks' settings that change what is measured: refused, warned of, or recorded."""
 
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 # switches that disable a compiler, with its framework, and the values that each framework takes for on
 _DISABLING = {"JAX_DISABLE_JIT": "jax", "TORCH_COMPILE_DISABLE": "torch", "TORCHDYNAMO_DISABLE": "torch"}
@@ -10,21 +11,18 @@ _ON = {"jax": ("y", "yes", "t", "true", "on", "1"), "torch": ("1",)}
 # these make calls slower or faster, as measured or as their documentation says
 _TIMED = re.compile(
     r"JAX_(DEBUG_NANS|DEBUG_INFS|DISABLE_MOST_OPTIMIZATIONS|CHECK_TRACER_LEAKS|ENABLE_CHECKS|"
-    r"DEFAULT_MATMUL_PRECISION)|XLA_FLAGS|LIBTPU_INIT_ARGS|LD_PRELOAD|MALLOC_\w+|GLIBC_TUNABLES|"
+    r"DEFAULT_MATMUL_PRECISION|ENABLE_X64)|TORCH\..+|XLA_FLAGS|LIBTPU_INIT_ARGS|LD_PRELOAD|MALLOC_\w+|GLIBC_TUNABLES|"
     r"(OMP|KMP|GOMP)_(?!NUM_THREADS)\w+|MKL_(?!NUM_THREADS)\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_NO_CUDA_MEMORY_CACHING|"
     r"PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_LOGS|TORCH_SHOW_\w+|TORCHINDUCTOR_(CUDAGRAPHS|MAX_AUTOTUNE|FREEZING|CPP_\w+)|"
     r"TRITON_INTERPRET|ATEN_CPU_CAPABILITY|DNNL_\w+|ONEDNN_\w+"
 )
-_RECORDED = re.compile(
-    r"(JAX|XLA|TORCH|TORCHINDUCTOR|TORCHDYNAMO|TORCH_\w+|PYTORCH|OMP|GOMP|KMP|MKL|NVIDIA|CUDA|TRITON|MALLOC)_\w+"
-)
-# set by container images, of which nobody asked for any
-_OF_IMAGES = re.compile(
+_RECORDED = re.compile(r"(JAX|XLA|(PY)?TORCH|TORCHINDUCTOR|TORCHDYNAMO|G?OMP|KMP|MKL|NVIDIA|CUDA|TRITON|MALLOC)_\w+")
+# set by container images, or by the benchmark for its workers, whatever the user has set
+_NOT_THE_USERS = re.compile(
     r"NVIDIA_(VISIBLE_DEVICES|DRIVER_CAPABILITIES|REQUIRE_\w+|PRODUCT_NAME|\w+_VERSION)|CUDA_HOME|"
-    r"(CUDA|PYTORCH)_(\w+_)?VERSION|TORCH_CUDA_ARCH_LIST"
+    r"(CUDA|PYTORCH)_(\w+_)?VERSION|TORCH_CUDA_ARCH_LIST|"
+    r"\w+_NUM_THREADS|JAX_(ENABLE_X64|PLATFORMS)|NVIDIA_TF32_OVERRIDE|TRITON_CACHE_DIR"
 )
-# set by the benchmark for its workers, whatever the user has set
-_OVERRIDDEN = re.compile(r"\w+_NUM_THREADS|JAX_(ENABLE_X64|PLATFORMS)|NVIDIA_TF32_OVERRIDE|TRITON_CACHE_DIR")
 _FOLDERS = re.compile(r"(?<![\w.])~?/[^\s,:;=]*/")
 
 
@@ -40,13 +38,18 @@ def disabling(frameworks: Sequence[str]) -> str | None:
 
 def recorded() -> dict[str, str]:
     """The user's variables that may change what is measured, without the folders in their values."""
-    every = sorted(os.environ.items())
-    kept = {name: value for name, value in every if _TIMED.fullmatch(name) or _RECORDED.fullmatch(name)}
-    others = _OF_IMAGES, _OVERRIDDEN
-    return {n: _FOLDERS.sub("", v) for n, v in kept.items() if not any(other.fullmatch(n) for other in others)}
+    kept = (name for name in sorted(os.environ) if _TIMED.fullmatch(name) or _RECORDED.fullmatch(name))
+    return {name: _FOLDERS.sub("", os.environ[name]) for name in kept if not _NOT_THE_USERS.fullmatch(name)}
 
 
-def warnings(variables: Mapping[str, str]) -> Iterator[str]:
-    """Lines for a reader of times that recorded variables may have changed."""
+def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """The settings of a framework that are not as before, without the folders in their values."""
+    return {name: _FOLDERS.sub("", str(value)) for name, value in now.items() if value != before.get(name, value)}
+
+
+def warnings(variables: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[str]:
+    """Lines for a reader of times that recorded variables, or settings that measured functions changed, may change."""
     if timed := [f"{name}={value}" for name, value in variables.items() if _TIMED.fullmatch(name)]:
         yield f"The environment has variables that change times: {', '.join(timed)}."
+    if timed := [f"{name}={value}" for name, value in settings.items() if _TIMED.fullmatch(name.upper())]:
+        yield f"The functions that were measured changed settings that change times: {', '.join(timed)}."

@@ -151,10 +151,10 @@ class Run:
             return Reply("failed", f"the worker could not be started again: {'; then: '.join(reasons)}")
         before = worker.compiler_start_seconds
         reply = worker.ask(do, case, **arguments)
-        # until the record has one, the worker's own, which will be the record's
+        self.record.environment.setdefault("settings", {}).update(worker.settings)
+        # of the framework's first worker: another may have another compiler; until the record has it, this one's own
         environment = self.record.environment.get("frameworks", {}).get(case.framework, worker.environment)
-        keys = [key for key in self.plan.starts if key[0] == case.framework]
-        is_first = case.worker_key == keys[0]  # the environment is that one's; another may have another compiler
+        is_first = case.worker_key == next(key for key in self.plan.starts if key[0] == case.framework)
         if is_first and before is None and worker.compiler_start_seconds is not None:
             environment.setdefault("compiler_start_seconds", []).append(worker.compiler_start_seconds)
         return reply

@@ -32,7 +32,6 @@ def largest_batches(
         else:
             run.write(f"{name}.inputs", given)
             repeats = given.repeats
-            # each framework tries its own choice of a variant, with its last pass, which takes most
             for case in {case.framework: case for case in cases if case.input == name}.values():
                 able = abilities[case.framework]
                 variant = able.auto or case.variant

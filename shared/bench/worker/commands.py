@@ -19,6 +19,7 @@ import numpy as np
 from shared.bench.cases import FRAMEWORKS, Case
 from shared.bench.measure.clock import timed, warm_up
 from shared.bench.measure.machine import best_rate, calibration_seconds, stream_bandwidth, usable_cores
+from shared.bench.measure.variables import changed
 from shared.bench.worker.case_runner import CaseRunner
 from shared.bench.worker.parity_gate import Wrong
 from shared.kernels.triton.programs import EXPONENTIALS_IN_A_ROUND, Kernel
@@ -66,15 +67,19 @@ def serve(
         abilities={name: backend.abilities(name, device).as_json() for name in names},
         environment=versions | {"threads": threads, "cores": usable_cores()},
     )
+    before = backend.settings()
     for do, case, arguments in iter(connection.recv, None):
-        send("done", **outcome(commands, do, case, arguments))
+        send("done", **outcome(commands, do, case, arguments), settings=changed(before, backend.settings()))
 
 
 def outcome(commands: "Commands", do: str, case: Case, arguments: dict[str, Any]) -> dict[str, Any]:
     """Execute a command; returns status, reason and details. A case that fails costs only itself."""
     try:
         commands.start_compiler_before(do, case)
-        return {"status": "ok", "reason": None, "details": getattr(commands, do)(case, **arguments)}
+        details = getattr(commands, do)(case, **arguments)
+        if case.compiled and (switch := commands.backend.compiler_is_off()):  # by the function of a user
+            raise ValueError(f"{switch} is set, which disables the compiler that is compared")
+        return {"status": "ok", "reason": None, "details": details}
     except Wrong as error:
         return {"status": "wrong", "reason": str(error), "details": {"gate": error.gate}}
     except NotMeasurable as error:
