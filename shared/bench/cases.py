@@ -36,7 +36,7 @@ class Settings:
     budget: float = 300.0  # seconds for the whole run
     precision: float = 0.02  # half width of an interval, as a fraction of its value, that is narrow enough
     workers: int | None = None  # fresh processes that time each case; None: until precise or out of budget
-    rounds: int = 20  # in each of them
+    rounds: int = 12  # in each of them
     quick: bool = False  # without what takes long to compile
     processes: tuple[int, ...] | None = None  # of `processes`: their numbers, from 1 on; None: by the machine
     pythons: tuple[str, ...] = ()  # other interpreters for workers, as they were named

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.bench.cases import Case, Settings
-from shared.bench.estimates import Block
+from shared.bench.estimates import Block, Estimate
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Result
 from shared.bench.run.first_calls import limit_exceeded_with_less_work, memory_exceeded
@@ -19,6 +19,7 @@ from shared.bench.run.schedule import (
     MOST_CALLS,
     block_of,
     is_precise,
+    is_settled,
     order,
     rounds_that_fit,
 )
@@ -91,18 +92,42 @@ def taken(costs: Sequence[float], counts: Sequence[int]) -> float:
 @given(
     costs=st.lists(st.one_of(st.just(0.0), SECONDS), max_size=12),
     rounds=st.integers(2, 20),
+    least=st.integers(1, 7),
     seconds=st.floats(-10, 1e4),
 )
-def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(costs: list[float], rounds: int, seconds: float):
-    counts = rounds_that_fit(costs, rounds, seconds)
-    assert len(counts) == len(costs) and all(1 <= count <= rounds for count in counts)
+def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(
+    costs: list[float], rounds: int, least: int, seconds: float
+):
+    counts = rounds_that_fit(costs, [least] * len(costs), rounds, seconds)
+    least = min(least, rounds)
+    assert len(counts) == len(costs) and all(least <= count <= rounds for count in counts)
     by_cost = [count for _, count in sorted(zip(costs, counts, strict=True), key=lambda pair: (pair[0], -pair[1]))]
     assert by_cost == sorted(by_cost, reverse=True)
     left = seconds - taken(costs, counts)
-    assert left >= -1e-9 * abs(seconds) or counts == [1 if cost else rounds for cost in costs]
+    assert left >= -1e-9 * abs(seconds) or counts == [least if cost else rounds for cost in costs]
     # not even one more round of each group that has fewer would fit
     fewer = [cost for cost, count in zip(costs, counts, strict=True) if count < rounds]
     assert not fewer or left < sum(fewer) * (1 + 1e-6)
+
+
+def test_slow_calls_have_fewer_rounds_at_least():
+    assert [block_of(seconds).rounds for seconds in (1e-6, 0.5, 0.6)] == [7, 7, 5]
+    assert rounds_that_fit([1.0, 9.0], [7, 5], 12, 0.0) == [7, 5]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "is_enough"),
+    [
+        (Estimate(1.3, 1.2, 1.4), True),
+        (Estimate(0.8, 0.7, 0.9), True),
+        (Estimate(1.0, 0.98, 1.02), True),
+        (Estimate(1.3, 1.2, 1.4, 1), False),  # of one process
+        (Estimate(1.15, 1.05, 1.25), False),  # a winner, but who stops there finds too many
+        (Estimate(1.0, 0.9, 1.1), False),
+    ],
+)
+def test_a_cell_is_left_alone_when_it_is_clear(ratio: Estimate, is_enough: bool):
+    assert is_settled(ratio) == is_settled(ratio.inverse) == is_enough
 
 
 # what is left out

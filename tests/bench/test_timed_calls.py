@@ -44,8 +44,11 @@ def test_a_dominated_case_is_timed_once():
     assert timed_by(1) == timed_by(2) == [FAST, SLOW, OTHER, OTHERS_SLOW]
 
 
-def test_once_a_cell_is_decided_only_the_fastest_cases_are_timed():
-    assert timed_by(3) == timed_by(4) == [FAST, OTHER]
+def test_once_its_cell_is_settled_a_case_is_timed_by_eight_processes_if_it_is_cheap(monkeypatch: pytest.MonkeyPatch):
+    assert timed_by(3) == timed_by(7) == [FAST, SLOW, OTHER, OTHERS_SLOW]
+    assert timed_by(8) == [FAST, OTHER]
+    monkeypatch.setattr(timed_calls, "CHEAP_SECONDS", 0.1)
+    assert timed_by(3) == [FAST, OTHER]
 
 
 def test_a_number_of_processes_is_kept_for_every_case():
@@ -66,7 +69,7 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
         return Reply("ok", None, {"cold": Compilation(0.75), "new_shapes": [0.5, 0.125]})
 
     monkeypatch.setattr(run, "ask", ask)
-    repeat_first_calls(run, list(costs), 2, 100.0)
+    repeat_first_calls(run, list(costs), 2, 100.0, 100.0)
     assert asked == [("cold", SLOW), ("new_shapes", SLOW), ("cold", FAST)]
     slow, fast = made.result(SLOW), made.result(FAST)
     assert [start.seconds for start in slow.cold] == [0.25, 0.75] and slow.new_shapes == [[0.25], [0.5, 0.125]]
@@ -75,7 +78,7 @@ def test_later_processes_repeat_the_first_calls_that_fit_the_cheapest_first(monk
 
 @pytest.mark.parametrize(
     ("quick", "ends", "repeats"),
-    [(True, [35 / 3, 20 / 2, 5.0], [0.0] * 3), (False, [0.8 * 35 / 5, 0.8 * 20 / 4], [0.2 * 15.0] * 2)],
+    [(True, [35 / 3, 20 / 2, 5.0], [0.0] * 3), (False, [0.8 * 35 / 8, 0.8 * 20 / 7], [0.2 * 15.0] * 2)],
 )
 def test_a_quick_run_plans_three_processes_without_repeats(
     monkeypatch: pytest.MonkeyPatch, quick: bool, ends: list[float], repeats: list[float]
@@ -100,7 +103,7 @@ def test_a_quick_run_plans_three_processes_without_repeats(
     for module in (timed_calls, context):
         monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(timed_calls, "one_generation", one_generation)
-    monkeypatch.setattr(timed_calls, "repeat_first_calls", lambda *given: repeated.append(given[-1]))
+    monkeypatch.setattr(timed_calls, "repeat_first_calls", lambda *given: repeated.append(given[-2]))
     timed_calls.measure_timed_calls(run, CASES)
     assert [end for _, end in found] == pytest.approx(ends)
     assert repeated == pytest.approx(repeats)

@@ -10,6 +10,7 @@ from shared.bench.cases import FRAMEWORKS, Settings
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+from shared.bench.run.schedule import LEAST_ROUNDS
 from shared.bench.units import NOTHING, duration
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import Problem
@@ -73,7 +74,7 @@ def _table(record: Record, pass_name: str, name: str, results: Sequence[Result])
             for entry in record.references if (entry.input, entry.pass_name) == (name, pass_name)]  # fmt: skip
     for variant in dict.fromkeys(variant for variant, *_ in cells):
         rows.append((variant, *(text for column in columns for text in _calls(cells.get((variant, column))))))
-    below = ("Later: the second call, or the median of up to five where they take less than half a second.",)
+    below = (f"Later: the median of {LEAST_ROUNDS} blocks after warm-up calls; of calls of seconds, the second one.",)
     aligns = left_then_right(1, len(headers) - 1)
     return Table(f"{pass_name}, {record.inputs[name].text}", headers, rows, aligns, below)
 

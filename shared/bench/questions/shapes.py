@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.protocol import save_inputs
+from shared.bench.run.schedule import LEAST_ROUNDS
 from shared.bench.units import NOTHING, duration
 from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
@@ -116,7 +117,7 @@ class ChangingShapes(AxisQuestion):
             if reply.status == "ok":
                 result, measured = run.record.result(case), reply.details
                 result.cold.append(measured["first"])
-                result.blocks.append(Block.of(number, 0, measured["again"]))
+                result.blocks += [Block.of(number, at, seconds) for at, seconds in enumerate(measured["again"])]
                 result.details["compiles_at"] = new
                 for name in ("seconds", "compilations"):
                     result.details.setdefault(name, []).append(measured[name])
@@ -126,7 +127,7 @@ class ChangingShapes(AxisQuestion):
         keys = product(last_rung_first(cases), reversed(STRATEGIES), run.settings.passes)
         parts = [[[c] for c in cases if (c.variant, c.label, c.pass_name) == key] for key in keys]
         groups = list(map(Group, filter(None, parts)))
-        measure_in_processes(run, groups, measure_stream, lambda record, case: len(record.result(case).blocks))
+        measure_in_processes(run, groups, measure_stream, _finished)
 
     def answer(self, record: Record) -> Answer:
         rows = self.rows(record)
@@ -164,8 +165,8 @@ def padded_shapes(settings: Settings) -> dict[str, np.ndarray]:
     least = np.ceil(size * _SHORTEST).astype(int)
     shapes = np.random.default_rng(settings.seed).integers(least, size + 1, (COUNTED, 2))
     of_16, of_64 = (-(-shapes // of) * of for of in (16, 64))
-    median = np.median(shapes, axis=0).astype(int)
-    four = np.where(shapes <= median, median, shapes.max(axis=0))
+    middle = np.median(shapes, axis=0).astype(int)
+    four = np.where(shapes <= middle, middle, shapes.max(axis=0))
     return dict(zip(STRATEGIES, (shapes, shapes, of_16, of_64, four, shapes), strict=True))
 
 
@@ -181,7 +182,8 @@ def timed_stream(runner: CaseRunner, case: Case, padded: list[list[int]], second
     """Run the case on one batch after the other in a fresh worker, from empty caches. Raises Wrong.
 
     A batch's time is from its arrays on the host to the result: padding, transfer, compilation and call. The stream
-    ends after the batch with which `seconds` are spent; its last batches are then called again, and some are checked.
+    ends after the batch with which `seconds` are spent; its last batches are then called again, after a round that
+    warms up, and some are checked.
     """
     backend, names = runner.backend, [f"batch-{number}" for number in range(len(padded))]
     batches = list(map(runner.gate.inputs, names))
@@ -203,7 +205,10 @@ def timed_stream(runner: CaseRunner, case: Case, padded: list[list[int]], second
             del result  # a training loop frees it too: the next batch can reuse its memory
             steps.append((Compilation(took, times.tracing, times.compiling), times.compilations, unpadded))
             runner.send("step")
-        again = [timed(lambda number=number: call(number))[0] for number in range(len(steps))[-_AGAIN:]]
+        last = range(len(steps))[-_AGAIN:]
+        warm_up, _ = timed(lambda: [call(at) for at in last])
+        count = LEAST_ROUNDS if warm_up < 1 else 2
+        rounds = [[timed(lambda at=at: call(at))[0] for at in last] for _ in range(count)]
         calls, counts, results = zip(*steps, strict=True)
         gates = [
             runner.gate.check(replace(case, input=name), backend.to_device(result, case.device))
@@ -212,7 +217,7 @@ def timed_stream(runner: CaseRunner, case: Case, padded: list[list[int]], second
     worst = max(gates, key=lambda gate: gate.error_of_allowed or 0.0)
     gate = replace(worst, pairs=sum(gate.pairs or 0 for gate in gates))
     taken = [call.seconds for call in calls]
-    return {"first": calls[0], "again": again, "seconds": taken, "compilations": sum(counts), "gate": gate}
+    return {"first": calls[0], "again": rounds, "seconds": taken, "compilations": sum(counts), "gate": gate}
 
 
 def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -224,12 +229,19 @@ def _padded(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return larger
 
 
+def _finished(record: Record, case: Case) -> int:
+    return len(record.result(case).details.get("seconds", []))
+
+
 def of_totals(record: Record, count: int) -> Record:
     """The record with the total of so many batches, in each process, in place of the time of a call."""
     results = []
     for result in record.results:
-        streams = zip(result.blocks, result.details.get("seconds", []), strict=True)
-        totals = [Block.of(block.worker, 0, [_total(result, took, block.median, count)]) for block, took in streams]
+        rounds: dict[int, list[float]] = {}
+        for block in result.blocks:
+            rounds.setdefault(block.worker, []).append(block.median)
+        streams = zip(rounds.items(), result.details.get("seconds", []), strict=True)
+        totals = [Block.of(worker, 0, [_total(result, took, median(own), count)]) for (worker, own), took in streams]
         results.append(replace(result, blocks=totals))
     return replace(record, results=results)
 

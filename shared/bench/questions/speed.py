@@ -16,6 +16,7 @@ from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+from shared.bench.run.schedule import is_settled
 from shared.bench.units import NOTHING, duration, rough_text
 from shared.variants import SAME_CODE
 
@@ -38,16 +39,16 @@ class Speed(Question):
     tries_new_shape = True
 
     def contenders(self, record: Record) -> set[Case]:
-        """The fastest cases, and those of cells that are not decided yet."""
-        undecided = {
+        """The fastest cases, and those of cells that are not settled yet."""
+        unsettled = {
             result.case
             for name in record.inputs
             for by_pass in comparisons(record, name, decided_on_device(record, name)).values()
             for comparison in by_pass.values()
-            if comparison.ratio and comparison.ratio.outcome in ("open", "one-sided")
+            if comparison.ratio and not is_settled(comparison.ratio)
             for result in comparison.results
         }
-        return super().contenders(record) | undecided
+        return super().contenders(record) | unsettled
 
     def answer(self, record: Record) -> Answer:
         if not record.generations:

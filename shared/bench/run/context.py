@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from shared.bench.cases import FRAMEWORKS, MEMORY_SHARE, Case, Settings
+from shared.bench.estimates import Block
 from shared.bench.measure.machine import seconds_of_others, usable_cores
 from shared.bench.record import Generation, Record
 from shared.bench.run import worker_handle
 from shared.bench.run.plan import Plan
 from shared.bench.run.progress import Lines
+from shared.bench.run.schedule import BlockPlan
 from shared.bench.run.worker_handle import Reply, Unavailable, Worker
 
 # how a note begins that holds until the run is resumed
@@ -166,6 +168,13 @@ class Run:
         result.gate = reply.details.get("gate", result.gate)
         result.status, result.reason = reply.status, reply.reason
         return reply
+
+    def time_block(self, case: Case, number: int, round_number: int, plan: BlockPlan) -> None:
+        """Time a block of a case that its worker has prepared."""
+        untimed = {"lead": plan.lead, "rehearse": plan.rehearse}
+        reply = self.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)
+        if reply.status == "ok":
+            self.record.result(case).blocks.append(Block.of(number, round_number, reply.details["seconds"]))
 
     def stop(self, case: Case | None = None) -> None:
         """Stop the case's worker, or all of them."""

@@ -10,6 +10,7 @@ from shared.bench.cases import Case
 from shared.bench.estimates import Block
 from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.run.context import Run
+from shared.bench.run.schedule import CHEAP_SECONDS, SLOW_SECONDS, block_of
 from shared.bench.units import size
 from shared.problems import problem_of
 
@@ -18,6 +19,8 @@ from shared.problems import problem_of
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
 # seconds for new shapes after the first of each case: moments
 _MOMENTS = 1.0
+# processes whose first calls are sampled in any case where they are cheap
+_SAMPLES = 3
 # why a new shape is missing that a resumed run may still measure
 _INTERRUPTED = "interrupted"
 _WITH_LESS_WORK = " with less work"
@@ -49,16 +52,19 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
         run.progress.first_answer(run.record)
 
 
-def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float) -> None:
+def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: float, most: float) -> None:
     """First calls with empty caches in these workers too, the cheapest first, as far as the time goes.
 
-    Those of the last pass go before the others: the answer tells that one's.
+    Those of the last pass go before the others: the answer tells that one's. most: seconds for those that are cheap and
+    have few samples, where new shapes are asked for.
     """
-    end = time.monotonic() + seconds
-    costs = {case: _cost(run.record.result(case)) for case in cases if run.record.result(case).status == "ok"}
+    start = time.monotonic()
+    costs = {case: sum(_calls(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}
     run.progress.begin(f"worker {process}, first calls", len(costs))
     last = run.settings.passes[-1]
-    for case in sorted(costs, key=lambda case: (case.pass_name != last, costs[case])):
+    few = {case for case in costs if run.plan.tries_new_shape and _is_wanted(run.record.result(case))}
+    for case in sorted(costs, key=lambda case: (case not in few, case.pass_name != last, costs[case])):
+        end = start + (max(seconds, most) if case in few else seconds)
         if time.monotonic() + costs[case] > end:
             continue
         run.progress.step(case.title)
@@ -72,9 +78,14 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
             result.status, result.reason, result.gate = reply.status, reply.reason, reply.details["gate"]
 
 
-def _cost(result: Result) -> float:
-    """Seconds that the first call and a new shape take."""
-    return sum(estimate.value for estimate in (result.first_call, result.new_shape(1)) if estimate)
+def _calls(result: Result) -> list[float]:
+    """Seconds of a first call and of one on a new shape."""
+    return [estimate.value for estimate in (result.first_call, result.new_shape(1)) if estimate]
+
+
+def _is_wanted(result: Result) -> bool:
+    """Whether there are few samples of what is cheap."""
+    return len(result.cold) < _SAMPLES and max(_calls(result), default=0.0) < CHEAP_SECONDS
 
 
 def _is_pending(run: Run, result: Result) -> bool:
@@ -112,13 +123,24 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     for name, value in found.items():  # the rest are fields of the result
         setattr(result, name, value)
     if not plan.times_rounds:  # the calls right after it are all there is
-        result.blocks = [Block.of(0, 0, [found["early_seconds"]])]
+        _time_blocks(run, result)
     if plan.tries_new_shape and not run.settings.quick:
         seconds = result.cold[0].seconds
         if seconds > _MOMENTS and _spent(run) + seconds > _NEW_SHAPES_SHARE * run.settings.budget:
             result.new_shapes_note = NO_ROOM
         else:
             _new_shapes(run, result, _MOMENTS)
+
+
+def _time_blocks(run: Run, result: Result) -> None:
+    """Time the fewest rounds of a case right after its first call; a call of seconds has been timed by then."""
+    block = block_of(seconds := result.early_seconds or 0.0)
+    if seconds >= SLOW_SECONDS:
+        result.blocks = [Block.of(0, 0, [seconds])]
+        return
+    for number in range(block.rounds):
+        if not number or run.seconds_left > 0:
+            run.time_block(result.case, 0, number, block)
 
 
 def _new_shapes(run: Run, result: Result, seconds: float) -> None:

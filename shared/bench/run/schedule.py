@@ -18,8 +18,12 @@ BLOCK_SECONDS, MOST_CALLS, MOST_LEAD_CALLS = 0.025, 50, 4
 REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
 SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
-# fresh workers that time all cases; and the fewest without a number from the user
-ALL_CASES_WORKERS, LEAST_WORKERS = 3, 5
+# rounds of a case in each worker, of calls that take longer than these seconds fewer: a median of less scatters by 5 %
+LEAST_ROUNDS, LEAST_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 0.5
+# fresh workers that time all cases; and the fewest without a number from the user, of cases that are cheap in any case
+ALL_CASES_WORKERS, LEAST_WORKERS, CHEAP_SECONDS = 3, 8, 3.0
+# a ratio whose interval is beyond this factor needs no more processes
+_CLEAR = 1.1
 
 
 def order(cases: Sequence[Case], settings: Settings, worker: int, round_number: int) -> list[list[Case]]:
@@ -43,6 +47,7 @@ class BlockPlan(NamedTuple):
     lead: int  # most untimed calls before them whose results are kept, so that results of timed calls use other memory
     rehearse: bool  # whether an untimed call precedes them: the first timed call can reuse its memory, as later ones do
     seconds: float  # expected
+    rounds: int  # of such blocks, at least, in a worker
 
 
 def block_of(call_seconds: float) -> BlockPlan:
@@ -50,26 +55,37 @@ def block_of(call_seconds: float) -> BlockPlan:
     calls = max(1, min(MOST_CALLS, int(BLOCK_SECONDS / max(call_seconds, 1e-9))))
     lead = max(1, min(MOST_LEAD_CALLS, calls // 4)) if call_seconds < BLOCK_SECONDS else 0
     rehearse = call_seconds < REHEARSED_SECONDS
-    return BlockPlan(calls, lead, rehearse, (calls + lead + rehearse) * call_seconds)
+    rounds = LEAST_SLOW_ROUNDS if call_seconds > SLOW_CALL_SECONDS else LEAST_ROUNDS
+    return BlockPlan(calls, lead, rehearse, (calls + lead + rehearse) * call_seconds, rounds)
 
 
-def rounds_that_fit(costs: Sequence[float], rounds: int, seconds: float) -> list[int]:
+def rounds_that_fit(costs: Sequence[float], least: Sequence[int], rounds: int, seconds: float) -> list[int]:
     """Rounds of each group such that all end in time: expensive groups get fewer.
 
-    costs: seconds of one round of each group. Every group gets one, even if that takes longer.
+    costs: seconds of one round of each group. least: rounds that each group gets, even if that takes longer.
     """
-    counts = [1] * len(costs)
-    left, more = seconds - sum(costs), rounds - 1
+    counts = [min(count, rounds) for count in least]
+    left = seconds - sum(cost * count for cost, count in zip(costs, counts, strict=True))
+    more = rounds - min(counts, default=0)
     cheapest_first = sorted(range(len(costs)), key=costs.__getitem__)
     for done, index in enumerate(cheapest_first):
         fair_share = max(0.0, left) / (len(costs) - done)
         if costs[index]:
             more = min(more, int(fair_share / costs[index]))
-        counts[index] += more
-        left -= more * costs[index]
+        counts[index] += (added := min(more, rounds - counts[index]))
+        left -= added * costs[index]
     return counts
 
 
 def is_precise(estimates: Sequence[Estimate], settings: Settings) -> bool:
     """Whether all of these intervals are narrow enough."""
-    return all(estimate.relative_half_width <= settings.precision for estimate in estimates)  # NaN: not either
+    return all(estimate.relative_half_width <= settings.precision for estimate in estimates)
+
+
+def is_settled(ratio: Estimate) -> bool:
+    """Whether more processes would hardly change what is said of a ratio: it is the same, or clearly different.
+
+    Whether its interval holds 1 is no criterion: who looks after every process and then stops finds too many winners.
+    """
+    is_clear = ratio.low > _CLEAR or ratio.high < 1 / _CLEAR
+    return ratio.processes > 1 and (ratio.outcome == "same" or is_clear)

@@ -16,6 +16,7 @@ from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
     ALL_CASES_WORKERS,
+    CHEAP_SECONDS,
     DOMINATED_FACTOR,
     LEAST_WORKERS,
     SLOW_SECONDS,
@@ -55,7 +56,8 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         taken = time.monotonic() - began
         # with --workers, time is left for the workers still to come
         spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
-        repeat_first_calls(run, prepared, number + 1, max(0.0, min(repeats * taken, spare)))
+        shares = (max(0.0, min(share * taken, spare)) for share in (repeats, 0.0 if run.settings.quick else 1.0))
+        repeat_first_calls(run, prepared, number + 1, *shares)
         run.keep()
         run.stop()
         longest = max(longest, time.monotonic() - began)
@@ -78,7 +80,16 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
     if number < ALL_CASES_WORKERS:
         return well
     needed = run.plan.contenders(run.record)
-    return [case for case in well if case in needed or not run.record.result(case).blocks]
+    return [case for case in well if case in needed or _is_wanted(run.record.result(case))]
+
+
+def _is_wanted(result: Result) -> bool:
+    """Whether a case has no times yet, or has few processes and is cheap."""
+    if not result.blocks:
+        return True
+    block = block_of(result.time.value)
+    seconds = _seconds_to_prepare(result) + block.rounds * block.seconds
+    return len({each.worker for each in result.blocks}) < LEAST_WORKERS and seconds < CHEAP_SECONDS
 
 
 def _is_dominated(record: Record, case: Case) -> bool:
@@ -175,15 +186,18 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
 
 
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
-    """As many rounds of blocks as fit until `end`."""
+    """As many rounds of blocks as fit until `end`, and at least those of the plans as long as there is budget."""
     settings = run.settings
     groups = order(list(plans), settings, number, 0)
     costs = [sum(plans[case].seconds for case in group) for group in groups]
-    rounds = rounds_that_fit(costs, settings.rounds, end - time.monotonic())
+    least = [max(plans[case].rounds for case in group) for group in groups]
+    last = max(end, time.monotonic() + run.seconds_left)
+    rounds = rounds_that_fit(costs, least, settings.rounds, end - time.monotonic())
     allowed = {group[0].group: count for group, count in zip(groups, rounds, strict=True)}
     run.progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
     for round_number in range(max(rounds, default=0)):
-        if round_number and time.monotonic() > end:  # a round takes more than its calls
+        # a round takes more than its calls
+        if round_number and time.monotonic() > (end if round_number >= max(least) else last):
             break
         run.progress.step(f"round {round_number + 1}")
         calibration = run.ask("calibration", next(iter(plans)), expected=0.0)
@@ -216,7 +230,4 @@ def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPla
     worker = run.running(case)
     if (worker is None or case not in worker.prepared) and _prepare(run, case) is None:
         return
-    untimed = {"lead": plan.lead, "rehearse": plan.rehearse}
-    reply = run.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)
-    if reply.status == "ok":
-        result.blocks.append(Block.of(number, round_number, reply.details["seconds"]))
+    run.time_block(case, number, round_number, plan)

@@ -13,7 +13,7 @@ import numpy as np
 
 from shared.backends import environment_of
 from shared.bench.cases import BETWEEN, Case
-from shared.bench.measure.clock import timed, warm_up
+from shared.bench.measure.clock import MOST_WARM_UP_SECONDS, timed, warm_up
 from shared.bench.measure.memory import peak_bytes
 from shared.bench.record import Compilation, Gate
 from shared.bench.worker.parity_gate import ParityGate
@@ -25,7 +25,7 @@ from shared.variants import SAME_CODE
 _GAPS, _GAP_BYTES = 8, 2**20
 # calls whose time on an accelerator is taken, in each worker: so many, or as many as end within these seconds
 _DEVICE_CALLS, _DEVICE_SECONDS = 3, 0.3
-# calls right after the first, for the provisional answer and for ladders: so many, or so many seconds of them
+# calls right after the first, for the provisional answer: so many, or so many seconds of them
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
 # shapes on which a function is called for the first time, one after the other
 NEW_SHAPES = 10
@@ -97,7 +97,7 @@ class CaseRunner:
         """The first call with caches empty in memory and on disk. Raises Wrong.
 
         process: 0 for the process that also finds out what the record says once; others have caches of their own.
-        rounds_follow: whether others time the case further, or these calls are the only ones, which may take minutes.
+        rounds_follow: whether others time the case further; or else it is kept for `sample`, warmed up.
         """
         backend, inputs = self.backend, self.gate.inputs(case.input)
         self._cold = None
@@ -116,9 +116,14 @@ class CaseRunner:
             output_bytes = result.nbytes
             del result
             early = [second]
-            while len(early) < _EARLY_CALLS and sum(early) < _EARLY_SECONDS:
-                early.append(timed(call)[0])
-            peak = call.peak_bytes() if rounds_follow else None
+            if rounds_follow:
+                while len(early) < _EARLY_CALLS and sum(early) < _EARLY_SECONDS:
+                    early.append(timed(call)[0])
+                peak = call.peak_bytes()
+            else:  # blocks follow at once
+                if second < MOST_WARM_UP_SECONDS:
+                    early = [warm_up(call)[1]]
+                peak, self._prepared[case] = None, call
         call.release()
         return {
             "cold": first,
