@@ -23,7 +23,7 @@ from shared.bench.questions import QUESTIONS, read_record
 from shared.bench.questions.growth import prediction
 from shared.bench.record import Record, UnreadableRecord
 from shared.bench.report.compare_runs import compare_runs
-from shared.bench.report.console import console_table, console_text, in_ascii
+from shared.bench.report.console import console_table, console_text, in_ascii, wrapped
 from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked, write_reports
 from shared.bench.report.report import Report
 from shared.bench.report.side_by_side import notes, side_by_side
@@ -158,7 +158,7 @@ def _show(shown: Sequence[tuple[Record, Report]], request: Request) -> int:
     told, machines = notes(records), side_by_side(records)
     problems = write_reports(request.report, request.markdown, reports, told, machines)
     code = max(map(_fail, problems), default=0)
-    parts = [*told, *map(console_table, machines), *map(console_text, reports)]
+    parts = [*map(wrapped, told), *map(console_table, machines), *map(console_text, reports)]
     print("\n\n\n".join(parts))  # at last, because it fails if the reader of a pipe has gone
     return code
 

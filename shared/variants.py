@@ -63,6 +63,8 @@ ALIGNMENT_VARIANTS = (
     Variant("fused", "one native kernel for the whole matrix, the same machine code in both frameworks"),
 )
 
+# what a user of each framework would write first for a batch: a scan under jit and vmap, an eager loop
+WRITTEN_FIRST = {"jax": "vmap", "torch": "diagonal_loop"}
 # "auto" picks the first of these that can run; all are right to second order
 FASTEST = ("fused", "wavefront")
 # these are for accelerators, and absent on every CPU

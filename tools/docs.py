@@ -21,7 +21,7 @@ from typing import Any
 from shared.bench.analysis.diagnostics import drifts
 from shared.bench.estimates import Estimate, drift
 from shared.bench.questions import QUESTIONS
-from shared.bench.questions.speed import decision_table
+from shared.bench.questions.speed import decision_tables
 from shared.bench.record import Record
 from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_table
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
@@ -81,12 +81,12 @@ def _head(record: Record) -> str:
 
 def _summary(record: Record) -> str:
     """The faster framework of each row of the decision table, a line each."""
-    (table,) = _decisions(record)
+    table, _ = _decisions(record)
     lines = []
     for row in table.rows:
-        name, _, words = row[0].partition("\n")
-        cells = dict(zip(table.headers, row, strict=True))
-        told = ", ".join(f"{each} {cells[each].partition(chr(10))[0]}" for each in record.settings.passes)
+        words, _, name = row[0].partition("\n")
+        passes = [header.partition("\n")[0] for header in table.headers]
+        told = ", ".join(f"{each} {cell.partition(chr(10))[0]}" for each, cell in zip(passes[1:], row[1:], strict=True))
         lines.append(f"- {words} (`{name}`): {told}")
     return "\n".join(lines)
 
@@ -111,7 +111,7 @@ def _tables(record: Record) -> str:
 
 def _decisions(record: Record) -> list[Table]:
     """The decision table of each input."""
-    return [table for name in record.inputs if (table := decision_table(record, name))]
+    return [table for name in record.inputs for table in decision_tables(record, name)]
 
 
 def _decision(path: Path) -> str:

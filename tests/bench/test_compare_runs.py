@@ -86,16 +86,7 @@ def test_progress_goes_to_standard_error(both: Run):
     lines = both.done.stderr.splitlines()
     assert lines[:2] == ["speed: up to 5:00 minutes; --budget SECONDS changes that", "starting PyTorch and JAX"]
     assert lines[2].startswith("NumPy reference on 3 of 3")
-    assert lines[3:8] == [
-        "first calls",
-        "[1/4] PyTorch fused score, not compiled",
-        "[2/4] JAX fused score",
-        "[3/4] PyTorch wavefront score, not compiled",
-        "[4/4] JAX wavefront score",
-    ]
-    rounds = lines.index("worker 1, timing")
-    assert lines[8] == "worker 1, preparing" and lines[rounds + 1 : rounds + 3] == ["[1/2] round 1", "[2/2] round 2"]
-    assert lines[rounds + 3] == "worker 1, first calls"
+    assert lines[3:7] == ["first calls", "worker 1, preparing", "worker 1, timing", "worker 1, first calls"]
 
 
 def test_the_record_says_where_and_what_ran(both: Run):

@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def test_without_a_terminal_steps_are_lines_on_standard_error_and_the_first_answer_is_output(
+def test_without_a_terminal_stages_are_lines_on_standard_error_and_the_first_answer_is_output(
     capsys: pytest.CaptureFixture[str], clock: SimpleNamespace
 ):
     here = Lines(answer)
@@ -62,10 +62,7 @@ def test_without_a_terminal_steps_are_lines_on_standard_error_and_the_first_answ
     assert printed.err.splitlines() == [
         "starting JAX",
         "first calls",
-        "[1/2] JAX vmap score",
-        "[2/2] [red]PyTorch[/red] {braces}",
         "worker 1, timing",
-        "[1/5] round 1",
     ]
 
 

@@ -17,12 +17,18 @@ from shared.bench.units import (
     rough_text,
 )
 from shared.problems import problem_of
+from shared.variants import SAME_CODE, WRITTEN_FIRST
 
 # below a table whose cells are those of `cell`
 READING = (
     f"The faster framework, by what factor, and the 95% interval; same: the interval is within ±{SAME - 1:.0%}; "
     "or same, no clear winner: the interval holds 1, and no larger difference"
 )
+
+# the row of what one would write first
+FIRST = " / ".join(WRITTEN_FIRST.values())
+# a difference below this factor is none in practice where both frameworks call the same kernel
+_PRACTICAL = 1.1
 
 
 class Comparison(NamedTuple):
@@ -44,7 +50,17 @@ class Comparison(NamedTuple):
         names = [FRAMEWORKS[result.case.framework] for result in self.results]
         if self.ratio is None:
             return f"{names[0]} only\n({duration(self.time(self.results[0]).value)})"
+        if self.is_negligible:
+            few = processes_text(self.ratio)
+            limit = f"within {factor_text(self.ratio.most)}×"
+            return f"no practical difference\n({'; '.join(filter(None, [limit, few]))})"
         return cell(names, self.ratio)
+
+    @property
+    def is_negligible(self) -> bool:
+        """Whether both frameworks call the same kernel, and take nearly the same time."""
+        is_shared = all(result.case.variant in SAME_CODE for result in self.results)
+        return is_shared and self.ratio is not None and self.ratio.outcome != "same" and self.ratio.most < _PRACTICAL
 
     @property
     def sentence(self) -> str:
@@ -58,7 +74,8 @@ class Comparison(NamedTuple):
         ]
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
-        return f"{in_words(names, self.ratio)}."
+        no_difference = ", no practical difference" if self.is_negligible and self.ratio.outcome == "different" else ""
+        return f"{in_words(names, self.ratio)}{no_difference}."
 
 
 def cell(names: Sequence[str], ratio: Estimate) -> str:
@@ -143,11 +160,20 @@ def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
 
 
 def comparisons(record: Record, input_name: str, on_device: bool = False) -> dict[str, dict[str, Comparison]]:
-    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured."""
+    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured.
+
+    What one would write first is another variant in each framework, and goes by both names.
+    """
+    rows = {name: dict.fromkeys(FRAMEWORKS, name) for name in problem_of(record.settings.problem).variant_names}
+    measured = {(r.case.framework, r.case.variant) for r in record.results if r.case.input == input_name}
+    if measured >= {*WRITTEN_FIRST.items()}:
+        if ("jax", WRITTEN_FIRST["torch"]) not in measured:
+            del rows[WRITTEN_FIRST["torch"]]
+        rows = {FIRST: WRITTEN_FIRST, **rows}
     found: dict[str, dict[str, Comparison]] = {}
-    for variant in problem_of(record.settings.problem).variant_names:
-        by_pass = found[variant] = {}
+    for row, variants in rows.items():
+        by_pass = found[row] = {}
         for name in record.settings.passes:
-            results = (result for result in record.results_of(name, input_name) if result.case.variant == variant)
-            by_pass[name] = compare(results, on_device)
-    return {variant: by_pass for variant, by_pass in found.items() if any(c.results for c in by_pass.values())}
+            of_pass = record.results_of(name, input_name)
+            by_pass[name] = compare((r for r in of_pass if variants[r.case.framework] == r.case.variant), on_device)
+    return {row: by_pass for row, by_pass in found.items() if any(c.results for c in by_pass.values())}

@@ -15,7 +15,10 @@ from shared.backends import is_file
 
 _ROOT = Path(__file__).resolve().parents[3]
 # variant -> the definition, or the module, that is its own
-_STARTS = {"vmap": "sweeps.vmap", "wavefront": "wavefront", "fused": "kernels.fused"}
+_STARTS = {
+    "diagonal_loop": "sweeps.diagonal_loop", "vmap": "sweeps.vmap",
+    "wavefront": "wavefront", "fused": "kernels.fused",
+}  # fmt: skip
 
 _KERNELS = _ROOT / "shared/kernels"
 # of Triton's folder, what describes and compiles the kernels

@@ -8,9 +8,10 @@ and a sentence for each pass: the fastest case of each framework, and the times 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 
-from shared.bench.analysis.verdict import READING, Comparison, cell, comparisons, decided_on_device, verdicts
-from shared.bench.cases import FRAMEWORKS, Case
+from shared.bench.analysis.verdict import FIRST, READING, Comparison, cell, comparisons, decided_on_device, verdicts
+from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.estimates import Block, Estimate, break_even, of_processes
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
@@ -18,15 +19,18 @@ from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
 from shared.bench.report.tables import Answer, Statement, Table, left_then_right
 from shared.bench.run.schedule import is_settled
 from shared.bench.units import NOTHING, duration, rough_text
-from shared.variants import SAME_CODE
+from shared.problems import problem_of
+from shared.variants import SAME_CODE, WRITTEN_FIRST, Abilities
 
 _TITLE, _WRITTEN_HOW = "Which framework is faster", "how it is written"
 # how a variant is written, for those that a user would choose between; others go by their name
 _WRITTEN = {
-    "vmap": "vmap\na loop you write, compiled",
-    "wavefront": "wavefront\ntuned framework code",
-    "fused": "fused\none kernel that both call",
+    FIRST: "what you would write first",
+    "vmap": "the same loop, compiled",
+    "wavefront": "tuned framework code",
+    "fused": "one native kernel",
 }
+_TRAINING = "marginals"  # the pass that most users need: it stands first
 _FIRST_CALLS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
 _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
 
@@ -50,10 +54,26 @@ class Speed(Question):
         }
         return super().contenders(record) | unsettled
 
+    def cases(
+        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
+    ) -> tuple[list[Case], list[Absence]]:
+        """Those of the base class, and by default the loop that one would write first in PyTorch, not compiled."""
+        cases, absent = super().cases(settings, abilities, inputs)
+        variants, first = problem_of(settings.problem).variant_names, WRITTEN_FIRST["torch"]
+        if settings.variants is None and first in variants and "torch" in abilities:
+            where = (settings.problem, settings.device, settings.dtype)
+            both = product(inputs, settings.passes)
+            own = [Case("torch", first, pass_name, False, name, *where) for name, pass_name in both]
+            reasons = {c: abilities["torch"].why_not(first, c.pass_name, compiled=False) for c in own if c not in cases}
+            cases += [case for case, reason in reasons.items() if reason is None]
+        passes = settings.passes
+        cases.sort(key=lambda c: (inputs.index(c.input), passes.index(c.pass_name), variants.index(c.variant)))
+        return cases, absent
+
     def answer(self, record: Record) -> Answer:
         if not record.generations:
             record = _before_rounds(record)
-        tables = [table for name in record.inputs if (table := decision_table(record, name))]
+        tables = [table for name in record.inputs for table in decision_tables(record, name)]
         details = case_tables(record, STEPS, FIRST_CALLS) if tables else []
         return Answer([*tables, *details], _statements(record), leading=len(tables))
 
@@ -61,54 +81,63 @@ class Speed(Question):
 QUESTION = Speed()
 
 
-def decision_table(record: Record, input_name: str) -> Table | None:
-    """For each variant: the faster framework in each pass, on a new shape, and in total.
+def decision_tables(record: Record, input_name: str) -> list[Table]:
+    """For each way to write it the faster framework in each pass; and what its first calls and its code cost.
 
-    None where nothing can be compared. New shape and break-even are those of the last pass.
+    None where nothing can be compared. The second table is about the last pass.
     """
     by_wall, by_device = comparisons(record, input_name), comparisons(record, input_name, on_device=True)
     every = [comparison for by_pass in by_wall.values() for comparison in by_pass.values()]
     if not any(comparison.ratio for comparison in every):
-        return None
-    passes = record.settings.passes
+        return []
+    passes = sorted(record.settings.passes, key=lambda name: name != _TRAINING)
     clocks = [("", by_wall)]
     if by_device:  # the clock that decides first
         clocks = [("\nwall time", by_wall), ("\ndevice time", by_device)]
         clocks = clocks[::-1] if decided_on_device(record, input_name) else clocks
+    names = {row: f"{_WRITTEN[row]}\n{row}" if row in _WRITTEN else row for row in by_wall}
     rows = [
-        (
-            _WRITTEN.get(variant, variant),
-            *(timed[variant][name].text if variant in timed else NOTHING for name in passes for _, timed in clocks),
-            _compiled(by_pass.values()),
-            _code_lines(record, variant),
-            *_first_call_cells(by_pass[passes[-1]]),
+        (names[row], *(timed[row][name].text if row in timed else NOTHING for name in passes for _, timed in clocks))
+        for row in by_wall
+    ]
+    notes = {_TRAINING: "\nthe gradient that a\ntraining step needs"} if len(passes) > 1 else {}
+    headers = (_WRITTEN_HOW, *(f"{name}{clock}{notes.get(name, '')}" for name in passes for clock, _ in clocks))
+    below = [f"{READING}; {NOTHING}: not measured, or nothing to compare with."]
+    if FIRST in by_wall:
+        below.append(
+            f"{_WRITTEN[FIRST].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in PyTorch a "
+            "Python loop over anti-diagonals of the whole batch, eager."
         )
-        for variant, by_pass in by_wall.items()
-    ]
-    headers = (
-        _WRITTEN_HOW,
-        *(f"{name}{clock}" for name in passes for clock, _ in clocks),
-        "compiled",
-        "lines of code\n" + " / ".join(FRAMEWORKS.values()),
-        *(f"{passes[-1]},\n{what}" for what in _FIRST_CALLS),
-    )
-    below = [
-        f"{READING}; {NOTHING}: not measured, or nothing to compare with.",
-        "Compiled: by jax.jit, by torch.compile. In total: the call from which this framework is cheaper overall, its "
-        "first call included, but not the start of its compiler; up to: the first call takes less, calls perhaps more.",
-    ]
     if by_device:
         below.append(
             "Wall time is what a call costs the caller, device time that in which the GPU works for it: the union of "
             f"its kernels' intervals. On this input {clocks[0][0].strip()} decides: it stands first."
         )
-    for framework, reasons in record.uncompiled.items():
-        used = {r.case.variant for each in every for r in each.results if r.case.framework == framework}
-        for reason in dict.fromkeys(reason for variant, reason in reasons.items() if variant in used):
-            below.append(f"Not compiled in {FRAMEWORKS[framework]}: {reason}.")
     for reason in dict.fromkeys(absence.reason for absence in record.absent):
         below.append(f"No {', '.join(each.case for each in record.absent if each.reason == reason)}: {reason}.")
     title = f"{_TITLE}, {record.inputs[input_name].text}" if len(record.inputs) > 1 else _TITLE
+    faster = Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
+    return [faster, _costs_table(record, by_wall, names)]
+
+
+def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]], names: Mapping[str, str]) -> Table:
+    """What each way to write it costs beside its calls: the first ones, lines of code."""
+    last = record.settings.passes[-1]
+    rows = [
+        (names[row], *_first_call_cells(by_pass[last]), _compiled(by_pass.values()), _code_lines(record, row))
+        for row, by_pass in by_row.items()
+    ]
+    headers = (_WRITTEN_HOW, *_FIRST_CALLS, "compiled", "lines of code\n" + " / ".join(FRAMEWORKS.values()))
+    below = [
+        "In total: the call from which this framework is cheaper overall, its first call included, but not the start "
+        "of its compiler; up to: the first call takes less, calls perhaps more. Compiled: by jax.jit, torch.compile.",
+    ]
+    results = [r for by_pass in by_row.values() for each in by_pass.values() for r in each.results]
+    for framework, reasons in record.uncompiled.items():
+        used = {result.case.variant for result in results if result.case.framework == framework}
+        for reason in dict.fromkeys(reason for variant, reason in reasons.items() if variant in used):
+            below.append(f"Not compiled in {FRAMEWORKS[framework]}: {reason}.")
+    title = f"What first calls of {last} and the code cost"
     return Table(title, headers, rows, left_then_right(len(headers), 0), tuple(below))
 
 
@@ -119,13 +148,14 @@ def _compiled(by_pass: Iterable[Comparison]) -> str:
     return f"{names[0]} only" if len(names) == 1 else "both" if names else "neither"
 
 
-def _code_lines(record: Record, variant: str) -> str:
-    """Lines of code that the variant takes in each framework."""
-    counts = [record.code_lines.get(framework, {}).get(variant) for framework in FRAMEWORKS]
+def _code_lines(record: Record, row: str) -> str:
+    """Lines of code that a row of the table takes in each framework."""
+    variants = WRITTEN_FIRST if row == FIRST else dict.fromkeys(FRAMEWORKS, row)
+    counts = [record.code_lines.get(framework, {}).get(variants[framework]) for framework in FRAMEWORKS]
     if not any(counts):
         return NOTHING
     language = "C++" if record.settings.device == "cpu" else "Triton"
-    shared = f"\n+ {record.kernel_lines:,} of {language}" if variant in SAME_CODE and record.kernel_lines else ""
+    shared = f"\n+ {record.kernel_lines:,} of {language}" if row in SAME_CODE and record.kernel_lines else ""
     return " / ".join(NOTHING if count is None else f"{count:,}" for count in counts) + shared
 
 
@@ -181,14 +211,12 @@ def _statements(record: Record) -> list[Statement]:
     for (pass_name, input_name), verdict in verdicts(record).items():
         lost = [result for result in record.results_of(pass_name, input_name) if result.status != "ok"]
         lines = [verdict.sentence, *(f"Left out: {r.case.name} {_LOST[r.status]} ({r.reason})." for r in lost)]
-        slower = []
-        for variant, by_pass in comparisons(record, input_name, verdict.on_device).items():
-            times = [
-                f"{duration(verdict.time(result).value)} in {FRAMEWORKS[result.case.framework]}"
-                for result in by_pass[pass_name].results
-                if result not in verdict.results
-            ]
-            slower += [f"{variant} {', '.join(times)}"] if times else []
+        others: dict[str, list[str]] = {}
+        for result in record.results_of(pass_name, input_name):
+            if result.measured and result not in verdict.results:
+                time = f"{duration(verdict.time(result).value)} in {FRAMEWORKS[result.case.framework]}"
+                others.setdefault(result.case.variant, []).append(time)
+        slower = [f"{variant} {', '.join(times)}" for variant, times in others.items()]
         lines += [f"Other variants: {'; '.join(slower)}."] if slower else []
         about = f"{input_name}, {pass_name}" if len(record.inputs) > 1 else pass_name
         statements.append(Statement(about, "\n  ".join(lines)))

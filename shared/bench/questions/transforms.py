@@ -259,7 +259,7 @@ def _errors(outcomes: _Outcomes) -> Table:
             few = f"not for {', '.join(right)}" if len(right) < len(problems) else f"for {', '.join(problems)}"
             where.setdefault(f", {few}" if right else "", []).append(rung)
         cell = fill("; ".join(f"{', '.join(names)}{few}" for few, names in where.items()), 12, break_long_words=False)
-        rows.append((f"E{number}", cell, fill(text, 84, break_long_words=False, break_on_hyphens=False)))
+        rows.append((f"E{number}", cell, fill(text, 68, break_long_words=False, break_on_hyphens=False)))
     return Table(f"What {outcomes.title} says", ("", "rungs", "error"), rows, left_then_right(3, 0))
 
 

@@ -1,5 +1,9 @@
 """Reports on the console, and what else is printed there."""
 
+import shutil
+import sys
+from textwrap import fill
+
 from tabulate import tabulate
 
 from shared.bench.report.report import Items, Report, blocks
@@ -15,7 +19,18 @@ def console_text(report: Report) -> str:
 
 def _lines(items: Items) -> str:
     mark, gap = {"warning": ("WARNING: ", "\n\n"), "answer": ("", "\n\n"), "details": ("", "\n")}[items.kind]
-    return gap.join(f"{mark}{f'{about}: ' if about else ''}{text}" for about, text in items.lines)
+    return gap.join(wrapped(f"{mark}{f'{about}: ' if about else ''}{text}") for about, text in items.lines)
+
+
+def wrapped(text: str) -> str:
+    """Text whose lines fit into the terminal, those that go on indented."""
+    width, options = _width(), {"break_long_words": False, "break_on_hyphens": False, "subsequent_indent": "  "}
+    return "\n".join(fill(line, width, **options) for line in text.split("\n")) if width else text
+
+
+def _width() -> int | None:
+    """Columns of the terminal that standard output is; None where it is a file."""
+    return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 _IN_ASCII = {
@@ -39,6 +54,21 @@ def in_ascii(error: UnicodeError) -> tuple[str, int]:
 
 
 def console_table(table: Table) -> str:
-    """A table under its title, with its footnotes."""
-    shown = tabulate(table.rows, headers=table.headers, disable_numparse=True, colalign=table.aligns)
-    return "\n".join([f"{table.title}\n\n{shown}", *table.below])
+    """A table under its title, with its footnotes; what is too wide goes on below, with the columns that name a row."""
+    width, columns = _width(), [*zip(table.headers, *table.rows, strict=True)]
+    # tabulate has two letters around headers, and two between columns
+    widths = [max(len(line) + 2 * (not at) for at, cell in enumerate(column) for line in cell.split("\n")) + 2
+              for column in columns]  # fmt: skip
+    keys = next((n for n in range(1, len(columns)) if len({row[:n] for row in table.rows}) == len(table.rows)), 0)
+    parts = [[*range(keys)]]
+    for column in range(keys, len(columns)):
+        if width is not None and len(parts[-1]) > keys and sum(widths[at] for at in [*parts[-1], column]) - 2 > width:
+            parts.append([*range(keys)])
+        parts[-1].append(column)
+    shown = [
+        tabulate([[row[at] for at in part] for row in table.rows], headers=[table.headers[at] for at in part],
+                 disable_numparse=True, colalign=[table.aligns[at] for at in part])
+        for part in parts
+    ]  # fmt: skip
+    title, *below = map(wrapped, (table.title, *table.below))
+    return "\n".join([title, "", "\n\n".join(shown), *below])

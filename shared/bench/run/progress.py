@@ -1,4 +1,4 @@
-"""The progress of a run: lines on standard error; on a terminal the steps share one line."""
+"""The progress of a run on standard error: a line for each stage; on a terminal a line that tells the step."""
 
 import contextlib
 import shutil
@@ -19,7 +19,7 @@ def print_error(line: str) -> None:
 
 
 class Lines:
-    """Each step is a line on standard error, or on a terminal one line; the first answer goes to standard output."""
+    """Stages are lines on standard error, steps share one line of a terminal. The first answer is standard output."""
 
     def __init__(self, answer: Callable[[Record], str | None] = lambda _: None) -> None:
         self._answer, self._start, self._end = answer, time.monotonic(), None
@@ -34,8 +34,8 @@ class Lines:
 
     def begin(self, phase: str, steps: int) -> None:
         """A phase of so many steps begins."""
-        self._phase, self._steps, self._done = phase, steps, 0
-        self._show(phase, "")
+        self._phase, self._steps, self._done, self._step = phase, steps, 0, ""
+        self.tick() if self._is_terminal else self.say(phase)
 
     def skip(self, steps: int) -> None:
         """So many steps of the phase were done before."""
@@ -43,15 +43,8 @@ class Lines:
 
     def step(self, name: str) -> None:
         """The next step of the phase begins."""
-        self._done += 1
-        self._show(f"[{self._done}/{self._steps}] {name}", name)
-
-    def _show(self, line: str, step: str) -> None:
-        self._step = step
-        if self._is_terminal:
-            self.tick()
-        else:
-            self.say(line)
+        self._done, self._step = self._done + 1, name
+        self.tick()
 
     def ends_within(self, seconds: float) -> None:
         """The run will take at most this time."""
