@@ -20,6 +20,7 @@ from typing import Any
 
 from shared.bench.analysis.diagnostics import drifts
 from shared.bench.estimates import Estimate, drift
+from shared.bench.measure import measured_code
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_table
 from shared.bench.record import Record
@@ -90,6 +91,16 @@ def _summary(record: Record) -> str:
     return "\n".join(lines)
 
 
+def _of_tables(make: Callable[[Record], str]) -> Callable[[Path], str]:
+    """Tables below what their record says of itself where its code has changed."""
+
+    def text(record: Record) -> str:
+        told = Items("warning", [("", line) for line in measured_code.warnings(record)])
+        return "\n\n".join(filter(None, [markdown_items(told), make(record)]))
+
+    return _of_record(text)
+
+
 def _sentences(record: Record) -> str:
     return "\n".join(f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(record).statements)
 
@@ -101,7 +112,7 @@ def _table(make: Callable[[Record], Table | None]) -> Callable[[Path], str]:
         table = make(record)
         return "Nothing was measured." if table is None else markdown_table(table).partition("\n\n")[2]
 
-    return _of_record(text)
+    return _of_tables(text)
 
 
 def _tables(record: Record) -> str:
@@ -176,8 +187,8 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "head": _of_record(_head),
     "summary": _of_record(_summary),
     "sentences": _of_record(_sentences),
-    "tables": _of_record(_tables),
-    "decision": _of_record(_decision),
+    "tables": _of_tables(_tables),
+    "decision": _of_tables(_decision),
     "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": _table(lambda record: case_table(record, BRIEF)),
     "validation": _validation,
