@@ -41,8 +41,9 @@ def vmap(rows: Rows, matrix):
     total = 0.5
     for row in matrix:
         total = smax(total, rows.next_one(row)) + TURNS
-        total = larger(total, sub(row, 1))
-    return jnp.sin(jnp.sum(total))
+        total = larger(total, y=sub(row, max(1, min(2, 3))))
+    log = total.exp()
+    return jnp.sin(jnp.max(log))
 
 def cell_loop(matrix):
     return matrix * 7
@@ -52,7 +53,7 @@ SWEEPS = {"cell_loop": functools.partial(cell_loop), "vmap": vmap}
     "jax_impl/kernels/fused.py": "from shared.kernels.cpp import library\ndef fused(x):\n    return library.run(x)\n"
     "IN_TRITON = 'jax_impl.kernels.triton_binding'\n",
     "jax_impl/kernels/triton_binding.py": "from shared.kernels.triton.forward import forward\n",
-    "shared/smooth.py": "def smax(a, b):\n    return a + b\n\ndef larger(a, b):\n    return a if a > b else b\n",
+    "shared/smooth.py": "def smax(a, b):\n    return a + b\n\ndef larger(a, y):\n    return a if a > y else y\n",
     "shared/checks.py": "def check(s):\n    return s\n",
     "shared/kernels/cpp/library.py": "def run(x):\n    return x\n",
     "shared/kernels/cpp/solve.h": '#include "worth.h"\n/* Solves. */\nfloat solve(float *row) {\n'
@@ -99,6 +100,7 @@ def replaced(old: str, new: str, in_names: bool = False) -> Callable[[dict[str, 
     [
         replaced(r"\btotal\b", "found"),  # a local name
         replaced(r"\bmatrix\b", "similarity"),  # an argument
+        replaced(r"\by\b", "other"),  # one that is given by its name
         replaced(r"\bsmax\b", "softmax"),  # a function
         replaced(r"\bTURNS\b", "COUNT"),  # a constant
         replaced(r"\bRows\b", "Lines"),  # a class
@@ -127,6 +129,9 @@ def test_names_comments_and_formatting_keep_the_hash(hashes_after, change):
         (replaced("TURNS = 3", "TURNS = 4"), {"vmap"}),
         (replaced("[+] TURNS", "- TURNS"), {"vmap"}),
         (replaced("jnp.sin", "jnp.cos"), {"vmap"}),
+        (replaced("jnp.max", "jnp.min"), {"vmap"}),
+        (replaced("total.exp", "total.log"), {"vmap"}),
+        (replaced(r"min\(2, 3\)", "max(2, 3)"), {"vmap"}),
         (replaced(r"\bsub\b", "add"), {"vmap"}),
         (replaced("self.scale [*] row", "row * self.scale"), {"vmap"}),
         (replaced(r"smax\(total, rows", "larger(total, rows"), {"vmap"}),  # the one instead of the other

@@ -21,9 +21,8 @@ from shared.problems import problem_of
 
 # the checks of arguments, and the names of the variants
 _NO_PART = ("shared.checks", "shared.workload_checks", "shared.variants")
-# what stands for a name: "module.name"; "scope:name", a local one; ".name", a member of a class; "?name", an attribute
-# or a keyword, which may be another library's
-_MARK = re.compile("«(.*?)»")
+# what stands for a name: its kind, the module, the scope or the global name to which it belongs, if any, and itself
+_MARK = re.compile(r"«(\w+)\|(.*?)\|(.*?)»")
 # fields of Python's syntax that are names, and parts that define theirs
 _NAMES, _BINDING = ("id", "arg", "attr", "name"), (ast.arg, ast.FunctionDef, ast.ExceptHandler)
 # of C++: what counts is in the group
@@ -73,7 +72,7 @@ def code_hash(framework: str, variant: str, problem: str, device: str, root: Pat
 
 
 def _named(
-    definitions: Mapping[str, Definition], package: str, variant: str, variants: Container[str]
+    definitions: Mapping[str, Definition], package: str, variant: str, variants: Container[object]
 ) -> Iterator[str]:
     """The modules of a package with a variant's name, and what stands at this name in a table of variants."""
     for name, each in definitions.items():
@@ -88,20 +87,27 @@ def _named(
 
 
 def _numbered(text: str, definitions: Mapping[str, Definition], found: Iterable[str]) -> str:
-    """A text with a number for each name that its code defines, by order of appearance."""
+    """A text with a number for each name that its code defines, by order of appearance; others stay."""
     numbers: dict[str, int] = {}
-    defined = {re.split("[.:]", name)[-1] for name in (*_MARK.findall(text), *found) if name[0] != "?"}
+    marks, tops = set(_MARK.findall(text)), {name.rpartition(".")[2] for name in found}
+    members, arguments = ({name for kind, _, name in marks if kind == own} for own in ("member", "argument"))
+
+    def source(name: str) -> str:
+        while (made := definitions.get(name)) and not made.nodes and name != made.module:
+            name = made.uses[0]  # it is imported
+        return name
 
     def number(match: re.Match[str]) -> str:
-        name, is_own = match[1], ":" in match[1]
-        if name[0] in ".?":
-            name, is_own = name[1:], name[1:] in defined
-        elif not is_own:
-            while (made := definitions.get(name)) and not made.nodes and name != made.module:
-                name = made.uses[0]  # it is imported
-            is_own = name in definitions
-            name = name.rpartition(".")[2] if name == match[1] and not is_own else name  # a module's, or built in
-        return f"«{numbers.setdefault(name, len(numbers))}»" if is_own else name
+        kind, of, name = match.groups()
+        key, is_own = of + name, True
+        if kind == "keyword":
+            is_own = name in members | arguments
+        elif kind == "attribute":  # of a value, or of a global name, which may be another library's
+            key, is_own = name, name in members if not of else source(of) in definitions and name in members | tops
+        elif kind == "global":
+            key = source(f"{of}.{name}")
+            is_own, name = key in definitions, name if key == f"{of}.{name}" else key
+        return f"«{numbers.setdefault(key, len(numbers))}»" if is_own else name
 
     return _MARK.sub(number, text)
 
@@ -118,9 +124,19 @@ def _python(node: ast.stmt, module: str) -> str:
     members = {name for body in bodies for each in body for name in names_of(each, ast.walk(each))}
 
     def marked(part: ast.AST, name: str) -> str:
-        if isinstance(part, ast.Attribute | ast.keyword):
-            return f"«{'.' if isinstance(getattr(part, 'ctx', None), ast.Store) else '?'}{name}»"
-        return f"«.{name}»" if name in members else f"«{module}{f' {node.lineno}:' if name in local else '.'}{name}»"
+        if isinstance(part, ast.keyword):
+            return f"«keyword||{name}»"
+        if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Load):
+            of = part.value
+            while isinstance(of, ast.Attribute):
+                of = of.value
+            source = f"{module}.{of.id}" if isinstance(of, ast.Name) and of.id not in local else ""
+            return f"«attribute|{source}|{name}»"
+        if isinstance(part, ast.Attribute) or name in members:
+            return f"«member||{name}»"
+        if name in local:
+            return f"«{'argument' if isinstance(part, ast.arg) else 'local'}|{module} {node.lineno} |{name}»"
+        return f"«global|{module}|{name}»"
 
     def shown(part: object) -> str:
         if isinstance(part, list):
@@ -151,7 +167,7 @@ def _cpp(folder: Path) -> list[str]:
         for before, name, after in zip(tokens, tokens[1:], tokens[2:], strict=False)
         if name.isidentifier() and (before == "define" or (after in "(=;,){[:>" and _is_type(before, after == "(")))
     }
-    return [" ".join(f"«{folder}:{each}»" if each in defined else each for each in tokens) for tokens in files]
+    return [" ".join(f"«local|{folder} |{each}»" if each in defined else each for each in tokens) for tokens in files]
 
 
 def _is_type(token: str, is_call: bool) -> bool:
