@@ -20,6 +20,7 @@ from typing import Any
 
 from shared.bench.analysis.diagnostics import drifts
 from shared.bench.estimates import Estimate, drift
+from shared.bench.measure import measured_code
 from shared.bench.questions import QUESTIONS
 from shared.bench.questions.speed import decision_tables
 from shared.bench.record import Record
@@ -91,6 +92,15 @@ def _summary(record: Record) -> str:
     return "\n".join(lines)
 
 
+def _of_tables(make: Callable[[Record], str]) -> Callable[[Path], str]:
+    """Tables below what their record says of itself where its code has changed."""
+    return _of_record(lambda record: "\n\n".join(filter(None, [_changed(record), make(record)])))
+
+
+def _changed(record: Record) -> str:
+    return markdown_items(Items("warning", [("", line) for line in measured_code.warnings(record)]))
+
+
 def _sentences(record: Record) -> str:
     return "\n".join(f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(record).statements)
 
@@ -125,7 +135,8 @@ def _decision(path: Path) -> str:
     if not path.stem.endswith("-default"):
         tables = [_without_lines_of_code(table) for table in tables]
     shown = "\n\n".join(map(markdown_table, tables))
-    return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
+    shown = shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
+    return "\n\n".join(filter(None, [_changed(record), shown]))
 
 
 def _without_lines_of_code(table: Table) -> Table:
@@ -241,7 +252,7 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "head": _of_record(_head),
     "summary": _of_record(_summary),
     "sentences": _of_record(_sentences),
-    "tables": _of_record(_tables),
+    "tables": _of_tables(_tables),
     "decision": _decision,
     "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": _table(lambda record: case_table(record, BRIEF)),

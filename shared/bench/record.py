@@ -173,6 +173,7 @@ class Record:
     auto: dict[str, str] = field(default_factory=dict)  # framework -> the variant that "auto" picks
     uncompiled: dict[str, dict[str, str]] = field(default_factory=dict)  # framework -> variant -> why not compiled
     code_lines: dict[str, dict[str, int]] = field(default_factory=dict)  # framework -> variant -> lines of code
+    code: dict[str, dict[str, str]] = field(default_factory=dict)  # framework -> variant -> hash of its code
     kernel_lines: int = 0  # of the native kernels that both frameworks' `fused` calls
     results: list[Result] = field(default_factory=list)
     references: list[ReferenceTime] = field(default_factory=list)

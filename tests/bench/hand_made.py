@@ -9,6 +9,7 @@ import numpy as np
 
 from shared.bench.cases import Case, Settings
 from shared.bench.estimates import Block
+from shared.bench.measure.measured_code import hashes
 from shared.bench.questions.question import Question
 from shared.bench.record import Compilation, Facts, Gate, Record, Result
 from shared.bench.run.plan import Plan
@@ -68,7 +69,10 @@ def facts(text: str = "three pairs", shape: tuple[int, ...] = (3, 6, 7)) -> Fact
 def record(
     *results: Result, settings: Settings | None = None, frameworks: tuple[str, ...] = ("jax", "torch"), **others: Any
 ) -> Record:
-    """A finished run on a machine of two frameworks, with one input (two in a ladder); others: its other fields."""
+    """A finished run of this code on a machine of two frameworks, with one input (two in a ladder).
+
+    others: its other fields.
+    """
     settings = settings or Settings(input="random")
     single = {"single": facts("one pair", (6, 7))} if settings.question == "ladder" else {}
     details = {"compiler_start_seconds": [0.05, 0.01], "threads": 1, "cores": [0]}
@@ -89,6 +93,7 @@ def record(
         single | {"batch": facts()},
         environment,
         auto=dict.fromkeys(frameworks, "vmap"),
+        code=hashes(settings, [result.case for result in results]),
         results=list(results),
         seconds=312.0,
     )

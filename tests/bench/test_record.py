@@ -66,6 +66,7 @@ WHOLE = Record(
     auto={"jax": "vmap"},
     uncompiled={"jax": {"fused": "one operator already"}},
     code_lines={"jax": {"vmap": 30}},
+    code={"jax": {"vmap": "0123456789ab"}},
     kernel_lines=1500,
     results=[WHOLE_RESULT, steady(case("jax", "vmap", input="6x7"), 0.25)],
     references=[ReferenceTime("6x7", "hvp", [2.0, 1.0])],

@@ -7,7 +7,7 @@ import numpy as np
 
 from shared.bench.cases import FRAMEWORKS
 from shared.bench.estimates import drift
-from shared.bench.measure import variables
+from shared.bench.measure import measured_code, variables
 from shared.bench.record import Record
 from shared.bench.units import between, duration
 
@@ -25,6 +25,7 @@ def warnings(record: Record) -> Iterator[str]:
         count = sum(result.status == status for result in record.results)
         if count:
             yield f"{count} case{'s' if count > 1 else ''} {text}. The diagnostics have the reason."
+    yield from measured_code.warnings(record)
     yield from variables.warnings(*(record.environment.get(name, {}) for name in ("variables", "settings")))
     if (others := record.cores_busy_with_others or 0.0) > _MUCH:
         yield (

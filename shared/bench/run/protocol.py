@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS
 from shared.bench.cases import Case
-from shared.bench.measure import gpu_state, variables
+from shared.bench.measure import gpu_state, measured_code, variables
 from shared.bench.measure.clock import timed
 from shared.bench.measure.code_size import code_lines, kernel_lines
 from shared.bench.measure.machine import different_environments, git_commit, machine
@@ -133,6 +133,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     record.uncompiled = {framework: dict(able.uncompiled_variants) for framework, able in abilities.items()}
     record.code_lines = {framework: code_lines(framework, settings.problem) for framework in abilities}
     record.kernel_lines = kernel_lines(settings.device)
+    record.code = measured_code.hashes(settings, cases)
     for name, given in inputs.items():
         for note in given.notes:
             record.note(note)
@@ -147,6 +148,7 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
 def _resume(record: Record, inputs: dict[str, Facts], environment: dict[str, Any]) -> None:
     """Prepare a record for going on. Raises UnusableInput."""
     differences = different_environments(record.environment, environment)
+    differences += measured_code.warnings(record)
     differences += [f"the input {name} differs" for name in inputs if record.inputs.get(name) != inputs[name]]
     if differences:
         raise UnusableInput(f"cannot resume: {'; '.join(differences)}")
