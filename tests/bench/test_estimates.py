@@ -28,7 +28,8 @@ def noisy(generator: np.random.Generator, ratio: float, processes: int) -> tuple
     own = generator.normal(0, 0.02, processes) + odd
     ratios = np.exp(math.log(ratio) + own[:, None] + 0.06 * generator.standard_t(2.5, (processes, ROUNDS)))
     places = [*np.ndindex(processes, ROUNDS)]
-    return [Block.of(*at, [float(ratios[at])]) for at in places], [Block.of(*at, [1.0]) for at in places]
+    first = [Block.of(worker, number, [float(ratios[worker, number])]) for worker, number in places]
+    return first, [block._replace(median=1.0) for block in first]
 
 
 # coverage and power
