@@ -29,10 +29,10 @@ from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import Items, Report
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import duration, ratio_text
+from tools.headline import headline
 from tools.validate_protocol import POWER
 
 ROOT = Path(__file__).resolve().parents[1]
-LINES_OF_CODE = "lines of code"  # how the column's header begins
 _BLOCK = re.compile(r"^(<!-- generated: (\S+) (\S+) -->\n).*?^(<!-- end -->)$", re.DOTALL | re.MULTILINE)
 
 
@@ -80,18 +80,6 @@ def _head(record: Record) -> str:
     return markdown_items(Items("details", [("", line) for line in head]))
 
 
-def _summary(record: Record) -> str:
-    """The faster framework of each row of the decision table, a line each."""
-    table, _ = _decisions(record)
-    lines = []
-    for row in table.rows:
-        words, _, name = row[0].partition("\n")
-        passes = [header.partition("\n")[0] for header in table.headers]
-        told = ", ".join(f"{each} {cell.partition(chr(10))[0]}" for each, cell in zip(passes[1:], row[1:], strict=True))
-        lines.append(f"- {words} (`{name}`): {told}")
-    return "\n".join(lines)
-
-
 def _of_tables(make: Callable[[Record], str]) -> Callable[[Path], str]:
     """Tables below what their record says of itself where its code has changed."""
     return _of_record(lambda record: "\n\n".join(filter(None, [_changed(record), make(record)])))
@@ -119,31 +107,17 @@ def _tables(record: Record) -> str:
     return "\n\n".join(map(markdown_table, _answer(record).tables))
 
 
-def _decisions(record: Record) -> list[Table]:
-    """The decision table of each input."""
-    return [table for name in record.inputs for table in decision_tables(record, name)]
-
-
 def _decision(path: Path) -> str:
     """The decision tables; that of the only input without its title, which the page has.
 
-    Lines of code stand in the table of a device's default run alone: they are those of the record's commit, and two
-    records would give two counts of the same code.
+    What first calls and code cost is told of a device's default run alone.
     """
     record = _record(path)
-    tables = _decisions(record)
-    if not path.stem.endswith("-default"):
-        tables = [_without_lines_of_code(table) for table in tables]
+    of_inputs = [decision_tables(record, name) for name in record.inputs]
+    tables = [table for each in of_inputs for table in (each if path.stem.endswith("-default") else each[:1])]
     shown = "\n\n".join(map(markdown_table, tables))
     shown = shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
     return "\n\n".join(filter(None, [_changed(record), shown]))
-
-
-def _without_lines_of_code(table: Table) -> Table:
-    for header in table.headers:
-        if header.startswith(LINES_OF_CODE):
-            return table.without(header)
-    return table
 
 
 def _validation(path: Path) -> str:
@@ -249,8 +223,8 @@ def _device_time(step: dict[str, Any]) -> str:
 
 
 KINDS: dict[str, Callable[[Path], str]] = {
+    "headline": headline,
     "head": _of_record(_head),
-    "summary": _of_record(_summary),
     "sentences": _of_record(_sentences),
     "tables": _of_tables(_tables),
     "decision": _decision,

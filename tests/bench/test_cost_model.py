@@ -123,6 +123,7 @@ def test_what_a_size_does_to_both_cancels_out_of_their_ratio():
     first, second = noise(generator), noise(generator)
     base, like, unlike = (fit(factors, has_knee=False) for factors in (first, 1.3 * first, 1.3 * second))
     alike, apart = (one.over(base, columns_of(NEW), columns_of(NEW)) for one in (like, unlike))
+    assert alike is not None and apart is not None
     assert alike.value == pytest.approx(1.3, rel=1e-3) and alike.low > 1.29 and alike.outcome == "different"
     assert apart.low < 1.3 < apart.high and apart.high - apart.low > 0.2
 

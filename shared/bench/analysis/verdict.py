@@ -27,6 +27,13 @@ READING = (
 
 # the row of what one would write first
 FIRST = " / ".join(WRITTEN_FIRST.values())
+# how a variant is written, for those that a user would choose between; others go by their name
+WRITTEN = {
+    FIRST: "what you would write first",
+    "vmap": "the same loop, compiled",
+    "wavefront": "tuned framework code",
+    "fused": "one native kernel",
+}
 # a difference below this factor is none in practice where both frameworks call the same kernel
 _PRACTICAL = 1.1
 

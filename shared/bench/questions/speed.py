@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from shared.bench.analysis.verdict import FIRST, READING, Comparison, cell, comparisons, decided_on_device, verdicts
+from shared.bench.analysis.verdict import (
+    FIRST,
+    READING,
+    WRITTEN,
+    Comparison,
+    cell,
+    comparisons,
+    decided_on_device,
+    verdicts,
+)
 from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
 from shared.bench.estimates import Block, Estimate, break_even, of_processes
 from shared.bench.questions.question import Question
@@ -23,13 +32,6 @@ from shared.problems import problem_of
 from shared.variants import SAME_CODE, WRITTEN_FIRST, Abilities
 
 _TITLE, _WRITTEN_HOW = "Which framework is faster", "how it is written"
-# how a variant is written, for those that a user would choose between; others go by their name
-_WRITTEN = {
-    FIRST: "what you would write first",
-    "vmap": "the same loop, compiled",
-    "wavefront": "tuned framework code",
-    "fused": "one native kernel",
-}
 _TRAINING = "marginals"  # the pass that most users need: it stands first
 _FIRST_CALLS = ("first\nnew shape", "later\nnew shape", "in total,\ncaches empty", "in total,\ncaches warm")
 _LOST = {"wrong": "was wrong", "failed": "failed", "limit": "was not completed"}
@@ -95,7 +97,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     if by_device:  # the clock that decides first
         clocks = [("\nwall time", by_wall), ("\ndevice time", by_device)]
         clocks = clocks[::-1] if decided_on_device(record, input_name) else clocks
-    names = {row: f"{_WRITTEN[row]}\n{row}" if row in _WRITTEN else row for row in by_wall}
+    names = {row: f"{WRITTEN[row]}\n{row}" if row in WRITTEN else row for row in by_wall}
     rows = [
         (names[row], *(timed[row][name].text if row in timed else NOTHING for name in passes for _, timed in clocks))
         for row in by_wall
@@ -105,7 +107,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     below = [f"{READING}; {NOTHING}: not measured, or nothing to compare with."]
     if FIRST in by_wall:
         below.append(
-            f"{_WRITTEN[FIRST].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in PyTorch a "
+            f"{WRITTEN[FIRST].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in PyTorch a "
             "Python loop over anti-diagonals of the whole batch, eager."
         )
     if by_device:

@@ -1,0 +1,77 @@
+"""The headline of the README: which framework is faster for each way to write an alignment, over all recorded runs."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from shared.alignments import ALIGNMENTS
+from shared.bench.analysis.verdict import FIRST, WRITTEN, Comparison, comparisons, decided_on_device
+from shared.bench.cases import FRAMEWORKS
+from shared.bench.questions.growth import crossovers
+from shared.bench.record import Record
+from shared.bench.report.markdown import markdown_table
+from shared.bench.report.tables import Table, left_then_right
+from shared.bench.units import factor_text
+
+# what the passes are for a training
+_GRADIENT, _SECOND = "marginals", "hvp"
+_ROWS = (
+    (FIRST, _GRADIENT), ("vmap", _GRADIENT), ("wavefront", _GRADIENT), ("wavefront", _SECOND), ("fused", _GRADIENT),
+    ("fused", _SECOND),
+)  # fmt: skip
+_WORDS = {_GRADIENT: "gradient", _SECOND: "second derivatives"}
+
+
+def headline(folder: Path) -> str:
+    """A table of these rows on CPUs and GPUs, and at which sizes the answer changes."""
+    records = [Record.read(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
+    runs = [r for r in records if r.settings.question == "speed" and r.settings.problem in ALIGNMENTS]
+    rows = [
+        (WRITTEN[row], _WORDS[pass_name], *(_cell([*_found(runs, row, pass_name, is_cpu)]) for is_cpu in (True, False)))
+        for row, pass_name in _ROWS
+    ]
+    headers = ("how it is written", "of a training step", "CPU", "GPU")
+    table = markdown_table(Table("", headers, rows, left_then_right(4, 0))).partition("\n\n")[2]
+    sizes = "; ".join(_by_size(records))
+    return f"{table}\n\nBy size, the gradient: {sizes}." if sizes else table
+
+
+def _found(runs: Sequence[Record], row: str, pass_name: str, is_cpu: bool) -> Iterator[Comparison]:
+    """The comparisons of a row in all runs on CPUs, or on others."""
+    for record in runs:
+        for name in record.inputs if (record.settings.device == "cpu") == is_cpu else ():
+            by_row = comparisons(record, name, decided_on_device(record, name))
+            if row in by_row and (found := by_row[row].get(pass_name)) and found.ratio:
+                yield found
+
+
+def _cell(found: Sequence[Comparison]) -> str:
+    """Who is faster by what factors in how many of some comparisons, and by what factor at most where nobody is."""
+    if not found:
+        return "not yet run"
+    factors: dict[str, list[float]] = {}
+    others: list[float] = []
+    for each in found:
+        assert each.ratio is not None, "it has been looked for"
+        if each.ratio.outcome == "different" and not each.is_negligible:
+            factors.setdefault(FRAMEWORKS[each.results[0].case.framework], []).append(each.ratio.value)
+        else:
+            others.append(each.ratio.most)
+    parts = []
+    for name, values in sorted(factors.items(), key=lambda item: -len(item[1])):
+        ends = " to ".join(dict.fromkeys(map(factor_text, (min(values), max(values)))))
+        parts.append(f"{name} {ends}× in {len(values)} of {len(found)}")
+    if others:
+        count = f"{len(others)} of {len(found)}" if parts else f"all {len(found)}"
+        parts.append(f"within {factor_text(max(others))}× in {count}")
+    return "\n".join(parts)
+
+
+def _by_size(records: Sequence[Record]) -> Iterator[str]:
+    """Where growth over sizes finds another answer for the gradient at another size."""
+    for record in records:
+        if record.settings.question == "growth" and record.settings.problem in ALIGNMENTS:
+            told = dict(crossovers(record))
+            for row, words in WRITTEN.items():
+                text = told.get(f"{_GRADIENT}, {row}", "")
+                if text and " throughout " not in text:
+                    yield f"{words}: {text.partition(' (asked')[0]}"
