@@ -65,7 +65,7 @@ def test_a_warm_up_that_never_settles_ends_after_a_number_of_calls(clock: Clock)
     assert (clock.calls, settled) == (MOST_WARM_UP_CALLS, False)
 
 
-@durations(*[0.25 * 0.9**step for step in range(100)])
+@durations(*[0.125 * 0.9**step for step in range(100)])
 def test_a_warm_up_that_never_settles_ends_in_time(clock: Clock):
     settled, _ = warm_up(clock.call)
     assert settled is False and 2 * WINDOW < clock.calls < MOST_WARM_UP_CALLS

@@ -111,7 +111,7 @@ def test_rounds_fill_the_time_and_cheaper_groups_get_no_fewer(
 
 
 def test_slow_calls_have_fewer_rounds_at_least():
-    assert [block_of(seconds).rounds for seconds in (1e-6, 0.5, 0.6)] == [7, 7, 5]
+    assert [block_of(seconds).rounds for seconds in (1e-6, 0.05, 0.06)] == [7, 7, 5]
     assert rounds_that_fit([1.0, 9.0], [7, 5], 12, 0.0) == [7, 5]
 
 

@@ -31,7 +31,7 @@ def timed_by(number: int, **settings: Any) -> list[Any]:
     ]
     made = record(*results, settings=Settings(**settings))
     progress: Any = SimpleNamespace()
-    return _next_cases(Run(plan_of(QUESTIONS["speed"]), made, progress, lambda: None, Path()), CASES, number)
+    return _next_cases(Run(plan_of(QUESTIONS["speed"]), made, progress, lambda: None, Path()), CASES, number)[0]
 
 
 def test_a_case_is_timed_further_where_it_is_compared_with_its_like(monkeypatch: pytest.MonkeyPatch):

@@ -9,7 +9,7 @@ from typing import Any
 # SETTLED, or after so many calls or seconds. A call that takes longer than that many seconds is made once.
 SETTLED = 0.03
 WINDOW = 3
-MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 2.0
+MOST_WARM_UP_CALLS, MOST_WARM_UP_SECONDS = 60, 1.0
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:

@@ -73,7 +73,7 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
         if reply.status == "ok":
             result.cold.append(reply.details["cold"])
             if run.plan.tries_new_shape:
-                _new_shapes(run, result, min(end - time.monotonic(), 10 * costs[case]))
+                _new_shapes(run, result, min(start + seconds - time.monotonic(), 10 * costs[case]))
         elif reply.status == "wrong":
             result.status, result.reason, result.gate = reply.status, reply.reason, reply.details["gate"]
 

@@ -19,7 +19,7 @@ REHEARSED_SECONDS = 0.1
 # a call that takes so many seconds, and so many times as long as another variant, is timed by the first worker only
 SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # rounds of a case in each worker, of calls that take longer than these seconds fewer: a median of less scatters by 5 %
-LEAST_ROUNDS, LEAST_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 0.5
+LEAST_ROUNDS, LEAST_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 0.05
 # fresh workers that time all cases; and the fewest without a number from the user, of cases that are cheap in any case
 ALL_CASES_WORKERS, LEAST_WORKERS, CHEAP_SECONDS = 3, 8, 3.0
 # a ratio whose interval is beyond this factor needs no more processes

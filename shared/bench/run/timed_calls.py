@@ -41,12 +41,13 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
     """Until the question is answered precisely or the budget is spent; or by the number of workers asked for."""
     record = run.record
     number = record.next_worker
-    longest, before = 0.0, cases
-    while timed := _next_cases(run, cases, number):
-        if timed != before:  # fewer cases take less time; the next worker shows how much
-            longest, before = 0.0, timed
+    took: dict[tuple[Case, ...], float] = {}  # seconds of the longest worker that timed these cases
+    while choices := _next_cases(run, cases, number):
+        costs = [took.get(tuple(each)) or sum(map(_seconds_of, map(record.result, each))) for each in choices]
+        chosen = next((at for at, cost in enumerate(costs) if cost <= run.seconds_left), -1)
+        timed = choices[chosen]
         # cases that an interrupted run left without times are always timed
-        if all(record.result(case).blocks for case in timed) and is_enough(run, longest):
+        if all(record.result(case).blocks for case in timed) and is_enough(run, costs[chosen]):
             break
         began = time.monotonic()
         least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
@@ -60,36 +61,45 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         repeat_first_calls(run, prepared, number + 1, *shares)
         run.keep()
         run.stop()
-        longest = max(longest, time.monotonic() - began)
+        took[tuple(timed)] = max(took.get(tuple(timed), 0.0), time.monotonic() - began)
         number += 1
     note_precision(run)
 
 
-def _next_cases(run: Run, cases: list[Case], number: int) -> list[Case]:
-    """The cases that worker `number` times: at first all that did not fail, then those that the question needs.
+def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
+    """The cases that worker `number` times; and fewer, if there is no time for these.
 
-    Left out from the second worker on: dominated cases, and in a quick run those that nothing is compared with.
+    At first all that did not fail, then those that the question needs. Left out from the second worker on: dominated
+    cases, and in a quick run those that nothing is compared with.
     """
     well = [case for case in cases if run.record.result(case).status == "ok"]
     if run.settings.workers is not None:
-        return well
+        return [well] if well else []
     if run.plan.drops_dominated:
         well = [case for case in well if not _is_dominated(run.record, case)]
     if run.settings.quick and number:
         well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
-    if number < ALL_CASES_WORKERS:
-        return well
+    if not number:
+        return [well] if well else []
     needed = run.plan.contenders(run.record)
-    return [case for case in well if case in needed or _is_wanted(run.record.result(case))]
+    results = {case: run.record.result(case) for case in well}
+    cheap = [case for case, result in results.items() if result.blocks and _seconds_of(result) < CHEAP_SECONDS]
+    wanted = [case for case, result in results.items() if case in needed or _is_wanted(result, case in cheap)]
+    return [choice for choice in (*([well] if number < ALL_CASES_WORKERS else []), wanted, cheap) if choice]
 
 
-def _is_wanted(result: Result) -> bool:
-    """Whether a case has no times yet, or has few processes and is cheap."""
+def _is_wanted(result: Result, is_cheap: bool) -> bool:
+    """Whether a case has no times yet, or is cheap and has few processes."""
+    workers = {block.worker for block in result.blocks}
+    return not workers or (is_cheap and len(workers) < LEAST_WORKERS)
+
+
+def _seconds_of(result: Result) -> float:
+    """Seconds that a process needs for a case, its start not included; 0 where it is not known."""
     if not result.blocks:
-        return True
+        return 0.0
     block = block_of(result.time.value)
-    seconds = _seconds_to_prepare(result) + block.rounds * block.seconds
-    return len({each.worker for each in result.blocks}) < LEAST_WORKERS and seconds < CHEAP_SECONDS
+    return _seconds_to_prepare(result) + block.rounds * block.seconds
 
 
 def _is_dominated(record: Record, case: Case) -> bool:
