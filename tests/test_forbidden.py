@@ -66,7 +66,7 @@ def test_pairs_without_alignment_have_no_second_derivatives(framework: str, is_b
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("is_by_position", [False, True])
-def test_they_have_no_second_derivatives_by_gap_and_temperature(framework: str, is_by_position: bool):
+def test_pairs_without_alignment_have_no_second_derivatives_by_parameters(framework: str, is_by_position: bool):
     inputs = forbidden(is_by_position)
     none = reference_result(inputs, PROBLEM).score == -np.inf
     arguments = {"similarity": inputs.similarity, **inputs.parameters}

@@ -44,34 +44,34 @@ def _found(runs: Sequence[Record], row: str, pass_name: str, is_cpu: bool) -> It
                 yield found
 
 
-def _cell(found: Sequence[Comparison]) -> str:
+def _cell(comparisons_of_row: Sequence[Comparison]) -> str:
     """Who is faster by what factors in how many of some comparisons, and by what factor at most where nobody is."""
-    if not found:
+    if not comparisons_of_row:
         return "not yet run"
     factors: dict[str, list[float]] = {}
-    others: list[float] = []
-    for each in found:
-        assert each.ratio is not None, "it has been looked for"
-        if each.ratio.outcome == "different" and not each.is_negligible:
-            factors.setdefault(FRAMEWORKS[each.results[0].case.framework], []).append(each.ratio.value)
+    limits: list[float] = []
+    for comparison in comparisons_of_row:
+        assert comparison.ratio is not None, "it has been looked for"
+        if comparison.ratio.outcome == "different" and not comparison.is_negligible:
+            factors.setdefault(FRAMEWORKS[comparison.results[0].case.framework], []).append(comparison.ratio.value)
         else:
-            others.append(each.ratio.most)
+            limits.append(comparison.ratio.most)
     parts = []
     for name, values in sorted(factors.items(), key=lambda item: -len(item[1])):
         ends = " to ".join(dict.fromkeys(map(factor_text, (min(values), max(values)))))
-        parts.append(f"{name} {ends}× in {len(values)} of {len(found)}")
-    if others:
-        count = f"{len(others)} of {len(found)}" if parts else f"all {len(found)}"
-        parts.append(f"within {factor_text(max(others))}× in {count}")
+        parts.append(f"{name} {ends}× in {len(values)} of {len(comparisons_of_row)}")
+    if limits:
+        count = f"{len(limits)} of {len(comparisons_of_row)}" if parts else f"all {len(comparisons_of_row)}"
+        parts.append(f"within {factor_text(max(limits))}× in {count}")
     return "\n".join(parts)
 
 
 def _by_size(records: Sequence[Record]) -> Iterator[str]:
-    """Where growth over sizes finds another answer for the gradient at another size."""
+    """Yield each way to write it whose answer for the gradient changes with the size."""
     for record in records:
         if record.settings.question == "growth" and record.settings.problem in ALIGNMENTS:
-            told = dict(crossovers(record))
+            statements = dict(crossovers(record))
             for row, words in WRITTEN.items():
-                text = told.get(f"{_GRADIENT}, {row}", "")
+                text = statements.get(f"{_GRADIENT}, {row}", "")
                 if text and " throughout " not in text:
                     yield f"{words}: {text.partition(' (asked')[0]}"

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shared.bench.cases import Case, Settings
-from shared.bench.estimates import Estimate, time_ratio
+from shared.bench.estimates import Estimate, paired_ratios, time_ratio
 from shared.bench.measure.machine import machine, usable_cores
 from shared.bench.questions.question import Question
 from shared.bench.record import Record, Result, now
@@ -125,8 +125,8 @@ def _comparisons(test: _Test, seed: int) -> list[dict[str, Any]]:
     for first, second in sides(record):
         ratio = time_ratio(second.blocks, first.blocks)
         about = {"case": replace(first.case, label="").title, "seed": seed, "seconds": first.time.value}
-        workers = len({block.worker for block in first.blocks})
-        rows.append(about | {"workers": workers, "ratio": ratio.value, "low": ratio.low, "high": ratio.high})
+        rounds = [[float(f"{each:.5g}") for each in worker] for worker in paired_ratios(second.blocks, first.blocks)]
+        rows.append(about | {"rounds": rounds, "ratio": ratio.value, "low": ratio.low, "high": ratio.high})
     return rows
 
 

@@ -101,9 +101,14 @@ def time_ratio(slower: Sequence[Block], faster: Sequence[Block]) -> Estimate:
 
     Two blocks of the same round are adjacent in time, so slow changes of the machine cancel.
     """
+    ratios = paired_ratios(slower, faster)
+    return _interval(_moderated(ratios)) if ratios else time_quotient(slower, faster)
+
+
+def paired_ratios(slower: Sequence[Block], faster: Sequence[Block]) -> tuple[tuple[float, ...], ...]:
+    """The time of one case over that of another in the rounds that both were in, by worker."""
     over, under = _round_medians(slower), _round_medians(faster)
-    paired = {key: over[key] / under[key] for key in over if key in under}
-    return _interval(_moderated(_by_worker(paired))) if paired else time_quotient(slower, faster)
+    return _by_worker({key: over[key] / under[key] for key in over if key in under})
 
 
 def of_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Estimate:

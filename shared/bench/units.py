@@ -67,8 +67,8 @@ def processes_text(estimate: Estimate) -> str:
 def interval_text(estimate: Estimate, text: Callable[[Any], str] = duration) -> str:
     """The interval, or how many processes are too few for one, and where they are few."""
     few = processes_text(estimate)
-    known = between(estimate.low, estimate.high, text) if estimate.is_measured else ""
-    return "; ".join(filter(None, [known, few]))
+    interval = between(estimate.low, estimate.high, text) if estimate.is_measured else ""
+    return "; ".join(filter(None, [interval, few]))
 
 
 def ratio_interval(estimate: Estimate) -> str:

@@ -25,8 +25,8 @@ ROUNDS = 20
 def noisy(generator: np.random.Generator, ratio: float, processes: int) -> tuple[list[Block], list[Block]]:
     """Blocks of two cases, with the noise of recorded runs: processes differ by 2 %, one in 20 by 30 %."""
     odd = (generator.random(processes) < 0.05) * generator.normal(0, 0.3, processes)
-    own = generator.normal(0, 0.02, processes) + odd
-    ratios = np.exp(math.log(ratio) + own[:, None] + 0.06 * generator.standard_t(2.5, (processes, ROUNDS)))
+    scatter = generator.normal(0, 0.02, processes) + odd
+    ratios = np.exp(math.log(ratio) + scatter[:, None] + 0.06 * generator.standard_t(2.5, (processes, ROUNDS)))
     places = [*np.ndindex(processes, ROUNDS)]
     first = [Block.of(worker, number, [float(ratios[worker, number])]) for worker, number in places]
     return first, [block._replace(median=1.0) for block in first]

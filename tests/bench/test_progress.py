@@ -42,7 +42,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return made
 
 
-def test_without_a_terminal_stages_are_lines_on_standard_error_and_the_first_answer_is_output(
+def test_without_a_terminal_stages_are_lines_and_the_first_answer_is_output(
     capsys: pytest.CaptureFixture[str], clock: SimpleNamespace
 ):
     here = Lines(answer)

@@ -28,7 +28,7 @@ def answer(made: Record) -> Answer:
 
 
 def rows(table: Table) -> dict[str, list[str]]:
-    """By the last line of the first cell."""
+    """Rows by the variant, the last line of the first cell."""
     return {row[0].split("\n")[-1]: list(row[1:]) for row in table.rows}
 
 

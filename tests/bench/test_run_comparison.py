@@ -18,7 +18,7 @@ VMAP, OTHER = case("jax", "vmap"), case("torch", "wavefront", "marginals", compi
 
 
 def measured(of_case: Any, *seconds: float, **others: Any) -> Result:
-    """With so many seconds in each round of each worker."""
+    """A result whose workers each take so many seconds in every round."""
     made = [Block.of(worker, number, [value]) for worker, value in enumerate(seconds) for number in range(7)]
     return replace(steady(of_case, 1.0, **others), blocks=made)
 

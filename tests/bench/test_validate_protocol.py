@@ -70,7 +70,7 @@ def test_comparisons_are_counted_printed_and_written(monkeypatch, tmp_path, caps
     found = json.loads(path.read_text())
     assert [len(found[kind]) for kind in ("a_a", "power")] == [8, 2]
     assert found["a_a"][4] == {
-        "case": "JAX wavefront score", "seed": 1, "seconds": pytest.approx(0.001), "workers": 4,
+        "case": "JAX wavefront score", "seed": 1, "seconds": pytest.approx(0.001), "rounds": [[1.03] * 5] * 4,
         "ratio": pytest.approx(1.03), "low": pytest.approx(1.0217, abs=1e-4), "high": pytest.approx(1.0384, abs=1e-4),
     }  # fmt: skip
     assert found["power"][0]["ratio"] == pytest.approx(1.05)

@@ -142,8 +142,8 @@ class AxisQuestion(Question):
                 comparison = row.comparison(point)
                 if comparison.results:
                     cells.append((*row[:3], point, *texts, comparison.text if comparison.ratio else NOTHING))
-        first, *others = rows[0].points
-        title = f"{' and '.join(others)} against {first}" if others else first
+        baseline, *later = rows[0].points
+        title = f"{' and '.join(later)} against {baseline}" if later else baseline
         is_decided = any(cell[-1] != NOTHING for cell in cells)
         below = (*self.below, *([f"{READING}."] if is_decided else []), *unmeasured(record.results))
         table = Table(title, headers, cells, left_then_right(len(headers), 0), below)

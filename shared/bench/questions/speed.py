@@ -59,14 +59,15 @@ class Speed(Question):
     def cases(
         self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
     ) -> tuple[list[Case], list[Absence]]:
-        """Those of the base class, and by default the loop that one would write first in PyTorch, not compiled."""
+        """Add the loop that one would write first in PyTorch, eager, to the default cases."""
         cases, absent = super().cases(settings, abilities, inputs)
         variants, first = problem_of(settings.problem).variant_names, WRITTEN_FIRST["torch"]
         if settings.variants is None and first in variants and "torch" in abilities:
             where = (settings.problem, settings.device, settings.dtype)
             both = product(inputs, settings.passes)
-            own = [Case("torch", first, pass_name, False, name, *where) for name, pass_name in both]
-            reasons = {c: abilities["torch"].why_not(first, c.pass_name, compiled=False) for c in own if c not in cases}
+            loops = [Case("torch", first, pass_name, False, name, *where) for name, pass_name in both]
+            able = abilities["torch"]
+            reasons = {c: able.why_not(first, c.pass_name, compiled=False) for c in loops if c not in cases}
             cases += [case for case, reason in reasons.items() if reason is None]
         passes = settings.passes
         cases.sort(key=lambda c: (inputs.index(c.input), passes.index(c.pass_name), variants.index(c.variant)))
@@ -84,9 +85,9 @@ QUESTION = Speed()
 
 
 def decision_tables(record: Record, input_name: str) -> list[Table]:
-    """For each way to write it the faster framework in each pass; and what its first calls and its code cost.
+    """Make two tables with a row for each way to write it: the faster framework, and the costs of first calls and code.
 
-    None where nothing can be compared. The second table is about the last pass.
+    Empty where nothing can be compared. The second table is about the last pass.
     """
     by_wall, by_device = comparisons(record, input_name), comparisons(record, input_name, on_device=True)
     every = [comparison for by_pass in by_wall.values() for comparison in by_pass.values()]
@@ -123,7 +124,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
 
 
 def _costs_table(record: Record, by_row: Mapping[str, Mapping[str, Comparison]], names: Mapping[str, str]) -> Table:
-    """What each way to write it costs beside its calls: the first ones, lines of code."""
+    """Make the table of costs beside the calls: first calls, lines of code."""
     last = record.settings.passes[-1]
     rows = [
         (names[row], *_first_call_cells(by_pass[last]), _compiled(by_pass.values()), _code_lines(record, row))
@@ -213,12 +214,12 @@ def _statements(record: Record) -> list[Statement]:
     for (pass_name, input_name), verdict in verdicts(record).items():
         lost = [result for result in record.results_of(pass_name, input_name) if result.status != "ok"]
         lines = [verdict.sentence, *(f"Left out: {r.case.name} {_LOST[r.status]} ({r.reason})." for r in lost)]
-        others: dict[str, list[str]] = {}
+        times: dict[str, list[str]] = {}
         for result in record.results_of(pass_name, input_name):
             if result.measured and result not in verdict.results:
                 time = f"{duration(verdict.time(result).value)} in {FRAMEWORKS[result.case.framework]}"
-                others.setdefault(result.case.variant, []).append(time)
-        slower = [f"{variant} {', '.join(times)}" for variant, times in others.items()]
+                times.setdefault(result.case.variant, []).append(time)
+        slower = [f"{variant} {', '.join(texts)}" for variant, texts in times.items()]
         lines += [f"Other variants: {'; '.join(slower)}."] if slower else []
         about = f"{input_name}, {pass_name}" if len(record.inputs) > 1 else pass_name
         statements.append(Statement(about, "\n  ".join(lines)))

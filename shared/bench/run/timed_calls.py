@@ -196,7 +196,7 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
 
 
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
-    """As many rounds of blocks as fit until `end`, and at least those of the plans as long as there is budget."""
+    """Time rounds of blocks until `end`, and at least the fewest of each plan while there is budget."""
     settings = run.settings
     groups = order(list(plans), settings, number, 0)
     costs = [sum(plans[case].seconds for case in group) for group in groups]
