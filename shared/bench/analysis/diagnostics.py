@@ -21,6 +21,8 @@ def warnings(record: Record) -> Iterator[str]:
     """Lines that a reader must see before the answer."""
     if not record.finished:
         yield "This run was not finished. It shows what was measured until it ended."
+    if any("--quick" in absence.reason for absence in record.absent):
+        yield "--quick left out what torch.compile compiles: JAX is compiled here, and PyTorch runs eagerly"
     for status, text in (("wrong", "gave a wrong result"), ("failed", "failed")):
         count = sum(result.status == status for result in record.results)
         if count:

@@ -77,21 +77,13 @@ def report_of(
         question=settings.question,
         # of which input if it is one: two records may differ in nothing else
         asks=f"{asks}; {inputs[0].text}" if len(inputs) == 1 else asks,
-        warnings=[*_of_quick_run(record), *warnings(record)],
+        warnings=list(warnings(record)),
         terms=list(_terms(record, passes)),
         brief=[] if set(brief.headers) <= set(NAMES) else [brief],
         cases=[table for table in case_tables(record) if table.title not in answered],
         plots=plots,
         diagnostics=[*diagnostics(record), origin(record)],
     )
-
-
-def _of_quick_run(record: Record) -> Iterator[str]:
-    """A warning that compiled JAX stands beside eager PyTorch, where a quick run left `torch.compile` out."""
-    left_out = any(absence.framework == "torch" and "--quick" in absence.reason for absence in record.absent)
-    measured = {(result.case.framework, result.case.compiled) for result in record.results}
-    if record.settings.quick and left_out and measured >= {("jax", True), ("torch", False)}:
-        yield "--quick left out what torch.compile compiles: JAX is compiled here, and PyTorch runs eagerly"
 
 
 def _head(record: Record) -> Iterator[str]:
