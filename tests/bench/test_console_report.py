@@ -12,8 +12,10 @@ from rendered import console_report, report_of
 from shared.bench.cases import Absence, Settings
 from shared.bench.estimates import Block
 from shared.bench.record import Compilation, Record, Result
+from shared.bench.report import console
 from shared.bench.report.case_table import BRIEF, CACHES_EMPTY, CACHES_WARM, case_table
 from shared.bench.report.console import console_table, console_text
+from shared.bench.report.tables import Table
 
 TIME = re.compile(r"\d (µs|ms|s)\b")
 ONE_PASS = Settings(input="random", passes=("score",))
@@ -136,3 +138,20 @@ def test_the_display_shows_the_first_calls_then_the_answer_without_what_follows_
     shown = leading(made)
     assert "(1.13 … 1.15)" in shown and "First calls" not in shown
     assert not leading(recorded.begun())
+
+
+@pytest.mark.parametrize("name", ["plain", "growth", "ladder", "learning"])
+def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch, name: str):
+    made = getattr(recorded, name)()
+    widest = max(map(len, console_report(made).splitlines()))
+    monkeypatch.setattr(console, "_width", lambda: 80)
+    assert widest > 80 >= max(map(len, console_report(made).splitlines()))
+
+
+def test_a_table_that_is_too_wide_goes_on_below_with_what_names_its_rows(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(console, "_width", lambda: 20)
+    table = Table("Title", ("name", "first", "second"), [("a", "1" * 9, "2" * 9), ("b", "3", "4")], ("left",) * 3)
+    lines = [line.split() for line in console_table(table).splitlines() if line and "-" not in line]
+    assert lines == [
+        ["Title"], ["name", "first"], ["a", "1" * 9], ["b", "3"], ["name", "second"], ["a", "2" * 9], ["b", "4"]
+    ]  # fmt: skip
