@@ -57,11 +57,7 @@ class Comparison(NamedTuple):
         names = [FRAMEWORKS[result.case.framework] for result in self.results]
         if self.ratio is None:
             return f"{names[0]} only\n({duration(self.time(self.results[0]).value)})"
-        if self.is_negligible:
-            few = processes_text(self.ratio)
-            limit = f"within {factor_text(self.ratio.most)}×"
-            return f"no practical difference\n({'; '.join(filter(None, [limit, few]))})"
-        return cell(names, self.ratio)
+        return cell(names, self.ratio, "no practical difference" if self.is_negligible else "")
 
     @property
     def is_negligible(self) -> bool:
@@ -85,12 +81,16 @@ class Comparison(NamedTuple):
         return f"{in_words(names, self.ratio)}{no_difference}."
 
 
-def cell(names: Sequence[str], ratio: Estimate) -> str:
-    """Which of two takes less, by what factor, and below it the interval. ratio: of the second over the first."""
-    what, few = outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
+def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
+    """Which of two takes less, by what factor, and below it the interval; or what to say instead of which.
+
+    ratio: of the second over the first.
+    """
+    what, few = instead or outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
     ratio = ratio if ratio.value >= 1 else ratio.inverse
-    if ratio.outcome != "different":
-        limit = f"at most {factor_text(ratio.most)}×" if ratio.outcome == "one-sided" else within(ratio)
+    if ratio.outcome != "different" or instead:
+        at_most = ratio.outcome == "one-sided" and not instead
+        limit = f"at most {factor_text(ratio.most)}×" if at_most else within(ratio)
         return f"{what}\n({'; '.join(filter(None, [limit, few]))})"
     if not ratio.is_measured:
         return f"{what} about {rough_text(ratio.value)}×\n({few})"
