@@ -109,8 +109,8 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     if FIRST in by_wall:
         below.append(
             f"{WRITTEN[FIRST].capitalize()}: in JAX lax.scan over anti-diagonals under jit and vmap, in PyTorch a "
-            "Python loop over anti-diagonals of the whole batch, eager. Compiled: in PyTorch by its scan operator, which "
-            "is private and right to first order only."
+            "Python loop over anti-diagonals of the whole batch, eager. Compiled: in PyTorch by its scan operator, "
+            "which is private and right to first order only."
         )
     if by_device:
         below.append(
