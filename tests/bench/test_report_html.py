@@ -101,7 +101,7 @@ def test_a_page_of_several_records_opens_with_a_line_of_each():
     speed, ladder, begun = summary(recorded.plain(), recorded.ladder(), recorded.begun())
     assert "marginals: JAX 1.14× (the same loop, compiled), JAX 1.14× (tuned framework code), JAX 1.14×" in speed
     assert "JAX from 4.00 s (cell_loop, not compiled)" in ladder
-    assert begun.endswith("score: no case was measured.")
+    assert begun == "speed: smith_waterman on cpu, 2026-05-04, three pairs: score: no case was measured."
     nothing = replace(recorded.begun(), settings=Settings("threads"))
     learning, threads = summary(recorded.learning(), nothing)
     assert "learning: The faster framework:" in learning

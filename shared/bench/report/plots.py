@@ -127,6 +127,7 @@ def picture(ratios: Sequence[Point]) -> Plot:
         axes.set_xlim(1 / most, most)
         axes.minorticks_off()
         axes.xaxis.set_major_formatter(lambda x, _: f"{max(x, 1 / x):g}×")
+        axes.xaxis.set_label_position("top")
         axes.set_xlabel("← {1} faster{2:24}{0} faster →".format(*FRAMEWORKS.values(), ""))
 
     looks = [(COLOURS.get(winner(own.text).partition(" ")[0], _GREY), own.value.is_measured) for own in ratios]
