@@ -11,6 +11,7 @@ from xml.dom import minidom
 import matplotlib
 import pytest
 import recorded
+from hand_made import case, record, steady
 from markupsafe import escape
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -122,6 +123,14 @@ def test_a_winner_is_told_from_a_framework_that_is_only_named(line: str, expecte
 def test_winners_have_the_colour_of_their_framework_in_tables():
     assert '<td class="left"><span class="jax">JAX 1.14×\n</span>(1.13 … 1.15)</td>' in page_of("plain")
     assert '<td class="left">JAX</td>' in page_of("plain")
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4])
+def test_ratios_are_of_pytorch_over_jax(seconds: float):
+    made = record(steady(case("jax", "vmap"), 0.2), steady(case("torch", "vmap"), seconds))
+    (ratio,) = report_of(made).answer.ratios
+    assert ratio[:2] == ("score", "the same loop, compiled") and ratio.value.value == pytest.approx(seconds / 0.2)
+    assert winner(ratio.text) == ("jax" if seconds > 0.2 else "torch")
 
 
 def test_the_picture_has_a_point_for_each_cell_around_the_band(monkeypatch: pytest.MonkeyPatch):
