@@ -4,9 +4,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import recorded
+from hand_made import case, record, steady
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 from rendered import html_report
 
@@ -96,9 +98,14 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[str], Opened]
         entry.page.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["plain", "growth", "hostile"])
-def test_the_page_has_no_fault_on_a_phone_or_a_wide_screen(opened: Callable[[str], Opened], name: str):
-    found = opened(html_report([recorded.EVERY_KIND[name]()]))
+def test_the_page_has_no_fault_on_a_phone_or_a_wide_screen(
+    opened: Callable[[str], Opened], name: str, scheme: Literal["light", "dark"]
+):
+    torch_wins = record(steady(case("jax", "vmap"), 0.2), steady(case("torch", "vmap"), 0.1))
+    found = opened(html_report([recorded.EVERY_KIND[name](), torch_wins]))
+    found.page.emulate_media(color_scheme=scheme)
     assert found.faults() == [] and found.faults(DESKTOP) == []
 
 
@@ -133,3 +140,17 @@ def test_a_screen_reader_finds_the_parts_of_the_page(opened: Callable[[str], Ope
         assert page.get_by_role("heading", name=name, exact=True).count() == 1
         assert page.get_by_role("region", name=name, exact=True).count() == 1
     assert page.get_by_role("img", name="score: time of a call").count() == 1
+
+
+def test_a_dark_page_is_dark_and_so_are_its_plots(opened: Callable[[str], Opened]):
+    page = opened(html_report([recorded.plain()])).page
+    page.emulate_media(color_scheme="dark")
+    levels = page.evaluate("""async () => {
+      const image = document.images[0], canvas = document.createElement("canvas"), style = getComputedStyle;
+      const context = canvas.getContext("2d");
+      context.filter = style(image).filter;
+      context.drawImage(image, 0, 0);
+      const paper = style(image.parentElement).backgroundColor, page = style(document.body).backgroundColor;
+      return [page, paper].map(text => Number(text.match(/\\d+/)[0])).concat(context.getImageData(2, 2, 1, 1).data[0]);
+    }""")
+    assert levels[0] < 40 and levels[1] == pytest.approx(levels[2], abs=2)  # the plot's ground is the paper

@@ -3,17 +3,26 @@
 import base64
 import functools
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 from xml.dom import minidom
 
 import matplotlib
+import pytest
 import recorded
+from hand_made import case, record, steady
 from markupsafe import escape
-from rendered import html_report
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from rendered import html_report, report_of
 
-from shared.bench.estimates import Block
+from shared.bench.cases import Settings
+from shared.bench.estimates import SAME, Block, Estimate
+from shared.bench.questions import QUESTIONS
+from shared.bench.report import plots
 from shared.bench.report.case_table import CACHES_EMPTY, CACHES_WARM, case_tables
+from shared.bench.report.tables import Point, winner
 
 
 class Read(HTMLParser):
@@ -79,8 +88,73 @@ def test_the_answer_comes_first():
 def test_a_page_of_several_records_folds_all_but_their_answers():
     several = html_report([recorded.plain(), recorded.ladder()])
     assert several.count("<details>") == 2 and page_of("plain").count("<details open>") == 1
-    asked = "which framework is faster per call, for how much code; what does the first call cost, when does it pay"
-    assert f"</a>: {asked}; {next(iter(recorded.plain().inputs.values())).text}</li>" in several
+
+
+def summary(*records: Any) -> list[str]:
+    """The lines above the parts of a page."""
+    nav = re.search(r"<nav>(.*?)</nav>", html_report(records), re.DOTALL)
+    assert nav
+    lines = re.findall(r"<li>(.*?)</li>", nav[1], re.DOTALL)
+    return [" ".join(re.sub("<.*?>", "", line).split()) for line in lines]
+
+
+def test_a_page_of_several_records_opens_with_a_line_of_each():
+    speed, ladder, begun = summary(recorded.plain(), recorded.ladder(), recorded.begun())
+    assert "marginals: JAX 1.14× (the same loop, compiled), JAX 1.14× (tuned framework code), JAX 1.14×" in speed
+    assert "JAX from 4.00 s (cell_loop, not compiled)" in ladder
+    assert begun == "speed: smith_waterman on cpu, 2026-05-04, three pairs: score: no case was measured."
+    nothing = replace(recorded.begun(), settings=Settings("threads"))
+    learning, threads = summary(recorded.learning(), nothing)
+    assert "learning: The faster framework:" in learning
+    assert threads.startswith(f"threads: {QUESTIONS['threads'].asks}")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("JAX 1.9×", "jax"), ("PyTorch about 29×\n", "torch"), ("JAX 1e+05×", "jax"), ("PyTorch or same", "torch perhaps"),
+     ("JAX from call 1", "jax"), ("JAX from call 160", "jax perhaps"), ("PyTorch up to call 1,200", "torch perhaps"),
+     ("JAX only", ""), ("JAX", ""), ("PyTorch fused", ""), ("JAX 0.10.2: in Python 3.11", ""), ("same", ""),
+     ("no clear winner", ""), ("", "")],
+)  # fmt: skip
+def test_a_winner_is_told_from_a_framework_that_is_only_named(line: str, expected: str):
+    assert winner(line) == expected
+
+
+def test_winners_have_the_colour_of_their_framework_in_tables():
+    assert '<td class="left"><span class="jax">JAX 1.14×\n</span>(1.13 … 1.15)</td>' in page_of("plain")
+    assert '<td class="left">JAX</td>' in page_of("plain")
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.4])
+def test_ratios_are_of_pytorch_over_jax(seconds: float):
+    made = record(steady(case("jax", "vmap"), 0.2), steady(case("torch", "vmap"), seconds))
+    (ratio,) = report_of(made).answer.ratios
+    assert ratio[:2] == ("score", "the same loop, compiled") and ratio.value.value == pytest.approx(seconds / 0.2)
+    assert winner(ratio.text) == ("jax" if seconds > 0.2 else "torch")
+
+
+def test_the_picture_has_a_point_for_each_cell_around_the_band(monkeypatch: pytest.MonkeyPatch):
+    axes: Any = Figure().subplots()
+    monkeypatch.setattr(plots, "drawn", lambda draw, *_: draw(axes))
+    made = recorded.plain()
+    cells = [
+        Point("marginals", "one process", "PyTorch about 3×", Estimate(1 / 3, 0.2, 0.5, 1, False)),
+        *report_of(made).answer.ratios,
+    ]
+    plots.picture(cells)
+    points = [line for line in axes.lines if line.get_marker() == "o"]
+    assert [float(line.get_xdata()[0]) for line in points] == [cell.value.value for cell in cells]
+    blue, orange = plots.COLOURS.values()
+    assert [to_hex(line.get_color()) for line in points[:-1]] == [orange] + [blue] * 5  # the last is the same in both
+    assert to_hex(points[-1].get_color()) not in (blue, orange)
+    assert [line.get_markerfacecolor() for line in points].count("white") == 1
+    intervals = [(float(low), float(high)) for line in axes.lines if line.get_marker() == "|"
+                 for low, high in [line.get_xdata()]]  # fmt: skip
+    assert intervals == [cell.value[1:3] for cell in cells[1:]]
+    band = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+    assert (band.x0, band.x1) == pytest.approx((1 / SAME, SAME))
+    low, high = axes.get_xlim()
+    assert low * high == pytest.approx(1) and low < 1 / 3
 
 
 def test_a_run_without_numbers_says_so():
@@ -90,7 +164,8 @@ def test_a_run_without_numbers_says_so():
 
 def test_every_plot_is_an_image_that_says_what_it_shows():
     shown = {name: Read(page_of(name)).values("alt") for name in ("plain", "ladder", "growth")}
-    assert shown["plain"] == [f"{pass_name}: time of a call" for pass_name in ("score", "marginals")]
+    times = [f"{pass_name}: time of a call" for pass_name in ("score", "marginals")]
+    assert shown["plain"] == ["How many times as fast the faster framework is", *times]
     assert shown["ladder"] == [f"score, {name}: time of a call" for name in ("single", "batch")]
     assert shown["growth"] == [
         f"{pass_name}: {what}"

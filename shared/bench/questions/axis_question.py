@@ -107,8 +107,9 @@ class AxisQuestion(Question):
             return Answer()
         points = rows[0].points
         choices = self.choices(points)
-        winners = _winners(rows, [points[0], *choices], self.compares)
-        return Answer([self._table(record, rows)], [*self._changes(rows, choices), *winners])
+        winners = list(_winners(rows, [points[0], *choices], self.compares))
+        said = [*self._changes(rows, choices), *winners]
+        return Answer([self._table(record, rows)], said, lead=next(iter(winners), None))
 
     def plots(self, record: Record) -> Iterator[Plot]:
         """The change over the points, or where they have no numbers the times."""

@@ -6,7 +6,7 @@ frameworks take turns. The answer is a table with a row for each way to write it
 and a sentence for each pass: the fastest case of each framework, and the times of the other variants.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -25,7 +25,7 @@ from shared.bench.estimates import Block, Estimate, break_even, of_processes
 from shared.bench.questions.question import Question
 from shared.bench.record import Record
 from shared.bench.report.case_table import FIRST_CALLS, STEPS, case_tables
-from shared.bench.report.tables import Answer, Statement, Table, left_then_right
+from shared.bench.report.tables import Answer, Point, Statement, Table, left_then_right
 from shared.bench.run.schedule import is_settled
 from shared.bench.units import NOTHING, duration, rough_text
 from shared.problems import problem_of
@@ -78,10 +78,21 @@ class Speed(Question):
             record = _before_rounds(record)
         tables = [table for name in record.inputs for table in decision_tables(record, name)]
         details = case_tables(record, STEPS, FIRST_CALLS) if tables else []
-        return Answer([*tables, *details], _statements(record), leading=len(tables))
+        return Answer([*tables, *details], _statements(record), leading=len(tables), ratios=list(_ratios(record)))
 
 
 QUESTION = Speed()
+
+
+def _ratios(record: Record) -> Iterator[Point]:
+    """The cells of the decision tables that compare, by the clock that decides."""
+    for input_name, pass_name in product(record.inputs, sorted(record.settings.passes, key=_TRAINING.__ne__)):
+        about = f"{pass_name}, {input_name}" if len(record.inputs) > 1 else pass_name
+        for row, by_pass in comparisons(record, input_name, decided_on_device(record, input_name)).items():
+            comparison = by_pass[pass_name]
+            if ratio := comparison.ratio:
+                value = ratio if comparison.results[0].case.framework == "jax" else ratio.inverse
+                yield Point(about, WRITTEN.get(row, row), comparison.text.partition("\n")[0], value)
 
 
 def decision_tables(record: Record, input_name: str) -> list[Table]:
@@ -93,7 +104,7 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
     every = [comparison for by_pass in by_wall.values() for comparison in by_pass.values()]
     if not any(comparison.ratio for comparison in every):
         return []
-    passes = sorted(record.settings.passes, key=lambda name: name != _TRAINING)
+    passes = sorted(record.settings.passes, key=_TRAINING.__ne__)
     clocks = [("", by_wall)]
     if by_device:  # the clock that decides first
         clocks = [("\nwall time", by_wall), ("\ndevice time", by_device)]

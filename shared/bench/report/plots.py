@@ -2,15 +2,19 @@
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from shared.bench.cases import FRAMEWORKS
-from shared.bench.record import Record, Result
-from shared.bench.report.tables import Plot
+from shared.bench.estimates import SAME
+from shared.bench.record import Record
+from shared.bench.report.tables import Plot, Point, winner
 from shared.bench.units import duration
 
 COLOURS = {"jax": "#0065a3", "torch": "#ad4400"}
-_INK, _GRID = "#14181f", "#dce1e7"
+_GREY, _GRID = "#5f6873", "#dce1e7"
+# ticks of an axis of ratios, the narrowest axis first
+_FACTORS = ((1.1, 1.2), (1.2, 1.5, 2), (2, 3, 5), (2, 5, 20), (10, 100), (100, 10000))
 _MARKERS = "os^Dv*PXp<>"
 _STYLE: dict[str, Any] = {
     "svg.hashsalt": "plot",  # the same figure gives the same SVG
@@ -72,7 +76,7 @@ def line_plot(
                     look |= {"label": f"{FRAMEWORKS[line.framework]} {line.name}"}
                 own.plot(*zip(*line.points, strict=True), linestyle=style, **look)
             if ideal:
-                own.plot(ticks, ticks, ":", color="#6b7480")
+                own.plot(ticks, ticks, ":", color=_GREY)
             own.set_yscale("log", base=x_base if ideal else 10)
             if x_base:
                 own.set_xscale("log", base=x_base)
@@ -86,37 +90,64 @@ def line_plot(
     return drawn(draw, 7.2 if len(panels) == 1 else 4.2 * len(panels), 5 if len(panels) == 1 else 4, len(panels))
 
 
+def point_plot(points: Sequence[Point], looks: Sequence[tuple[str, bool]], dress: Callable[[Any], None]) -> str:
+    """An SVG document with a row for each point, under its words. looks: colours, and whether they are filled."""
+    rows = [row for about, own in groupby(zip(points, looks, strict=True), lambda row: row[0].about)
+            for row in ([about] * bool(about) + [*own])]  # fmt: skip
+
+    def draw(axes: Any) -> None:
+        across = axes.get_yaxis_transform()
+        for y, row in enumerate(rows):
+            if isinstance(row, str):
+                axes.text(0, y, row, transform=across, weight="bold")
+                continue
+            (_, label, text, value), (colour, is_filled) = row
+            if value.is_measured:
+                axes.plot([value.low, value.high], [y, y], color=colour, marker="|")
+            axes.plot(value.value, y, "o", color=colour, markerfacecolor=colour if is_filled else "white")
+            axes.text(0.01, y - 0.25, label, transform=across)
+            axes.text(0.99, y - 0.25, text, transform=across, color=colour, horizontalalignment="right")
+        axes.set(xscale="log", ylim=(len(rows) - 0.6, -0.6), yticks=[])
+        axes.spines["left"].set_visible(False)
+        dress(axes)
+
+    return drawn(draw, 4.4, 0.7 + 0.4 * len(rows))
+
+
+def picture(ratios: Sequence[Point]) -> Plot:
+    """Which framework is faster, and by what factor. ratios: the time of PyTorch over that of JAX."""
+
+    def dress(axes: Any) -> None:
+        axes.axvspan(1 / SAME, SAME, color=_GRID, linewidth=0)
+        axes.axvspan(1 / 1.1, 1.1, visible=False)  # the least that is shown
+        low, high = axes.get_xlim()
+        most = max(high, 1 / low)  # the middle is 1
+        factors = next((own for own in _FACTORS if own[-1] ** 1.5 > most), _FACTORS[-1])
+        axes.set_xticks([1, *(x for factor in factors if factor < most for x in (factor, 1 / factor))])
+        axes.set_xlim(1 / most, most)
+        axes.minorticks_off()
+        axes.xaxis.set_major_formatter(lambda x, _: f"{max(x, 1 / x):g}×")
+        axes.xaxis.set_label_position("top")
+        axes.set_xlabel("← {1} faster{2:24}{0} faster →".format(*FRAMEWORKS.values(), ""))
+
+    looks = [(COLOURS.get(winner(own.text).partition(" ")[0], _GREY), own.value.is_measured) for own in ratios]
+    reading = f"Line: 95% interval. Band: same, within ±{SAME - 1:.0%}. Grey: no clear winner. Hollow: one process."
+    return Plot("How many times as fast the faster framework is", point_plot(ratios, looks, dress), reading)
+
+
 def plots_of_cases(record: Record) -> Iterator[Plot]:
-    """The times of a call as bars, for each input and pass."""
+    """The times of a call, for each input and pass."""
     for input_name in record.inputs:
         for pass_name in record.settings.passes:
             results = [result for result in record.results_of(pass_name, input_name) if result.measured]
             if results:
                 where = f", {input_name}" if len(record.inputs) > 1 else ""
+                names = [f"{r.case.name}{', ' * bool(r.case.label)}{r.case.label}" for r in results]
+                times = [Point("", n, duration(r.time.value), r.time) for n, r in zip(names, results, strict=True)]
+                looks = [(COLOURS[r.case.framework], r.case.compiled) for r in results]
                 yield Plot(
                     f"{pass_name}{where}: time of a call",
-                    _bars(results),
-                    "Shorter is faster; the scale is logarithmic. A thin line is the 95% interval, where there is one. "
-                    "Unfilled bars were not compiled.",
+                    point_plot(times, looks, lambda axes: axes.xaxis.set_major_formatter(formatter("s"))),
+                    "Further left is faster; the scale is logarithmic. A line is the 95% interval, where there is one. "
+                    "Hollow points were not compiled.",
                 )
-
-
-def _bars(results: Sequence[Result]) -> str:
-    def draw(axes: Any) -> None:
-        for row, result in enumerate(results):
-            time = result.time
-            colour = COLOURS[result.case.framework]
-            axes.barh(row, time.value, height=0.75, color=colour if result.case.compiled else "none", edgecolor=colour)
-            if time.is_measured:
-                axes.plot([time.low, time.high], [row, row], color=_INK, linewidth=1.2, marker="|", markersize=5)
-            place = (time.high if time.is_measured else time.value, row)
-            axes.annotate(duration(time.value), place, (6, 0), textcoords="offset points", verticalalignment="center")
-        labels = [f"{r.case.name}{f', {r.case.label}' if r.case.label else ''}" for r in results]
-        axes.set_yticks(range(len(results)), labels)
-        axes.invert_yaxis()
-        axes.set_xscale("log")
-        axes.set_xlim(right=4 * max(result.time.high for result in results))  # room for the labels
-        axes.xaxis.set_major_formatter(formatter("s"))
-        axes.grid(visible=False, axis="y")
-
-    return drawn(draw, 7.2, 0.7 + 0.28 * len(results))

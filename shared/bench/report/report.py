@@ -24,6 +24,7 @@ class Report:
     heading: str = ""
     question: str = ""
     asks: str = ""
+    input: str = ""  # if it is one: two records may differ in nothing else
     warnings: Sequence[str] = ()
     terms: Sequence[str] = ()  # what the names of passes and variants mean
     brief: Sequence[Table] = ()  # the cases with what one compares
@@ -75,8 +76,8 @@ def report_of(
         list(_head(record)),
         heading=f"{settings.question}: {settings.problem}{only} on {settings.device}, {str(record.started)[:10]}",
         question=settings.question,
-        # of which input if it is one: two records may differ in nothing else
-        asks=f"{asks}; {inputs[0].text}" if len(inputs) == 1 else asks,
+        asks=asks,
+        input=inputs[0].text if len(inputs) == 1 else "",
         warnings=list(warnings(record)),
         terms=list(_terms(record, passes)),
         brief=[] if set(brief.headers) <= set(NAMES) else [brief],

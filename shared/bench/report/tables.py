@@ -1,7 +1,15 @@
 """Tables, plots and sentences: what every output format renders."""
 
+import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from shared.bench.cases import FRAMEWORKS
+from shared.bench.estimates import Estimate
+
+_WINNER = re.compile(
+    rf"({'|'.join(FRAMEWORKS.values())}) (?:(?:about )?[\d.,e+]+×|from call 1$|(or same|from call|up to call))"
+)
 
 
 class Table(NamedTuple):
@@ -35,6 +43,15 @@ class Statement(NamedTuple):
     text: str
 
 
+class Point(NamedTuple):
+    """A row of a plot."""
+
+    about: str  # the heading that it shares with others, or ""
+    label: str
+    text: str  # the value in words, as in a table
+    value: Estimate
+
+
 @dataclass
 class Answer:
     """The answer to a question."""
@@ -42,6 +59,15 @@ class Answer:
     tables: list[Table] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
     leading: int = 1  # tables that stand before the sentences
+    lead: Statement | None = None  # the one that says which framework is faster; None: the first one
+    ratios: list[Point] = field(default_factory=list)  # of PyTorch's time over JAX's; what is asked most stands first
+
+
+def winner(text: str) -> str:
+    """The framework that a line of a cell calls faster, "jax perhaps" if only on a condition, or else ""."""
+    found = _WINNER.match(text)
+    names = {name: framework for framework, name in FRAMEWORKS.items()}
+    return names[found[1]] + " perhaps" * bool(found[2]) if found else ""
 
 
 def left_then_right(left: int, right: int) -> tuple[str, ...]:
