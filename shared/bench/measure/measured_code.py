@@ -18,7 +18,7 @@ from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.measure.code_size import COMMENT, ROOT, definitions_of, names_of, reached
 from shared.bench.record import Record
 
-# of what ast.dump writes: docstrings, imports, modules' names, arguments' names in calls; versions differ in empty lists
+# of what ast.dump writes: docstrings, imports, modules' names, arguments' names in calls; versions differ in empty []
 _UNSEEN = re.compile(
     r"""Expr\(value=Constant\(value=(?:'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*")\)\)|(?<=keyword\()arg='\w+'|Pass\(\)|"""
     r"(?:Import|ImportFrom|Global|Nonlocal)\([^]]*\](?:, level=\d)?\)|value='(?:jax_impl|torch_impl|shared)\.[.\w]+'"
@@ -64,7 +64,7 @@ def code_hash(framework: str, variant: str, problem: str, device: str, root: Pat
     for folder in {root.joinpath(*each.module.split(".")).parent for each in found.values()}:
         files = [path for path in folder.iterdir() if path.suffix in (".cpp", ".cc", ".h")]
         texts += [text for path in files for text in _cpp(path.read_text(encoding="utf-8"))]
-    return hashlib.sha256("\n".join(sorted(_numbered(text, bound) for text in texts)).encode()).hexdigest()[:12]
+    return hashlib.sha256("\n".join(sorted(_numbered(text, bound) for text in texts if text)).encode()).hexdigest()[:12]
 
 
 def _cpp(source: str) -> Iterator[str]:
