@@ -93,14 +93,6 @@ def _summary(path: Path) -> str:
     return "\n".join(lines)
 
 
-def _sentences(path: Path) -> str:
-    return "\n".join(f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(path).statements)
-
-
-def _tables(path: Path) -> str:
-    return "\n\n".join(map(markdown_table, _answer(path).tables))
-
-
 def _untitled(table: Table) -> str:
     """A table without its title, which the page has."""
     return markdown_table(table).partition("\n\n")[2]
@@ -117,13 +109,14 @@ def _decision(path: Path) -> str:
     Lines of code stand in the table of a device's default run alone: they are those of the record's commit, and two
     records would give two counts of the same code.
     """
-    record = _record(path)
-    tables = _decisions(record)
+    tables = _decisions(_record(path))
     if not path.stem.endswith("-default"):
-        columns = [(table, [name for name in table.headers if name.startswith(LINES_OF_CODE)]) for table in tables]
-        tables = [table.without(names[0]) if names else table for table, names in columns]
+        tables = [
+            functools.reduce(Table.without, [name for name in table.headers if name.startswith(LINES_OF_CODE)], table)
+            for table in tables
+        ]
     shown = "\n\n".join(map(markdown_table, tables))
-    return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
+    return shown if len(_record(path).inputs) > 1 else shown.partition("\n\n")[2]
 
 
 def _validation(path: Path) -> str:
@@ -203,19 +196,16 @@ def _first_contact_answer(path: Path) -> str:
     for words, jax, torch, passes, shape in _COMPARED:
         ratios, on_device = [], []
         for name in passes.split():
-            both = (
-                ("JAX", steps[f"jax time {jax} {name} {shape}"]),
-                ("PyTorch", steps[f"torch time {torch} {name} {shape}"]),
-            )
+            rows = {"JAX": f"jax time {jax} {name} {shape}", "PyTorch": f"torch time {torch} {name} {shape}"}
+            both = [(framework, steps[row]) for framework, row in rows.items()]
             (least, fast), (most, _) = sorted((statistics.median(step["wall_seconds"]), each) for each, step in both)
             ratios.append(f"{name} {fast} {ratio_text(most / least)}×")
             least, most = sorted(statistics.median(step["device_seconds"]) for _, step in both)
             on_device.append(most / least - 1)
         lines.append(f"- {words}: {', '.join(ratios)}")
         apart.append(max(on_device))
-    large, small = apart[:2]
-    text = f"on the device `fused` takes the same in both, within {large:.1%} (large batch) and {small:.1%} (small)"
-    return "\n".join([*lines, f"- {text}"])
+    text = "on the device `fused` takes the same in both, within {:.1%} (large batch) and {:.1%} (small)"
+    return "\n".join([*lines, f"- {text.format(*apart)}"])
 
 
 def _device_time(step: dict[str, Any]) -> str:
@@ -227,8 +217,10 @@ def _device_time(step: dict[str, Any]) -> str:
 KINDS: dict[str, Callable[[Path], str]] = {
     "head": _head,
     "summary": _summary,
-    "sentences": _sentences,
-    "tables": _tables,
+    "sentences": lambda path: "\n".join(
+        f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(path).statements
+    ),
+    "tables": lambda path: "\n\n".join(map(markdown_table, _answer(path).tables)),
     "decision": _decision,
     "first-calls": lambda path: _untitled(case_table(_record(path), TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": lambda path: _untitled(case_table(_record(path), BRIEF)),
