@@ -78,7 +78,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
         alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "tests/small_launches.py")
         times = Step("layouts", (*PYTHON, "-m", "tools.kernel_times", *LAYOUTS, *LAYOUTS), 150)
         return [*found, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
-    record, pages = folder / "gpu-default.json", folder / "gpu-default"
+    pages = folder / "gpu-default"
     reports = ("--markdown", f"{pages}.md", "--report", f"{pages}.html", "--force")
     speed, graphs = (
         (*PYTHON, "compare.py", *RECORDS[name].split(), "--budget", "BUDGET", "--json", str(folder / f"{name}.json"))
@@ -87,7 +87,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
     return [
         *found,
         Step("comparison", (*speed, *reports), 460, grace=15),
-        Step("page", (*PYTHON, "compare.py", "--from", str(record), *reports), 30, grace=1),
+        Step("page", (*PYTHON, "compare.py", "--from", f"{pages}.json", *reports), 30, grace=1),
         Step("graphs", graphs, 300, least=45),
     ]
 
@@ -102,8 +102,7 @@ def say(log: IO[str], line: str) -> None:
 def run(step: Step, log: IO[str], end: float) -> str:
     """Run a step; returns its outcome and seconds. end: of all steps, as time.monotonic gives it."""
     began = time.monotonic()
-    seconds = min(step.seconds, end - began)
-    if seconds < step.least:
+    if (seconds := min(step.seconds, end - began)) < step.least:
         return "no time was left"
     say(log, f"== {step.title}, at most {seconds:.0f} s\n")
     command = [word.replace("BUDGET", f"{seconds - 20:.0f}") for word in step.command]

@@ -26,7 +26,7 @@ from shared.bench.questions.speed import decision_tables
 from shared.bench.record import Record
 from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_table
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
-from shared.bench.report.report import Items, Report
+from shared.bench.report.report import Items
 from shared.bench.report.tables import Answer, Table
 from shared.bench.units import duration, ratio_text
 from tools.headline import headline
@@ -42,19 +42,22 @@ def pages() -> list[Path]:
 
 
 def rendered(text: str) -> str:
-    """The page with its blocks made anew. A record that does not exist is not yet recorded."""
+    """The page with its blocks made anew, and above the first tables of a record whether its code has changed since.
+
+    A record that does not exist is not yet recorded.
+    """
+    told = set[str]()
 
     def block(match: re.Match[str]) -> str:
         begin, kind, name, end = match.groups()
-        path = ROOT / name
-        made = KINDS[kind](path) if path.exists() else "Not yet recorded."
+        if not (path := ROOT / name).exists():
+            return f"{begin}\nNot yet recorded.\n\n{end}"
+        changed = measured_code.warnings(_record(path)) if kind in KINDS_OF_TABLES and name not in told else []
+        told.update([name] if kind in KINDS_OF_TABLES else [])
+        made = "\n\n".join([*(f"**{escaped(line)}**" for line in changed), KINDS[kind](path)])
         return f"{begin}\n{made}\n\n{end}"
 
     return _BLOCK.sub(block, text)
-
-
-def _of_record(make: Callable[[Record], str]) -> Callable[[Path], str]:
-    return lambda path: make(_record(path))
 
 
 @functools.cache
@@ -63,48 +66,24 @@ def _record(path: Path) -> Record:
     return Record.read(path)
 
 
-def _report(record: Record) -> Report:
-    return QUESTIONS[record.settings.question].report(record)
+def _answer(path: Path) -> Answer:
+    return QUESTIONS[_record(path).settings.question].answer(_record(path))
 
 
-def _answer(record: Record) -> Answer:
-    return QUESTIONS[record.settings.question].answer(record)
-
-
-def _head(record: Record) -> str:
+def _head(path: Path) -> str:
+    record = _record(path)
     commit = str(record.environment.get("git_commit"))[:10]
     # of few rounds it is not known
     known = [result for result in record.results if result.measured and drift(result.blocks) is not None]
     drifted = f"; {len(drifts(record))} of {len(known)} times changed by more than 5% during it" if known else ""
-    head = [*_report(record).head, f"recorded {record.started} at commit {commit}{drifted}"]
+    report = QUESTIONS[record.settings.question].report(record)
+    head = [*report.head, f"recorded {record.started} at commit {commit}{drifted}"]
     return markdown_items(Items("details", [("", line) for line in head]))
 
 
-def _of_tables(make: Callable[[Record], str]) -> Callable[[Path], str]:
-    """Tables below what their record says of itself where its code has changed."""
-    return _of_record(lambda record: "\n\n".join(filter(None, [_changed(record), make(record)])))
-
-
-def _changed(record: Record) -> str:
-    return markdown_items(Items("warning", [("", line) for line in measured_code.warnings(record)]))
-
-
-def _sentences(record: Record) -> str:
-    return "\n".join(f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(record).statements)
-
-
-def _table(make: Callable[[Record], Table | None]) -> Callable[[Path], str]:
+def _untitled(table: Table) -> str:
     """A table without its title, which the page has."""
-
-    def text(record: Record) -> str:
-        table = make(record)
-        return "Nothing was measured." if table is None else markdown_table(table).partition("\n\n")[2]
-
-    return _of_record(text)
-
-
-def _tables(record: Record) -> str:
-    return "\n\n".join(map(markdown_table, _answer(record).tables))
+    return markdown_table(table).partition("\n\n")[2]
 
 
 def _decision(path: Path) -> str:
@@ -112,12 +91,10 @@ def _decision(path: Path) -> str:
 
     What first calls and code cost is told of a device's default run alone.
     """
-    record = _record(path)
+    record, is_default = _record(path), path.stem.endswith("-default")
     of_inputs = [decision_tables(record, name) for name in record.inputs]
-    tables = [table for each in of_inputs for table in (each if path.stem.endswith("-default") else each[:1])]
-    shown = "\n\n".join(map(markdown_table, tables))
-    shown = shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
-    return "\n\n".join(filter(None, [_changed(record), shown]))
+    shown = "\n\n".join(markdown_table(table) for each in of_inputs for table in (each if is_default else each[:1]))
+    return shown if len(record.inputs) > 1 else shown.partition("\n\n")[2]
 
 
 def _validation(path: Path) -> str:
@@ -138,11 +115,16 @@ def _widths(ratios: list[Estimate]) -> str:
     return f"±{widths[0]:.1%} to ±{widths[-1]:.1%}, median ±{widths[len(widths) // 2]:.1%}"
 
 
+def _steps(path: Path) -> dict[str, dict[str, Any]]:
+    """The steps of a first run on a GPU, by name."""
+    return {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+
+
 def _first_contact(path: Path) -> str:
     """A first run on a GPU: on what, whether all was well, and the device times beside goals."""
-    steps = {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
+    steps = _steps(path)
     own = steps["machine"]
-    packages = ", ".join(f"{name} {own['packages'][key]}" for name, key in _PACKAGES.items())
+    packages = ", ".join(f"{name} {own['packages'][key]}" for name, key in _PACKAGES)
     well = sum(step["status"] == "ok" for step in steps.values())
     head = f"{own['gpu']['name']}, {packages}, Python {own['python']}; {own['date']} at commit {own['git_commit'][:7]}"
     lines = ["| `smith_waterman`, float32 | goal | JAX | PyTorch |", "|---|---|---|---|"]
@@ -152,7 +134,7 @@ def _first_contact(path: Path) -> str:
     return "\n".join([f"{head}. {well} of {len(steps)} steps went well.", "", *lines])
 
 
-_PACKAGES = {"JAX": "jax", "PyTorch": "torch", "Triton": "triton"}
+_PACKAGES = (("JAX", "jax"), ("PyTorch", "torch"), ("Triton", "triton"))
 # words, goal, and what names the step
 _TIMED = (
     ("`fused` score, 4096 pairs of 512 × 512", "≥ 600 GCUPS", "fused score 512x512"),
@@ -165,55 +147,43 @@ _TIMED = (
     ("`cuda_graph` score, the same", "", "cuda_graph score 100x150"),
     ("`wavefront` score, the same", "", "wavefront score 100x150"),
 )
-
-
-# how it is written, and by pass the steps that are compared: JAX's, then PyTorch's
-_ANSWERED: tuple[tuple[str, dict[str, tuple[str, str]]], ...] = (
+# words, the variants of JAX and PyTorch that are compared, passes, and shape
+_COMPARED = (
     (
         "one kernel that both call (`fused`), 4096 pairs of 512 × 512",
-        {name: (f"fused {name} 512x512", f"fused {name} 512x512") for name in ("score", "marginals", "hvp")},
+        "fused",
+        "fused",
+        "score marginals hvp",
+        "512x512",
     ),
-    (
-        "the same, 64 pairs of up to 100 × 150",
-        {name: (f"fused {name} 100x150", f"fused {name} 100x150") for name in ("score", "marginals", "hvp")},
-    ),
-    (
-        "tuned framework code (`wavefront`), the same 64 pairs",
-        {"score": ("wavefront score 100x150", "wavefront score 100x150")},
-    ),
+    ("the same, 64 pairs of up to 100 × 150", "fused", "fused", "score marginals hvp", "100x150"),
+    ("tuned framework code (`wavefront`), the same 64 pairs", "wavefront", "wavefront", "score", "100x150"),
     (
         "JAX's `wavefront` against PyTorch's `cuda_graph`, the same 64 pairs",
-        {"score": ("wavefront score 100x150", "cuda_graph score 100x150")},
+        "wavefront",
+        "cuda_graph",
+        "score",
+        "100x150",
     ),
 )
 
 
 def _first_contact_answer(path: Path) -> str:
     """The faster framework by the medians of wall times, and how far the device times of `fused` are apart."""
-    steps = {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
-
-    def medians(rows: tuple[str, str], clock: str) -> dict[str, float]:
-        names = (("JAX", f"jax time {rows[0]}"), ("PyTorch", f"torch time {rows[1]}"))
-        return {framework: statistics.median(steps[step][clock]) for framework, step in names}
-
-    lines = []
-    for words, by_pass in _ANSWERED:
-        ratios = []
-        for name, rows in by_pass.items():
-            (fast, least), (_, most) = sorted(medians(rows, "wall_seconds").items(), key=lambda item: item[1])
+    steps, lines, apart = _steps(path), [], []
+    for words, jax, torch, passes, shape in _COMPARED:
+        ratios, on_device = [], []
+        for name in passes.split():
+            rows = {"JAX": f"jax time {jax} {name} {shape}", "PyTorch": f"torch time {torch} {name} {shape}"}
+            both = [(framework, steps[row]) for framework, row in rows.items()]
+            (least, fast), (most, _) = sorted((statistics.median(step["wall_seconds"]), each) for each, step in both)
             ratios.append(f"{name} {fast} {ratio_text(most / least)}×")
+            least, most = sorted(statistics.median(step["device_seconds"]) for _, step in both)
+            on_device.append(most / least - 1)
         lines.append(f"- {words}: {', '.join(ratios)}")
-    large, small = (
-        max(
-            max(times) / min(times) - 1
-            for times in (medians(rows, "device_seconds").values() for rows in by_pass.values())
-        )
-        for _, by_pass in _ANSWERED[:2]
-    )
-    lines.append(
-        f"- on the device `fused` takes the same in both, within {large:.1%} (large batch) and {small:.1%} (small)"
-    )
-    return "\n".join(lines)
+        apart.append(max(on_device))
+    text = "on the device `fused` takes the same in both, within {:.1%} (large batch) and {:.1%} (small)"
+    return "\n".join([*lines, f"- {text.format(*apart)}"])
 
 
 def _device_time(step: dict[str, Any]) -> str:
@@ -223,17 +193,20 @@ def _device_time(step: dict[str, Any]) -> str:
 
 
 KINDS: dict[str, Callable[[Path], str]] = {
+    "head": _head,
     "headline": headline,
-    "head": _of_record(_head),
-    "sentences": _of_record(_sentences),
-    "tables": _of_tables(_tables),
+    "sentences": lambda path: "\n".join(
+        f"- **{escaped(s.about)}**: {escaped(s.text)}" for s in _answer(path).statements
+    ),
+    "tables": lambda path: "\n\n".join(map(markdown_table, _answer(path).tables)),
     "decision": _decision,
-    "first-calls": _table(lambda record: case_table(record, TABLES[FIRST_CALLS], FIRST_CALLS)),
-    "cases": _table(lambda record: case_table(record, BRIEF)),
+    "first-calls": lambda path: _untitled(case_table(_record(path), TABLES[FIRST_CALLS], FIRST_CALLS)),
+    "cases": lambda path: _untitled(case_table(_record(path), BRIEF)),
     "validation": _validation,
     "first-contact": _first_contact,
     "first-contact-answer": _first_contact_answer,
 }
+KINDS_OF_TABLES = ("tables", "decision", "first-calls", "cases")
 
 
 def outdated() -> Iterator[Path]:
