@@ -164,6 +164,11 @@ def test_a_case_that_is_not_surely_slower_than_the_best_of_its_framework_can_sti
     }  # fmt: skip
 
 
+def test_a_case_without_times_is_no_contender():
+    made = record(steady(case("jax", "fused"), 1.0), Result(case("jax", "vmap")), Result(case("torch", "fused")))
+    assert QUESTIONS["growth"].contenders(made) == {case("jax", "fused")}
+
+
 def with_device_times(framework: str, seconds: float, *on_device: float) -> Result:
     blocks = [Block.of(worker, 0, [value]) for worker, value in enumerate(on_device)]
     return steady(case(framework, "fused"), seconds, on_device=blocks)

@@ -140,8 +140,8 @@ class Question(ABC):
         for key, found in verdicts(record).items():
             best = {result.case.framework: result for result in found.results}
             for result in record.results_of(*key):
-                ratio = time_over(result, best.get(result.case.framework, result), found.on_device)
-                if result.measured and not ratio.low > 1:
+                fastest = best.get(result.case.framework)
+                if fastest and result.measured and not time_over(result, fastest, found.on_device).low > 1:
                     kept.add(result.case)
         return kept
 
