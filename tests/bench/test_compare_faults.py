@@ -129,7 +129,7 @@ def test_a_budget_that_is_too_short_is_told_and_what_it_left_out_is_measured_whe
         patch.setattr(first_calls, "_MOMENTS", 0.0)
         patch.setattr(first_calls, "_NEW_SHAPES_SHARE", 0.0)
         patch.setattr(timed_calls, "_FIRST_CALLS_SHARE", 0.0)
-        patch.setattr(first_calls, "CHEAP_SECONDS", 0.0)
+        patch.setattr(first_calls, "CHEAP_FIRST_CALL", 0.0)
         lines = run_here("--resume", str(path), "--budget", "3").out.splitlines()
     assert any(line.startswith("new shape not measured: ") and line.endswith(NO_ROOM) for line in lines)
     assert any("the budget of 3 s was spent" in line for line in lines)

@@ -47,7 +47,7 @@ def test_a_dominated_case_is_timed_once():
 def test_once_its_cell_is_settled_a_case_is_timed_by_eight_processes_if_it_is_cheap(monkeypatch: pytest.MonkeyPatch):
     assert timed_by(3) == timed_by(7) == [FAST, SLOW, OTHER, OTHERS_SLOW]
     assert timed_by(8) == [FAST, OTHER]
-    monkeypatch.setattr(timed_calls, "CHEAP_SECONDS", 0.1)
+    monkeypatch.setattr(timed_calls, "CHEAP_CASE", 0.1)
     assert timed_by(3) == [FAST, OTHER]
 
 

@@ -10,7 +10,7 @@ from shared.bench.cases import Case
 from shared.bench.estimates import Block
 from shared.bench.record import NO_ROOM, Record, Result
 from shared.bench.run.context import Run
-from shared.bench.run.schedule import CHEAP_SECONDS, SLOW_SECONDS, block_of
+from shared.bench.run.schedule import CHEAP_FIRST_CALL, SLOW_SECONDS, block_of
 from shared.bench.units import size
 from shared.problems import problem_of
 
@@ -85,7 +85,7 @@ def _calls(result: Result) -> list[float]:
 
 def _is_wanted(result: Result) -> bool:
     """Whether there are few samples of what is cheap."""
-    return len(result.cold) < _SAMPLES and max(_calls(result), default=0.0) < CHEAP_SECONDS
+    return len(result.cold) < _SAMPLES and max(_calls(result), default=0.0) < CHEAP_FIRST_CALL
 
 
 def _is_pending(run: Run, result: Result) -> bool:

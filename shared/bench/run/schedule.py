@@ -21,7 +21,9 @@ SLOW_SECONDS, DOMINATED_FACTOR = 2.0, 10.0
 # rounds of a case in each worker, of calls that take longer than these seconds fewer: a median of less scatters by 5 %
 LEAST_ROUNDS, LEAST_SLOW_ROUNDS, SLOW_CALL_SECONDS = 7, 5, 0.05
 # fresh workers that time all cases; and the fewest without a number from the user, of cases that are cheap in any case
-ALL_CASES_WORKERS, LEAST_WORKERS, CHEAP_SECONDS = 3, 8, 3.0
+ALL_CASES_WORKERS, LEAST_WORKERS = 3, 8
+# seconds below which a first call is cheap, and what a worker needs for a case
+CHEAP_FIRST_CALL, CHEAP_CASE = 3.0, 1.5
 # a ratio whose interval is beyond this factor needs no more processes
 _CLEAR = 1.1
 

@@ -16,7 +16,7 @@ from shared.bench.run.context import BUDGET_SPENT, Run
 from shared.bench.run.first_calls import repeat_first_calls
 from shared.bench.run.schedule import (
     ALL_CASES_WORKERS,
-    CHEAP_SECONDS,
+    CHEAP_CASE,
     DOMINATED_FACTOR,
     LEAST_WORKERS,
     SLOW_SECONDS,
@@ -83,7 +83,7 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
         return [well] if well else []
     needed = run.plan.contenders(run.record)
     results = {case: run.record.result(case) for case in well}
-    cheap = [case for case, result in results.items() if result.blocks and _seconds_of(result) < CHEAP_SECONDS]
+    cheap = [case for case, result in results.items() if result.blocks and _seconds_of(result) < CHEAP_CASE]
     wanted = [case for case, result in results.items() if case in needed or _is_wanted(result, case in cheap)]
     return [choice for choice in (*([well] if number < ALL_CASES_WORKERS else []), wanted, cheap) if choice]
 
