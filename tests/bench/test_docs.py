@@ -59,7 +59,7 @@ def test_figures_are_those_of_the_records():
     assert list(docs.outdated()) == [], "run make docs"
 
 
-@pytest.mark.parametrize(("name", "told"), [("memory", []), ("shapes", []), ("w-all", ["36"]), ("default", ["12"])])
+@pytest.mark.parametrize(("name", "told"), [("memory", []), ("shapes", []), ("w-all", ["36"]), ("default", ["14"])])
 def test_the_head_counts_the_times_of_which_a_change_would_be_known(name: str, told: list[str]):
     """Not those of single calls, or of fewer rounds than six."""
     head = docs.KINDS["head"](ROOT / f"results/cpu-{name}.json")
@@ -81,7 +81,6 @@ def test_lines_of_code_are_told_of_a_default_run_alone(name: str, has_lines: boo
 
 def test_the_results_name_what_ran_on_the_other_machine():
     named = {
-        "the default run": "default",
         "the ladder": "ladder",
         "every variant in fresh processes": "w-all",
         "`linear_regression` over its variants": "regression",
