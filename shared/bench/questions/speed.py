@@ -123,6 +123,8 @@ def decision_tables(record: Record, input_name: str) -> list[Table]:
             "Python loop over anti-diagonals of the whole batch, eager. Compiled: in PyTorch by its scan operator, "
             "which is private and right to first order only."
         )
+    elif WRITTEN_FIRST["torch"] in problem_of(record.settings.problem).variant_names:
+        below.append(f"{WRITTEN[FIRST].capitalize()}, {FIRST}, was not measured.")
     if by_device:
         below.append(
             "Wall time is what a call costs the caller, device time that in which the GPU works for it: the union of "
