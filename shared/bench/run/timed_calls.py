@@ -44,10 +44,11 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
     took: dict[tuple[Case, ...], float] = {}  # seconds of the longest worker that timed these cases
     while choices := _next_cases(run, cases, number):
         costs = [took.get(tuple(each)) or sum(map(_seconds_of, map(record.result, each))) for each in choices]
-        chosen = next((at for at, cost in enumerate(costs) if cost <= run.seconds_left), -1)
-        timed = choices[chosen]
         # cases that an interrupted run left without times are always timed
-        if all(record.result(case).blocks for case in timed) and is_enough(run, costs[chosen]):
+        is_known = all(record.result(case).blocks for case in choices[0])
+        chosen = next((at for at, cost in enumerate(costs) if cost <= run.seconds_left), -1) if is_known else 0
+        timed = choices[chosen]
+        if is_known and is_enough(run, costs[chosen]):
             break
         began = time.monotonic()
         least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
