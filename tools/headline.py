@@ -1,6 +1,6 @@
 """The headline of the README: which framework is faster for each way to write an alignment, over all recorded runs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from shared.alignments import ALIGNMENTS
@@ -14,19 +14,18 @@ from shared.bench.units import factor_text
 
 # what the passes are for a training
 _GRADIENT, _SECOND = "marginals", "hvp"
-_ROWS = (
-    (FIRST, _GRADIENT), ("vmap", _GRADIENT), ("wavefront", _GRADIENT), ("wavefront", _SECOND), ("fused", _GRADIENT),
-    ("fused", _SECOND),
-)  # fmt: skip
 _WORDS = {_GRADIENT: "gradient", _SECOND: "second derivatives"}
+# no second derivatives of the loops: PyTorch's compiled one has none
+_ROWS = ((FIRST, _GRADIENT), ("vmap", _GRADIENT), *((row, name) for row in ("wavefront", "fused") for name in _WORDS))
 
 
 def headline(folder: Path) -> str:
     """A table of these rows on CPUs and GPUs, and at which sizes the answer changes."""
     records = [Record.read(path) for path in sorted(folder.glob("*.json")) if path.stem != "validation"]
     runs = [r for r in records if r.settings.question == "speed" and r.settings.problem in ALIGNMENTS]
+    on_cpu, on_gpu = (_by_row(r for r in runs if (r.settings.device == "cpu") == is_cpu) for is_cpu in (True, False))
     rows = [
-        (WRITTEN[row], _WORDS[pass_name], *(_cell([*_found(runs, row, pass_name, is_cpu)]) for is_cpu in (True, False)))
+        (WRITTEN[row], _WORDS[pass_name], *(_cell(device.get((row, pass_name), [])) for device in (on_cpu, on_gpu)))
         for row, pass_name in _ROWS
     ]
     headers = ("how it is written", "of a training step", "CPU", "GPU")
@@ -35,13 +34,15 @@ def headline(folder: Path) -> str:
     return f"{table}\n\nBy size, the gradient: {sizes}." if sizes else table
 
 
-def _found(runs: Sequence[Record], row: str, pass_name: str, is_cpu: bool) -> Iterator[Comparison]:
-    """The comparisons of a row in all runs on CPUs, or on others."""
+def _by_row(runs: Iterable[Record]) -> dict[tuple[str, str], list[Comparison]]:
+    """Group the comparisons of all runs by row and pass."""
+    found: dict[tuple[str, str], list[Comparison]] = {}
     for record in runs:
-        for name in record.inputs if (record.settings.device == "cpu") == is_cpu else ():
-            by_row = comparisons(record, name, decided_on_device(record, name))
-            if row in by_row and (found := by_row[row].get(pass_name)) and found.ratio:
-                yield found
+        for name in record.inputs:
+            for row, by_pass in comparisons(record, name, decided_on_device(record, name)).items():
+                for pass_name, comparison in by_pass.items():
+                    found.setdefault((row, pass_name), []).extend([comparison] if comparison.ratio else [])
+    return found
 
 
 def _cell(comparisons_of_row: Sequence[Comparison]) -> str:

@@ -73,7 +73,7 @@ class Estimate(NamedTuple):
 
     @property
     def outcome(self) -> str:
-        """Of a ratio: "same", "different", "one-sided" (it may be 1, but not much on one side of it) or "open"."""
+        """Outcome of a ratio: "same", "different", "one-sided" (1, or beyond SAME on one side only) or "open"."""
         if self.low >= 1 / SAME and self.high <= SAME:
             return "same"
         if self.low > 1 or self.high < 1:

@@ -82,7 +82,7 @@ class Comparison(NamedTuple):
 
 
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
-    """Which of two takes less, by what factor, and below it the interval; or what to say instead of which.
+    """Say in a table cell which of two takes less, by what factor, and its interval; or `instead` of which.
 
     ratio: of the second over the first.
     """
@@ -121,7 +121,7 @@ def in_words(names: Sequence[str], ratio: Estimate) -> str:
 
 
 def within(ratio: Estimate) -> str:
-    """How far a ratio may be from 1: in percent if it is the same, or else as a factor."""
+    """Say how far a ratio may be from 1: in percent if it is the same, or else as a factor."""
     return f"within {ratio.most - 1:.1%}" if ratio.outcome == "same" else f"within {factor_text(ratio.most)}×"
 
 

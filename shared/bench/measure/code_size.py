@@ -81,7 +81,7 @@ def reached(root: Path, starts: Iterable[str], is_part: Callable[[str], bool]) -
 
 @functools.cache
 def definitions_of(root: Path) -> dict[str, Definition]:
-    """By dotted name, all that a file, or the packages of a checkout except the benchmark, define or import."""
+    """Find what a file, or the packages of a checkout except the benchmark, define or import, by dotted name."""
     found: dict[str, Definition] = {}
     folder, packages = (root.parent, []) if root.is_file() else (root, ["jax_impl", "torch_impl", "shared"])
     every = [path for package in packages for path in (root / package).rglob("*.py")] or [root]
