@@ -8,6 +8,8 @@ import pytest
 from frameworks import BY_HAND, FRAMEWORKS, Inputs, reference_result, run
 from test_second_derivatives_by_position import products
 
+from shared import reference
+from shared.alignments import ALIGNMENTS
 from shared.variants import usable_variants
 
 PROBLEM = "needleman_wunsch"
@@ -83,3 +85,21 @@ def test_pairs_without_alignment_have_no_second_derivatives_by_parameters(framew
                 assert not value[none].any(), (variant, direction, name)
                 np.testing.assert_allclose(value, wanted[name], atol=1e-9, err_msg=f"{variant} {direction} {name}")
         assert any(value[~none].any() for own in found for value in own.values())
+
+
+@pytest.mark.parametrize("function_name", ["smith_waterman", "smith_waterman_affine", "needleman_wunsch"])
+@pytest.mark.parametrize("lowest", [-5e19, -3e20])
+def test_finite_values_forbid_in_the_reference_as_minus_infinity_does(function_name: str, lowest: float):
+    random = np.random.default_rng(6)
+    shape = (40, 3, 4)
+    similarity = np.where(random.random(shape) < 0.8, -np.inf, 1e4 * random.normal(size=shape))
+    parameters = {}
+    for name in ALIGNMENTS[function_name].gaps:
+        parameters[name] = np.where(random.random(shape) < 0.5, -np.inf, -1.0)
+
+    expected = reference.gradients(function_name, similarity, **parameters)
+    finite_gaps = {name: np.maximum(values, -1e20) for name, values in parameters.items()}
+    result = reference.gradients(function_name, np.maximum(similarity, lowest), **finite_gaps)
+    assert any((matrix == 0).all() for matrix in expected["similarity"])  # pairs without an alignment
+    for name, values in expected.items():
+        np.testing.assert_array_equal(result[name], values, err_msg=name)

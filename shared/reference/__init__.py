@@ -109,9 +109,10 @@ def best_alignment(
         if np.isposinf(pair).any() or any(np.isnan(values).any() for values in (pair, *gaps)):
             scores.append(np.nan)
             continue
-        scores.append(_allowed(module.score(pair, **own)))
+        score = module.score(pair, **own)
+        scores.append(_allowed(module, score))
         is_matched = module.gradients(pair, **own)["similarity"] > 0.5
-        found[: pair.shape[0], : pair.shape[1]] = is_matched & (scores[-1] != -np.inf)
+        found[: pair.shape[0], : pair.shape[1]] = is_matched & (score > FORBIDDEN)
     return np.array(scores if batched else scores[0], dtype=np.float64), matches
 
 
@@ -150,13 +151,15 @@ def _each_pair(asked: str, function_name: str, similarity: Any, lengths: Any, **
     """A module's function of every pair."""
     module, pairs, batched = _pairs(function_name, similarity, lengths, parameters)
     values = [getattr(module, asked)(pair, **own) for pair, own in pairs]
-    values = [_allowed(value) for value in values] if asked == "score" else values
+    values = [_allowed(module, value) for value in values] if asked == "score" else values
     return np.array(values if batched else values[0], dtype=np.float64)
 
 
-def _allowed(score: float) -> float:
-    """The score, -inf where every alignment of a global pair is forbidden."""
-    return -np.inf if score <= FORBIDDEN else score
+def _allowed(module: ModuleType, score: float) -> float:
+    """Return the score, or where every alignment is forbidden -inf for a global pair and 0 for a local one."""
+    if score > FORBIDDEN or np.isnan(score):
+        return score
+    return -np.inf if module is global_linear else 0.0
 
 
 def _pairs(
@@ -169,6 +172,7 @@ def _pairs(
         raise TypeError(f"{function_name} takes no {', '.join(sorted(unknown))}")
     parameters = alignment.parameters | alignment.options | given | fixed
     matrices = np.asarray(similarity, dtype=np.float64)
+    matrices = np.where(matrices <= FORBIDDEN, -np.inf, matrices)
     batched = matrices.ndim == 3
     matrices = matrices if batched else matrices[None]
     count = len(matrices)

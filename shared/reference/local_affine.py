@@ -20,7 +20,6 @@ import numpy as np
 
 from shared.reference.gaps import Gap, as_given, in_each_cell
 from shared.reference.smooth import entropy, smooth_maximum, weights
-from shared.tolerances import FORBIDDEN
 
 OUTSIDE = -np.inf
 
@@ -48,12 +47,11 @@ def score(
 ) -> float:
     """Score of one pair. similarity: float64 (rows, cols), each at least 0; gaps: numbers, or (rows, cols).
 
-    0 without an alignment.
+    -inf without an alignment: where there are too few rows or columns, or all is forbidden.
     """
     costs = _Costs(similarity.shape, gap_open, gap_extend, restrict_turns, penalize_turns)
     endings = _endings(similarity, _fill(similarity, costs, temperature))
-    value = smooth_maximum([x for triple in endings.values() for x in triple], temperature) if endings else OUTSIDE
-    return 0.0 if value <= FORBIDDEN else value
+    return smooth_maximum([x for triple in endings.values() for x in triple], temperature) if endings else OUTSIDE
 
 
 def gradients(

@@ -17,7 +17,6 @@ import numpy as np
 
 from shared.reference.gaps import Gap, as_given, in_each_cell
 from shared.reference.smooth import entropy, smooth_maximum, weights
-from shared.tolerances import FORBIDDEN
 
 OUTSIDE = -np.inf
 
@@ -25,12 +24,11 @@ OUTSIDE = -np.inf
 def score(similarity: np.ndarray, *, gap: Gap, temperature: float, end: str) -> float:
     """Score of one pair. similarity: float64 (rows, cols), each at least 0; gap: a number, or (rows, cols).
 
-    0 without an alignment.
+    -inf without an alignment: where there are too few rows or columns, or all is forbidden.
     """
     h = _fill(similarity, gap, temperature)
     values = list(_endings(similarity, h, end).values())
-    value = smooth_maximum(values, temperature) if values else OUTSIDE
-    return 0.0 if value <= FORBIDDEN else value  # too few rows or columns, or none that -inf does not forbid
+    return smooth_maximum(values, temperature) if values else OUTSIDE
 
 
 def gradients(similarity: np.ndarray, *, gap: Gap, temperature: float, end: str) -> dict[str, np.ndarray | float]:
