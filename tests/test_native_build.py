@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -242,17 +243,23 @@ def test_a_build_that_is_killed_lets_the_next_one_compile(source, cache, tmp_pat
 
 
 @pytest.mark.parametrize("cache", ["{0}/answer.cpp/cache", "{0}/noexec", "~no-such-user/cache"])
-def test_a_cache_that_cannot_be_used_is_done_without(source, tmp_path, monkeypatch, compilations, cache):
+def test_where_the_cache_cannot_be_used_the_temporary_folder_is(source, temporary, monkeypatch, compilations, cache):
+    tmp_path = temporary.parent
+
     def mount_options(path: Path) -> SimpleNamespace:
         return SimpleNamespace(f_flag=os.ST_NOEXEC if path.name == "noexec" else 0)
 
     (tmp_path / "noexec").mkdir()
     monkeypatch.setattr(os, "statvfs", mount_options)
     monkeypatch.setenv("ALIGNMENT_CACHE", cache.format(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     path = cpp.compiled(target(source))
     assert answer(path) == 42
-    assert path.is_absolute() and tmp_path not in path.parents and not any((tmp_path / "noexec").iterdir())
+    assert path.parent == temporary / f"{building.FOLDER}-{os.getuid()}" and not any((tmp_path / "noexec").iterdir())
     assert cpp.compiled(target(source)) == path and compilations.count() == 1
+    path.parent.chmod(0o777)
+    with pytest.raises(cpp.Absent, match="not owned by this user alone"):
+        cpp.compiled(target(source))
 
 
 def test_where_no_folder_can_be_used_the_reason_names_the_variable(source, monkeypatch):

@@ -15,6 +15,7 @@ import platform
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -64,20 +65,28 @@ def compiled(target: Target) -> Path:
     """The compiled library, from the cache or by compiling it now. Raises Absent with the reason."""
     compiler = find_compiler()
     name = _file_name(target, compiler)
-    try:
-        return _cached_or_compiled(target, compiler, cache_folder() / name)
-    except OSError as error:
-        log.info("the cache cannot be used (%s): compiling for this process only", error)
-    try:
-        return _cached_or_compiled(target, compiler, _private_folder() / name)
-    except OSError as error:
-        raise Absent(f"no folder for what is compiled: {error}; name one in ALIGNMENT_CACHE") from error
+    reasons: list[str] = []
+    for folder in (cache_folder(), _temporary_folder()):
+        try:
+            path = _cached_or_compiled(target, compiler, folder / name)
+        except OSError as error:
+            reasons.append(str(error))
+            continue
+        for reason in reasons:
+            _warn(f"compiled kernels are kept in {folder}: {reason}; name another folder in ALIGNMENT_CACHE")
+        return path
+    raise Absent(f"no folder for what is compiled: {'; '.join(reasons)}; name one in ALIGNMENT_CACHE")
+
+
+@cache
+def _warn(text: str) -> None:
+    """Log this warning once in a process."""
+    log.warning(text)
 
 
 def _cached_or_compiled(target: Target, compiler: tuple[str, ...], path: Path) -> Path:
-    _check_may_load(path.parent)
+    _prepare(path.parent)
     if not path.exists():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = FileLock(path.parent / f"{target.name}.lock")
         with contextlib.suppress(Timeout, NotImplementedError):  # some network folders have no locks
             lock.acquire(timeout=LOCK_TIMEOUT_SECONDS)
@@ -150,7 +159,7 @@ def cache_folder() -> Path:
         return _absolute(own)
     users = shared if os.path.isabs(shared) else "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
     folder = os.path.expanduser(own or f"{users}/{FOLDER}")
-    return Path(folder) if os.path.isabs(folder) else _private_folder()  # "~" stays where no home is known
+    return Path(folder) if os.path.isabs(folder) else _temporary_folder()  # "~" stays where no home is known
 
 
 @cache
@@ -163,29 +172,28 @@ def cache_is_usable() -> bool:
     """Whether compiled libraries can be cached for other processes."""
     folder = cache_folder()
     try:
-        _check_may_load(folder)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _prepare(folder)
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError:
         return False
 
 
-def _check_may_load(folder: Path) -> None:
-    """Raise OSError where a mount option keeps libraries from being loaded: known before one is compiled."""
+def _prepare(folder: Path) -> None:
+    """Make the folder. Raises OSError where it cannot be, or libraries in it may not be loaded."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):
+    if os.statvfs(there).f_flag & getattr(os, "ST_NOEXEC", 0):  # known before one is compiled
         raise PermissionError(errno.EACCES, "mounted noexec", str(folder))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder == _temporary_folder():  # whose name anybody may have taken
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise PermissionError(errno.EACCES, "not owned by this user alone", str(folder))
 
 
-@cache
-def _private_folder() -> Path:
-    """A folder for this process, for when the cache is not writable; removed at exit."""
-    import atexit
-
-    folder = tempfile.mkdtemp(prefix=f"{FOLDER}-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
+def _temporary_folder() -> Path:
+    """This user's folder for compiled libraries where the cache folder cannot be used."""
+    return Path(tempfile.gettempdir(), f"{FOLDER}-{os.getuid()}")
 
 
 def _file_name(target: Target, compiler: tuple[str, ...]) -> str:
