@@ -95,6 +95,7 @@ def _fused(
 ) -> Array:
     """The fused kernels, which mask what lies outside lengths, and clamp, by themselves."""
     checks.check_alignment(see, similarity, lengths, parameters)
+    checks.check_fixed_shape(similarity.shape)
     s = jnp.asarray(similarity)
     text = _third_order_text(function_name, "fused")
     wide = widened(s)

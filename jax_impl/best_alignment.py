@@ -58,6 +58,7 @@ def best_alignment(
     """
     name, gaps, options = checks.best_alignment_call(jax_impl, function, parameters)
     checks.check_alignment(see, similarity, lengths, gaps)
+    checks.check_fixed_shape(similarity.shape)
     platform = platform_of(similarity)
     s = jnp.asarray(similarity)
     wide = widened(s)

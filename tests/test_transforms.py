@@ -23,14 +23,16 @@ from shared.variants import usable_variants
 VARIANTS = ("vmap", *BY_HAND)
 
 
-@pytest.mark.parametrize("variant", VARIANTS[:2])
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("shape", ["b, 5, 6", "r, c"])
 def test_an_export_for_any_shape_is_refused_in_words(variant: str, shape: str):
-    score = jax.jit(functools.partial(jax_impl.smith_waterman, variant=variant))
+    score = functools.partial(jax_impl.smith_waterman, variant=variant)
+    best = functools.partial(jax_impl.best_alignment, jax_impl.smith_waterman)
     similarity = jax.ShapeDtypeStruct(jax.export.symbolic_shape(shape), jnp.float32)
     text = rf"^similarity must have a shape of numbers, got \({shape}\); export each shape by itself\b"
-    with pytest.raises(TypeError, match=text):
-        jax.export.export(score)(similarity)
+    for function in (score, best):
+        with pytest.raises(TypeError, match=text):
+            jax.export.export(jax.jit(function))(similarity)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
