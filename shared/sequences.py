@@ -29,6 +29,7 @@ _NOT_A_LETTER = re.compile(r"[^A-Za-z*]")  # all 26 stand for residues: B, J, X 
 # Selenocysteine and pyrrolysine, as HMMER scores them (BLAST: U as C, O as X).
 SCORED_AS = {"U": "C", "O": "K"}
 _AMINO_ACIDS, _NUCLEOTIDES = "ACDEFGHIKLMNPQRSTVWY", "ACGTUN"
+_AMBIGUOUS = "RYSWKMBDHV"  # IUPAC's letters for two or three nucleotides
 # Of a header the name alone is used, not what follows it: a description, or after ^A the other names of NCBI's nr.
 _HEADER = re.compile(r"^([^\S\n]*>[^\S\n]*[^\s\x01]*).*", re.MULTILINE)
 
@@ -135,7 +136,7 @@ def pair_batch(
 ) -> PairBatch:
     """Score every letter of the first sequence of a pair against every letter of its second, for a batch of pairs.
 
-    U is scored as C and O as K where a matrix of amino acids lacks them.
+    U is scored as C and O as K where a matrix of amino acids lacks them, and U as T where one of nucleotides does.
 
     Args:
         records: the sequences.
@@ -179,10 +180,9 @@ def _load(name: str) -> Any:
 
 
 def _substitutes(matrix: Matrix) -> dict[str, str]:
-    """The letters that are scored as others. None in a matrix of nucleotides, where U and K stand for other things."""
-    if not set(_AMINO_ACIDS) <= set(matrix.alphabet):
-        return {}
-    return {letter: other for letter, other in SCORED_AS.items() if letter not in matrix.alphabet}
+    """Return the letters that the matrix lacks and that are scored as others."""
+    scored_as = SCORED_AS if set(_AMINO_ACIDS) <= set(matrix.alphabet) else {"U": "T"}
+    return {letter: other for letter, other in scored_as.items() if letter not in matrix.alphabet}
 
 
 def _lacking(record: Record, matrix: Matrix) -> str:
@@ -200,9 +200,15 @@ def _notes(used: Sequence[Record], matrix: Matrix, substitutes: dict[str, str], 
         text = f"{letter}, which {matrix.name} lacks, is scored as {other}"
         counts[text] = sum(letter in record.letters for record in used)
     notes = [f"{source}: {text} in {n} of {len(used)} sequences" for text, n in counts.items() if n]
-    if set(_AMINO_ACIDS) <= set(matrix.alphabet) and set(_NUCLEOTIDES).issuperset("".join(r.letters for r in used)):
+    if set(_AMINO_ACIDS) <= set(matrix.alphabet) and _look_like_nucleotides("".join(r.letters for r in used)):
         notes.append(f"{source}: these look like nucleotides; --matrix NUC.4.4 scores such, {matrix.name} amino acids")
     return tuple(notes)
+
+
+def _look_like_nucleotides(letters: str) -> bool:
+    """Return whether these are IUPAC's letters of nucleotides, few of them ambiguous."""
+    clear = sum(map(letters.count, _NUCLEOTIDES))
+    return set(letters) <= set(_NUCLEOTIDES + _AMBIGUOUS) and clear >= 0.9 * len(letters)
 
 
 def _record(index: int, name: str) -> str:

@@ -1,6 +1,8 @@
 """FASTA files are read as they are written, and all that is wrong with them is told at once."""
 
+import bz2
 import gzip
+import lzma
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,8 @@ BAD_CONTENTS = {
     "blank lines alone": (b"\n \r\n\t\n", "expected at least 2 records, got an empty file"),
     "byte-order mark alone": (b"\xef\xbb\xbf", "expected at least 2 records, got an empty file"),
     "not UTF-8": (b">a\nAC\n>b\nA\xffC\n", "record 2 'b': expected letters A-Z or *, got 'ÿ' at position 2"),
+    "a file packed by bzip2": (bz2.compress(b">a\nAC\n"), "expected text, packed by gzip or not, got bzip2"),
+    "a file packed by xz": (lzma.compress(b">a\nAC\n"), "expected text, packed by gzip or not, got xz"),
     "a cut gzip file": (
         gzip.compress(b">a\nAC\n")[:-4],
         "expected a whole gzip file, got: Compressed file ended before the end-of-stream marker was reached",

@@ -190,7 +190,14 @@ def test_a_matrix_with_the_letter_scores_it_by_its_own_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("letters", "matrix", "told"), [("ACGUN", "BLOSUM62", 1), ("ACGT", "NUC.4.4", 0), ("ACGTW", "BLOSUM62", 0)]
+    ("letters", "matrix", "told"),
+    [
+        ("ACGUN", "BLOSUM62", 1),
+        ("ACGT" * 9 + "RY", "BLOSUM62", 1),
+        ("ACGT", "NUC.4.4", 0),
+        ("ACGTW", "BLOSUM62", 0),
+        ("ACGTACGTACGTL", "BLOSUM62", 0),
+    ],
 )
 def test_nucleotides_that_are_scored_as_amino_acids_are_told(letters: str, matrix: str, told: int) -> None:
     records = [Record("one", "ACGT"), Record("two", letters)]
@@ -199,10 +206,11 @@ def test_nucleotides_that_are_scored_as_amino_acids_are_told(letters: str, matri
     assert notes[-1:] == (text,) * told
 
 
-def test_uracil_is_not_scored_as_cytosine() -> None:
-    records = [Record("one", "ACGU"), Record("two", "ACG")]
-    with pytest.raises(SequenceError, match=r"letters of NUC\.4\.4 \(.*\), got 'U' at position 4$"):
-        pair_batch(records, [(0, 1)], substitution_matrix("NUC.4.4"), "x.fasta")
+def test_uracil_is_scored_as_thymine_among_nucleotides() -> None:
+    records = [Record("one", "ACGU"), Record("two", "ACGT")]
+    similarity, _, notes = pair_batch(records, [(0, 1)], substitution_matrix("NUC.4.4"), "x.fasta")
+    np.testing.assert_array_equal(similarity[0, 3], similarity[0, :, 3])
+    assert notes == ("x.fasta: U, which NUC.4.4 lacks, is scored as T in 1 of 2 sequences",)
 
 
 def test_records_of_no_pair_are_neither_refused_nor_noted() -> None:
