@@ -1,10 +1,11 @@
-"""Gradients for the gaps and the temperature, however they are given, against the reference.
+"""Gradients for the gaps and the temperature, however they are given and mapped, against the reference.
 
 By the variants whose derivatives are written by hand; in PyTorch also by the loop that autograd differentiates.
 
 A parameter is a Python number, which has no gradient; an array of shape (), whose gradient is the sum over the pairs,
-each weighted by its cotangent; or an array of shape (batch,), a value and a gradient for each pair. The inputs are a
-ragged batch with pairs without rows or columns and with poison in the padding, in float64.
+each weighted by its cotangent; an array of shape (batch,), a value and a gradient for each pair; or, for a gap, a
+matrix for each pair. The inputs are a ragged batch with pairs without rows or columns and with poison in the padding,
+in float64.
 """
 
 import functools
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -25,15 +27,19 @@ from frameworks import (
     assert_parity,
     ragged,
     reference_result,
+    run,
     run_function,
 )
+from gaps_by_position import FRAMEWORK, how_to_run
 
 from shared import reference
 
-HOW = {"jax": "quick", "torch": "eager"}
-EACH = pytest.mark.parametrize(
-    ("framework", "variant"), [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
-)
+WHICH = [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
+
+
+def slow_in_jax(case: tuple[Any, ...], is_default: bool) -> Any:
+    """XLA compiles each case anew, a wavefront for seconds."""
+    return pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "jax" and not is_default))
 
 
 def kinds_of(problem: str) -> list[dict[str, str]]:
@@ -46,10 +52,10 @@ def kinds_of(problem: str) -> list[dict[str, str]]:
     return [way for number, way in enumerate(ways) if way not in ways[:number]]
 
 
-# each problem's options take turns; XLA takes seconds to compile a wavefront
+# each problem's options take turns
 EVERY_WAY = [
-    (*which, problem, kinds, options)
-    for which in [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
+    slow_in_jax((*which, problem, kinds, options), which[1] == "fused" and problem == "smith_waterman_affine")
+    for which in WHICH
     for problem, (_, every) in PROBLEMS.items()
     for kinds, options in zip(kinds_of(problem), itertools.cycle(every), strict=False)
     if which != ("jax", "wavefront") or problem == "needleman_wunsch"
@@ -68,7 +74,8 @@ def test_gradients_are_right_however_the_parameters_are_given(framework, variant
     numbers = {name: float(value) for name, value in inputs.parameters.items() if kinds[name] == "number"}
     arrays = {name: value for name, value in inputs.parameters.items() if kinds[name] != "number"}
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), **numbers, **options, variant=variant)
-    result = run_function(framework, score, inputs._replace(parameters=arrays), "float64", HOW[framework])
+    arguments = inputs._replace(parameters=arrays), "float64", "quick" if framework == "jax" else "eager"
+    result = run_function(framework, score, *arguments)
 
     expected = reference_result(inputs, problem, **options)
     differentiable = {name: value for name, value in expected.gradients.items() if name not in numbers}
@@ -94,6 +101,23 @@ def test_torch_numbers_leave_nothing_to_differentiate(problem, variant):
 # mapped over pairs, or over the values of one parameter
 
 Axes = tuple[int | None, dict[str, int | None], int | None]
+# nothing by position, then one gap of two
+MAPPED = [
+    slow_in_jax((*which, problem, names), variant == "fused" and bool(names))
+    for which in [*WHICH, ("jax", "vmap")]
+    for variant in which[1:]
+    for problem, names in [*((name, ()) for name in PROBLEMS), ("smith_waterman_affine", ("gap_extend",))]
+    if names or (which != ("jax", "vmap") and (which != ("jax", "wavefront") or problem == "needleman_wunsch"))
+]
+ALONE = [
+    slow_in_jax((*which, problem, name, names), which[1] == "fused" and problem == "needleman_wunsch")
+    for which in WHICH
+    for problem, (parameters, _) in PROBLEMS.items()
+    for name in parameters
+    for names in ((), (name,))
+    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
+    if names == () or name != "temperature"
+]
 
 
 def mapped(framework: str, score: Callable[..., Any], inputs: Inputs, axes: Axes) -> Result:
@@ -117,37 +141,52 @@ def mapped(framework: str, score: Callable[..., Any], inputs: Inputs, axes: Axes
     return Result(scores, {"similarity": to_similarity, **to_parameters}, np.ones(scores.shape))
 
 
-@EACH
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_mapped_gradient_gives_each_pair_its_own(framework, variant, problem):
-    inputs = ragged(3, 4, problem=problem)
+@pytest.mark.parametrize(("framework", "variant", "problem", "names"), MAPPED, ids=str)
+def test_a_mapped_gradient_gives_each_pair_its_own(framework, variant, problem, names):
+    inputs = ragged(3, 4, problem=problem, by_position=names)
     inputs = inputs._replace(cotangent=np.ones_like(inputs.cotangent))
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
     result = mapped(framework, score, inputs, (0, dict.fromkeys(inputs.parameters, 0), 0))
     assert_parity(result, reference_result(inputs, problem), "float64", inputs.parameters["temperature"])
 
 
-ALONE = [
-    (*which, problem, name)
-    for which in [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
-    for problem, (names, _) in PROBLEMS.items()
-    for name in names
-    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
-]
-
-
-@pytest.mark.parametrize(("framework", "variant", "problem", "name"), ALONE)
-def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, variant, problem, name):
-    every = ragged(3, 4, problem=problem)
+@pytest.mark.parametrize(("framework", "variant", "problem", "name", "names"), ALONE, ids=str)
+def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, variant, problem, name, names):
+    every = ragged(3, 4, problem=problem, by_position=names)
     matrix, count = every.similarity[0], len(every.similarity)
-    alone = {other: v if other == name else np.asarray(v[0]) for other, v in every.parameters.items()}
+    values = {other: np.nan_to_num(value, posinf=0, neginf=0) for other, value in every.parameters.items()}
+    alone = {other: value if other == name else np.asarray(value[0]) for other, value in values.items()}
     axes: Axes = (None, dict.fromkeys(alone) | {name: 0}, None)
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
     result = mapped(framework, score, Inputs(matrix, None, alone, np.ones(())), axes)
 
-    repeated = {other: np.broadcast_to(value, (count,)) for other, value in alone.items()}
+    repeated = {other: value if other == name else np.repeat(value, count) for other, value in alone.items()}
     expected = reference_result(Inputs(np.stack([matrix] * count), None, repeated, np.ones(count)), problem)
     assert_parity(result, expected, "float64", repeated["temperature"])
+
+
+@pytest.mark.parametrize("variant", [pytest.param("vmap", marks=pytest.mark.slow), "wavefront", "fused"])
+def test_a_batch_of_jax_is_mapped_with_its_gaps_by_position(variant):
+    inputs = ragged(4, 5, by_position=("gap",))
+    gap = np.nan_to_num(inputs.parameters["gap"], posinf=0, neginf=0)
+    outer = np.stack([gap[::-1], gap])
+    score = functools.partial(FRAMEWORKS["jax"].package.smith_waterman, variant=variant)
+    expected = [reference.gradients("smith_waterman", s, None, gap=gap)["similarity"] for s in outer]
+    with FRAMEWORKS["jax"].backend.precision("float64"):
+        total = lambda s: jax.vmap(score)(s, gap=jnp.broadcast_to(gap, s.shape)).sum()  # noqa: E731
+        slopes = jax.jit(jax.grad(total))(jnp.asarray(outer))
+    np.testing.assert_allclose(slopes, expected, rtol=0, atol=1e-12)
+
+
+@FRAMEWORK
+def test_a_batch_too_large_for_the_cache_is_the_same_in_parts(framework):
+    random = np.random.default_rng(3)
+    s, gap = random.normal(size=(2, 6000, 5, 6))  # JAX: tables of 2 MiB, of 440 bytes for a pair
+    lengths = random.integers(0, (6, 7), size=(6000, 2), dtype=np.int32)
+    inputs = Inputs(s, lengths, {"gap": gap, "temperature": np.ones(())}, random.normal(size=6000))
+    whole, parts = (run(framework, inputs, "float64", name, how_to_run(framework, name)) for name in BY_HAND[::-1])
+    np.testing.assert_allclose(parts.score, whole.score, rtol=1e-12)
+    np.testing.assert_allclose(parts.gradients["gap"], whole.gradients["gap"], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("framework", "variant"), [("torch", "diagonal_loop"), ("jax", "wavefront"), ("jax", "vmap")])
@@ -159,9 +198,9 @@ def test_at_a_limit_the_gradient_is_whole(framework, variant, name, limit):
     backend = FRAMEWORKS[framework].backend
     function = backend.function("needleman_wunsch", variant)
     if framework == "jax":
-        slope = jax.jit(jax.grad(lambda own: function(similarity, **values | {name: own}).sum()))(values[name])
+        slope = jax.jit(jax.grad(lambda value: function(similarity, **values | {name: value}).sum()))(values[name])
     else:
-        own = torch.tensor(values[name], requires_grad=True)
-        (slope,) = torch.autograd.grad(function(similarity, **values | {name: own}).sum(), own)
+        leaf = torch.tensor(values[name], requires_grad=True)
+        (slope,) = torch.autograd.grad(function(similarity, **values | {name: leaf}).sum(), leaf)
     assert expected > 0.5
     assert backend.to_numpy(slope) == pytest.approx(expected, rel=1e-3)
