@@ -14,7 +14,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -55,10 +54,9 @@ def kinds_of(problem: str) -> list[dict[str, str]]:
 # each problem's options take turns
 EVERY_WAY = [
     slow_in_jax((*which, problem, kinds, options), which[1] == "fused" and problem == "smith_waterman_affine")
-    for which in WHICH
-    for problem, (_, every) in PROBLEMS.items()
-    for kinds, options in zip(kinds_of(problem), itertools.cycle(every), strict=False)
-    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
+    for which, problem in itertools.product([*WHICH, ("jax", "scan_select")], PROBLEMS)
+    for kinds, options in zip(kinds_of(problem), itertools.cycle(PROBLEMS[problem].options), strict=False)
+    if which[0] == "torch" or which[1] == "fused" or problem == "needleman_wunsch"
 ]
 
 
@@ -101,22 +99,23 @@ def test_torch_numbers_leave_nothing_to_differentiate(problem, variant):
 # mapped over pairs, or over the values of one parameter
 
 Axes = tuple[int | None, dict[str, int | None], int | None]
-# nothing by position, then one gap of two
-MAPPED = [
-    slow_in_jax((*which, problem, names), variant == "fused" and bool(names))
+# XLA takes seconds to compile a wavefront: one problem
+PAIRED = [
+    (*which, problem)
+    for which, problem in itertools.product(WHICH, PROBLEMS)
+    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
+]
+MAPPED = [slow_in_jax((*case, ()), False) for case in PAIRED]
+MAPPED += [
+    slow_in_jax((*which, "smith_waterman_affine", ("gap_extend",)), which[1] == "fused")
     for which in [*WHICH, ("jax", "vmap")]
-    for variant in which[1:]
-    for problem, names in [*((name, ()) for name in PROBLEMS), ("smith_waterman_affine", ("gap_extend",))]
-    if names or (which != ("jax", "vmap") and (which != ("jax", "wavefront") or problem == "needleman_wunsch"))
 ]
 ALONE = [
-    slow_in_jax((*which, problem, name, names), which[1] == "fused" and problem == "needleman_wunsch")
-    for which in WHICH
-    for problem, (parameters, _) in PROBLEMS.items()
-    for name in parameters
-    for names in ((), (name,))
-    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
-    if names == () or name != "temperature"
+    slow_in_jax((framework, variant, problem, name, names), variant == "fused" and problem == "needleman_wunsch")
+    for framework, variant, problem in PAIRED
+    for name in ("similarity", *PROBLEMS[problem].parameters)
+    for names in ((), (next(iter(PROBLEMS[problem].parameters)) if name == "similarity" else name,))
+    if "temperature" not in names and (name, names) != ("similarity", ())
 ]
 
 
@@ -151,31 +150,21 @@ def test_a_mapped_gradient_gives_each_pair_its_own(framework, variant, problem, 
 
 
 @pytest.mark.parametrize(("framework", "variant", "problem", "name", "names"), ALONE, ids=str)
-def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, variant, problem, name, names):
+def test_a_gradient_mapped_over_one_argument_alone_is_right(framework, variant, problem, name, names):
     every = ragged(3, 4, problem=problem, by_position=names)
-    matrix, count = every.similarity[0], len(every.similarity)
-    values = {other: np.nan_to_num(value, posinf=0, neginf=0) for other, value in every.parameters.items()}
-    alone = {other: value if other == name else np.asarray(value[0]) for other, value in values.items()}
-    axes: Axes = (None, dict.fromkeys(alone) | {name: 0}, None)
+    arrays = {"similarity": every.similarity, **every.parameters}
+    arrays = {key: np.nan_to_num(value, posinf=0, neginf=0) for key, value in arrays.items()}
+    alone = {key: value if key == name else value[0] for key, value in arrays.items()}
+    repeated = {key: value if key == name else np.stack([value[0]] * 6) for key, value in arrays.items()}
+    axes: Axes = (0 if name == "similarity" else None, dict.fromkeys(every.parameters) | {name: 0}, None)
+    given, expected = (
+        Inputs(values.pop("similarity"), None, {key: np.asarray(value) for key, value in values.items()}, np.ones(6))
+        for values in (alone, repeated)
+    )
+    axes[1].pop("similarity", None)
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
-    result = mapped(framework, score, Inputs(matrix, None, alone, np.ones(())), axes)
-
-    repeated = {other: value if other == name else np.repeat(value, count) for other, value in alone.items()}
-    expected = reference_result(Inputs(np.stack([matrix] * count), None, repeated, np.ones(count)), problem)
-    assert_parity(result, expected, "float64", repeated["temperature"])
-
-
-@pytest.mark.parametrize("variant", [pytest.param("vmap", marks=pytest.mark.slow), "wavefront", "fused"])
-def test_a_batch_of_jax_is_mapped_with_its_gaps_by_position(variant):
-    inputs = ragged(4, 5, by_position=("gap",))
-    gap = np.nan_to_num(inputs.parameters["gap"], posinf=0, neginf=0)
-    outer = np.stack([gap[::-1], gap])
-    score = functools.partial(FRAMEWORKS["jax"].package.smith_waterman, variant=variant)
-    expected = [reference.gradients("smith_waterman", s, None, gap=gap)["similarity"] for s in outer]
-    with FRAMEWORKS["jax"].backend.precision("float64"):
-        total = lambda s: jax.vmap(score)(s, gap=jnp.broadcast_to(gap, s.shape)).sum()  # noqa: E731
-        slopes = jax.jit(jax.grad(total))(jnp.asarray(outer))
-    np.testing.assert_allclose(slopes, expected, rtol=0, atol=1e-12)
+    result = mapped(framework, score, given, axes)
+    assert_parity(result, reference_result(expected, problem), "float64", expected.parameters["temperature"])
 
 
 @FRAMEWORK
