@@ -90,7 +90,7 @@ def largest_state(problem: str, similarity: np.ndarray, parameters: Values, opti
 
 
 def worth_of(alignment: Alignment, similarity: np.ndarray, parameters: Values) -> float:
-    """What an alignment is worth."""
+    """The sum of an alignment's matches and prices."""
     prices = [_price(parameters[name], cell) for name, cell in zip(alignment.paid, alignment.entered, strict=True)]
     return math.fsum([*(similarity[cell] for cell in alignment.matches), *prices])
 
@@ -104,7 +104,7 @@ def _price(price: Any, cell: Cell) -> float:
 def best_matches(
     problem: str, similarity: np.ndarray, parameters: Values, options: Values
 ) -> tuple[np.ndarray, float, float]:
-    """Of the alignments worth most: what they match on average, their worth, and how far below it any other lies.
+    """Average matches of the alignments worth most, their worth, and how far below it any other lies.
 
     Others are those with other matches: two orders of the same gaps are worth the same, and match the same.
     """
@@ -153,7 +153,7 @@ def _ensemble(problem: str, similarity: np.ndarray, parameters: Values, options:
 
 
 def _by_position(problem: str, parameters: Values) -> tuple[bool, ...]:
-    """Of each price whether it is a matrix."""
+    """Whether each price is a matrix."""
     return tuple(np.ndim(parameters[name]) == 2 for name in PRICES[problem])
 
 
@@ -164,8 +164,8 @@ def _prices(problem: str, similarity: np.ndarray, parameters: Values) -> np.ndar
 def _named(problem: str, shape: tuple[int, ...], parameters: Values, values: np.ndarray, temperature: float) -> Values:
     like = {"similarity": np.zeros(shape), **{name: np.asarray(parameters[name]) for name in PRICES[problem]}}
     parts = np.split(values, np.cumsum([array.size for array in like.values()])[:-1])
-    own = {name: part.reshape(array.shape) for (name, array), part in zip(like.items(), parts, strict=True)}
-    return {**own, "temperature": temperature}
+    named = {name: part.reshape(array.shape) for (name, array), part in zip(like.items(), parts, strict=True)}
+    return {**named, "temperature": temperature}
 
 
 def _smooth_maximum(worth: np.ndarray, temperature: float) -> float:

@@ -135,7 +135,7 @@ def poison(similarity: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 
 def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options: Any) -> Result:
-    """The same as `run`, by the NumPy reference."""
+    """Scores and gradients as `run` gives them, by the NumPy reference."""
     return _reference_result(pickle.dumps((inputs, problem, options)))  # bytes, because arrays have no hash
 
 
@@ -143,13 +143,13 @@ def reference_result(inputs: Inputs, problem: str = "smith_waterman", **options:
 def _reference_result(pickled: bytes) -> Result:
     (similarity, lengths, parameters, cotangent), problem, options = pickle.loads(pickled)
     score = getattr(reference, problem)(similarity, lengths, **parameters, **options)
-    own = reference.gradients(problem, similarity, lengths, **parameters, **options)
-    gradients = {"similarity": own["similarity"] * cotangent[..., None, None]}
+    slopes = reference.gradients(problem, similarity, lengths, **parameters, **options)
+    gradients = {"similarity": slopes["similarity"] * cotangent[..., None, None]}
     for name, value in parameters.items():
         if name in names_by_position(problem, parameters):
-            gradients[name] = own[name] * cotangent[..., None, None]
+            gradients[name] = slopes[name] * cotangent[..., None, None]
             continue
-        each = own[name] * cotangent
+        each = slopes[name] * cotangent
         gradients[name] = each if value.shape == cotangent.shape else each.sum()
     largest = reference.largest_state(problem, similarity, lengths, **parameters, **options)
     return Result(score, gradients, cotangent, largest)
@@ -165,7 +165,7 @@ def run(
     **options: Any,
 ) -> Result:
     """Scores and gradients by one variant. how: "eager", "compiled", or "quick": compiled with little optimisation."""
-    score = _score(framework, problem, variant, tuple(options.items()))
+    score = score_of(framework, problem, variant, tuple(options.items()))
     return run_function(framework, score, inputs, dtype, how)
 
 
@@ -237,8 +237,8 @@ def _of(name: str, result: Result, expected: Result) -> tuple[np.ndarray, np.nda
 
 
 @functools.cache
-def _score(framework: str, problem: str, variant: str, options: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
-    """The same object for the same arguments, so that it is compiled once for a shape."""
+def score_of(framework: str, problem: str, variant: str, options: tuple[tuple[str, Any], ...]) -> Callable[..., Any]:
+    """A variant as a function: one object for equal arguments, so that it is compiled once for a shape."""
     return FRAMEWORKS[framework].backend.function(problem, variant, dict(options))
 
 
@@ -276,7 +276,7 @@ def _parameters(
 
 
 def _cotangent(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Of either sign and never near 0, so that no pair's gradient goes unseen."""
+    """Numbers of either sign and never near 0, so that no pair's gradient goes unseen."""
     return _float32(random.uniform(0.5, 1.5, size=shape) * random.choice([-1, 1], size=shape))
 
 

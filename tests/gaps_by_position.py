@@ -1,10 +1,14 @@
 """Gaps by position in tests: every choice of them, and second derivatives to compare with."""
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
+import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs
 
 from shared import reference
@@ -57,7 +61,7 @@ def by_differences(problem: str, inputs: Inputs, direction: Values, options: Opt
 
 
 def directions_of(inputs: Inputs, names: tuple[str, ...]) -> list[Values]:
-    """Of all arguments, with NaN in the padding; of the gaps by position alone; of the similarity alone."""
+    """Directions: of all arguments, with NaN in the padding; of those named alone; of the similarity alone."""
     random = np.random.default_rng(11)
     arguments = {"similarity": inputs.similarity, **inputs.parameters}
     every = {name: random.normal(size=value.shape) for name, value in arguments.items()}
@@ -69,3 +73,43 @@ def directions_of(inputs: Inputs, names: tuple[str, ...]) -> list[Values]:
         for chosen in (names, ("similarity",))
     ]
     return [poisoned, *alone]
+
+
+def products(
+    framework: str,
+    score: Callable[..., Any],
+    inputs: Inputs,
+    directions: list[Values],
+    dtype: str = "float64",
+) -> list[Values]:
+    """For each direction, the gradients of the product of it and the first derivatives: the Hessian times it."""
+    backend = FRAMEWORKS[framework].backend
+    slope = {"jax": _jax_slope(score), "torch": functools.partial(_torch_slope, score)}[framework]
+    with backend.precision(dtype):
+        arguments = {"similarity": inputs.similarity, **inputs.parameters}
+        results = []
+        for direction in directions:
+            moved = (
+                {name: backend.to_device(value.astype(dtype), "cpu") for name, value in values.items()}
+                for values in (arguments, direction)
+            )
+            result = slope(inputs.lengths, *moved)
+            results.append({name: backend.to_numpy(value) for name, value in result.items()})
+        return results
+
+
+@functools.lru_cache(maxsize=32)  # compiled once for the directions and inputs of a shape
+def _jax_slope(score: Callable[..., Any]) -> Callable[[Any, Values, Values], Values]:
+    def loss(lengths: Any, arguments: Values, direction: Values) -> Any:
+        total = lambda values: score(lengths=lengths, **values).sum()  # noqa: E731
+        return sum((direction[name] * slope).sum() for name, slope in jax.grad(total)(arguments).items())
+
+    return jax.jit(jax.grad(loss, argnums=1))
+
+
+def _torch_slope(score: Callable[..., Any], lengths: Any, arguments: Values, direction: Values) -> Values:
+    leaves = {name: value.clone().requires_grad_() for name, value in arguments.items()}
+    total = score(lengths=None if lengths is None else torch.from_numpy(lengths), **leaves).sum()
+    first = torch.autograd.grad(total, list(leaves.values()), create_graph=True)
+    loss = torch.stack([(direction[name] * value).sum() for name, value in zip(leaves, first, strict=True)]).sum()
+    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))

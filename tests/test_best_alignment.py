@@ -1,12 +1,15 @@
-"""best_alignment is the reference's, to the last match, where arithmetic is exact; elsewhere it is a best alignment."""
+"""best_alignment is the reference's, to the last match, where arithmetic is exact; elsewhere it is a best alignment.
+
+No transform of either framework differentiates it.
+"""
 
 import functools
 import itertools
 import math
 import sys
-from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,6 +21,7 @@ import jax_impl
 import torch_impl
 from shared import reference
 from shared.alignments import ALIGNMENTS
+from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
 from shared.kernels.cpp import library
 
@@ -54,31 +58,29 @@ def best(framework: str, problem: str, similarity: Any, lengths: Any, dtype: str
     """Scores and matches as NumPy arrays."""
     package, backend = FRAMEWORKS[framework]
     with backend.precision(dtype):
-        own = {
+        values = {
             name: backend.to_device(value.astype(dtype), "cpu") if isinstance(value, np.ndarray) else value
             for name, value in parameters.items()
         }
         matrix = backend.to_device(np.asarray(similarity, dtype), "cpu")
-        results = package.best_alignment(getattr(package, problem), matrix, lengths, **own)
+        results = package.best_alignment(getattr(package, problem), matrix, lengths, **values)
         return tuple(backend.to_numpy(result) for result in results)
 
 
 def best_natively(given: Given) -> list[np.ndarray]:
-    scores, matches = (
-        np.full(len(given.similarity), 7, given.similarity.dtype),
-        np.full(given.similarity.shape, 7, np.uint8),
-    )
+    scores = np.full(len(given.similarity), 7, given.similarity.dtype)
+    matches = np.full(given.similarity.shape, 7, np.uint8)
     assert given.kernel.best(given.call, scores.ctypes.data, matches.ctypes.data) == 0
     return [scores, matches]
 
 
 def assert_equal(got: Any, expected: Any) -> None:
-    for own, wanted in zip(got, expected, strict=True):
-        np.testing.assert_array_equal(own, wanted)
+    for result, wanted in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(result, wanted)
 
 
-def worth(problem: str, options: dict, matches: np.ndarray, similarity: np.ndarray, gaps: dict[str, float]) -> float:
-    """What an alignment of whole matrices is worth, by its matches alone; no gap is better than none."""
+def worth(problem: str, matches: np.ndarray, similarity: np.ndarray, gaps: dict[str, float]) -> float:
+    """The worth of an alignment of whole matrices, by its matches alone; a gap opens anew after another."""
     cells = np.argwhere(matches)
     total = similarity[matches].sum()
     is_global = problem in ("free_gap", "needleman_wunsch")
@@ -88,37 +90,38 @@ def worth(problem: str, options: dict, matches: np.ndarray, similarity: np.ndarr
         lengths = [int(b) - int(a) - 1 for a, b in zip(before, after, strict=True)]
         assert min(lengths) >= 0, "matches cross"
         opened = sum(length > 0 for length in lengths)
-        if opened == 2 and not options.get("penalize_turns", True):
-            opened = 1
         total += opened * first + (sum(lengths) - opened) * further
     return float(total)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @BOTH
-@pytest.mark.parametrize(("problem", "options", "kinds"), WITH_GAPS, ids=str)
-def test_of_integers_it_is_the_reference(framework, problem, options, kinds, dtype):
+@pytest.mark.parametrize(
+    ("problem", "options", "kinds", "dtype"),
+    [(*case, DTYPES[number % 2]) for number, case in enumerate(WITH_GAPS)],
+    ids=str,
+)
+def test_the_best_alignment_of_integers_is_the_references(framework, problem, options, kinds, dtype):
     given = Integers(problem, kinds)
     got = best(framework, problem, given.similarity, given.lengths, dtype, **given.gaps, **options)
     assert got[0].dtype == dtype and got[1].dtype == bool
     assert_equal(got, reference.best_alignment(problem, given.similarity, given.lengths, **given.gaps, **options))
 
 
-@pytest.mark.parametrize("size", [(6, 1, 1), (5, 1, 7), (5, 7, 1), (20, 5, 8), (3, 40, 21), (2, 70, 33)], ids=str)
 @EVERY
-def test_in_each_layout_it_is_the_reference(problem, options, size):
-    for kind in ("pairs", "position"):
-        given = Integers(problem, (kind,) * len(ALIGNMENTS[problem].gaps), *size)
-        expected = reference.best_alignment(problem, given.similarity, given.lengths, **given.gaps, **options)
-        # nobody looks at the temperature
-        parameters = given.gaps | {"temperature": math.nan}
-        for dtype, layout in itertools.product(DTYPES, (PAIRS, ROWS)):
-            call = Given(problem, given.similarity.astype(dtype), given.lengths, parameters, options, layout=layout)
-            assert_equal(best_natively(call), expected)
+def test_the_best_alignment_in_each_layout_of_the_kernel_is_the_references(problem, options):
+    for size in ((6, 1, 1), (5, 1, 7), (5, 7, 1), (20, 5, 8), (3, 40, 21), (2, 70, 33)):
+        for kind in ("pairs", "position"):
+            given = Integers(problem, (kind,) * len(ALIGNMENTS[problem].gaps), *size)
+            expected = reference.best_alignment(problem, given.similarity, given.lengths, **given.gaps, **options)
+            # nobody looks at the temperature
+            parameters = given.gaps | {"temperature": math.nan}
+            for dtype, layout in itertools.product(DTYPES, (PAIRS, ROWS)):
+                call = Given(problem, given.similarity.astype(dtype), given.lengths, parameters, options, layout=layout)
+                assert_equal(best_natively(call), expected)
 
 
 @EVERY
-def test_layouts_and_threads_give_the_same_bits(problem, options):
+def test_layouts_and_threads_give_the_same_bits_of_the_best_alignment(problem, options):
     similarity, lengths, parameters = many(problem, "float32")
     calls = [
         Given(problem, similarity, lengths, parameters, options, layout=layout, threads=threads)
@@ -129,43 +132,8 @@ def test_layouts_and_threads_give_the_same_bits(problem, options):
         assert_same_bits(first, other)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@EVERY
-def test_the_alignment_is_worth_its_score_which_is_the_best(problem, options, dtype):
-    similarity = np.random.default_rng(3).normal(size=(4, 45, 38)).astype(dtype)
-    gaps = {"gap": -0.7, "gap_open": -1.9, "gap_extend": -0.6}
-    gaps = {name: gaps[name] for name in ALIGNMENTS[problem].gaps}
-    scores, matches = best("torch", problem, similarity, None, dtype, **gaps, **options)
-    expected, _ = reference.best_alignment(problem, similarity, **gaps, **options)
-    tolerance = {"float32": 1e-5, "float64": 1e-13}[dtype]
-    np.testing.assert_allclose(scores, expected, rtol=tolerance)
-    values = [worth(problem, options, *pair, gaps) for pair in zip(matches, similarity.astype(float), strict=True)]
-    np.testing.assert_allclose(values, expected, rtol=tolerance)
-
-
 @BOTH
-def test_ties(framework):
-    def cells(problem: str, similarity: Any, **parameters: Any) -> list[tuple[int, ...]]:
-        matches = best(framework, problem, similarity, None, **parameters)[1]
-        return [tuple(map(int, cell)) for cell in np.argwhere(matches)]
-
-    zeros = np.zeros((3, 4))
-    assert cells("smith_waterman", zeros, gap=0) == [(0, 0)]  # the first end
-    assert cells("smith_waterman", zeros, gap=0, end="match") == [(0, 0), (1, 1)]
-    assert cells("smith_waterman_affine", zeros, gap_open=0, gap_extend=0) == [(0, 0), (1, 1)]
-    assert cells("smith_waterman", [[0, -9], [-9, 1]]) == [(1, 1)]  # a start before the diagonal
-    assert cells("free_gap", zeros) == [(0, 1), (1, 2), (2, 3)]  # the diagonal before gaps
-    assert cells("needleman_wunsch", zeros, gap=0) == [(0, 1), (1, 2), (2, 3)]
-    assert cells("free_gap", [[-9, 1], [1, -9]]) == [(1, 0)]  # from the left before from above
-    corner = np.full((3, 3), -9.0)
-    corner[[1, 0, 2], [0, 1, 2]] = 5
-    assert cells("smith_waterman_affine", corner, gap_open=-1) == [(1, 0), (2, 2)]  # R before D
-    corner[1, 1] = 4
-    assert cells("smith_waterman_affine", corner, gap_open=-1) == [(1, 1), (2, 2)]  # A before R
-
-
-@BOTH
-def test_whole_numbers_are_exact_in_float32(framework):
+def test_best_scores_of_whole_numbers_are_exact_in_float32(framework):
     similarity = np.full((2, 2), -1.0)
     similarity[[0, 1], [0, 1]] = 2**23, 2**23 - 1
     for problem in PROBLEMS:
@@ -176,7 +144,7 @@ def test_whole_numbers_are_exact_in_float32(framework):
 
 @BOTH
 @EVERY
-def test_pairs_without_an_alignment_and_pairs_that_are_not_numbers(framework, problem, options):
+def test_forbidden_pairs_and_pairs_with_nan_have_no_best_alignment(framework, problem, options):
     similarity = np.ones((4, 3, 3))
     similarity[0, 1, 1] = np.nan
     similarity[1, 2, 0] = np.inf
@@ -193,7 +161,7 @@ def test_pairs_without_an_alignment_and_pairs_that_are_not_numbers(framework, pr
 
 
 @BOTH
-def test_half_precision_and_empty_batches(framework):
+def test_the_best_alignment_takes_half_precision_and_empty_batches(framework):
     package, shape = FRAMEWORKS[framework].package, (2, 3, 3)
     ones = jnp.ones if framework == "jax" else torch.ones
     half = jnp.ones(shape, jnp.bfloat16) if framework == "jax" else torch.ones(shape, dtype=torch.bfloat16)
@@ -205,14 +173,8 @@ def test_half_precision_and_empty_batches(framework):
     assert scores.tolist() == [-6, -6] and matches.shape == (2, 0, 3)
 
 
-def error_of(call: Callable[[], Any]) -> tuple[type, str]:
-    with pytest.raises((TypeError, ValueError)) as caught:
-        call()
-    return caught.type, str(caught.value)
-
-
 @pytest.mark.parametrize(
-    ("problem", "parameters", "kind", "text"),
+    ("problem", "parameters", "error", "text"),
     [
         ("smith_waterman", {"temperature": 1.0}, TypeError, "best_alignment takes no temperature"),
         ("smith_waterman", {"x": 1}, TypeError, "best_alignment of smith_waterman takes gap, end, got x"),
@@ -223,29 +185,25 @@ def error_of(call: Callable[[], Any]) -> tuple[type, str]:
         ("marginals", {}, TypeError, "function must be one of smith_waterman, smith_waterman_affine, free_gap, "
          "needleman_wunsch of this package, or functools.partial of one with keywords only, got "
          "{package}.expected_alignment.marginals"),
+        ("free_gap", {"lengths": [2, 2]}, TypeError,
+         "best_alignment takes lengths by itself, not in functools.partial"),
     ],
 )  # fmt: skip
 @BOTH
-def test_errors(framework, problem, parameters, kind, text):
+def test_wrong_arguments_of_best_alignment_are_named(framework, problem, parameters, error, text):
     package = FRAMEWORKS[framework].package
     function, similarity = getattr(package, problem), np.zeros((2, 2), np.float32)
-    text = text.format(package=package.__name__)
-    assert error_of(lambda: package.best_alignment(function, similarity, **parameters)) == (kind, text)
+    calls = [] if "lengths" in parameters else [functools.partial(package.best_alignment, function, **parameters)]
     if parameters:
-        whole = functools.partial(function, **parameters)
-        assert error_of(lambda: package.best_alignment(whole, similarity)) == (kind, text)
+        calls += [functools.partial(package.best_alignment, functools.partial(function, **parameters))]
+    for call in calls:
+        with pytest.raises(error) as raised:
+            call(similarity)
+        assert str(raised.value) == text.format(package=package.__name__)
 
 
 @BOTH
-def test_a_function_may_not_have_lengths(framework):
-    package = FRAMEWORKS[framework].package
-    function = functools.partial(package.smith_waterman, lengths=np.array([2, 2]))
-    text = "best_alignment takes lengths by itself, not in functools.partial"
-    assert error_of(lambda: package.best_alignment(function, np.zeros((2, 2)))) == (TypeError, text)
-
-
-@BOTH
-def test_a_function_may_have_its_keywords(framework):
+def test_best_alignment_takes_a_function_with_keywords(framework):
     package = FRAMEWORKS[framework].package
     given = Integers("smith_waterman", ("number",))
     function = functools.partial(package.smith_waterman, gap=-5, end="match")
@@ -254,14 +212,14 @@ def test_a_function_may_have_its_keywords(framework):
 
 
 @BOTH
-def test_without_native_kernels_it_says_why(framework, monkeypatch):
+def test_best_alignment_says_why_there_are_no_native_kernels(framework, monkeypatch):
     monkeypatch.setenv("ALIGNMENT_NATIVE", "0")
     monkeypatch.setitem(library._kernels, ("float32", 0, False), library.Kernel("float32", 0, False))
     with pytest.raises(cpp.Absent, match="ALIGNMENT_NATIVE turns the native kernels off"):
         best(framework, "smith_waterman", np.zeros((3, 1)), None, "float32")
 
 
-def test_there_is_none_on_other_devices(monkeypatch):
+def test_best_alignment_names_the_devices_that_it_has_no_kernel_for(monkeypatch):
     text = "best_alignment runs on CPUs and CUDA devices only, not on "
     with pytest.raises(NotImplementedError, match=text + "meta"):
         torch_impl.best_alignment(torch_impl.smith_waterman, torch.zeros((2, 2), device="meta"))
@@ -269,3 +227,80 @@ def test_there_is_none_on_other_devices(monkeypatch):
     monkeypatch.setattr(module, "platform_of", lambda _: "rocm")
     with pytest.raises(NotImplementedError, match=text + "rocm"):
         jax_impl.best_alignment(jax_impl.smith_waterman, np.zeros((2, 2), np.float32))
+
+
+# transforms
+
+NO_GRADIENT = "best_alignment is not differentiable; use marginals of the smooth function"
+
+
+compiled = functools.partial(torch.compile, fullgraph=True, backend="aot_eager")
+
+
+def in_jax(similarity: Any, gap: Any = -1.0) -> Any:
+    return jax_impl.best_alignment(jax_impl.smith_waterman, similarity, gap=gap)
+
+
+def in_torch(similarity: Any, gap: Any = -1.0) -> Any:
+    return torch_impl.best_alignment(torch_impl.smith_waterman, similarity, gap=gap)
+
+
+@pytest.fixture
+def whole() -> tuple[np.ndarray, np.ndarray, Any]:
+    """Similarity, gaps by position, and the reference's results."""
+    random = np.random.default_rng(8)
+    similarity, gap = random.integers((-3, -4), (4, 0), size=(5, 9, 11, 2)).astype(np.float32).transpose(3, 0, 1, 2)
+    return similarity, gap, reference.best_alignment("smith_waterman", similarity, gap=gap)
+
+
+def test_best_alignment_works_under_transforms(whole):
+    similarity, gap, expected = whole
+    tensors = torch.tensor(similarity), torch.tensor(gap)
+    for function in (jax.jit(in_jax), jax.vmap(in_jax), jax.jit(jax.vmap(in_jax)), jax.vmap(jax.jit(in_jax))):
+        assert_equal(function(similarity, gap), expected)
+    for function in (torch.func.vmap(in_torch), compiled(in_torch)):
+        assert_equal(function(*tensors), expected)
+    for twice in (
+        jax.vmap(in_jax, in_axes=(0, None))(np.stack([similarity] * 2), gap),
+        torch.func.vmap(in_torch, in_dims=(0, None))(torch.stack([tensors[0]] * 2), tensors[1]),
+    ):
+        assert_equal([result[1] for result in twice], expected)
+    arguments = tensors[0], torch.empty(0, 2), torch.ones(5, 2), [tensors[1]], 0, 8
+    torch.library.opcheck(torch.ops.smooth_alignment.fused_best.default, arguments)
+    with torch.no_grad():
+        scores, _ = in_torch(tensors[0].requires_grad_(), tensors[1])
+    assert not scores.requires_grad
+
+
+def test_best_alignment_is_not_differentiable(whole):
+    similarity, gap, _ = whole
+    s, g = torch.tensor(similarity), torch.tensor(gap)
+    leaf = lambda tensor: tensor.clone().requires_grad_()  # noqa: E731
+    jax_scores, torch_scores = (lambda *inputs, f=f: f(*inputs)[0].sum() for f in (in_jax, in_torch))
+    for derivative in (
+        lambda: jax.grad(jax_scores)(similarity),
+        lambda: jax.jit(jax.grad(jax_scores))(similarity),
+        lambda: jax.grad(jax_scores, argnums=1)(similarity, gap),
+        lambda: jax.grad(jax_scores, argnums=1)(similarity, -1.0),
+        lambda: jax.jvp(jax_scores, (similarity,), (similarity,)),
+        lambda: torch_scores(leaf(s)).backward(),
+        lambda: torch_scores(s, leaf(g)).backward(),
+        lambda: torch_scores(s, torch.tensor(-1.0, requires_grad=True)).backward(),
+        lambda: compiled(lambda matrix: in_torch(matrix))(leaf(s))[0].sum().backward(),
+        lambda: torch.func.grad(torch_scores)(s),
+        lambda: torch.func.vmap(torch.func.grad(torch_scores))(s),
+        lambda: torch.func.jvp(torch_scores, (s,), (s,)),
+    ):
+        with pytest.raises(CannotDifferentiate, match=NO_GRADIENT):
+            derivative()
+
+
+def test_a_loss_on_the_matches_of_a_best_alignment_is_differentiable(whole):
+    similarity, gap, (_, matches) = whole
+    s, g = torch.tensor(similarity), torch.tensor(gap)
+    by_jax = jax.grad(lambda matrix: (matrix * in_jax(jax.lax.stop_gradient(matrix), gap)[1]).sum())
+    by_torch = lambda matrix: (matrix * in_torch(matrix, g)[1]).sum()  # noqa: E731
+    leaf = s.clone().requires_grad_()
+    by_torch(leaf).backward()
+    slopes = [by_jax(similarity), jax.jit(by_jax)(similarity), leaf.grad, torch.func.grad(by_torch)(s)]
+    assert_equal(slopes, [matches] * 4)

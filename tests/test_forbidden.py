@@ -1,12 +1,13 @@
 """Pairs that no alignment can serve: one score, and derivatives of exactly 0, in every variant of both frameworks."""
 
 import functools
+import itertools
 
 import jax
 import numpy as np
 import pytest
 from frameworks import BY_HAND, FRAMEWORKS, Inputs, reference_result, run
-from test_second_derivatives_by_position import products
+from gaps_by_position import products
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
@@ -27,64 +28,58 @@ def forbidden(by_position: bool) -> Inputs:
     return Inputs(similarity, lengths, parameters, np.linspace(-1, 1.5, 8))
 
 
-@pytest.mark.parametrize(("is_by_position", "dtype"), [(True, "float32"), (False, "float64")])
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_pairs_without_alignment_are_as_in_the_reference(framework: str, is_by_position: bool, dtype: str):
-    inputs = forbidden(is_by_position)
+FAST = (
+    *((framework, name) for framework in FRAMEWORKS for name in BY_HAND),
+    ("torch", "diagonal_loop"),
+    ("jax", "vmap"),
+)
+
+
+@pytest.mark.parametrize(
+    ("framework", "variant", "by_position"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] * (case[:2] not in FAST or not case[2]))
+        for case in itertools.product(FRAMEWORKS, usable_variants(PROBLEM, {"cuda_graph": "no GPU"}), [True, False])
+    ],
+)
+def test_pairs_without_alignment_are_as_in_the_reference(framework: str, variant: str, by_position: bool):
+    inputs = forbidden(by_position)
     expected = reference_result(inputs, PROBLEM)
     none = expected.score == -np.inf
-    assert none.any()
-    assert not none.all()
-    for variant in usable_variants(PROBLEM, {"cuda_graph": "no GPU"}):
-        how = "quick" if framework == "jax" and variant != "fused" else "eager"
-        result = run(framework, inputs, dtype, variant, how, PROBLEM)
-        np.testing.assert_array_equal(result.score[none], expected.score[none], err_msg=variant)
-        np.testing.assert_allclose(result.score[~none], expected.score[~none], rtol=1e-5, err_msg=variant)
-        for name, value in result.gradients.items():
-            assert not value[none].any(), (variant, name)
-            np.testing.assert_allclose(value, expected.gradients[name], atol=1e-4, err_msg=f"{variant} {name}")
+    assert none.any() and not none.all()
+    how = "quick" if framework == "jax" and variant != "fused" else "eager"
+    result = run(framework, inputs, "float32" if by_position else "float64", variant, how, PROBLEM)
+    np.testing.assert_array_equal(result.score[none], expected.score[none])
+    np.testing.assert_allclose(result.score[~none], expected.score[~none], rtol=1e-5)
+    for name, value in result.gradients.items():
+        assert not value[none].any(), name
+        np.testing.assert_allclose(value, expected.gradients[name], atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("is_by_position", [False, True])
-def test_pairs_without_alignment_have_no_second_derivatives(framework: str, is_by_position: bool):
-    inputs = forbidden(is_by_position)
-    none = reference_result(inputs, PROBLEM).score == -np.inf
-    package = FRAMEWORKS[framework].package
-    vector = np.ones_like(inputs.similarity)
-    with jax.enable_x64(True):
-        for variant in ("fused", "wavefront"):
-            product = package.hessian_vector_product(
-                package.needleman_wunsch,
-                inputs.similarity,
-                vector,
-                inputs.lengths,
-                **inputs.parameters,
-                variant=variant,
-            )
-            assert not np.asarray(product)[none].any(), variant
-            assert np.isfinite(np.asarray(product)).all(), variant
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("is_by_position", [False, True])
-def test_pairs_without_alignment_have_no_second_derivatives_by_parameters(framework: str, is_by_position: bool):
-    inputs = forbidden(is_by_position)
+@pytest.mark.parametrize("by_position", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_pairs_without_alignment_have_no_second_derivatives(framework: str, by_position: bool):
+    inputs = forbidden(by_position)
     none = reference_result(inputs, PROBLEM).score == -np.inf
     arguments = {"similarity": inputs.similarity, **inputs.parameters}
     zeros = {name: np.zeros_like(array) for name, array in arguments.items()}
-    along = ("gap", "temperature")
-    directions = [zeros | {name: np.ones_like(arguments[name])} for name in along]
-    expected = []
-    for variant in ({"jax": "vmap", "torch": "diagonal_loop"}[framework], *BY_HAND):
-        score = functools.partial(getattr(FRAMEWORKS[framework].package, PROBLEM), variant=variant)
-        found = products(framework, score, inputs, directions)
-        expected = expected or found  # by the plain variant
-        for direction, own, wanted in zip(along, found, expected, strict=True):
-            for name, value in own.items():
-                assert not value[none].any(), (variant, direction, name)
-                np.testing.assert_allclose(value, wanted[name], atol=1e-9, err_msg=f"{variant} {direction} {name}")
-        assert any(value[~none].any() for own in found for value in own.values())
+    directions = [zeros | {name: np.ones_like(array)} for name, array in arguments.items()]
+    package, expected = FRAMEWORKS[framework].package, []
+    for variant in ("diagonal_loop" if framework == "torch" else "vmap", *BY_HAND):
+        score = functools.partial(package.needleman_wunsch, variant=variant)
+        results = products(framework, score, inputs, directions)
+        expected = expected or results  # by the plain variant
+        for along, result, wanted in zip(arguments, results, expected, strict=True):
+            for name, value in result.items():
+                assert not value[none].any(), (variant, along, name)
+                np.testing.assert_allclose(value, wanted[name], atol=1e-9, err_msg=f"{variant} {along} {name}")
+        with jax.enable_x64(True):
+            product = package.hessian_vector_product(
+                score, lengths=inputs.lengths, vector=zeros["similarity"] + 1, **arguments
+            )
+        np.testing.assert_allclose(np.asarray(product), expected[0]["similarity"], atol=1e-9, err_msg=variant)
+        assert not np.asarray(product)[none].any(), variant
+    assert any(value[~none].any() for value in expected[0].values())
 
 
 @pytest.mark.parametrize("function_name", ["smith_waterman", "smith_waterman_affine", "needleman_wunsch"])

@@ -1,13 +1,13 @@
-"""Gaps by position under PyTorch's compiler and transforms, and on their way to the operators."""
+"""Gaps by position under PyTorch's compiler and autograd, and on their way to the operators."""
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, Inputs, ragged
+from frameworks import ragged
+from gaps_by_position import VARIANT, directions_of
 from torch.autograd import forward_ad
 
 import torch_impl
@@ -19,176 +19,108 @@ from torch_impl.kernels import plain_calls
 Tensor = torch.Tensor
 PROBLEM, NAMES, OPTIONS = "smith_waterman_affine", ("gap_extend",), {"restrict_turns": False, "penalize_turns": True}
 ARGUMENTS = ("similarity", *ALIGNMENTS[PROBLEM].parameters)
-VARIANT = pytest.mark.parametrize("variant", BY_HAND)
+ALL = tuple(range(len(ARGUMENTS)))
+slow = pytest.mark.slow
+compiled = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
 
 
-@pytest.fixture
-def inputs() -> Inputs:
-    return ragged(4, 5, problem=PROBLEM, by_position=NAMES)
+@pytest.fixture(autouse=True)
+def no_compiled_code() -> None:
+    """Without what other tests have compiled: a function may be compiled eight times."""
+    torch._dynamo.reset()
 
 
-@pytest.fixture
-def tensors(inputs: Inputs) -> list[Tensor]:
-    """similarity, gap_open, gap_extend, temperature."""
-    return [torch.from_numpy(array) for array in (inputs.similarity, *inputs.parameters.values())]
+class Given(NamedTuple):
+    """A ragged batch with poisoned padding, a direction of its arguments, and what the reference makes of it."""
+
+    tensors: tuple[Tensor, ...]  # similarity, gap_open, gap_extend, temperature
+    lengths: Tensor
+    direction: tuple[Tensor, ...]
+    scores: np.ndarray
+    slopes: list[np.ndarray]  # the gradients of each pair's score
 
 
-@pytest.fixture
-def slopes(inputs: Inputs) -> list[np.ndarray]:
-    """The gradients of each pair's score."""
-    found = reference.gradients(PROBLEM, inputs.similarity, inputs.lengths, **inputs.parameters, **OPTIONS)
-    return [found[name] for name in ARGUMENTS]
+def given() -> Given:
+    inputs = ragged(4, 5, problem=PROBLEM, by_position=NAMES)
+    arguments = inputs.similarity, inputs.lengths
+    scores = reference.smith_waterman_affine(*arguments, **inputs.parameters, **OPTIONS)
+    slopes = reference.gradients(PROBLEM, *arguments, **inputs.parameters, **OPTIONS)
+    direction = directions_of(inputs, NAMES)[0]
+    return Given(
+        tuple(map(torch.from_numpy, (inputs.similarity, *inputs.parameters.values()))),
+        torch.from_numpy(inputs.lengths),
+        tuple(torch.from_numpy(np.asarray(direction[name])) for name in ARGUMENTS),
+        scores,
+        [slopes[name] for name in ARGUMENTS],
+    )
 
 
-def function(variant: str, lengths: Any) -> Callable[..., Tensor]:
-    """The scores of similarity, gap_open, gap_extend and temperature."""
-
-    def score(similarity: Tensor, *values: Tensor) -> Tensor:
-        own = dict(zip(ARGUMENTS[1:], values, strict=True))
-        return torch_impl.smith_waterman_affine(similarity, lengths, variant=variant, **own, **OPTIONS)
-
-    return score
+def score(variant: str, lengths: Tensor, similarity: Tensor, *values: Tensor) -> Tensor:
+    parameters = dict(zip(ARGUMENTS[1:], values, strict=True))
+    return torch_impl.smith_waterman_affine(similarity, lengths, variant=variant, **parameters, **OPTIONS)
 
 
-def equal(found: Any, wanted: Any, atol: float = 1e-12) -> None:
-    for own, other in zip(found, wanted, strict=True):
-        np.testing.assert_allclose(own.detach().numpy(), other, rtol=0, atol=atol)
-
-
-def poisoned(tensors: list[Tensor], seed: int = 0) -> list[Tensor]:
-    """A direction, with NaN in the padding."""
-    random = np.random.default_rng(seed)
-    padding = ~np.isfinite(tensors[0].numpy())
-    own = [random.normal(size=tensor.shape) for tensor in tensors]
-    return [torch.from_numpy(np.where(padding, np.nan, value) if value.ndim == 3 else value) for value in own]
-
-
-def along(slopes: list[np.ndarray], direction: list[Tensor]) -> np.ndarray:
-    """The tangents of the scores."""
-    parts = zip(slopes, direction, strict=True)
-    return np.sum([(slope * np.nan_to_num(own.numpy())).reshape(6, -1).sum(1) for slope, own in parts], axis=0)
-
-
-# the compiler
+def equal(results: Any, expected: Any, atol: float = 1e-12) -> None:
+    for result, wanted in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result.detach().numpy(), wanted, rtol=0, atol=atol)
 
 
 @VARIANT
-def test_scores_and_gradients_are_compiled(variant, inputs, tensors, slopes):
-    score = torch.compile(function(variant, torch.from_numpy(inputs.lengths)), backend="aot_eager", fullgraph=True)
-    wanted = reference.smith_waterman_affine(inputs.similarity, inputs.lengths, **inputs.parameters, **OPTIONS)
-    equal([score(*tensors)], [wanted])
+def test_torch_compiles_first_derivatives_with_gaps_by_position(variant):
+    tensors, lengths, _, scores, slopes = given()
+    function = compiled(functools.partial(score, variant, lengths))
+    equal([function(*tensors)], [scores])
     leaves = [tensor.clone().requires_grad_() for tensor in tensors]
-    equal(torch.autograd.grad(score(*leaves).sum(), leaves), slopes)
-    tensors[2].requires_grad_()
-    equal(torch.autograd.grad(score(*tensors).sum(), tensors[2]), slopes[2:3])
-
-
-@VARIANT
-def test_second_derivatives_are_compiled(variant, inputs, tensors):
-    score = function(variant, torch.from_numpy(inputs.lengths))
-    every = (0, 1, 2, 3)
-    direction = [torch.nan_to_num(own) for own in poisoned(tensors)]
-
-    def loss(*own: Tensor) -> Tensor:
-        slopes = torch.func.grad(lambda *arguments: score(*arguments).sum(), argnums=every)(*own)
-        return torch.stack([(a * b).sum() for a, b in zip(direction, slopes, strict=True)]).sum()
-
-    product = torch.func.grad(loss, argnums=every)
-    equal(torch.compile(product, backend="aot_eager", fullgraph=True)(*tensors), product(*tensors))
-
-
-@VARIANT
-@pytest.mark.parametrize("names", [(), NAMES, ALIGNMENTS[PROBLEM].gaps], ids=str)
-def test_marginals_are_compiled_as_a_whole(variant, names):
-    torch._dynamo.reset()  # it is compiled once more for each case, of which there may be eight
-    given = ragged(4, 5, problem=PROBLEM, by_position=names)
-    similarity, lengths = torch.from_numpy(given.similarity), torch.from_numpy(given.lengths)
-    own = {name: torch.from_numpy(value) for name, value in given.parameters.items()}
+    equal(torch.autograd.grad(function(*leaves).sum(), leaves), slopes)
+    parameters = dict(zip(ARGUMENTS[1:], tensors[1:], strict=True))
     marginals = functools.partial(torch_impl.marginals, torch_impl.smith_waterman_affine, variant=variant, **OPTIONS)
-    found = torch.compile(marginals, backend="aot_eager", fullgraph=True)(similarity, lengths, **own)
-    wanted = reference.gradients(PROBLEM, given.similarity, given.lengths, **given.parameters, **OPTIONS)
-    equal([found], [wanted["similarity"]])
+    equal([compiled(marginals)(tensors[0], lengths, **parameters)], slopes[:1])
+    tensors[2].requires_grad_()
+    equal(torch.autograd.grad(function(*tensors).sum(), tensors[2]), slopes[2:3])
+
+
+@pytest.mark.parametrize("variant", [pytest.param("wavefront", marks=slow), "fused"])
+def test_torch_compiles_second_derivatives_and_maps_with_gaps_by_position(variant):
+    tensors, lengths, direction, scores, _ = given()
+
+    def loss(*values: Tensor) -> Tensor:
+        slopes = torch.func.grad(lambda *tensors: score(variant, lengths, *tensors).sum(), argnums=ALL)(*values)
+        return torch.stack([(torch.nan_to_num(a) * b).sum() for a, b in zip(direction, slopes, strict=True)]).sum()
+
+    product = torch.func.grad(loss, argnums=ALL)
+    equal(compiled(product)(*tensors), product(*tensors))
+    mapped = torch.func.vmap(functools.partial(score, variant))
+    equal([compiled(mapped)(lengths, *tensors)], [scores])
 
 
 @VARIANT
-def test_pairs_are_mapped_inside_the_compiler(variant, inputs, tensors):
-    mapped = torch.func.vmap(lambda lengths, *own: function(variant, lengths)(*own))
-    lengths = torch.from_numpy(inputs.lengths)
-    found = torch.compile(mapped, backend="aot_eager", fullgraph=True)(lengths, *tensors)
-    equal([found], [function(variant, lengths)(*tensors)])
-
-
-@VARIANT
-def test_marginals_and_products_are_exported(variant, inputs, tensors, slopes):
-    direction = poisoned(tensors)[0]
-
-    class Both(torch.nn.Module):
-        def forward(self, similarity: Tensor, lengths: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
-            own = dict(zip(ARGUMENTS[1:], values, strict=True)) | OPTIONS | {"variant": variant}
-            align = torch_impl.smith_waterman_affine
-            expected = torch_impl.marginals(align, similarity, lengths, **own)
-            return expected, torch_impl.hessian_vector_product(align, similarity, direction, lengths, **own)
-
-    given = tensors[0], torch.from_numpy(inputs.lengths), *tensors[1:]
-    found = torch.export.export(Both(), given).module()(*given)
-    equal(found, [slopes[0], Both()(*given)[1]])
-
-
-# forward mode
-
-
-@VARIANT
-def test_tangents_are_right_whatever_their_padding_is(variant, inputs, tensors, slopes):
-    score, direction = function(variant, torch.from_numpy(inputs.lengths)), poisoned(tensors)
-    tangent = torch.func.jvp(score, tuple(tensors), tuple(direction))[1]
-    equal([tangent], [along(slopes, direction)])
-
-
-@VARIANT
-def test_tangents_of_gradients_are_gradients_of_their_products(variant, inputs, tensors):
-    score, direction = function(variant, torch.from_numpy(inputs.lengths)), poisoned(tensors)
-    slopes_of = torch.func.grad(lambda *own: score(*own).sum(), argnums=(0, 1, 2, 3))
-    tangents = torch.func.jvp(slopes_of, tuple(tensors), tuple(direction))[1]
-
-    def loss(*own: Tensor) -> Tensor:
-        pairs = zip(direction, slopes_of(*own), strict=True)
-        return torch.stack([(torch.nan_to_num(a) * b).sum() for a, b in pairs]).sum()
-
-    equal(tangents, torch.func.grad(loss, argnums=(0, 1, 2, 3))(*tensors), 1e-11)
-
-
-@VARIANT
-@pytest.mark.parametrize("number", range(4))
-def test_what_autograd_records_and_what_has_a_tangent_may_differ(variant, number, inputs, tensors, slopes):
-    score, direction = function(variant, torch.from_numpy(inputs.lengths)), poisoned(tensors)
-    for recorded in range(4):
-        own = [tensor.clone().requires_grad_(k == recorded) for k, tensor in enumerate(tensors)]
+@pytest.mark.parametrize("number", ALL)
+def test_one_argument_may_have_a_tangent_while_autograd_records_another(variant, number):
+    tensors, lengths, direction, _, slopes = given()
+    along = (slopes[number] * np.nan_to_num(direction[number].numpy())).reshape(6, -1).sum(1)
+    for recorded in ALL:
+        leaves = [tensor.clone().requires_grad_(k == recorded) for k, tensor in enumerate(tensors)]
         with forward_ad.dual_level():
-            own[number] = forward_ad.make_dual(own[number], direction[number])
-            found = forward_ad.unpack_dual(score(*own)).tangent
-        assert found is not None
-        equal([found], [along(slopes[number : number + 1], direction[number : number + 1])])
+            leaves[number] = forward_ad.make_dual(leaves[number], direction[number])
+            equal([forward_ad.unpack_dual(score(variant, lengths, *leaves)).tangent], [along])
 
 
-# the operators
-
-
-def test_the_wavefronts_operators_are_what_pytorch_expects():
+def test_the_operators_of_a_wavefront_with_gaps_by_position_pass_opcheck():
     s, gap = torch.randn(2, 3, 4), -torch.rand(2, 3, 4)
     lengths, values = torch.tensor([[3, 4], [2, 2]]), torch.tensor([[-1.0, 0.0, 1.0]] * 2)
     last = recurrence_of(PROBLEM, OPTIONS, NAMES).name, False
-    own = torch.ops.smooth_alignment
+    operators = torch.ops.smooth_alignment
     for operator, arguments in (
-        (own.wavefront_score.default, (s, lengths, values, [gap], *last)),
-        (own.wavefront_gradients.default, (s, lengths, values, [gap], *last, True)),
-        (own.wavefront_gradients.default, (s, lengths, values, [gap], *last, False)),
-        (own.wavefront_tangents.default, (s, lengths, values, [gap], s, values, [gap], *last)),
+        (operators.wavefront_score.default, (s, lengths, values, [gap], *last)),
+        (operators.wavefront_gradients.default, (s, lengths, values, [gap], *last, True)),
+        (operators.wavefront_gradients.default, (s, lengths, values, [gap], *last, False)),
+        (operators.wavefront_tangents.default, (s, lengths, values, [gap], s, values, [gap], *last)),
     ):
         assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
 
 
 @VARIANT
-def test_a_gap_may_have_any_strides(variant):
+def test_a_gap_by_position_may_have_any_strides(variant):
     s, wide = torch.randn(2, 3, 4, dtype=torch.float64), torch.randn(4, 6, 2, dtype=torch.float64)
     gap = wide.permute(2, 1, 0)[:, ::2]
     align = functools.partial(torch_impl.needleman_wunsch, variant=variant)
@@ -196,22 +128,21 @@ def test_a_gap_may_have_any_strides(variant):
     equal([align(s, gap=gap[:1].expand(2, 3, 4))], [align(s, gap=gap[:1].repeat(2, 1, 1))])
 
 
-def test_an_ordinary_call_takes_tensors_by_the_short_way(monkeypatch):
+def test_a_plain_call_takes_a_gap_by_position_by_the_short_way(monkeypatch):
     s, gap = torch.randn(2, 2, 3, 4)
     wanted = reference.smith_waterman(s.numpy(), None, gap=gap.numpy())
     monkeypatch.setattr(alignment, "_fused", None)
     np.testing.assert_allclose(torch_impl.smith_waterman(s, gap=gap, variant="fused").numpy(), wanted, rtol=1e-5)
-    assert torch_impl.marginals(torch_impl.smith_waterman, s, gap=gap).shape == s.shape
     for other in (gap.double(), gap.numpy(), gap[0], torch.tensor(-1.0)):
-        given = operator_calls.score, "smith_waterman", {"end": "any"}, s, None, {"gap": other, "temperature": 1.0}
-        assert plain_calls.plain_call(*given, str) is None
+        arguments = operator_calls.score, "smith_waterman", {"end": "any"}, s, None, {"gap": other, "temperature": 1.0}
+        assert plain_calls.plain_call(*arguments, str) is None
 
 
-def test_a_gap_by_position_is_recorded_by_the_short_way():
+def test_the_short_way_records_a_gap_by_position():
     s, gap = torch.randn(2, 2, 3, 4, dtype=torch.float64)
     gap.requires_grad_()
-    (found,) = torch.autograd.grad(torch_impl.smith_waterman(s, gap=gap).sum(), gap)
-    equal([found], [reference.gradients("smith_waterman", s, None, gap=gap.detach())["gap"]])
-    (found,) = torch.autograd.grad((s * torch_impl.marginals(torch_impl.smith_waterman, s, gap=gap)).sum(), gap)
+    (slope,) = torch.autograd.grad(torch_impl.smith_waterman(s, gap=gap).sum(), gap)
+    equal([slope], [reference.gradients("smith_waterman", s, None, gap=gap.detach())["gap"]])
+    (slope,) = torch.autograd.grad((s * torch_impl.marginals(torch_impl.smith_waterman, s, gap=gap)).sum(), gap)
     wanted = reference.hessian_vector_product("smith_waterman", s, s, None, gap=gap.detach())["gap"]
-    equal([found], [wanted], 1e-8)
+    equal([slope], [wanted], 1e-8)

@@ -2,7 +2,6 @@
 
 import functools
 import re
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,34 +32,31 @@ needs_fused = pytest.mark.skipif(
 )
 
 
-def wanted(problem: str) -> np.ndarray:
+def wanted(problem: str, **gaps: np.ndarray) -> np.ndarray:
     zeros = np.nan_to_num(PADDED), np.nan_to_num(VECTOR)
-    return reference.hessian_vector_product(problem, *zeros, LENGTHS)["similarity"]
+    return reference.hessian_vector_product(problem, *zeros, LENGTHS, **gaps)["similarity"]
 
 
-def product_of(framework: str, problem: str, variant: str = "auto", dtype: str = "float32") -> np.ndarray:
-    package, backend = FRAMEWORKS[framework]
-    function = functools.partial(getattr(package, problem), variant=variant)
-    product = functools.partial(package.hessian_vector_product, function)
-    with backend.precision(dtype):
-        matrices, vector = (backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR))
-        if framework == "jax":
-            product = jax.jit(product)
-        return backend.to_numpy(product(matrices, vector, LENGTHS))
-
-
-@EVERY
+@pytest.mark.parametrize(("problem", "names"), [*((name, ()) for name in PROBLEMS), ("needleman_wunsch", ("gap",))])
+@pytest.mark.parametrize("variant", BY_HAND)
 @FRAMEWORK
-def test_the_numbers_are_the_references_whatever_stands_outside_lengths(framework, problem):
-    variants = [name for name in BY_HAND if name not in FRAMEWORKS[framework].backend.absent]
-    if framework == "jax" and problem != "needleman_wunsch":
-        variants.remove("wavefront")  # XLA takes seconds to compile it: test_gradients.py has the others
-    for variant in variants:
-        for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-9)):
-            found = product_of(framework, problem, variant, dtype)
-            assert found.dtype == dtype
-            np.testing.assert_allclose(found, wanted(problem), rtol=0, atol=tolerance, err_msg=variant)
-            assert not found[~INSIDE].any(), variant
+def test_products_are_the_references_whatever_stands_outside_lengths(framework, variant, problem, names):
+    package, backend = FRAMEWORKS[framework]
+    if variant in backend.absent or ((framework, variant) == ("jax", "wavefront") and problem != "needleman_wunsch"):
+        pytest.skip("absent, or slow to compile: test_gradients.py has it")
+    # gaps by position that are not differentiated
+    gaps = {name: np.where(INSIDE, -np.abs(MATRICES), np.nan) for name in names}
+    expected = wanted(problem, **gaps)
+    for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-8)):
+        with backend.precision(dtype):
+            given = [backend.to_device(array.astype(dtype), "cpu") for array in (PADDED, VECTOR, *gaps.values())]
+            function = functools.partial(getattr(package, problem), **dict(zip(gaps, given[2:], strict=True)))
+            product = functools.partial(package.hessian_vector_product, function, variant=variant)
+            product = jax.jit(product) if framework == "jax" else product
+            result = backend.to_numpy(product(*given[:2], LENGTHS))
+        assert result.dtype == dtype
+        np.testing.assert_allclose(result, expected, rtol=0, atol=tolerance)
+        assert not result[~INSIDE].any()
 
 
 @FRAMEWORK
@@ -77,8 +73,8 @@ def test_the_wavefront_is_exact_where_tangents_add_up_along_a_long_alignment(fra
     product = functools.partial(package.hessian_vector_product, package.smith_waterman, variant="wavefront")
     if framework == "jax":
         product = jax.jit(product)
-    found = backend.to_numpy(product(backend.to_device(matrix, "cpu"), backend.to_device(ones, "cpu")))
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1.5e-4)
+    result = backend.to_numpy(product(backend.to_device(matrix, "cpu"), backend.to_device(ones, "cpu")))
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1.5e-4)
 
 
 def decoy(rows: int, cols: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
@@ -95,7 +91,7 @@ def decoy(rows: int, cols: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
 @pytest.mark.parametrize("shape", [(12, 12), (40, 48)])  # the first has an exponent per cell
 @EVERY
 def test_a_direction_may_be_large_where_alignments_hardly_go(problem, shape):
-    """As that of a cross entropy is, by 1 / marginal. A small share of a large tangent must not take others' digits."""
+    """A cross entropy has such a direction, 1 / marginal. A small share of it must not take others' digits."""
     similarity, cells = decoy(*shape)
     s = torch.from_numpy(similarity)
     function = getattr(torch_impl, problem)
@@ -110,15 +106,15 @@ def test_a_direction_may_be_large_where_alignments_hardly_go(problem, shape):
         arrays = similarity.astype(dtype), vector.numpy().astype(dtype)
         for package in (jax_impl, torch_impl):
             with jax.enable_x64(dtype == np.float64):
-                own = functools.partial(getattr(package, problem), variant="fused")
-                found = np.asarray(package.hessian_vector_product(own, *arrays))
-            np.testing.assert_allclose(found, expected, rtol=0, atol=bound * largest)
+                fused = functools.partial(getattr(package, problem), variant="fused")
+                result = np.asarray(package.hessian_vector_product(fused, *arrays))
+            np.testing.assert_allclose(result, expected, rtol=0, atol=bound * largest)
 
 
 @needs_fused
 @pytest.mark.parametrize("shape", [(12, 12), (60, 80)])
 @EVERY
-def test_so_may_those_of_gap_and_temperature_beside_forbidden_matches(problem, shape):
+def test_gaps_and_temperature_may_have_large_directions_beside_forbidden_matches(problem, shape):
     similarity, cells = decoy(*shape)
     similarity[np.random.default_rng(1).random(shape) < 0.1] = -1e9
     similarity[cells[1]] = -20
@@ -156,28 +152,20 @@ def test_a_certain_alignment_hardly_depends_on_the_temperature(problem):
     np.testing.assert_allclose(slopes(torch.float32), slopes(torch.float64), rtol=0, atol=1e-5)
 
 
-def test_numpy_arrays_and_a_single_pair_are_taken():
-    single = [array[0] for array in (MATRICES, VECTOR)]
-    expected = reference.hessian_vector_product("free_gap", single[0], single[1], None)["similarity"]
-    for package in (jax_impl, torch_impl):
-        found = package.hessian_vector_product(package.free_gap, single[0], single[1])
-        np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=1e-5)
-
-
 @FRAMEWORK
-def test_a_half_precision_similarity_gives_its_own_dtype(framework):
+def test_a_product_of_half_precision_has_its_dtype(framework):
     package, backend = FRAMEWORKS[framework]
     half = backend.to_device(np.float16(np.nan_to_num(PADDED)), "cpu")
-    found = package.hessian_vector_product(package.smith_waterman, half, np.nan_to_num(VECTOR), LENGTHS)
-    assert str(found.dtype).endswith("float16")
-    np.testing.assert_allclose(backend.to_numpy(found), wanted("smith_waterman"), rtol=0, atol=1e-2)
+    result = package.hessian_vector_product(package.smith_waterman, half, np.nan_to_num(VECTOR), LENGTHS)
+    assert str(result.dtype).endswith("float16")
+    np.testing.assert_allclose(backend.to_numpy(result), wanted("smith_waterman"), rtol=0, atol=1e-2)
 
 
 # without what nobody asked for
 
 
 @needs_fused
-def test_where_nothing_is_differentiated_again_torch_computes_no_gradients(monkeypatch):
+def test_torch_computes_no_gradients_for_a_product_alone(monkeypatch):
     called = noted_calls(monkeypatch)
     s, vector = torch.from_numpy(MATRICES), torch.from_numpy(VECTOR)
     gap = torch.tensor(-1.0, requires_grad=True)
@@ -190,7 +178,7 @@ def test_where_nothing_is_differentiated_again_torch_computes_no_gradients(monke
 
 
 @needs_fused
-def test_under_jit_jax_computes_no_gradients():
+def test_jax_computes_no_gradients_for_a_product_alone():
     product = functools.partial(jax_impl.hessian_vector_product, jax_impl.smith_waterman)
     text = jax.jit(product).lower(MATRICES, VECTOR).compile().as_text() or ""
     assert re.findall(r'custom_call_target="jax_torch_alignment_(\w+)_float32"', text) == ["product"]
@@ -199,78 +187,64 @@ def test_under_jit_jax_computes_no_gradients():
 # with more around it
 
 
-def test_it_is_the_gradient_of_a_loss_on_the_marginals():
-    s = torch.tensor(MATRICES, requires_grad=True)
-    vector = torch.tensor(np.nan_to_num(VECTOR))
-    lengths = torch.tensor(LENGTHS)
-    (vector * torch_impl.marginals(torch_impl.needleman_wunsch, s, lengths)).sum().backward()
-    found = torch_impl.hessian_vector_product(torch_impl.needleman_wunsch, s.detach(), vector, lengths)
-    torch.testing.assert_close(found, s.grad)
-
-
-def test_it_can_be_mapped():
+def test_products_can_be_mapped():
     by_torch = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap)
     by_jax = functools.partial(jax_impl.hessian_vector_product, jax_impl.free_gap)
-    pairs = np.nan_to_num(VECTOR)
-    expected = reference.hessian_vector_product("free_gap", MATRICES, pairs, None)["similarity"]
-    mapped = torch.func.vmap(by_torch)(torch.tensor(MATRICES), torch.tensor(pairs))
-    np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
-    # over another axis than the first
-    last = np.moveaxis(pairs, 0, -1)
-    mapped = torch.func.vmap(by_torch, in_dims=(0, -1))(torch.tensor(MATRICES), torch.tensor(last))
-    np.testing.assert_allclose(mapped, expected, rtol=0, atol=1e-5)
     pushed = lambda s, vector: jax.jvp(jax.grad(jax_impl.free_gap), (s,), (vector,))[1]  # noqa: E731
-    np.testing.assert_allclose(jax.vmap(pushed, in_axes=(0, -1))(MATRICES, last), expected, rtol=0, atol=1e-5)
-    # one matrix, several vectors
-    columns = torch.func.vmap(by_torch, in_dims=(None, 0))(torch.tensor(MATRICES[0]), torch.tensor(pairs))
-    alone = [by_torch(torch.tensor(MATRICES[0]), torch.tensor(vector)) for vector in pairs]
-    torch.testing.assert_close(columns, torch.stack(alone))
-    np.testing.assert_allclose(jax.vmap(by_jax)(MATRICES, pairs), expected, rtol=0, atol=1e-5)
+    pairs = np.nan_to_num(VECTOR)
+    last = np.moveaxis(pairs, 0, -1)
+    tensors, vectors, columns = map(torch.tensor, (MATRICES, pairs, last))
+    expected = reference.hessian_vector_product("free_gap", MATRICES, pairs, None)["similarity"]
+    for result in (
+        torch.func.vmap(by_torch)(tensors, vectors),
+        torch.func.vmap(by_torch, in_dims=(0, -1))(tensors, columns),
+        jax.vmap(by_jax)(MATRICES, pairs),
+        jax.vmap(pushed, in_axes=(0, -1))(MATRICES, last),
+    ):
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-5)
+    # one matrix, several vectors; and single pairs, NumPy arrays too
+    several = torch.func.vmap(by_torch, in_dims=(None, 0))(tensors[0], vectors)
+    for result, vector in zip(several, pairs, strict=True):
+        for alone in (by_torch(MATRICES[0], vector), by_jax(MATRICES[0], vector)):
+            np.testing.assert_allclose(result, np.asarray(alone), rtol=0, atol=1e-5)
 
 
-def test_a_third_derivative_is_right_or_raises():
-    matrix, vector = (np.nan_to_num(array[0, :2, :2]) for array in (MATRICES, VECTOR))
-
-    def by_jax(m: Any, variant: str) -> Any:
-        return (jax_impl.hessian_vector_product(jax_impl.free_gap, m, vector, variant=variant) ** 2).sum()
-
-    gradient = jax.jit(jax.grad(functools.partial(by_jax, variant="diagonal_loop")))
-    expected = gradient(jnp.asarray(matrix))
-    leaf = torch.tensor(matrix, requires_grad=True)
-    product = functools.partial(torch_impl.hessian_vector_product, torch_impl.free_gap, leaf, torch.tensor(vector))
-    (product(variant="diagonal_loop") ** 2).sum().backward()
-    torch.testing.assert_close(leaf.grad, torch.tensor(np.asarray(expected)), rtol=1e-4, atol=1e-5)
-    for variant in torch_impl.variants("free_gap")[-2:]:
-        text = f"variant '{variant}' is right to second order only"
-        with pytest.raises(CannotDifferentiate, match=text):
-            (product(variant=variant) ** 2).sum().backward()
-        with pytest.raises(CannotDifferentiate, match=text):
-            jax.grad(functools.partial(by_jax, variant=variant))(jnp.asarray(matrix))
+@pytest.mark.parametrize("variant", torch_impl.variants("free_gap")[-2:])
+def test_a_derivative_of_a_product_by_hand_raises(variant):
+    matrix, vector = MATRICES[0, :2, :2], np.nan_to_num(VECTOR[0, :2, :2])
+    by_jax, by_torch = (
+        functools.partial(package.hessian_vector_product, package.free_gap, vector=given, variant=variant)
+        for package, given in ((jax_impl, vector), (torch_impl, torch.tensor(vector)))
+    )
+    text = f"variant '{variant}' is right to second order only"
+    with pytest.raises(CannotDifferentiate, match=text):
+        by_torch(torch.tensor(matrix, requires_grad=True)).sum().backward()
+    with pytest.raises(CannotDifferentiate, match=text):
+        jax.grad(lambda s: by_jax(s).sum())(jnp.asarray(matrix))
 
 
 # bad arguments
 
 
-@FRAMEWORK
-def test_a_bad_vector_is_refused_with_the_same_text(framework):
-    product = FRAMEWORKS[framework].package.hessian_vector_product
-    function = FRAMEWORKS[framework].package.free_gap
-    array = "vector must be a floating-point array of this framework or NumPy, got list"
-    for vector, error, text in (
-        ([[1.0]], TypeError, array),
+@pytest.mark.parametrize(
+    ("vector", "error", "text"),
+    [
+        ([[1.0]], TypeError, "vector must be a floating-point array of this framework or NumPy, got list"),
         (MATRICES.astype(np.int32), TypeError, "vector must be floating-point, got int32"),
         (MATRICES[0], ValueError, "vector must have similarity's shape (4, 6, 5), got (6, 5)"),
-    ):
-        with pytest.raises(error) as raised:
-            product(function, MATRICES, vector)
-        assert str(raised.value) == text
-    with pytest.raises(TypeError, match="similarity must be a floating-point array"):
-        product(function, None, MATRICES)
+    ],
+)
+@FRAMEWORK
+def test_a_bad_vector_is_refused_with_the_same_text(framework, vector, error, text):
+    package = FRAMEWORKS[framework].package
+    with pytest.raises(error) as raised:
+        package.hessian_vector_product(package.free_gap, MATRICES, vector)
+    assert str(raised.value) == text
     with pytest.raises(TypeError, match="function must be an alignment function"):
-        product("free_gap", MATRICES, MATRICES)
+        package.hessian_vector_product("free_gap", MATRICES, MATRICES)
 
 
-def test_a_variant_that_is_right_to_first_order_only_raises():
+def test_a_variant_right_to_first_order_only_has_no_product():
     with pytest.raises(CannotDifferentiate, match="is right to first order only"):
         torch_impl.hessian_vector_product(torch_impl.free_gap, MATRICES, MATRICES, variant="scan_select")
 

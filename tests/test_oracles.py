@@ -1,24 +1,18 @@
 """At a low temperature the smooth scores and marginals are those of exact aligners: Biopython's and parasail's.
 
+So are, exactly, the scores of best alignments.
+
     0 <= smooth - exact <= temperature * log(number of alignments)
 
 because exp(smooth / T) is a sum over all alignments in which the best one is the largest term. The exact aligners count
-more local alignments than the smooth ones: one without a match, worth 0, and with a single match. So the left side is
-asked for where the exact score shows that the best has enough matches: above 0 it has one, and above the largest
-similarity of the pair it has two, gaps being negative. The right side holds for every pair.
+more local alignments: one without a match, worth 0, and with a single match. So the left side is asked for where the
+exact score shows that the best has enough matches: above 0 it has one, and above the largest similarity two, gaps being
+negative. The right side holds for every pair.
 
-What a gap costs, proved below for each library with gaps of length 1 and 3:
-
-    ours           gap_open is added for the first position, gap_extend for each further one
-    Biopython      the same: open_gap_score for the first position, extend_gap_score for each further one
-    parasail       the same with the sign turned: open and extend are what is taken off, as integers of at least 0; open
-                   includes the first position, extend does not count for it
-
-In all three a gap along one sequence may follow a gap along the other, and opens anew (penalize_turns=True). The exact
-aligners allow both orders; restrict_turns=True leaves only one, which is worth the same. parasail's scores are integers
-whose width the function's name tells: the _32 functions. Of these the _scan ones are right for every gap; in parasail
-1.3.4 the _striped and _diag ones are wrong for many pairs where open = extend (QWHWD and QQ with BLOSUM62, 4, 4: Q over
-Q and D over Q are worth 5 + 0 - 12 = -7, as nw and nw_scan_32 say; nw_striped_32 says -12, nw_diag_32 0).
+In all three a gap along one sequence may follow one along the other, and opens anew (penalize_turns=True); ours may
+leave one order (restrict_turns=True), which is worth the same. Biopython's open is, like ours, for the first position,
+extend for each further one; parasail takes off both, as integers. Its _scan_32 functions are right for every gap; in
+parasail 1.3.4 the _striped and _diag ones are wrong for many pairs where open = extend.
 """
 
 import functools
@@ -26,14 +20,13 @@ import math
 from itertools import combinations
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import parasail
 import pytest
-import torch
 from Bio.Align import PairwiseAligner, substitution_matrices
 from enumeration import PRICES, best_matches, number_of_alignments
-from frameworks import FRAMEWORKS, PROBLEMS
+from frameworks import FRAMEWORKS, PROBLEMS, Inputs, Result, run
+from test_best_alignment import best, worth
 
 from shared import reference
 from shared.sequences import GLOBINS, Record, pair_batch, read_fasta, substitution_matrix
@@ -92,39 +85,13 @@ def pairs_of(name: str) -> Pairs:
     return Pairs(letters, similarity.astype(np.float64), lengths)
 
 
-@functools.cache
-def compiled(framework: str, problem: str, options: tuple[tuple[str, Any], ...], asked: str) -> Any:
-    """The score or the marginals by variant auto; JAX under jit."""
-    package = FRAMEWORKS[framework].package
-
-    def score(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-        return getattr(package, problem)(similarity, lengths, **parameters, **dict(options))
-
-    def marginals(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-        return package.marginals(score, similarity, lengths, **parameters)
-
-    function = {"score": score, "marginals": marginals}[asked]
-    return jax.jit(function) if framework == "jax" else function
-
-
 def smooth(
-    framework: str,
-    problem: str,
-    options: dict[str, Any],
-    similarity: np.ndarray,
-    lengths: np.ndarray,
-    parameters: dict[str, float],
-    asked: str = "score",
-) -> np.ndarray:
-    """Scores or marginals of a batch in float64."""
-    backend = FRAMEWORKS[framework].backend
-    with backend.precision("float64"):
-        sizes = torch.from_numpy(lengths) if framework == "torch" else lengths
-        arguments = {
-            name: backend.to_device(np.asarray(value, np.float64), "cpu") for name, value in parameters.items()
-        }
-        function = compiled(framework, problem, tuple(options.items()), asked)
-        return backend.to_numpy(function(backend.to_device(similarity, "cpu"), sizes, **arguments))
+    framework: str, problem: str, options: dict[str, Any], similarity: np.ndarray, lengths: np.ndarray, gaps: dict
+) -> Result:
+    """Scores and marginals at the low temperature, in float64."""
+    parameters = {name: np.asarray(value, np.float64) for name, value in (gaps | {"temperature": TEMPERATURE}).items()}
+    inputs = Inputs(similarity, lengths, parameters, np.ones(len(similarity)))
+    return run(framework, inputs, "float64", how="quick" if framework == "jax" else "eager", problem=problem, **options)
 
 
 def biopython(mode: str, start: float, extend: float, matrix: Any = BLOSUM62) -> PairwiseAligner:
@@ -178,30 +145,22 @@ def by_each_library(mode: str, first: str, second: str) -> list[float]:
     return [*exact, round(float(ours), 1)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "cost"),
+    [
+        ("AACGG", "AAGG", 7),
+        ("AACCCGG", "AAGG", 7 + 2 + 2),
+        ("AAGG", "AACCCGG", 7 + 2 + 2),
+        ("AACGG", "AATGG", 7 + 7),  # a gap along the other sequence opens anew
+        ("AACCGG", "AATGG", 7 + 2 + 7),
+    ],
+)
 @pytest.mark.parametrize("mode", ["global", "local"])
-def test_a_gap_opens_once_and_extends_for_each_further_position(mode):
-    assert set(by_each_library(mode, "AACGG", "AAGG")) == {40 - 7}
-    assert set(by_each_library(mode, "AACCCGG", "AAGG")) == {40 - 7 - 2 - 2}
-    assert set(by_each_library(mode, "AAGG", "AACCCGG")) == {40 - 7 - 2 - 2}
-
-
-@pytest.mark.parametrize("mode", ["global", "local"])
-def test_a_gap_along_the_other_sequence_opens_anew(mode):
-    assert set(by_each_library(mode, "AACGG", "AATGG")) == {40 - 7 - 7}
-    assert set(by_each_library(mode, "AACCGG", "AATGG")) == {40 - 7 - 2 - 7}
+def test_a_gap_opens_once_and_extends_for_each_further_position(mode, first, second, cost):
+    assert set(by_each_library(mode, first, second)) == {40 - cost}
 
 
 # --- scores ---
-
-
-@BOTH
-@EVERY_EXACT
-def test_without_prices_the_score_is_the_logarithm_of_the_number_of_alignments(framework, problem, options):
-    _, similarity, lengths = pairs_of("random")
-    free = dict.fromkeys(PRICES[problem], 0.0)
-    got = smooth(framework, problem, options, np.zeros_like(similarity), lengths, free | {"temperature": 1.0})
-    expected = logarithms_of_numbers("random", problem, tuple(options.items()))
-    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
 @BOTH
@@ -210,17 +169,23 @@ def test_without_prices_the_score_is_the_logarithm_of_the_number_of_alignments(f
     ("problem", "options", "gaps"),
     [named(problem, options, gaps) for problem, options in EXACT_CASES for gaps in WHOLE_GAPS[problem]],
 )
-def test_a_smooth_score_is_the_exact_one_or_above_it_by_less_than_all_alignments_can_add(
-    framework, pairs, problem, options, gaps
-):
+def test_smooth_and_best_scores_are_those_of_exact_aligners(framework, pairs, problem, options, gaps):
     _, similarity, lengths = pairs_of(pairs)
-    got = smooth(framework, problem, options, similarity, lengths, gaps | {"temperature": TEMPERATURE})
+    scores, matches = best(framework, problem, similarity, lengths, "float32", **gaps, **options)
+    for score, matched, matrix, (rows, cols) in zip(scores, matches, similarity, lengths, strict=True):
+        assert worth(problem, matched[:rows, :cols], matrix[:rows, :cols], gaps) == score
+        assert not matched[rows:].any() and not matched[:, cols:].any()
+
+    # a smooth score is above by less than all alignments can add
+    got = smooth(framework, problem, options, similarity, lengths, gaps).score
     can_add = TEMPERATURE * logarithms_of_numbers(pairs, problem, tuple(options.items()))
     assert can_add.max() < 0.5  # scores are integers: what is between the bounds is one of them
     for oracle in ("Biopython", "parasail"):
         exact = exact_scores(oracle, pairs, *mode_and_gaps(problem, gaps))
         counted = best_is_counted(problem, options, exact, similarity)
         assert counted.sum() >= {"globins": 120, "random": 500}[pairs]
+        np.testing.assert_array_equal(scores[counted], exact[counted], oracle)
+        assert (scores <= exact).all()
         rounding = 1e-9 * np.maximum(1.0, np.abs(exact))
         above = got - exact
         assert (above[counted] >= -rounding[counted]).all(), oracle
@@ -271,7 +236,7 @@ def traceback(aligner_arguments: tuple[str, float, float], similarity: np.ndarra
 def test_marginals_of_a_single_best_alignment_are_its_traceback(framework, problem, options):
     similarity, lengths = small_pairs(whole=False)
     gaps = {name: REAL_PRICES[name] for name in PRICES[problem]}
-    got = smooth(framework, problem, options, similarity, lengths, gaps | {"temperature": TEMPERATURE}, "marginals")
+    got = smooth(framework, problem, options, similarity, lengths, gaps).gradients["similarity"]
     single = 0
     for marginals, padded, (rows, cols) in zip(got, similarity, lengths, strict=True):
         pair = padded[:rows, :cols]
@@ -297,7 +262,7 @@ def exact_only(problem: str, options: dict[str, Any], similarity: np.ndarray) ->
 def test_marginals_of_several_best_alignments_are_their_average(framework, problem, options):
     similarity, lengths = small_pairs(whole=True)
     gaps = {name: WHOLE_PRICES[name] for name in PRICES[problem]}
-    got = smooth(framework, problem, options, similarity, lengths, gaps | {"temperature": TEMPERATURE}, "marginals")
+    got = smooth(framework, problem, options, similarity, lengths, gaps).gradients["similarity"]
     tied = 0
     for marginals, padded, (rows, cols) in zip(got, similarity, lengths, strict=True):
         average, _, ahead = best_matches(problem, padded[:rows, :cols], gaps, options)

@@ -1,10 +1,11 @@
-"""Gradients for the gaps and the temperature, however they are given, against the reference.
+"""Gradients for the gaps and the temperature, however they are given and mapped, against the reference.
 
 By the variants whose derivatives are written by hand; in PyTorch also by the loop that autograd differentiates.
 
 A parameter is a Python number, which has no gradient; an array of shape (), whose gradient is the sum over the pairs,
-each weighted by its cotangent; or an array of shape (batch,), a value and a gradient for each pair. The inputs are a
-ragged batch with pairs without rows or columns and with poison in the padding, in float64.
+each weighted by its cotangent; an array of shape (batch,), a value and a gradient for each pair; or, for a gap, a
+matrix for each pair. The inputs are a ragged batch with pairs without rows or columns and with poison in the padding,
+in float64.
 """
 
 import functools
@@ -25,15 +26,19 @@ from frameworks import (
     assert_parity,
     ragged,
     reference_result,
+    run,
     run_function,
 )
+from gaps_by_position import FRAMEWORK, how_to_run
 
 from shared import reference
 
-HOW = {"jax": "quick", "torch": "eager"}
-EACH = pytest.mark.parametrize(
-    ("framework", "variant"), [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
-)
+WHICH = [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
+
+
+def slow_in_jax(case: tuple[Any, ...], is_default: bool) -> Any:
+    """XLA compiles each case anew, a wavefront for seconds."""
+    return pytest.param(*case, marks=[pytest.mark.slow] * (case[0] == "jax" and not is_default))
 
 
 def kinds_of(problem: str) -> list[dict[str, str]]:
@@ -46,13 +51,12 @@ def kinds_of(problem: str) -> list[dict[str, str]]:
     return [way for number, way in enumerate(ways) if way not in ways[:number]]
 
 
-# each problem's options take turns; XLA takes seconds to compile a wavefront
+# each problem's options take turns
 EVERY_WAY = [
-    (*which, problem, kinds, options)
-    for which in [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
-    for problem, (_, every) in PROBLEMS.items()
-    for kinds, options in zip(kinds_of(problem), itertools.cycle(every), strict=False)
-    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
+    slow_in_jax((*which, problem, kinds, options), which[1] == "fused" and problem == "smith_waterman_affine")
+    for which, problem in itertools.product([*WHICH, ("jax", "scan_select")], PROBLEMS)
+    for kinds, options in zip(kinds_of(problem), itertools.cycle(PROBLEMS[problem].options), strict=False)
+    if which[0] == "torch" or which[1] == "fused" or problem == "needleman_wunsch"
 ]
 
 
@@ -68,7 +72,8 @@ def test_gradients_are_right_however_the_parameters_are_given(framework, variant
     numbers = {name: float(value) for name, value in inputs.parameters.items() if kinds[name] == "number"}
     arrays = {name: value for name, value in inputs.parameters.items() if kinds[name] != "number"}
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), **numbers, **options, variant=variant)
-    result = run_function(framework, score, inputs._replace(parameters=arrays), "float64", HOW[framework])
+    arguments = inputs._replace(parameters=arrays), "float64", "quick" if framework == "jax" else "eager"
+    result = run_function(framework, score, *arguments)
 
     expected = reference_result(inputs, problem, **options)
     differentiable = {name: value for name, value in expected.gradients.items() if name not in numbers}
@@ -94,6 +99,24 @@ def test_torch_numbers_leave_nothing_to_differentiate(problem, variant):
 # mapped over pairs, or over the values of one parameter
 
 Axes = tuple[int | None, dict[str, int | None], int | None]
+# XLA takes seconds to compile a wavefront: one problem
+PAIRED = [
+    (*which, problem)
+    for which, problem in itertools.product(WHICH, PROBLEMS)
+    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
+]
+MAPPED = [slow_in_jax((*case, ()), False) for case in PAIRED]
+MAPPED += [
+    slow_in_jax((*which, "smith_waterman_affine", ("gap_extend",)), which[1] == "fused")
+    for which in [*WHICH, ("jax", "vmap")]
+]
+ALONE = [
+    slow_in_jax((framework, variant, problem, name, names), variant == "fused" and problem == "needleman_wunsch")
+    for framework, variant, problem in PAIRED
+    for name in ("similarity", *PROBLEMS[problem].parameters)
+    for names in ((), (next(iter(PROBLEMS[problem].parameters)) if name == "similarity" else name,))
+    if "temperature" not in names and (name, names) != ("similarity", ())
+]
 
 
 def mapped(framework: str, score: Callable[..., Any], inputs: Inputs, axes: Axes) -> Result:
@@ -117,37 +140,42 @@ def mapped(framework: str, score: Callable[..., Any], inputs: Inputs, axes: Axes
     return Result(scores, {"similarity": to_similarity, **to_parameters}, np.ones(scores.shape))
 
 
-@EACH
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_a_mapped_gradient_gives_each_pair_its_own(framework, variant, problem):
-    inputs = ragged(3, 4, problem=problem)
+@pytest.mark.parametrize(("framework", "variant", "problem", "names"), MAPPED, ids=str)
+def test_a_mapped_gradient_gives_each_pair_its_own(framework, variant, problem, names):
+    inputs = ragged(3, 4, problem=problem, by_position=names)
     inputs = inputs._replace(cotangent=np.ones_like(inputs.cotangent))
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
     result = mapped(framework, score, inputs, (0, dict.fromkeys(inputs.parameters, 0), 0))
     assert_parity(result, reference_result(inputs, problem), "float64", inputs.parameters["temperature"])
 
 
-ALONE = [
-    (*which, problem, name)
-    for which in [("torch", "diagonal_loop"), *itertools.product(FRAMEWORKS, BY_HAND)]
-    for problem, (names, _) in PROBLEMS.items()
-    for name in names
-    if which != ("jax", "wavefront") or problem == "needleman_wunsch"
-]
-
-
-@pytest.mark.parametrize(("framework", "variant", "problem", "name"), ALONE)
-def test_a_gradient_mapped_over_one_parameter_alone_is_right(framework, variant, problem, name):
-    every = ragged(3, 4, problem=problem)
-    matrix, count = every.similarity[0], len(every.similarity)
-    alone = {other: v if other == name else np.asarray(v[0]) for other, v in every.parameters.items()}
-    axes: Axes = (None, dict.fromkeys(alone) | {name: 0}, None)
+@pytest.mark.parametrize(("framework", "variant", "problem", "name", "names"), ALONE, ids=str)
+def test_a_gradient_mapped_over_one_argument_alone_is_right(framework, variant, problem, name, names):
+    every = ragged(3, 4, problem=problem, by_position=names)
+    arrays = {"similarity": every.similarity, **every.parameters}
+    arrays = {key: np.nan_to_num(value, posinf=0, neginf=0) for key, value in arrays.items()}
+    alone = {key: value if key == name else value[0] for key, value in arrays.items()}
+    repeated = {key: value if key == name else np.stack([value[0]] * 6) for key, value in arrays.items()}
+    axes: Axes = (0 if name == "similarity" else None, dict.fromkeys(every.parameters) | {name: 0}, None)
+    given, expected = (
+        Inputs(values.pop("similarity"), None, {key: np.asarray(value) for key, value in values.items()}, np.ones(6))
+        for values in (alone, repeated)
+    )
+    axes[1].pop("similarity", None)
     score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
-    result = mapped(framework, score, Inputs(matrix, None, alone, np.ones(())), axes)
+    result = mapped(framework, score, given, axes)
+    assert_parity(result, reference_result(expected, problem), "float64", expected.parameters["temperature"])
 
-    repeated = {other: np.broadcast_to(value, (count,)) for other, value in alone.items()}
-    expected = reference_result(Inputs(np.stack([matrix] * count), None, repeated, np.ones(count)), problem)
-    assert_parity(result, expected, "float64", repeated["temperature"])
+
+@FRAMEWORK
+def test_a_batch_too_large_for_the_cache_is_the_same_in_parts(framework):
+    random = np.random.default_rng(3)
+    s, gap = random.normal(size=(2, 6000, 5, 6))  # JAX: tables of 2 MiB, of 440 bytes for a pair
+    lengths = random.integers(0, (6, 7), size=(6000, 2), dtype=np.int32)
+    inputs = Inputs(s, lengths, {"gap": gap, "temperature": np.ones(())}, random.normal(size=6000))
+    whole, parts = (run(framework, inputs, "float64", name, how_to_run(framework, name)) for name in BY_HAND[::-1])
+    np.testing.assert_allclose(parts.score, whole.score, rtol=1e-12)
+    np.testing.assert_allclose(parts.gradients["gap"], whole.gradients["gap"], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("framework", "variant"), [("torch", "diagonal_loop"), ("jax", "wavefront"), ("jax", "vmap")])
@@ -159,9 +187,9 @@ def test_at_a_limit_the_gradient_is_whole(framework, variant, name, limit):
     backend = FRAMEWORKS[framework].backend
     function = backend.function("needleman_wunsch", variant)
     if framework == "jax":
-        slope = jax.jit(jax.grad(lambda own: function(similarity, **values | {name: own}).sum()))(values[name])
+        slope = jax.jit(jax.grad(lambda value: function(similarity, **values | {name: value}).sum()))(values[name])
     else:
-        own = torch.tensor(values[name], requires_grad=True)
-        (slope,) = torch.autograd.grad(function(similarity, **values | {name: own}).sum(), own)
+        leaf = torch.tensor(values[name], requires_grad=True)
+        (slope,) = torch.autograd.grad(function(similarity, **values | {name: leaf}).sum(), leaf)
     assert expected > 0.5
     assert backend.to_numpy(slope) == pytest.approx(expected, rel=1e-3)

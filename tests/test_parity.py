@@ -1,9 +1,8 @@
 """Every variant of both frameworks equals the reference: scores, and gradients through a random cotangent.
 
-A case is a ragged batch with poisoned padding and parameters per pair. The variants whose derivatives are written by
-hand are shown every problem and option, in PyTorch at every awkward size; XLA compiles them anew for every size.
-The others compute all problems by the same code, so that SWEEPS lists a few sizes, and a float type or both, for each:
-smith_waterman by every variant, and each problem by some. A problem's options take turns over the sizes.
+A case is a ragged batch with poisoned padding and parameters per pair; a gap may be by position, a matrix for each
+pair. The variants whose derivatives are written by hand are shown every problem, option and choice of gaps by position.
+The others compute all problems by the same code: each rung of each framework is shown every problem once.
 
 Single pairs, shared parameters, the bundled globins and PyTorch's compiler have tests of their own. JAX's float64 cases
 are compiled with little optimisation, its float32 cases of smith_waterman and fused as users compile them; PyTorch runs
@@ -16,6 +15,7 @@ Run with -s to see the worst errors, which stand beside the tolerances in shared
 import functools
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,62 +36,38 @@ from frameworks import (
     single,
     worst_errors,
 )
+from gaps_by_position import EVERY as BY_POSITION
+from gaps_by_position import FRAMEWORK, GAPS, TURNS, VARIANT, outside
 
 from shared.sequences import GLOBINS, pair_batch, read_fasta, substitution_matrix
+from shared.tolerances import LARGEST_GAP, LOWEST
 from shared.variants import FOR_GPUS, variant_names
 
-Sizes = tuple[tuple[int, int], ...]
-# (framework, variant, problem, sizes in float64, sizes in float32). XLA takes a second for every seven cells written
-# out, and PyTorch a second or more to trace a scan of a new size
-SWEEPS: list[tuple[str, str, str, Sizes, Sizes]] = [
-    ("jax", "cell_loop", "smith_waterman", ((3, 2),), ((1, 3),)),
-    ("jax", "cell_loop", "smith_waterman_affine", ((2, 2),), ()),
-    ("jax", "cell_loop", "free_gap", (), ((2, 2),)),
-    ("jax", "cell_loop", "needleman_wunsch", ((2, 3),), ()),
-    ("jax", "diagonal_loop", "smith_waterman", ((1, 4),), ((3, 4),)),
-    ("jax", "diagonal_loop", "smith_waterman_affine", ((2, 3),), ()),
-    ("jax", "diagonal_loop", "free_gap", (), ((2, 3),)),
-    ("jax", "diagonal_loop", "needleman_wunsch", ((3, 2),), ()),
-    ("jax", "scan_cond", "smith_waterman", ((8, 5),), ((1, 7),)),
-    ("jax", "scan_cond", "smith_waterman_affine", ((3, 4),), ()),
-    ("jax", "scan_cond", "needleman_wunsch", ((3, 4),), ()),
-    ("jax", "scan_select", "smith_waterman", ((1, 1), (7, 1), (63, 17)), ((5, 8),)),
-    ("jax", "scan_select", "smith_waterman_affine", ((3, 4), (4, 3), (5, 8), (8, 5)), ()),
-    ("jax", "scan_select", "free_gap", ((8, 5),), ()),
-    ("jax", "scan_select", "needleman_wunsch", ((5, 8), (17, 9)), ()),
-    ("jax", "batch_loop", "smith_waterman", (), ((4, 3),)),
-    ("jax", "batch_loop", "needleman_wunsch", ((3, 4),), ()),
-    ("jax", "vmap", "smith_waterman", ((7, 1), (17, 9)), ((5, 8),)),
-    ("jax", "vmap", "smith_waterman_affine", (), ((5, 8),)),
-    ("jax", "vmap", "free_gap", (), ((5, 8),)),
-    ("jax", "vmap", "needleman_wunsch", (), ((8, 5),)),
-    *(("torch", "cell_loop", problem, AWKWARD_SIZES[:-1], ((5, 8),)) for problem in PROBLEMS),
-    *(("torch", "diagonal_loop", problem, AWKWARD_SIZES, AWKWARD_SIZES) for problem in PROBLEMS),
-    ("torch", "scan_cond", "smith_waterman", (), ((5, 8),)),
-    ("torch", "scan_cond", "needleman_wunsch", ((3, 4),), ()),
-    ("torch", "scan_select", "smith_waterman", ((7, 1),), ((5, 8),)),
-    ("torch", "scan_select", "free_gap", (), ((3, 4),)),
-    ("torch", "batch_loop", "smith_waterman", ((3, 4),), ()),
-    ("torch", "vmap", "smith_waterman", (), ((5, 8),)),
-    ("torch", "vmap", "smith_waterman_affine", ((3, 4),), ()),
-]
-WAVEFRONT = [
-    ("jax", "wavefront", "smith_waterman", ((1, 1), (1, 7), (8, 5), (63, 17)), ((5, 8),)),
-    ("jax", "wavefront", "smith_waterman_affine", ((5, 8), (8, 5), (17, 9), (3, 4)), ((5, 8),)),
-    ("jax", "wavefront", "free_gap", ((8, 5),), ((1, 7),)),
-    ("jax", "wavefront", "needleman_wunsch", ((1, 7), (17, 9)), ((8, 5),)),
-    *(("torch", "wavefront", problem, AWKWARD_SIZES, AWKWARD_SIZES) for problem in PROBLEMS),
-]
-FUSED = [
-    *(("jax", "fused", problem, ((1, 1), (7, 1), (5, 8), (63, 17)), ((1, 7), (8, 5))) for problem in PROBLEMS),
-    *(("torch", "fused", problem, AWKWARD_SIZES, AWKWARD_SIZES) for problem in PROBLEMS),
-]
+# a size for each problem. XLA takes a second for every seven cells written out, PyTorch one or more to trace a scan
+RUNGS = {
+    ("jax", "cell_loop"): ((3, 2), (2, 2), (2, 2), (2, 3)),
+    ("jax", "diagonal_loop"): ((3, 4), (2, 3), (2, 3), (3, 2)),
+    ("jax", "scan_cond"): ((8, 5), (3, 4), (1, 7), (3, 4)),
+    ("jax", "scan_select"): ((63, 17), (5, 8), (8, 5), (17, 9)),
+    ("jax", "batch_loop"): ((4, 3), (3, 4), (4, 3), (3, 4)),
+    ("jax", "vmap"): ((17, 9), (5, 8), (7, 1), (8, 5)),
+    ("torch", "cell_loop"): ((17, 9), (8, 5), (5, 8), (8, 5)),
+    ("torch", "diagonal_loop"): ((63, 17), (8, 5), (17, 9), (63, 17)),
+    ("torch", "scan_cond"): ((5, 8), (3, 4), (3, 4), (3, 4)),
+    ("torch", "scan_select"): ((7, 1), (3, 4), (3, 4), (5, 8)),
+    ("torch", "batch_loop"): ((3, 4), (3, 4), (3, 4), (3, 4)),
+    ("torch", "vmap"): ((5, 8), (3, 4), (3, 4), (3, 4)),
+}
+# a case of these takes milliseconds in any size
+CHEAP = [("jax", "fused"), *(("torch", variant) for variant in ("cell_loop", "diagonal_loop", *BY_HAND))]
 # pairs of a ragged batch for PyTorch's batch_loop, which traces each by itself
 EMPTY_AND_PARTIAL = (1, 4, 5)
-SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
+
+# (framework, variant, problem, options, gaps by position, size, dtype)
+Case = tuple[Any, ...]
 
 
-def how_to_run(framework: str, variant: str, dtype: str, problem: str = "smith_waterman") -> str:
+def how_to_run(framework: str, variant: str, dtype: str = "float64", problem: str = "smith_waterman") -> str:
     """The cheapest way that is still the variant itself."""
     if framework == "jax":
         optimised = dtype == "float32" and (problem == "smith_waterman" or variant == "fused")
@@ -99,16 +75,49 @@ def how_to_run(framework: str, variant: str, dtype: str, problem: str = "smith_w
     return "quick" if variant == "batch_loop" else "eager"
 
 
-def cases() -> Iterator[tuple[str, str, str, tuple[int, int], str, dict]]:
-    """(framework, problem, variant, size, dtype, options)."""
-    for framework, variant, problem, *by_dtype in (*SWEEPS, *WAVEFRONT, *FUSED):
-        options = PROBLEMS[problem].options
-        for first, (dtype, sizes) in enumerate(zip(("float64", "float32"), by_dtype, strict=True)):
-            for number, size in enumerate(sizes, first):
-                # some options need two rows and columns, and find nothing in less
-                turn = number % len(options) if min(size) > 1 else 0
-                for chosen in options if variant == "fused" else [options[turn]]:
-                    yield framework, problem, variant, size, dtype, chosen
+def rungs() -> Iterator[tuple[Case, bool]]:
+    """Each rung on every problem, the options in turn, and on two gaps by position; and whether it is slow."""
+    problem, options, names = TURNS[3]
+    for turn, (which, sizes) in enumerate(RUNGS.items()):
+        for number, ((name, described), size) in enumerate(zip(PROBLEMS.items(), sizes, strict=True)):
+            chosen = described.options[(turn + number) % len(described.options)]
+            is_slow = which not in CHEAP and number != turn % 4
+            yield (*which, name, chosen, (), size, DTYPES[(turn + number) % 2]), is_slow
+        yield (*which, problem, options, names, (3, 4), "float64"), which not in CHEAP
+        if which in (*CHEAP, ("jax", "scan_select")):
+            for case in TURNS:
+                yield (*which, *case, (4, 3), "float64"), which not in CHEAP
+
+
+def by_hand() -> Iterator[tuple[Case, bool]]:
+    """Every problem, option and choice of gaps by position; the sizes in turn."""
+    numbers = [(problem, options, ()) for problem, described in PROBLEMS.items() for options in described.options]
+    for which in itertools.product(FRAMEWORKS, BY_HAND):
+        for number, case in enumerate([*numbers, *BY_POSITION]):
+            if which == ("jax", "wavefront"):  # XLA takes seconds for each
+                is_slow = case not in (numbers[1], numbers[-1], TURNS[3])
+                yield (*which, *case, ((5, 8), (8, 5), (17, 9))[number % 3], DTYPES[number % 2]), is_slow
+            else:
+                for turn, dtype in enumerate(DTYPES):
+                    is_slow = which == ("jax", "fused") and turn == number % 2
+                    yield (*which, *case, AWKWARD_SIZES[3 + (number + turn) % 4], dtype), is_slow
+        for size, case in itertools.product(AWKWARD_SIZES[:3], (numbers[0], BY_POSITION[-1])):
+            yield (*which, *case, size, "float64"), which[0] == "jax"
+
+
+CASES = [*rungs(), *by_hand()]
+
+
+def check(
+    framework: str, variant: str, inputs: Inputs, dtype: str, problem: str, options: dict, how: str | None = None
+) -> Result:
+    how = how or how_to_run(framework, variant, dtype, problem)
+    result = run(framework, inputs, dtype, variant, how, problem, **options)
+    assert_parity(result, reference_result(inputs, problem, **options), dtype, inputs.parameters["temperature"])
+    for name, gradient in result.gradients.items():
+        if inputs.lengths is not None and gradient.ndim > 1:
+            assert not gradient[outside(inputs)].any(), name
+    return result
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -120,111 +129,88 @@ def _report() -> Iterator[None]:
         print(f"\nworst error, {dtype}, {what}: {error:.1e}", end="")
 
 
-@pytest.mark.parametrize(("framework", "problem", "variant", "size", "dtype", "options"), list(cases()), ids=str)
-def test_a_ragged_batch_equals_the_reference(framework, problem, variant, size, dtype, options):
-    inputs = ragged(*size, problem=problem)
+@pytest.mark.parametrize(
+    ("framework", "variant", "problem", "options", "names", "size", "dtype"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * is_slow) for case, is_slow in CASES],
+    ids=str,
+)
+def test_a_ragged_batch_equals_the_reference(framework, variant, problem, options, names, size, dtype):
+    inputs = ragged(*size, problem=problem, by_position=names)
     if (framework, variant) == ("torch", "batch_loop"):
         inputs = of_pairs(inputs, EMPTY_AND_PARTIAL)
-    result = run(framework, inputs, dtype, variant, how_to_run(framework, variant, dtype, problem), problem, **options)
-    expected = reference_result(inputs, problem, **options)
-    assert_parity(result, expected, dtype, inputs.parameters["temperature"])
+    check(framework, variant, inputs, dtype, problem, options)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@FRAMEWORK
 def test_the_cases_cover_every_variant_problem_and_option(framework):
-    own = [
-        (problem, variant, dtype, options) for name, problem, variant, _, dtype, options in cases() if name == framework
-    ]
-    for problem, (_, every) in PROBLEMS.items():
-        seen = [(variant, dtype, options) for name, variant, dtype, options in own if name == problem]
-        assert any(variant in SCANNING for variant, _, _ in seen)
-        assert {(variant, dtype) for variant, dtype, _ in seen} >= set(itertools.product(BY_HAND, DTYPES))
-        for variant in (*BY_HAND, "scan_select" if framework == "jax" else "diagonal_loop"):
-            assert all(options in [options for name, _, options in seen if name == variant] for options in every)
+    every = [(*case[1:4], is_slow) for case, is_slow in CASES if case[0] == framework]
     variants = {name for name in variant_names("smith_waterman") if name not in FOR_GPUS}
-    assert {variant for problem, variant, _, _ in own if problem == "smith_waterman"} == variants
-
-
-# those that treat a single pair differently from a batch
-SINGLE = [
-    *((framework, variant, "smith_waterman") for framework in FRAMEWORKS for variant in ("batch_loop", "vmap")),
-    ("jax", "wavefront", "smith_waterman"),
-    ("jax", "wavefront", "needleman_wunsch"),
-]
-# where a size costs nothing but its cells
-ANY_SIZE = [("jax", "fused"), *(("torch", variant) for variant in ("cell_loop", "diagonal_loop", *BY_HAND))]
-
-
-@pytest.mark.parametrize(("framework", "variant", "problem"), SINGLE)
-def test_a_single_pair_equals_the_reference(framework, variant, problem):
-    inputs, options = single(5, 8, problem=problem), PROBLEMS[problem].options[0]
-    result = run(framework, inputs, "float64", variant, how_to_run(framework, variant, "float64"), problem, **options)
-    assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
-
-
-@pytest.mark.parametrize(("framework", "variant"), ANY_SIZE)
-@pytest.mark.parametrize("size", [(1, 1), (1, 7), (8, 5)])
-def test_a_single_pair_of_any_size_equals_the_reference(size, framework, variant):
-    for problem, (_, every) in PROBLEMS.items():
-        for options in every:
-            inputs = single(*size, problem=problem)
-            result = run(
-                framework, inputs, "float64", variant, how_to_run(framework, variant, "float64"), problem, **options
-            )
-            expected = reference_result(inputs, problem, **options)
-            assert_parity(result, expected, "float64", inputs.parameters["temperature"])
-
-
-@pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("variant", BY_HAND)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_parameters_shared_by_a_batch_equal_the_reference(framework, variant, problem):
-    inputs, options = ragged(5, 8, problem=problem, per_pair=False), PROBLEMS[problem].options[-1]
-    result = run(framework, inputs, "float64", variant, how_to_run(framework, variant, "float64"), problem, **options)
-    assert all(result.gradients[name].shape == () for name in inputs.parameters)
-    assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
-
-
-@pytest.mark.parametrize(("framework", "variant"), [("jax", "scan_select"), ("torch", "diagonal_loop")])
-def test_parameters_shared_by_a_batch_equal_the_reference_in_a_sweep(framework, variant):
-    inputs = ragged(5, 8, per_pair=False)
-    how = how_to_run(framework, variant, "float64")
-    result = run(framework, inputs, "float64", variant, how, end="any")
-    assert_parity(result, reference_result(inputs, end="any"), "float64", inputs.parameters["temperature"])
+    assert {variant for variant, *_, is_slow in every if not is_slow} == variants
+    for problem, described in PROBLEMS.items():
+        assert {variant for variant, name, *_ in every if name == problem} == variants
+        for wanted in itertools.product(BY_HAND, [problem], described.options):
+            assert wanted in [tuple(case[:3]) for case in every]
 
 
 @pytest.mark.parametrize(
-    ("variant", "problem", "size"),
+    ("framework", "variant", "problem", "options", "names"),
     [
-        ("scan_cond", "free_gap", (2, 3)),
-        ("batch_loop", "needleman_wunsch", (3, 4)),
-        ("wavefront", "smith_waterman_affine", (3, 4)),
-        ("fused", "smith_waterman_affine", (3, 4)),
+        # these treat a single pair differently from a batch
+        *(("jax", variant, "smith_waterman", {"end": "any"}, ()) for variant in ("batch_loop", "vmap")),
+        ("jax", "wavefront", "needleman_wunsch", {}, ()),
+        pytest.param("jax", "wavefront", "smith_waterman", {"end": "any"}, (), marks=pytest.mark.slow),
+        ("jax", "vmap", *TURNS[2]),
+        pytest.param("torch", "batch_loop", "smith_waterman", {"end": "any"}, (), marks=pytest.mark.slow),
+        pytest.param("torch", "vmap", *TURNS[2], marks=pytest.mark.slow),
+        pytest.param("jax", "wavefront", *TURNS[2], marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_a_single_pair_equals_the_reference(framework, variant, problem, options, names):
+    check(framework, variant, single(5, 8, problem=problem, by_position=names), "float64", problem, options)
+
+
+@pytest.mark.parametrize(("framework", "variant"), CHEAP)
+@pytest.mark.parametrize("size", [(1, 1), pytest.param((1, 7), marks=pytest.mark.slow), (8, 5)])
+def test_a_single_pair_of_any_size_equals_the_reference(size, framework, variant):
+    for problem, (_, every) in PROBLEMS.items():
+        for options in every:
+            check(framework, variant, single(*size, problem=problem), "float64", problem, options)
+
+
+@pytest.mark.parametrize(
+    ("variant", "problem"),
+    [
+        ("fused", "smith_waterman_affine"),
+        pytest.param("batch_loop", "needleman_wunsch", marks=pytest.mark.slow),
+        pytest.param("wavefront", "smith_waterman_affine", marks=pytest.mark.slow),
     ],
 )
-def test_a_variant_compiled_by_inductor_equals_the_reference(variant, problem, size):
-    inputs, options, how = ragged(*size, problem=problem), PROBLEMS[problem].options[0], "compiled"
+def test_a_variant_compiled_by_inductor_equals_the_reference(variant, problem):
+    inputs, how = ragged(3, 4, problem=problem), "compiled"
     if variant == "batch_loop":  # which compiles its single pair by itself
         inputs, how = of_pairs(inputs, EMPTY_AND_PARTIAL), "eager"
-    result = run("torch", inputs, "float32", variant, how, problem, **options)
-    assert_parity(result, reference_result(inputs, problem, **options), "float32", inputs.parameters["temperature"])
+    check("torch", variant, inputs, "float32", problem, PROBLEMS[problem].options[0], how)
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize("variant", BY_HAND)
-def test_what_torch_captures_of_a_variant_by_hand_equals_the_reference(variant, problem):
-    inputs, options = ragged(5, 8, problem=problem), PROBLEMS[problem].options[-1]
-    result = run("torch", inputs, "float64", variant, "quick", problem, **options)
-    assert_parity(result, reference_result(inputs, problem, **options), "float64", inputs.parameters["temperature"])
+@VARIANT
+def test_a_variant_by_hand_that_torch_captures_equals_the_reference(variant, problem):
+    check("torch", variant, ragged(5, 8, problem=problem), "float64", problem, PROBLEMS[problem].options[-1], "quick")
 
 
-ON_GLOBINS = [("jax", "vmap", "smith_waterman"), ("torch", "diagonal_loop", "smith_waterman")]
-ON_GLOBINS += [("jax", "wavefront", "smith_waterman_affine")]  # one: XLA takes seconds for each problem
-ON_GLOBINS += itertools.product(FRAMEWORKS, ["fused"], PROBLEMS)
-ON_GLOBINS += itertools.product(["torch"], ["wavefront"], PROBLEMS)
-
-
-@pytest.mark.parametrize(("framework", "variant", "problem"), ON_GLOBINS)
+@pytest.mark.parametrize(
+    ("framework", "variant", "problem"),
+    [
+        *itertools.product(["torch"], ["fused"], PROBLEMS),
+        ("torch", "wavefront", "needleman_wunsch"),
+        ("jax", "fused", "smith_waterman_affine"),
+        pytest.param("torch", "diagonal_loop", "smith_waterman", marks=pytest.mark.slow),
+        pytest.param("jax", "vmap", "smith_waterman", marks=pytest.mark.slow),
+        pytest.param("torch", "wavefront", "smith_waterman_affine", marks=pytest.mark.slow),
+        pytest.param("jax", "wavefront", "smith_waterman_affine", marks=pytest.mark.slow),
+    ],
+)
 def test_globins_equal_the_reference(framework, variant, problem):
     inputs, expected = globins(problem)
     how = "compiled" if framework == "jax" else "eager"
@@ -247,3 +233,65 @@ def globins(problem: str) -> tuple[Inputs, Result]:
     poisoned = poison(similarity.astype(np.float64), lengths)
     inputs = Inputs(poisoned, lengths, parameters, np.array([1.0, -0.5, 0.75]))
     return inputs, reference_result(inputs, problem, **PROBLEMS[problem].options[0])
+
+
+# gaps by position: what their values may be
+
+EACH = pytest.mark.parametrize(
+    ("framework", "variant"),
+    [
+        *itertools.product(FRAMEWORKS, ["fused"]),
+        ("torch", "wavefront"),
+        ("torch", "diagonal_loop"),
+        pytest.param("jax", "wavefront", marks=pytest.mark.slow),
+        pytest.param("jax", "diagonal_loop", marks=pytest.mark.slow),
+    ],
+)
+
+
+@EACH
+def test_gaps_beyond_the_limits_are_at_the_limits(framework, variant):
+    inputs = ragged(3, 4, by_position=("gap",))
+    for beyond, limit in ((-np.inf, LOWEST), (-1e30, LOWEST), (np.inf, LARGEST_GAP), (1e30, LARGEST_GAP)):
+        scores = []
+        for value in (beyond, limit):
+            gap = inputs.parameters["gap"].copy()
+            gap[:, ::2, 1] = value
+            moved = inputs._replace(parameters=inputs.parameters | {"gap": gap})
+            scores.append(run(framework, moved, "float32", variant, how_to_run(framework, variant)).score)
+        assert np.isfinite(scores[0]).all()
+        np.testing.assert_array_equal(*scores)
+
+
+@EACH
+def test_forbidden_and_free_gaps_equal_the_reference(framework, variant):
+    for problem, names in GAPS if framework == "torch" or variant == "fused" else GAPS[:1]:
+        inputs = ragged(5, 8, problem=problem, by_position=names)
+        random = np.random.default_rng(7)
+        for name in names:
+            chosen = random.random(inputs.similarity.shape)
+            gap = np.where(chosen < 0.2, -np.inf, np.where(chosen < 0.4, 0.0, inputs.parameters[name]))
+            inputs.parameters[name] = np.where(outside(inputs), np.nan, gap)
+        check(framework, variant, inputs, "float32", problem, {}, how_to_run(framework, variant))
+
+
+@EACH
+def test_a_gap_that_is_no_number_spoils_its_own_pair_alone(framework, variant):
+    for cell in ((2, 3), (4, 7)):  # within, and the last cell, where no gap can step
+        inputs = ragged(5, 8, by_position=("gap",))
+        inputs.parameters["gap"][0, *cell] = np.nan
+        result = run(framework, inputs, "float32", variant, how_to_run(framework, variant), end="match")
+        assert np.isnan(result.score).tolist() == [True] + [False] * 5
+        assert np.isnan(result.gradients["gap"][0]).all() or variant == "diagonal_loop"
+        assert np.isfinite(result.gradients["gap"][1:]).all()
+
+
+@VARIANT
+@FRAMEWORK
+def test_gradients_of_gaps_have_the_shape_of_an_empty_matrix(framework, variant):
+    for shape in ((0, 4), (3, 0), (0, 3, 4)):
+        empty, batch = np.zeros(shape), shape[:-2]
+        inputs = Inputs(empty, None, {"gap": empty, "temperature": np.ones(batch)}, np.ones(batch))
+        result = run(framework, inputs, "float64", variant, how_to_run(framework, variant), "needleman_wunsch")
+        assert not result.score.any()
+        assert result.gradients["gap"].shape == shape

@@ -1,5 +1,7 @@
 """The nested-loop stencil: both frameworks, all variants, value and gradient, against NumPy."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
@@ -47,13 +49,13 @@ def test_the_reference_is_the_sum_over_three_neighbours():
 
 def test_the_gradient_of_the_reference_is_that_of_its_differences():
     given, h = weights((5, 4)), 1e-6
-    found = gradient(given.w, given.cotangent)
+    slope = gradient(given.w, given.cotangent)
     for at in np.ndindex(*given.w.shape):
         moved = [given.w.copy(), given.w.copy()]
         moved[0][at] += h
         moved[1][at] -= h
         difference = sum(sign * (given.cotangent * stencil(w)).sum() for sign, w in zip((1, -1), moved, strict=True))
-        assert found[at] == pytest.approx(difference / (2 * h), abs=1e-8)
+        assert slope[at] == pytest.approx(difference / (2 * h), abs=1e-8)
 
 
 def test_the_default_neither_grows_nor_vanishes():
@@ -100,49 +102,41 @@ def test_jax_differentiates_every_variant_twice(variant: str):
 
 
 @pytest.mark.parametrize("variant", NAMES)
-def test_pytorch_differentiates_twice_only_without_scan_and_otherwise_raises(variant: str):
+def test_pytorch_has_further_derivatives_only_without_scan_and_otherwise_raises(variant: str):
     given = weights((4, 3))
-    w = torch.from_numpy(given.w).requires_grad_()
-    value = MODULES["torch"].stencil(w, variant=variant)
-    (first,) = torch.autograd.grad((value * torch.from_numpy(given.cotangent)).sum(), w, create_graph=True)
-    np.testing.assert_allclose(first.detach(), gradient(given.w, given.cotangent), atol=1e-12)
-    if variant in torch_impl.stencil.SCANNING:
-        with pytest.raises(
-            CannotDifferentiate, match=r"for second derivatives use 'cell_loop', 'column_convolve', 'column_sum'$"
-        ):
-            torch.autograd.grad(first.sum(), w)
-        with pytest.raises(
-            CannotDifferentiate, match=r"cannot be differentiated by torch\.func; use .* 'column_sum', or autograd$"
-        ):
-            torch.func.grad(lambda w: MODULES["torch"].stencil(w, variant=variant).sum())(w)
-    else:
-        (second,) = torch.autograd.grad(first.sum(), w)
-        np.testing.assert_allclose(second, along(given), atol=1e-7)
-
-
-@pytest.mark.parametrize("variant", NAMES)
-def test_pytorch_has_forward_mode_only_without_scan_and_otherwise_raises(variant: str):
-    given = weights((4, 3))
-    w, ones = torch.from_numpy(given.w), torch.ones((4, 3), dtype=torch.float64)
+    w, cotangent, ones = (
+        torch.from_numpy(given.w),
+        torch.from_numpy(given.cotangent),
+        torch.ones_like(torch.from_numpy(given.w)),
+    )
+    exact = gradient(given.w, given.cotangent)
 
     def slope(w: torch.Tensor) -> torch.Tensor:
-        return (MODULES["torch"].stencil(w, variant=variant) * torch.from_numpy(given.cotangent)).sum()
+        return (MODULES["torch"].stencil(w, variant=variant) * cotangent).sum()
 
-    def along_a_dual() -> torch.Tensor | None:
+    def twice() -> torch.Tensor:
+        leaf = w.clone().requires_grad_()
+        (first,) = torch.autograd.grad(slope(leaf), leaf, create_graph=True)
+        np.testing.assert_allclose(first.detach(), exact, atol=1e-12)
+        return torch.autograd.grad(first.sum(), leaf)[0]
+
+    def along_a_dual() -> Any:
         with forward_ad.dual_level():
             return forward_ad.unpack_dual(slope(forward_ad.make_dual(w, ones))).tangent
 
-    for forward in (along_a_dual, lambda: torch.func.linearize(slope, w)[1](ones)):
+    instead = "use .* 'column_sum', or autograd$"
+    for derivative, wanted, text in (
+        (twice, along(given), "for second derivatives use 'cell_loop', 'column_convolve', 'column_sum'$"),
+        (lambda: torch.func.grad(slope)(w), exact, rf"cannot be differentiated by torch\.func; {instead}"),
+        (along_a_dual, exact.sum(), f"cannot be differentiated in forward mode; {instead}"),
+        (lambda: torch.func.linearize(slope, w)[1](ones), exact.sum(), f"in forward mode; {instead}"),
+    ):
         if variant in torch_impl.stencil.SCANNING:
-            with pytest.raises(
-                CannotDifferentiate,
-                match=r"cannot be differentiated in forward mode; use .* 'column_sum', or autograd$",
-            ):
-                forward()
+            with pytest.raises(CannotDifferentiate, match=text):
+                derivative()
         else:
-            found = forward()
-            assert found is not None and float(found) == pytest.approx(gradient(given.w, given.cotangent).sum())
+            np.testing.assert_allclose(derivative(), wanted, atol=1e-7)
     # an error of the scan operator in linearize would leave autograd switched off
     leaf = w.clone().requires_grad_()
-    (found,) = torch.autograd.grad(slope(leaf), leaf)
-    np.testing.assert_allclose(found, gradient(given.w, given.cotangent), atol=1e-12)
+    (first,) = torch.autograd.grad(slope(leaf), leaf)
+    np.testing.assert_allclose(first, exact, atol=1e-12)

@@ -5,16 +5,14 @@ poisoned padding. Nothing may be NaN or infinite, second derivatives included; s
 bounds of `shared.tolerances` around the float64 reference.
 """
 
-import functools
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
-import jax
 import numpy as np
 import pytest
-import torch
-from frameworks import AS_BY_DEFAULT, BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, poison
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, Inputs, poison, run, score_of
+from gaps_by_position import outside, products
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,32 +27,28 @@ KINDS = (
 )
 
 
-def everywhere() -> Iterator[tuple[str, str, str, dict, str]]:
+def everywhere() -> Iterator[Any]:
     """(framework, variant, problem, options, dtype).
 
-    XLA takes seconds to compile a wavefront with its second derivatives: there each problem is shown with one choice
-    of options, in one dtype, and free_gap, which is needleman_wunsch without a gap, not at all.
+    JAX's wavefront, whose second derivatives XLA takes seconds to compile, is shown each problem with one choice of
+    options, in one dtype, and free_gap, which is needleman_wunsch without a gap, not at all.
     """
     for (framework, variant), (problem, options) in itertools.product(itertools.product(FRAMEWORKS, BY_HAND), CASES):
+        is_last = options == PROBLEMS[problem].options[-1]
         if (framework, variant) != ("jax", "wavefront"):
-            yield framework, variant, problem, options, "float32"
-            yield framework, variant, problem, options, "float64"
-        elif options == PROBLEMS[problem].options[-1] and problem != "free_gap":
-            yield framework, variant, problem, options, "float64" if problem == "needleman_wunsch" else "float32"
+            for dtype in ("float32", "float64"):
+                is_slow = not is_last or (framework == "jax" and dtype == "float64")
+                yield pytest.param(framework, variant, problem, options, dtype, marks=[pytest.mark.slow] * is_slow)
+        elif is_last and problem != "free_gap":
+            is_last = problem == "needleman_wunsch"
+            marks = [pytest.mark.slow] * (not is_last)
+            yield pytest.param(framework, variant, problem, options, "float64" if is_last else "float32", marks=marks)
 
 
 EVERYWHERE = pytest.mark.parametrize(
     ("framework", "variant", "problem", "options", "dtype"), list(everywhere()), ids=str
 )
 EXAMPLES = settings(max_examples=12, deadline=None, derandomize=True)
-
-
-class Derivatives(NamedTuple):
-    """Scores, their gradients, and the gradients of sum(direction * marginals)."""
-
-    score: np.ndarray
-    first: dict[str, np.ndarray]  # "similarity" and each parameter
-    second: dict[str, np.ndarray]
 
 
 def float32(values: Any) -> np.ndarray:
@@ -110,126 +104,71 @@ def batches(draw: st.DrawFn) -> Inputs:
 
 
 def batch(similarity: Any, lengths: Any, gaps: Any, others: Any, temperatures: Any) -> Inputs:
-    """Inputs that float32 can hold, with poisoned padding; the cotangent is the direction of second derivatives."""
+    """Inputs that float32 can hold, with poisoned padding."""
     sizes = np.array(lengths, dtype=np.int32)
     parameters = {"gap": gaps, "gap_open": gaps, "gap_extend": others, "temperature": temperatures}
-    direction = float32(np.random.default_rng(1).normal(size=np.shape(similarity)))
     values = {name: float32(value) for name, value in parameters.items()}
-    return Inputs(poison(float32(similarity), sizes), sizes, values, direction)
+    return Inputs(poison(float32(similarity), sizes), sizes, values, np.ones(len(sizes)))
 
 
-def of_problem(inputs: Inputs, problem: str) -> dict[str, np.ndarray]:
-    return {name: inputs.parameters[name] for name in PROBLEMS[problem].parameters}
+def check(
+    framework: str,
+    variant: str,
+    problem: str,
+    options: dict[str, Any],
+    dtype: str,
+    inputs: Inputs,
+    has_derivatives: bool = False,
+) -> None:
+    """Raise AssertionError unless all is finite, scores and marginals are within the bounds around the reference's.
 
-
-def derivatives(
-    framework: str, variant: str, problem: str, options: dict, inputs: Inputs, dtype: str, quick: bool = False
-) -> Derivatives:
-    """Scores and derivatives of each pair, by a variant. quick: as float64, compiled with little optimisation."""
-    backend = FRAMEWORKS[framework].backend
-    choice = problem, variant, tuple(options.items())
-    # the wavefront's three loops would take longest to compile
-    quick = quick or dtype == "float64" or variant == "wavefront"
-    function = _torch_derivatives(*choice) if framework == "torch" else _jax_derivatives(*choice, quick)
-    with backend.precision(dtype):
-        similarity, direction, *values = (
-            backend.to_device(array.astype(dtype), "cpu")
-            for array in (inputs.similarity, inputs.cotangent, *of_problem(inputs, problem).values())
-        )
-        parameters = dict(zip(PROBLEMS[problem].parameters, values, strict=True))
-        score, *gradients = function(similarity, inputs.lengths, parameters, direction)
-        first, second = ({name: backend.to_numpy(value) for name, value in each.items()} for each in gradients)
-        return Derivatives(backend.to_numpy(score), first, second)
-
-
-@functools.cache
-def _jax_derivatives(problem: str, variant: str, options: tuple, quick: bool) -> Callable[..., Any]:
-    function = FRAMEWORKS["jax"].backend.function(problem, variant, dict(options))
-
-    def all_of_them(similarity: Any, lengths: Any, parameters: dict[str, Any], direction: Any) -> Any:
-        def total(arguments: dict[str, Any]) -> Any:
-            scores = function(arguments["similarity"], lengths, **{name: arguments[name] for name in parameters})
-            return scores.sum(), scores
-
-        def loss(arguments: dict[str, Any]) -> Any:
-            (_, scores), first = jax.value_and_grad(total, has_aux=True)(arguments)
-            return (direction * first["similarity"]).sum(), (scores, first)
-
-        (_, (scores, first)), second = jax.value_and_grad(loss, has_aux=True)({"similarity": similarity, **parameters})
-        return scores, first, second
-
-    return jax.jit(all_of_them, compiler_options={} if quick else AS_BY_DEFAULT)
-
-
-@functools.cache
-def _torch_derivatives(problem: str, variant: str, options: tuple) -> Callable[..., Any]:
-    function = FRAMEWORKS["torch"].backend.function(problem, variant, dict(options))
-
-    def all_of_them(similarity: Any, lengths: Any, parameters: dict[str, Any], direction: Any) -> Any:
-        inputs = {"similarity": similarity, **parameters}
-        for tensor in inputs.values():
-            tensor.requires_grad_()
-        scores = function(similarity, torch.from_numpy(lengths), **parameters)
-        first = torch.autograd.grad(scores.sum(), list(inputs.values()), create_graph=True)
-        second = torch.autograd.grad((direction * first[0]).sum(), list(inputs.values()))
-        return scores, *(dict(zip(inputs, gradients, strict=True)) for gradients in (first, second))
-
-    return all_of_them
-
-
-def assert_sound(result: Derivatives, problem: str, options: dict, inputs: Inputs, dtype: str) -> None:
-    """Raise AssertionError unless everything is finite, and scores and marginals are the reference's to the bounds."""
-    parameters = of_problem(inputs, problem)
-    temperatures = parameters["temperature"]
-    for order, values in (("score", {"": result.score}), ("first", result.first), ("second", result.second)):
+    has_derivatives: so are the first and second derivatives of pairs where the dtype can tell.
+    """
+    similarity, lengths, parameters, cotangent = inputs
+    parameters = {name: parameters[name] for name in PROBLEMS[problem].parameters}
+    inputs = Inputs(similarity, lengths, parameters, cotangent)
+    temperature, arguments = parameters["temperature"], {"lengths": lengths, **parameters, **options}
+    how = "eager" if framework == "torch" else "compiled" if (variant, dtype) == ("fused", "float32") else "quick"
+    result = run(framework, inputs, dtype, variant, how, problem, **options)
+    direction = float32(np.random.default_rng(1).normal(size=similarity.shape))
+    along = {"similarity": direction, **{name: np.zeros_like(value) for name, value in parameters.items()}}
+    score = score_of(framework, problem, variant, tuple(options.items()))
+    (second,) = products(framework, score, inputs, [along], dtype)
+    for order, values in (("score", {"": result.score}), ("first", result.gradients), ("second", second)):
         for name, value in values.items():
-            assert np.isfinite(value).all(), (
-                f"{order} {name} of pairs {np.unique(np.argwhere(~np.isfinite(value))[:, 0])}"
-            )
+            assert np.isfinite(value).all(), f"{order} {name} of pairs {np.argwhere(~np.isfinite(value))[:, 0]}"
+    for gradients in (result.gradients, second):
+        assert not gradients["similarity"][outside(inputs)].any(), "padding has derivatives"
 
-    expected = getattr(reference, problem)(inputs.similarity, inputs.lengths, **parameters, **options)
-    largest = reference.largest_state(problem, inputs.similarity, inputs.lengths, **parameters, **options)
-    pairs = list(zip(expected, largest, temperatures, strict=True))
+    expected = getattr(reference, problem)(similarity, **arguments)
+    largest = reference.largest_state(problem, similarity, **arguments)
+    pairs = list(zip(expected, largest, temperature, strict=True))
     assert_within("score", result.score, expected, np.array([score_bound(dtype, *pair) for pair in pairs]))
     if options.get("end") == "any":
         # an alignment may leave out a beginning or an end that costs something, so nothing large cancels
-        strict = TOLERANCES[dtype].score * np.maximum(np.abs(expected), temperatures)
+        strict = TOLERANCES[dtype].score * np.maximum(np.abs(expected), temperature)
         assert_within("local score", result.score, expected, strict)
-
-    exact = reference.gradients(problem, inputs.similarity, inputs.lengths, **parameters, **options)["similarity"]
+    exact = reference.gradients(problem, similarity, **arguments)
     bounds = np.array([marginals_bound(dtype, *pair[1:]) for pair in pairs])[:, None, None]
-    marginals = result.first["similarity"]
-    assert_within("marginals", marginals, exact, bounds)
+    marginals = result.gradients["similarity"]
+    assert_within("marginals", marginals, exact["similarity"], bounds)
     assert_within("range of the marginals", marginals, np.clip(marginals, 0, 1), np.minimum(bounds, 1e-5))
-    for name, gradients in (("first", result.first), ("second", result.second)):
-        assert not gradients["similarity"][outside(inputs)].any(), f"padding has {name} derivatives"
-
-
-def assert_second_derivatives(result: Derivatives, problem: str, options: dict, inputs: Inputs, dtype: str) -> None:
-    """Raise AssertionError unless the second derivatives of pairs where the dtype can tell are the reference's."""
-    similarity, lengths, _, direction = inputs
-    parameters = of_problem(inputs, problem)
-    temperature = parameters["temperature"]
-    # beyond, a near-tie is lost: to float32, and to the differences of the reference
-    told = reference.largest_state(problem, similarity, lengths, **parameters, **options) <= 1e4 * temperature
-    exact = reference.hessian_vector_product(problem, similarity, direction, lengths, **parameters, **options)
+    if not has_derivatives:
+        return
+    told = largest <= 1e4 * temperature  # beyond, a near-tie is lost: to float32, and to the reference's differences
+    exact_second = reference.hessian_vector_product(problem, similarity, direction, **arguments)
     tolerance = {"float32": 5e-3, "float64": 1e-5}[dtype]
-    for name, wanted in exact.items():
-        flat, got = wanted.reshape(PAIRS, -1), result.second[name].reshape(PAIRS, -1)
-        bound = np.where(told, tolerance * np.maximum(np.abs(flat).max(axis=1), 1 / temperature), np.inf)
-        assert_within(name, got, flat, bound[:, None])
+    for results, wanted, scale in ((result.gradients, exact, 1.0), (second, exact_second, 1 / temperature)):
+        for name, value in wanted.items():
+            flat = value.reshape(PAIRS, -1)
+            bound = np.where(told, tolerance * np.maximum(np.abs(flat).max(axis=1), scale), np.inf)
+            assert_within(name, results[name].reshape(PAIRS, -1), flat, bound[:, None])
 
 
 def assert_within(what: str, got: np.ndarray, wanted: np.ndarray, bound: np.ndarray) -> None:
     excess = np.abs(got.astype(np.float64) - wanted) / bound
     at = np.unravel_index(np.argmax(excess), excess.shape)
     assert excess[at] <= 1.0, f"{what} of pair {at[0]} is {got[at]!r}, expected {wanted[at]!r}: {excess[at]:.3g} bounds"
-
-
-def outside(inputs: Inputs) -> np.ndarray:
-    assert inputs.lengths is not None
-    i, j = np.indices(inputs.similarity.shape[1:])
-    return (i >= inputs.lengths[:, 0, None, None]) | (j >= inputs.lengths[:, 1, None, None])
 
 
 # matrix, lengths, gap or gap_open, gap_extend, temperature
@@ -253,31 +192,29 @@ CORNERS = {
     "one row": (_TIES, (1, COLS), -1e4, 1.0, 1e-3),
     "one column": (_TIES, (ROWS, 1), -1e4, 1.0, 1e-3),
 }
-HALVES = (tuple(CORNERS)[:PAIRS], tuple(CORNERS)[PAIRS:])
 
 
 @EVERYWHERE
 @EXAMPLES
 @given(inputs=batches())
 def test_the_whole_range_is_finite_and_in_bounds(framework, variant, problem, options, dtype, inputs):
-    result = derivatives(framework, variant, problem, options, inputs, dtype)
-    assert_sound(result, problem, options, inputs, dtype)
-    assert_second_derivatives(result, problem, options, inputs, dtype)
+    check(framework, variant, problem, options, dtype, inputs, has_derivatives=True)
 
 
 @EVERYWHERE
-@pytest.mark.parametrize("names", HALVES, ids=["first", "second"])
-def test_corners_are_finite_and_in_bounds(framework, variant, problem, options, dtype, names):
-    inputs = batch(*zip(*(CORNERS[name] for name in names), strict=True))
-    assert_sound(derivatives(framework, variant, problem, options, inputs, dtype), problem, options, inputs, dtype)
-
-
-LARGE = [(*which, name) for which in itertools.product(FRAMEWORKS, BY_HAND) for name in PROBLEMS]
+def test_corners_are_finite_and_in_bounds(framework, variant, problem, options, dtype):
+    for first in range(0, len(CORNERS), PAIRS):
+        inputs = batch(*zip(*list(CORNERS.values())[first : first + PAIRS], strict=True))
+        check(framework, variant, problem, options, dtype, inputs)
 
 
 @pytest.mark.parametrize(
     ("framework", "variant", "problem"),
-    [case for case in LARGE if case[:2] != ("jax", "wavefront") or case[2] == "smith_waterman"],
+    [
+        *itertools.product(["torch"], BY_HAND, PROBLEMS),
+        *itertools.product(["jax"], ["fused"], PROBLEMS),
+        pytest.param("jax", "wavefront", "smith_waterman", marks=pytest.mark.slow),
+    ],
 )
 def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, variant, problem):
     options = PROBLEMS[problem].options[-1]
@@ -285,5 +222,4 @@ def test_a_score_of_many_large_matches_is_finite_and_in_bounds(framework, varian
     similarity = np.array([1e4, 1e4, 1e4, -1e4])[:, None, None] * np.ones((40, 40))
     gaps, temperatures = [-1.0, -1.0, -1.0, -1e4], [1e-3, 1.0, 1e3, 1e-3]
     inputs = batch(similarity, [(40, 40)] * 4, gaps, gaps, temperatures)
-    result = derivatives(framework, variant, problem, options, inputs, "float32", quick=True)
-    assert_sound(result, problem, options, inputs, "float32")
+    check(framework, variant, problem, options, "float32", inputs)
