@@ -54,20 +54,15 @@ def test_matrix_names_are_those_over_single_letters() -> None:
     assert list(matrix_names()) == sorted(matrix_names())
 
 
-@pytest.mark.parametrize("name", matrix_names())
-def test_a_matrix_is_that_of_biopython(name: str) -> None:
-    matrix = substitution_matrix(name)
-    assert matrix.name == name
-    assert type(matrix.scores) is np.ndarray and matrix.scores.dtype == np.float32
-    assert np.array_equal(matrix.scores, slow_similarity(matrix.alphabet, matrix.alphabet, name))
+def test_matrices_are_those_of_biopython() -> None:
+    for name in matrix_names():
+        matrix = substitution_matrix(name.lower())
+        assert matrix.name == name
+        assert type(matrix.scores) is np.ndarray and matrix.scores.dtype == np.float32
+        assert np.array_equal(matrix.scores, slow_similarity(matrix.alphabet, matrix.alphabet, name))
 
 
-@pytest.mark.parametrize("name", ["blosum62", "Blosum62", "BLOSUM62"])
-def test_case_of_a_matrix_name_does_not_matter(name: str) -> None:
-    assert substitution_matrix(name).name == "BLOSUM62"
-
-
-@pytest.mark.parametrize("name", ["BLOSUM63", "SCHNEIDER", "", "../BLOSUM62", "two\nlines"])
+@pytest.mark.parametrize("name", ["SCHNEIDER", "../BLOSUM62", "two\nlines"])
 def test_an_unknown_matrix_is_answered_with_the_known_ones(name: str) -> None:
     known = ", ".join(matrix_names())
     expected = f"expected a substitution matrix out of {known}, got {name!r}"
@@ -103,7 +98,7 @@ def test_a_batch_follows_the_definition(records: list[Record], matrix: str, data
     assert_batch(batch, records, pairs, matrix)
 
 
-def test_every_fault_in_a_batch_is_seen() -> None:
+def test_the_comparison_of_batches_sees_every_planted_fault() -> None:
     pairs = [(0, 1), (0, 2), (1, 2)]
     batch = pair_batch(RECORDS, pairs, substitution_matrix("BLOSUM62"), "x.fasta")
     assert_batch(batch, RECORDS, pairs, "BLOSUM62")
@@ -118,29 +113,19 @@ def test_every_fault_in_a_batch_is_seen() -> None:
             assert_batch(batch._replace(similarity=padded), RECORDS, pairs, "BLOSUM62")
 
 
-def test_swapping_a_pair_transposes_its_similarity() -> None:
-    matrix = substitution_matrix("BLOSUM62")
-    there, lengths_there, _ = pair_batch(RECORDS, [(0, 2), (1, 0)], matrix, "x.fasta")
-    back, lengths_back, _ = pair_batch(RECORDS, [(2, 0), (0, 1)], matrix, "x.fasta")
-    assert np.array_equal(there, back.transpose(0, 2, 1))
-    assert np.array_equal(lengths_there, lengths_back[:, ::-1])
-
-
 def test_the_first_sequence_lies_along_the_rows() -> None:
-    similarity, lengths, _ = pair_batch(RECORDS, [(0, 1)], substitution_matrix("BLOSUM62"), "x.fasta")
+    matrix = substitution_matrix("BLOSUM62")
+    similarity, lengths, _ = pair_batch(RECORDS, [(0, 1)], matrix, "x.fasta")
     assert similarity.tolist() == [[[-3], [-2], [-4], [-3], [1], [-2], [-2]]]  # A C D E F G H against W
     assert lengths.tolist() == [[7, 1]]
-
-
-def test_no_pairs_make_an_empty_batch() -> None:
-    similarity, lengths, _ = pair_batch(RECORDS, [], substitution_matrix("BLOSUM62"), "x.fasta")
+    similarity, lengths, _ = pair_batch(RECORDS, [], matrix, "x.fasta")
     assert similarity.shape == (0, 0, 0) and lengths.shape == (0, 2)
 
 
 # Letters that the matrix lacks.
 
 
-@pytest.mark.parametrize("letter", ["J", "?", "a", "é", "\n"])
+@pytest.mark.parametrize("letter", ["J", "a", "\n"])
 def test_a_letter_outside_the_matrix_is_told(letter: str) -> None:
     records = [Record("one", "ACD"), Record("two", f"AC{letter}D{letter}")]
     expected = (
@@ -162,14 +147,7 @@ def test_every_record_with_letters_outside_the_matrix_has_a_line() -> None:
         pair_batch(records, [(2, 1), (0, 1)], substitution_matrix("GONNET1992"), "x.fasta")
 
 
-def test_a_stop_inside_a_sequence_has_the_scores_of_the_matrix() -> None:
-    records = [Record("one", "A*C"), Record("two", "*W")]
-    batch = pair_batch(records, [(0, 1)], substitution_matrix("BLOSUM62"), "x.fasta")
-    assert_batch(batch, records, [(0, 1)], "BLOSUM62")
-    assert batch.notes == ()
-
-
-def test_selenocysteine_and_pyrrolysine_are_scored_as_cysteine_and_lysine_with_a_note() -> None:
+def test_selenocysteine_and_pyrrolysine_are_scored_as_others_with_a_note() -> None:
     records = [Record("one", "AUOU"), Record("two", "WU"), Record("three", "ACKC")]
     matrix = substitution_matrix("BLOSUM62")
     batch = pair_batch(records, [(0, 2), (0, 1)], matrix, "folder/x.fasta")
@@ -181,12 +159,12 @@ def test_selenocysteine_and_pyrrolysine_are_scored_as_cysteine_and_lysine_with_a
     )
 
 
-def test_a_matrix_with_the_letter_scores_it_by_its_own_row() -> None:
-    records = [Record("one", "UOK"), Record("two", "CK")]
-    batch = pair_batch(records, [(0, 1)], substitution_matrix("BLASTP"), "x.fasta")
-    assert_batch(batch, records, [(0, 1)], "BLASTP")
-    assert batch.similarity[0, 1, 1] < batch.similarity[0, 2, 1]  # O is not K
-    assert batch.notes == ()
+def test_a_letter_that_the_matrix_has_is_scored_by_its_row() -> None:
+    for records, matrix in ((("UOK", "CK"), "BLASTP"), (("A*C", "*W"), "BLOSUM62")):
+        named = [Record(letters, letters) for letters in records]
+        batch = pair_batch(named, [(0, 1)], substitution_matrix(matrix), "x.fasta")
+        assert_batch(batch, named, [(0, 1)], matrix)
+        assert batch.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -197,12 +175,8 @@ def test_nucleotides_that_are_scored_as_amino_acids_are_told(letters: str, matri
     notes = pair_batch(records, [(0, 1)], substitution_matrix(matrix), "x.fasta").notes
     text = "x.fasta: these look like nucleotides; --matrix NUC.4.4 scores such, BLOSUM62 amino acids"
     assert notes[-1:] == (text,) * told
-
-
-def test_uracil_is_not_scored_as_cytosine() -> None:
-    records = [Record("one", "ACGU"), Record("two", "ACG")]
     with pytest.raises(SequenceError, match=r"letters of NUC\.4\.4 \(.*\), got 'U' at position 4$"):
-        pair_batch(records, [(0, 1)], substitution_matrix("NUC.4.4"), "x.fasta")
+        pair_batch([Record("rna", "ACGU"), *records], [(0, 1)], substitution_matrix("NUC.4.4"), "x.fasta")
 
 
 def test_records_of_no_pair_are_neither_refused_nor_noted() -> None:
