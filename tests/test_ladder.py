@@ -379,7 +379,7 @@ def test_an_absent_variant_is_an_error_with_its_reason(framework, problem, monke
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("end", ["any", "match"])
+@pytest.mark.parametrize("end", ["any", pytest.param("match", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("variant", UNROLLED)
 @FRAMEWORK
 def test_a_loop_written_out_for_smith_waterman_equals_that_of_the_table(framework, variant, end):
