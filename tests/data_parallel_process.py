@@ -195,14 +195,6 @@ def check_training(processes: Processes) -> None:
     assert list(folder.iterdir()) == ([] if processes.index else [path, path.with_name("of one")])
 
 
-def fail_in_one(processes: Processes) -> None:
-    """While the others wait for it."""
-    trainer = processes.trainer(Job())
-    if processes.index == 1:
-        raise ValueError("on purpose")
-    trainer.step(batches()[0])
-
-
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]
 
 if __name__ == "__main__":

@@ -48,11 +48,6 @@ def test_processes_train_as_one_does(framework, count, devices, checks, tmp_path
         assert text.endswith("all checked\n")
 
 
-def test_a_process_that_fails_fails_the_test_with_its_traceback(tmp_path: Path):
-    with pytest.raises(AssertionError, match=r"(?s)process 1 of 2: 1\n.*ValueError: on purpose"):
-        run("torch", 2, tmp_path, checks=("fail_in_one",))
-
-
 def test_pytorch_wants_a_process_group():
     import torch_impl.learning
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
+from frameworks import FRAMEWORKS, PROBLEMS
 
 import jax_impl
 import torch_impl
@@ -92,42 +92,30 @@ def test_a_gap_that_float32_cannot_hold_forbids_gaps(package: ModuleType, proble
         assert float(function(square, **{name: gap}, variant=variant)) == pytest.approx(wanted, rel=1e-5)
 
 
-@PACKAGES
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("is_by_position", [False, True])
-@pytest.mark.parametrize(
-    ("problem", "name"),
-    [("smith_waterman", "gap"), pytest.param("smith_waterman_affine", "gap_open", marks=pytest.mark.slow)],
-)
-def test_a_local_alignment_that_needs_a_forbidden_gap_is_none(
-    package: ModuleType, problem: str, name: str, is_by_position: bool, dtype: str
-):
-    function = getattr(package, problem)
-    with jax.enable_x64(dtype == "float64"):
-        matrix = np.array([[-2, -np.inf, -np.inf], [-np.inf, -np.inf, 1]], dtype)  # no two matches on a diagonal
-        gaps = {name: np.full((2, 3), -np.inf, dtype) if is_by_position else -1e39}
-        options = {"end": "match"} if problem == "smith_waterman" else {}
-        variants = ("fused", "wavefront", "diagonal_loop")
-        if package is jax_impl:  # XLA takes seconds to compile the others
-            variants = ("fused",) if is_by_position else ("fused", variants[1 + (dtype == "float64")])
-        for variant in variants:
-            keywords = {**gaps, **options, "variant": variant}
-            assert float(function(matrix, **keywords)) == 0
-            assert not np.asarray(package.marginals(function, matrix, **keywords)).any()
-            product = package.hessian_vector_product(function, matrix, np.ones_like(matrix), **keywords)
-            assert not np.asarray(product).any()
-        score, matches = package.best_alignment(function, matrix, **gaps, **options)
-        assert float(score) == 0
-        assert not np.asarray(matches).any()
+NONE = np.finfo(np.float32).min  # or any similarity as low forbids a match
+# problem, similarity, gap, and the score; no two matches lie on one diagonal of the first matrix
+FORBIDDEN = [
+    ("smith_waterman", [[-2, NONE, NONE], [NONE, -np.inf, 1]], -1e39, 0.0),
+    ("smith_waterman", [[-2, NONE, NONE], [NONE, -np.inf, 1]], np.full((2, 3), -np.inf), 0.0),
+    ("smith_waterman_affine", [[-2, NONE, NONE], [NONE, -np.inf, 1]], -1e39, 0.0),
+    ("needleman_wunsch", MATRIX, -1e39, -np.inf),
+]
 
 
 @PACKAGES
-def test_a_global_alignment_that_needs_a_forbidden_gap_is_none(package: ModuleType):
-    function = package.needleman_wunsch
-    assert float(function(MATRIX, gap=-1e39)) == -np.inf
-    assert not np.asarray(package.marginals(function, MATRIX, gap=-1e39)).any()
-    score, matches = package.best_alignment(function, MATRIX, gap=-1e39)
-    assert float(score) == -np.inf
+@pytest.mark.parametrize(("problem", "similarity", "gap", "expected"), FORBIDDEN)
+def test_an_alignment_that_needs_a_forbidden_gap_is_none(package: ModuleType, problem, similarity, gap, expected):
+    function, matrix = getattr(package, problem), np.array(similarity, np.float32)
+    gaps = {"gap_open" if problem == "smith_waterman_affine" else "gap": gap}
+    options = {"end": "match"} if problem == "smith_waterman" else {}
+    for variant in ("fused",) if package is jax_impl else ("fused", "wavefront", "diagonal_loop"):
+        keywords = {**gaps, **options, "variant": variant}
+        assert float(function(matrix, **keywords)) == expected
+        assert not np.asarray(package.marginals(function, matrix, **keywords)).any()
+        product = package.hessian_vector_product(function, matrix, np.ones_like(matrix), **keywords)
+        assert not np.asarray(product).any()
+    score, matches = package.best_alignment(function, matrix, **gaps, **options)
+    assert float(score) == expected
     assert not np.asarray(matches).any()
 
 
@@ -138,31 +126,6 @@ def test_the_largest_gap_is_still_far_from_infinity(package: ModuleType):
     assert float(package.smith_waterman(MATRIX, **keywords)) == pytest.approx(7 * LARGEST_GAP)
     marginals = np.asarray(package.marginals(package.smith_waterman, MATRIX, **keywords))
     assert marginals[0, 0] == pytest.approx(1) and marginals.sum() == pytest.approx(1)
-
-
-@PACKAGES
-def test_the_lowest_similarities_forbid_a_match(package: ModuleType):
-    pair = np.full((3, 3), np.finfo(np.float32).min)
-    for function in (package.smith_waterman, package.smith_waterman_affine):
-        assert float(function(pair)) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("problem", "variants"),
-    [
-        ("smith_waterman", BY_HAND),
-        pytest.param("needleman_wunsch", jax_impl.variants("needleman_wunsch"), marks=pytest.mark.slow),
-    ],
-)
-def test_jax_promotes_no_type_implicitly(problem: str, variants: tuple[str, ...]):
-    function, sizes = getattr(jax_impl, problem), np.array([2, 3], np.uint8)
-    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):  # where there are more types
-        matrix = jnp.asarray(MATRIX[:2, :3])
-        parameters = {name: jnp.float32(limits[0]) for name, limits in PROBLEMS[problem].parameters.items()}
-        for variant in variants:
-            chosen = functools.partial(function, variant=variant)
-            jax.make_jaxpr(jax.grad(lambda s, given, call=chosen: call(s, sizes, **given), (0, 1)))(matrix, parameters)
-            jax.make_jaxpr(lambda s, call=chosen: jax_impl.hessian_vector_product(call, s, s, sizes))(matrix)
 
 
 @pytest.mark.parametrize(("dtype", "rows", "inside"), [("uint8", 255, 255), ("int64", 2**40, 300), ("int8", -1, 0)])

@@ -105,9 +105,7 @@ def test_under_shard_map(asked: str, name: str, variant: str):
 def test_under_shard_map_each_device_has_its_own_gradients_of_one_similarity(variant: str, check: bool):
     (s, vector, _), (_, vectors, _), gaps = arrays(()), arrays((2,)), np.array([-1, -2], np.float32)
     function = functools.partial(jax_impl.smith_waterman, variant=variant)
-    mapped = functools.partial(
-        jax.shard_map, mesh=mesh(AUTO), in_specs=(P(), BATCH), out_specs=BATCH, check_vma=check
-    )
+    mapped = functools.partial(jax.shard_map, mesh=mesh(AUTO), in_specs=(P(), BATCH), out_specs=BATCH, check_vma=check)
 
     def by_gap(s: Any, gap: Any) -> Any:
         marginals = jax_impl.marginals(function, s, gap=gap[0])
