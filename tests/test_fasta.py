@@ -18,7 +18,6 @@ LENGTHS_BY_ACCESSION = {"P69905": 142, "P68871": 147, "P02144": 154, "Q8WWM9": 1
 LETTERS_GOT = "expected letters A-Z or *, got"
 BAD_CONTENTS = {
     "no bytes": (b"", "expected at least 2 records, got an empty file"),
-    "blank lines alone": (b"\n \r\n\t\n", "expected at least 2 records, got an empty file"),
     "byte-order mark alone": (b"\xef\xbb\xbf", "expected at least 2 records, got an empty file"),
     "not UTF-8": (b">a\nAC\n>b\nA\xffC\n", f"record 2 'b': {LETTERS_GOT} 'ÿ' at position 2"),
     "a cut gzip file": (
@@ -27,13 +26,11 @@ BAD_CONTENTS = {
     ),
     "UTF-16": (">a\nAC\n".encode("utf-16"), "expected text, got the control character '\\x00'"),
     "terminal codes in a name": (b">a\x1b[31m\nAC\n>b\nAC\n", "expected text, got the control character '\\x1b'"),
-    "terminal codes in one character": (">a\x9b".encode(), "expected text, got the control character '\\x9b'"),
     "text before the first record": (b"\n; note\n>a\nAC\n>b\nAC\n", "expected '>' and a name first, got '; note'"),
     "a long line before": (b"A" * 10_000, f"expected '>' and a name first, got '{'A' * 59}…'"),
     "one record": (b">a\nAC\n", "expected at least 2 records, got only 'a'"),
     "no name": (b">a\nAC\n> \nAC\n", "record 2 '': expected a name after '>', got none"),
     "no letters": (b">a\n>b\nAC\n", "record 1 'a': expected at least one letter, got none"),
-    "no letters at the end": (b">a\nAC\n>b", "record 2 'b': expected at least one letter, got none"),
     "a stop alone": (b">a\n*\n>b\nAC\n", "record 1 'a': expected at least one letter, got none"),
     "a gap on the second line": (b">a x\nACD\nEF-\n>b\nAC\n", f"record 1 'a': {LETTERS_GOT} '-' at position 6"),
     "more than can be listed": (
@@ -45,13 +42,11 @@ BAD_CONTENTS = {
         b">\nA1\n>b\nAC\n",
         f"record 1 '': expected a name after '>', got none; {LETTERS_GOT} '1' at position 2",
     ),
-    "a space": (b">a\nAC DE\n>b\nAC\n", f"record 1 'a': {LETTERS_GOT} ' ' at position 3"),
     "a tab": (b">a\nAC\n>b\nACD\tE\n", f"record 2 'b': {LETTERS_GOT} '\\t' at position 4"),
     "a second '>'": (b">a\nA>C\n>b\nAC\n", f"record 1 'a': {LETTERS_GOT} '>' at position 2"),
     "outside ASCII": (">a\nAC\n>b\nAéC\n".encode(), f"record 2 'b': {LETTERS_GOT} 'é' at position 2"),
     "a line separator": (">a\nA\u2028C\n>b\nA\n".encode(), f"record 1 'a': {LETTERS_GOT} '\\u2028' at position 2"),
     "a quote in a name": (b">a'b\nA1\n>b\nAC\n", f"record 1 \"a'b\": {LETTERS_GOT} '1' at position 2"),
-    "a long name": (b">" + b"n" * 99 + b"\nA1\n>b\nAC\n", f"record 1 '{'n' * 59}…': {LETTERS_GOT} '1' at position 2"),
 }
 
 GOOD_CONTENTS = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run_function
-from graphs import Operators, captured, equations, inner_jaxprs, matrix, name_of, named, native_calls, nodes, traced
+from graphs import Operators, captured, equations, inner_jaxprs, matrix, named, native_calls, nodes, traced
 
 import jax_impl.plain_loops
 import jax_impl.sweeps
@@ -171,11 +171,6 @@ def test_torch_carries_the_whole_batch_through_one_scan(variant, carried, proble
     assert shapes(scan.args[1]) == [carried] * 2 * STATES[problem]  # of two anti-diagonals
 
 
-def test_torch_batch_loop_scans_each_pair():
-    scans = nodes(captured("batch_loop", 2, ROWS, COLS), "scan")
-    assert [shapes(scan.args[1]) for scan in scans] == [[(POSITIONS,)] * 2] * 2
-
-
 def test_torch_batch_loop_calls_one_compiled_function_for_each_pair(monkeypatch):
     compilations, calls = [], []
 
@@ -291,9 +286,8 @@ def test_auto_is_the_last_rung(framework, problem):
     assert package.variants(problem)[-2:] == BY_HAND
     if framework == "jax":
         assert len(named("ffi_call", traced("auto", ROWS, COLS, problem=problem))) == 1
-    else:
-        called = [name_of(node) for node in captured("auto", ROWS, COLS, problem=problem).graph.nodes]
-        assert called.count("fused_score.default") == 1
+    elif problem == "smith_waterman":
+        assert len(nodes(captured("auto", ROWS, COLS), "fused_score.default")) == 1
 
 
 # no rung quietly calls another
@@ -364,19 +358,6 @@ def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framewo
             recurrence = recurrence_of(problem, options)
             expected.append((plain + variant, recurrence, list(PROBLEMS[problem].parameters)))
     assert called == expected
-
-
-@EVERY
-@FRAMEWORK
-def test_an_absent_variant_is_an_error_with_its_reason(framework, problem, monkeypatch):
-    package, backend = FRAMEWORKS[framework]
-    monkeypatch.setitem(backend.absent, "scan_cond", "it has no branches")
-    usable = tuple(name for name in variant_names(problem) if name not in ("scan_cond", *backend.absent))
-    assert package.variants(problem) == usable
-    text = f"variant 'scan_cond' is absent here: it has no branches; usable: {', '.join(usable)}"
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is compared
-        getattr(package, problem)(matrix(2, 2), variant="scan_cond")
-    assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("end", ["any", pytest.param("match", marks=pytest.mark.slow)])

@@ -226,29 +226,3 @@ def test_soft_dtw_in_jax_is_the_same():
     np.testing.assert_allclose(value, expected.detach().sum(), rtol=1e-9)
     np.testing.assert_allclose(jax_visits, visits.detach(), atol=1e-9)
     np.testing.assert_allclose(jax_changes, changes, atol=1e-9)
-
-
-NEEDED = {
-    "the single matches": (
-        lambda s, a: smith_waterman_affine(s, LENGTHS, gap_open=-a, gap_extend=-a),
-        lambda s, a: of_each_pair(other_codes.dedal_sw_affine)(s, a, a),
-        ragged(0.0, 1.0, seed=1),
-    ),
-    "the similarity in the gaps": (
-        lambda theta, a: needleman_wunsch(theta, LENGTHS, gap=a),
-        of_each_pair(other_codes.deepblast_nw),
-        ragged(0.0, 1.0, seed=1),
-    ),
-    "the wall": (
-        lambda d, gamma: -needleman_wunsch(-d, LENGTHS, gap=-d, temperature=gamma),
-        of_each_pair(other_codes.soft_dtw),
-        TEMPERATURE,
-    ),
-}
-
-
-@pytest.mark.parametrize("without", NEEDED)
-def test_the_steps_on_the_page_are_needed(without):
-    plain, wanted, other = NEEDED[without]
-    with pytest.raises(AssertionError):
-        assert_same(plain, wanted, (ragged(0.0, 3.0), other))

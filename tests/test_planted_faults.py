@@ -89,31 +89,22 @@ def last_of_the_matrix(self, i, j, lengths):
     return (i == 4) & (j == 7)
 
 
-AFFINE = "smith_waterman_affine"
+AFFINE, SWAPPED = "smith_waterman_affine", {"gap_open": "gap_extend", "gap_extend": "gap_open"}
 # what is wrong -> the problem, and what is changed
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "the gap's weight": ("smith_waterman", {"states": renamed("smith_waterman", {"gap": "temperature"})}),
     "no gap": ("needleman_wunsch", {"states": states_of("free_gap")}),
     "no start": ("smith_waterman", {"states": without_start("smith_waterman")}),
-    "open and extend swapped": (
-        AFFINE,
-        {"states": renamed(AFFINE, {"gap_open": "gap_extend", "gap_extend": "gap_open"})},
-    ),
+    "open and extend swapped": (AFFINE, {"states": renamed(AFFINE, SWAPPED)}),
     "turns not penalized": (AFFINE, {"states": states_of(AFFINE, penalize_turns=False)}),
     "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
     "no start of an affine alignment": (AFFINE, {"states": without_start(AFFINE)}),
     "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),
     "a border that is lowest": ("free_gap", {"border": lambda self, parameters, diagonal: (LOWEST,)}),
-    "a border one gap short": (
-        "needleman_wunsch",
-        {"border": lambda self, parameters, diagonal: (parameters["gap"] * (diagonal + 1),)},
-    ),
+    "a border one gap short": ("needleman_wunsch", {"border": lambda self, p, diagonal: (p["gap"] * (diagonal + 1),)}),
     "an end at the matrix's corner": ("needleman_wunsch", {"may_end": last_of_the_matrix}),
     "a free end at the matrix's corner": ("free_gap", {"may_end": last_of_the_matrix}),
-    "no gaps beside an empty sequence": (
-        "needleman_wunsch",
-        {"empty_score": lambda self, parameters, lengths: 0.0},
-    ),
+    "no gaps beside an empty sequence": ("needleman_wunsch", {"empty_score": lambda self, parameters, lengths: 0.0}),
 }
 
 

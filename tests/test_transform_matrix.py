@@ -22,7 +22,7 @@ import torch_impl.transformed
 from shared.bench.questions.transforms import RAISES, RIGHT, transforms_of
 from shared.bench.record import Record
 from shared.checks import CannotDifferentiate
-from shared.transforms import ROUNDED, SCORES, TRANSFORMS, Given, fault, on_device, wanted
+from shared.transforms import ROUNDED, TRANSFORMS, Given, fault, on_device, wanted
 
 PACKAGES = {"jax": jax_impl.transformed, "torch": torch_impl.transformed}
 RECORD = Record.read(Path(__file__).parents[1] / "results" / "cpu-transforms.json")
@@ -163,12 +163,3 @@ def test_torch_says_what_to_export_instead_of_another_gradient():
     ):
         with pytest.raises(RuntimeError, match="export marginals or hessian_vector_product of a public function"):
             torch.export.export(Module(gradient), (torch.ones(2, 3, 3),))
-
-
-@pytest.mark.slow
-def test_torch_compile_with_inductor_compiles_auto():
-    similarity, lengths, parameters, *_ = case("needleman_wunsch")[0]
-    function = torch.compile(torch_impl.needleman_wunsch, fullgraph=True)
-    keywords = {name: torch.tensor(value) for name, value in parameters.items()}
-    scores = function(torch.tensor(similarity), torch.tensor(lengths), **keywords)
-    assert_right(scores.numpy(), SCORES, "needleman_wunsch")
