@@ -139,7 +139,7 @@ def test_a_fasta_file_is_scored_with_the_matrix_asked_for(fasta: Path):
 
 
 @pytest.mark.parametrize("problem", ALIGNMENTS)
-def test_arguments_are_those_asked_for_and_otherwise_the_defaults_of_the_public_function(problem: str):
+def test_arguments_are_those_asked_for_else_the_public_functions_defaults(problem: str):
     asked = Settings(input="random", size=(2, 2), batch=1)
     (given,) = PROBLEMS[problem].inputs(asked).values()
     table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
@@ -149,7 +149,7 @@ def test_arguments_are_those_asked_for_and_otherwise_the_defaults_of_the_public_
     assert given.parameters["temperature"] == 0.25
 
 
-def test_gaps_by_position_are_drawn_around_the_parameter_and_follow_the_arrays_of_a_call():
+def test_gaps_by_position_are_drawn_around_the_parameter():
     asked = Settings(input="random", size=(4, 5), batch=3, arguments={"gap_open": -3.5, GAPS_BY_POSITION: True})
     (given,) = PROBLEMS["smith_waterman_affine"].inputs(asked).values()
     assert list(given.gaps) == ["gap_open", "gap_extend"] and given.options[GAPS_BY_POSITION]

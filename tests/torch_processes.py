@@ -214,17 +214,13 @@ def check_bad_dtensors(_: Any) -> None:
     both = "beside a similarity that is .*; make DTensors of all tensors, or of none"
     for error, text, call in (
         (ValueError, f"similarity {of_batch}1", lambda: smith_waterman(rows, sizes)),
-        (ValueError, f"similarity {of_batch}1", lambda: marginals(smith_waterman, rows, sizes)),
         (ValueError, f"similarity {of_batch}1", lambda: best_alignment(smith_waterman, rows, sizes)),
         (ValueError, f"similarity {of_batch}0.* of a single pair", lambda: smith_waterman(single)),
         (ValueError, "gap must have placements Replicate", lambda: smith_waterman(s, sizes, gap=partial)),
         (ValueError, "lengths must have similarity's", lambda: smith_waterman(s.redistribute(placements=SAME), sizes)),
-        (ValueError, "lengths must have shape", lambda: smith_waterman(s, sizes[:, :1])),
         (TypeError, f"lengths .*torch.Tensor {both}", lambda: smith_waterman(s, plain_sizes)),
-        (TypeError, f"lengths .*numpy.ndarray {both}", lambda: smith_waterman(s, plain_sizes.numpy())),
         (TypeError, f"gap .*torch.Tensor {both}", lambda: smith_waterman(s, sizes, gap=plain_gap)),
         (TypeError, f"gap .*DTensor {both}", lambda: smith_waterman(plain, plain_sizes, gap=gap)),
-        (TypeError, f"gap .*DTensor {both}", lambda: marginals(smith_waterman, plain, gap=gap)),
         (TypeError, f"vector .*DTensor {both}", lambda: hessian_vector_product(smith_waterman, plain, vector)),
         (TypeError, f"vector .*torch.Tensor {both}", lambda: hessian_vector_product(smith_waterman, s, plain)),
         (RuntimeError, "", lambda: torch.func.grad(lambda own: smith_waterman(own).sum())(s)),
