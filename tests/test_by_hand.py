@@ -82,9 +82,8 @@ def test_a_batch_has_the_bits_of_its_pairs_by_fused(problem, options, dtype, fra
     batch = Inputs(six.similarity[order], six.lengths[order], parameters, six.cotangent[order])
     together = run(framework, batch, dtype, "fused", problem=problem, **options)
     for number in range(6):
-        similarity, lengths, parameters, cotangent = six
-        parameters = {name: value[number] for name, value in parameters.items()}
-        pair = Inputs(similarity[number], lengths[number], parameters, cotangent[number])
+        values = {name: value[number] for name, value in six.parameters.items()}
+        pair = Inputs(six.similarity[number], six.lengths[number], values, six.cotangent[number])
         alone = run(framework, pair, dtype, "fused", problem=problem, **options)
         for place in np.flatnonzero(order == number):
             np.testing.assert_array_equal(together.score[place], alone.score)

@@ -8,6 +8,7 @@ import ast
 import functools
 import itertools
 import re
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ import pytest
 import torch
 
 import jax_impl.backend
-import torch_impl
 from torch_impl import free_gap, needleman_wunsch, smith_waterman, smith_waterman_affine
 
 PAGE = Path(__file__).parents[1] / "docs" / "migrating.md"
@@ -32,23 +32,23 @@ Tensor = torch.Tensor
 
 
 @functools.cache
-def on_the_page(package: Any) -> dict[str, Any]:
+def on_the_page(package: str) -> dict[str, Any]:
     """The functions of the page's programs that import this package."""
     programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     functions = [
         node
         for program in programs
-        if f"from {package.__name__} import" in program
+        if f"from {package} import" in program
         for node in ast.parse(program).body
         if isinstance(node, ast.FunctionDef)
     ]
-    space = {"torch": torch, "jax": jax, "jnp": jnp, **vars(package)}
+    space = {"torch": torch, "jax": jax, "jnp": jnp, **vars(sys.modules[package])}
     exec(compile(ast.Module(list(functions), []), str(PAGE), "exec"), space)
     return space
 
 
 def program(name: str) -> Callable[..., Any]:
-    return on_the_page(torch_impl)[name]
+    return on_the_page("torch_impl")[name]
 
 
 def of_each_pair(formula: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
@@ -90,7 +90,7 @@ def ragged(low: float = -2.0, high: float = 2.0, seed: int = 0) -> Tensor:
     return some(len(LENGTHS), *LENGTHS.amax(0).tolist(), low=low, high=high, seed=seed)
 
 
-def affine(x: Tensor, gap: Tensor, opening: Tensor, temperature: Tensor, **turns: bool) -> Tensor:
+def affine(x: Tensor, gap: Tensor, opening: Tensor, temperature: Tensor, **turns: Any) -> Tensor:
     """smith_waterman_affine, its arguments in SMURF's order."""
     return smith_waterman_affine(x, LENGTHS, gap_open=opening, gap_extend=gap, temperature=temperature, **turns)
 
@@ -213,7 +213,7 @@ def test_hard_dtw_is_the_best_alignment_behind_the_wall():
 
 def test_soft_dtw_in_jax_is_the_same():
     """Through JAX's own derivatives, the second ones too."""
-    function = on_the_page(jax_impl)["soft_dtw"]
+    function = on_the_page("jax_impl")["soft_dtw"]
     d, direction = ragged(0.0, 4.0).requires_grad_(), ragged(seed=1)
     expected = of_each_pair(other_codes.soft_dtw)(d, TEMPERATURE)
     (visits,) = torch.autograd.grad(expected.sum(), d, create_graph=True)

@@ -55,7 +55,8 @@ def test_jax_jit_traces_lengths_and_parameters():
         traces.append(1)
         return jax_impl.smith_waterman_affine(*arguments, **parameters)
 
-    score, first = reference.smith_waterman_affine, ALIGNMENTS["smith_waterman_affine"].parameters
+    score: Callable[..., Any] = reference.smith_waterman_affine
+    first = ALIGNMENTS["smith_waterman_affine"].parameters
     second = {name: value - 0.5 if name.startswith("gap") else 2 * value for name, value in first.items()}
     close(jitted(S, LENGTHS, **first), score(S, LENGTHS, **first))
     close(jitted(S, LENGTHS[::-1], **second), score(S, LENGTHS[::-1], **second))

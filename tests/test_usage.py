@@ -1,6 +1,7 @@
 """Uses of the functions in models: closures, odd arrays, extreme numbers."""
 
 import functools
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -22,7 +23,8 @@ MATRIX = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
 
 @pytest.mark.parametrize("name", PROBLEMS["smith_waterman_affine"].parameters)
 def test_torch_marginals_stay_connected_to_values_in_a_closure(name: str):
-    function, similarity = torch_impl.smith_waterman_affine, torch.from_numpy(MATRIX)
+    function: Callable[..., torch.Tensor] = torch_impl.smith_waterman_affine
+    similarity = torch.from_numpy(MATRIX)
     value = torch.tensor(0.7 if name == "temperature" else -0.7, requires_grad=True)
     closed = torch_impl.marginals(lambda s, lengths=None: function(s, lengths, **{name: value}), similarity)
     passed = torch_impl.marginals(function, similarity, **{name: value})
