@@ -118,33 +118,6 @@ def check_predictions(processes: Processes) -> None:
             assert np.array_equal(together.predicted(batch, exact), alone.predicted(batch, exact))
 
 
-def check_jax_gradients_of_more_than_4_mib(processes: Processes) -> None:
-    """Sums over processes of 6 and 12 MB, of a model of one's own: JAX's psum_scatter returns wrong ones."""
-    if processes.framework == "torch":
-        return
-    import jax
-    import jax.numpy as jnp
-
-    from jax_impl import smith_waterman
-    from jax_impl.learning.processes import PAIRS, REPLICATED, SHARDED, Processes
-
-    def total(weights: Any, features: Any, lengths: Any) -> Any:
-        return smith_waterman(jnp.einsum("ijk,bk->bij", weights, features), lengths).sum()
-
-    random, count = np.random.default_rng(0), 3 * processes.shards
-    weights, features = random.normal(size=(6, 7, 36_000)), random.normal(size=(count, 36_000)) / 100
-    devices, specs = Processes("cpu"), (REPLICATED, SHARDED, SHARDED)
-    of_all = lambda *shard: jax.lax.psum(total(*shard), PAIRS)  # noqa: E731
-    for dtype, bound in (("float64", 1e-12), ("float32", 1e-5)):
-        given = weights.astype(dtype), features.astype(dtype), random.integers(2, (7, 8), (count, 2))
-        with jax.enable_x64(dtype == "float64"):
-            loss = jax.shard_map(of_all, mesh=devices.mesh, in_specs=specs, out_specs=REPLICATED)
-            placed = [devices.placed(array, spec) for array, spec in zip(given, specs, strict=True)]
-            together, expected = (np.asarray(jax.jit(jax.grad(loss))(*placed)), np.asarray(jax.grad(total)(*given)))
-        assert together.nbytes > 4 << 20
-        assert distance(together, expected) < bound
-
-
 def check_training(processes: Processes) -> None:
     """Each process has a folder of its own, and only the first one's is used."""
     folder = processes.folder / str(processes.index)

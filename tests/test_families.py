@@ -32,12 +32,9 @@ BAD_ROWS = {
         f"line 2, sequence 'a': {LETTERS} 'b' at position 4, 'z' at position 5, 'B' at position 6\n"
         f"line 3, sequence 'b': {LETTERS} 'j' at position 6",
     ),
-    "a stop": ("a ACD\nb AC*\n", f"line 3, sequence 'b': {LETTERS} '*' at position 3"),
-    "a digit": ("a ACD\n\nb A1D\n", f"line 4, sequence 'b': {LETTERS} '1' at position 2"),
     "a blank": ("a ACD D\nb ACDDD\n", f"line 2, sequence 'a': {LETTERS} ' ' at position 4"),
     "a letter that folds to K": ("a ACD\nb AC\u212a\n", f"line 3, sequence 'b': {LETTERS} '\u212a' at position 3"),
     "one sequence": ("a ACD\n", "expected at least 2 sequences, got only 'a'"),
-    "no sequence": ("#=GF ID x\n", "expected at least 2 sequences, got none"),
     "a sequence of gaps": ("a ACD\nb -.-\n", "sequence 'b': expected at least one residue, got none"),
     "a name twice": ("a ACD\na ACD\nb ACDACD\n", "sequence 'a': expected a name of its own, got it 2 times"),
     "lower case alone in common": (
