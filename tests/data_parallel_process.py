@@ -63,12 +63,12 @@ def batches() -> list[Batch]:
     return [ragged(16, pairs=8), ragged(11, pairs=2)]
 
 
-def distance(found: Any, expected: Any) -> float:
-    """The largest difference, as a part of the largest number; of the arrays of each name the worst."""
+def distance(result: Any, expected: Any) -> float:
+    """The largest difference, as a part of the largest number; that of the worst array of several."""
     if isinstance(expected, dict):
-        assert found.keys() == expected.keys()
-        return max(distance(found[name], expected[name]) for name in expected)
-    return float(np.abs(np.subtract(found, expected)).max() / np.abs(expected).max())
+        assert result.keys() == expected.keys()
+        return max(distance(result[name], expected[name]) for name in expected)
+    return float(np.abs(np.subtract(result, expected)).max() / np.abs(expected).max())
 
 
 def after_steps(alone: Any, together: Any, steps: int = 10) -> list[float]:
@@ -77,20 +77,20 @@ def after_steps(alone: Any, together: Any, steps: int = 10) -> list[float]:
     for number in range(steps):
         losses.append([float(trainer.step(given[number % 2])) for trainer in (alone, together)])
         if number == 0:
-            found = [distance(*(gradients_of_first_step(trainer) for trainer in (together, alone)))]
-    return [*found, distance(*np.transpose(losses)), distance(together.weights(), alone.weights())]
+            first = [distance(*(gradients_of_first_step(trainer) for trainer in (together, alone)))]
+    return [*first, distance(*np.transpose(losses)), distance(together.weights(), alone.weights())]
 
 
 def check_gradients_and_ten_steps(processes: Processes) -> None:
     for model in MODELS:
-        found = after_steps(*processes.both(Job(model)))
-        assert max(found) < 1e-12, (model, found)
+        distances = after_steps(*processes.both(Job(model)))
+        assert max(distances) < 1e-12, (model, distances)
 
 
 def check_float32(processes: Processes) -> None:
     """docs/devices.md has these bounds. Weights are last, and worst: Adam divides by gradients that may be near 0."""
-    found = after_steps(*processes.both(Job("encoder"), "float32"))
-    assert np.all(np.less(found, (1e-5, 1e-5, 1e-3))), found
+    distances = after_steps(*processes.both(Job("encoder"), "float32"))
+    assert np.all(np.less(distances, (1e-5, 1e-5, 1e-3))), distances
 
 
 def check_a_planted_mistake_is_seen(processes: Processes) -> None:
@@ -107,8 +107,7 @@ def check_a_planted_mistake_is_seen(processes: Processes) -> None:
         patch.setattr(processes.trainers, "_cross_entropy", wrong)
         for trainer in (alone, together):
             trainer.step(batch)
-    found = distance(*(gradients_of_first_step(trainer) for trainer in (together, alone)))
-    assert found > 1e-2
+    assert distance(*(gradients_of_first_step(trainer) for trainer in (together, alone))) > 1e-2
 
 
 def check_predictions(processes: Processes) -> None:
@@ -119,84 +118,20 @@ def check_predictions(processes: Processes) -> None:
             assert np.array_equal(together.predicted(batch, exact), alone.predicted(batch, exact))
 
 
-def check_gradients_of_more_than_4_mib(processes: Processes) -> None:
-    """Sums over processes of 6 and 12 MB, of a model of one's own."""
-    random = np.random.default_rng(0)
-    weights, features = random.normal(size=(6, 7, 36_000)), random.normal(size=(3 * processes.shards, 36_000)) / 100
-    lengths = random.integers(2, (7, 8), (len(features), 2))
-    take = torch_gradient if processes.framework == "torch" else jax_gradient
-    for dtype, bound in (("float64", 1e-12), ("float32", 1e-5)):
-        given = weights.astype(dtype), features.astype(dtype), lengths
-        found, expected = (take(*given, data_parallel) for data_parallel in (True, False))
-        assert found.nbytes > 4 << 20
-        assert distance(found, expected) < bound
-
-
-def torch_gradient(weights: Any, features: Any, lengths: Any, data_parallel: bool) -> Any:
-    """Of the sum of scores with respect to weights; features and lengths of all processes' pairs."""
-    import torch
-    from torch import distributed
-
-    from torch_impl import smith_waterman
-
-    class Model(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weights = torch.nn.Parameter(torch.from_numpy(weights))
-
-        def forward(self, features: Any, lengths: Any) -> Any:
-            return smith_waterman(torch.einsum("ijk,bk->bij", self.weights, features), lengths).sum()
-
-    model, (features, lengths) = Model(), map(torch.from_numpy, (features, lengths))
-    if data_parallel:
-        rank, count = distributed.get_rank(), distributed.get_world_size()
-        # it has a name: if it were gone before backward, nothing would be averaged, and nothing would say so
-        wrapped = torch.nn.parallel.DistributedDataParallel(model)
-        (count * wrapped(features.chunk(count)[rank], lengths.chunk(count)[rank])).backward()
-    else:
-        model(features, lengths).backward()
-    assert model.weights.grad is not None
-    return model.weights.grad.numpy()
-
-
-def jax_gradient(weights: Any, features: Any, lengths: Any, data_parallel: bool) -> Any:
-    """The same."""
-    import jax
-    import jax.numpy as jnp
-
-    from jax_impl import smith_waterman
-    from jax_impl.learning.processes import PAIRS, REPLICATED, SHARDED, Processes
-
-    def total(weights: Any, features: Any, lengths: Any) -> Any:
-        return smith_waterman(jnp.einsum("ijk,bk->bij", weights, features), lengths).sum()
-
-    def of_all(*shard: Any) -> Any:
-        return jax.lax.psum(total(*shard), PAIRS)
-
-    given = weights, features, lengths
-    with jax.enable_x64(weights.dtype == np.float64):
-        if not data_parallel:
-            return np.asarray(jax.jit(jax.grad(total))(*given))
-        devices, specs = Processes("cpu"), (REPLICATED, SHARDED, SHARDED)
-        loss = jax.shard_map(of_all, mesh=devices.mesh, in_specs=specs, out_specs=REPLICATED)
-        placed = [devices.placed(array, spec) for array, spec in zip(given, specs, strict=True)]
-        return np.asarray(jax.jit(jax.grad(loss))(*placed))
-
-
 def check_training(processes: Processes) -> None:
     """Each process has a folder of its own, and only the first one's is used."""
-    own = processes.folder / str(processes.index)
-    own.mkdir()
-    path = own / "checkpoint"
+    folder = processes.folder / str(processes.index)
+    folder.mkdir()
+    path = folder / "checkpoint"
 
     def training(data_parallel: bool, checkpoint: Path | None = path, train: Any = FAMILIES[0], **job: Any) -> Training:
         wanted = replace(JOB, **job)
         return Training(processes.trainer(wanted, data_parallel=data_parallel), train, FAMILIES[1], wanted, checkpoint)
 
     def same(one: Training, other: Training) -> None:
-        for own, expected in zip(one.history, other.history, strict=True):
-            assert own.quality == expected.quality
-            assert own.loss == pytest.approx(expected.loss, rel=1e-12)
+        for epoch, expected in zip(one.history, other.history, strict=True):
+            assert epoch.quality == expected.quality
+            assert epoch.loss == pytest.approx(expected.loss, rel=1e-12)
         assert distance(one.trainer.weights(), other.trainer.weights()) < 1e-12
         assert distance(one.best, other.best) < 1e-12
 
@@ -229,16 +164,8 @@ def check_training(processes: Processes) -> None:
     with pytest.raises(ValueError, match="damaged"):
         training(True)
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        training(True, own / "nowhere" / "checkpoint")
-    assert list(own.iterdir()) == ([] if processes.index else [path, path.with_name("of one")])
-
-
-def fail_in_one(processes: Processes) -> None:
-    """While the others wait for it."""
-    trainer = processes.trainer(Job())
-    if processes.index == 1:
-        raise ValueError("on purpose")
-    trainer.step(batches()[0])
+        training(True, folder / "nowhere" / "checkpoint")
+    assert list(folder.iterdir()) == ([] if processes.index else [path, path.with_name("of one")])
 
 
 CHECKS = [value for name, value in list(globals().items()) if name.startswith("check_")]

@@ -1,5 +1,6 @@
 """The inputs are what their text says: the random ones number by number, the proteins pair by pair."""
 
+import itertools
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from shared.bench.record import Facts
 from shared.problems import PROBLEMS, Inputs
 from shared.problems.alignment_inputs import GROWTH_BATCH, AlignmentInputs
 from shared.problems.problem import UnusableInput
-from shared.sequences import SequenceError, substitution_matrix
+from shared.sequences import substitution_matrix
 from shared.variants import keyword_defaults
 
 
@@ -89,23 +90,15 @@ def test_globins_are_all_pairs_of_all_proteins_and_zero_beyond_their_lengths():
     assert np.array_equal(single.pair_lengths[0], batch.pair_lengths[0])
 
 
-def test_a_batch_takes_the_first_pairs_and_repeats_them_where_there_are_too_few(fasta: Path):
-    three, two, seven = (batch_of(input=str(fasta), batch=batch).pair_lengths.tolist() for batch in (None, 2, 7))
-    assert three == [[4, 3], [4, 5], [3, 5]]
-    assert two == three[:2] and seven == [*three, *three, three[0]]
-
-
-@pytest.mark.parametrize("batch", range(1, 13))
-def test_the_size_in_the_text_is_that_of_the_longest_of_the_pairs_taken(tmp_path: Path, batch: int):
-    path = tmp_path / "mine.fasta"
-    path.write_text(
-        "".join(f">{name}\n{'A' * length}\n" for name, length in zip("abcde", (1, 2, 5, 3, 4), strict=True))
-    )
-    taken = batch_of(input=str(path), batch=batch)
-    rows, cols = taken.pair_lengths.max(axis=0)
-    assert taken.similarity.shape == (batch, rows, cols) and taken.text.endswith(
-        f"of 5 proteins, up to {rows} x {cols}"
-    )
+@pytest.mark.parametrize("count", [1, 4, 12])
+def test_a_batch_repeats_the_pairs_and_has_the_size_of_the_longest(tmp_path: Path, count: int):
+    path, lengths = tmp_path / "mine.fasta", (1, 2, 5, 3, 4)
+    path.write_text("".join(f">{name}\n{'A' * length}\n" for name, length in zip("abcde", lengths, strict=True)))
+    batch, pairs = batch_of(input=str(path), batch=count), list(itertools.combinations(lengths, 2))
+    assert batch.pair_lengths.tolist() == [list(pairs[number % 10]) for number in range(count)]
+    rows, cols = batch.pair_lengths.max(axis=0)
+    assert batch.similarity.shape == (count, rows, cols)
+    assert batch.text.endswith(f"of 5 proteins, up to {rows} x {cols}")
 
 
 def test_more_pairs_than_memory_could_list_are_neither_listed_nor_made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -122,7 +115,7 @@ def test_more_pairs_than_memory_could_list_are_neither_listed_nor_made(monkeypat
         tracemalloc.stop()
 
 
-def test_notes_are_of_the_sequences_that_are_used(tmp_path: Path):
+def test_notes_are_about_the_sequences_that_are_used(tmp_path: Path):
     path = tmp_path / "mine.fasta"
     path.write_text(">a\nAC*\n>b\nACD\n>c\nUAC*\n")
     assert batch_of(input=str(path), batch=1).notes == ("mine.fasta: the final * is left out in 1 of 2 sequences",)
@@ -142,16 +135,11 @@ def test_a_fasta_file_is_scored_with_the_matrix_asked_for(fasta: Path):
     assert batch.text == "mine.fasta, PAM250, 3 pairs of 3 proteins, up to 4 x 5"
 
 
-def test_a_missing_file_is_reported_by_its_name(tmp_path: Path):
-    with pytest.raises(SequenceError, match=r"missing\.fasta.*no such file"):
-        inputs(input=str(tmp_path / "missing.fasta"))
-
-
 # arguments
 
 
 @pytest.mark.parametrize("problem", ALIGNMENTS)
-def test_arguments_are_those_asked_for_and_otherwise_the_defaults_of_the_public_function(problem: str):
+def test_arguments_are_those_asked_for_else_the_public_functions_defaults(problem: str):
     asked = Settings(input="random", size=(2, 2), batch=1)
     (given,) = PROBLEMS[problem].inputs(asked).values()
     table = {name: argument.default for name, argument in PROBLEMS[problem].arguments.items()}
@@ -161,7 +149,7 @@ def test_arguments_are_those_asked_for_and_otherwise_the_defaults_of_the_public_
     assert given.parameters["temperature"] == 0.25
 
 
-def test_gaps_by_position_are_drawn_around_the_parameter_and_follow_the_arrays_of_a_call():
+def test_gaps_by_position_are_drawn_around_the_parameter():
     asked = Settings(input="random", size=(4, 5), batch=3, arguments={"gap_open": -3.5, GAPS_BY_POSITION: True})
     (given,) = PROBLEMS["smith_waterman_affine"].inputs(asked).values()
     assert list(given.gaps) == ["gap_open", "gap_extend"] and given.options[GAPS_BY_POSITION]
@@ -192,13 +180,13 @@ def test_only_a_ladder_has_a_single_pair_beside_the_batch():
 
 def test_growth_has_an_input_for_each_size_whose_pairs_fill_their_matrices():
     sizes = ((6, 7), (20, 3), (3, 6, 7), (1, 2, 2))
-    found: dict[str, Any] = QUESTIONS["growth"].inputs(Settings(input="random", sizes=sizes))
-    assert list(found) == ["6x7", "20x3", "3x6x7", "1x2x2"]
-    for size, given in zip(sizes, found.values(), strict=True):
+    named: dict[str, Any] = QUESTIONS["growth"].inputs(Settings(input="random", sizes=sizes))
+    assert list(named) == ["6x7", "20x3", "3x6x7", "1x2x2"]
+    for size, given in zip(sizes, named.values(), strict=True):
         batch, *matrix = size if len(size) == 3 else (GROWTH_BATCH, *size)
         assert given.similarity.shape == (batch, *matrix)
         assert (given.pair_lengths == matrix).all() and given.work == given.similarity.size
-    assert found["20x3"].text == f"random similarity, seed 0, {GROWTH_BATCH} pairs of 20 x 3"
+    assert named["20x3"].text == f"random similarity, seed 0, {GROWTH_BATCH} pairs of 20 x 3"
     first, *_ = QUESTIONS["growth"].inputs(Settings(sizes=((4, 5), (2, 2), (3, 3), (9, 9)), batch=3)).values()
     assert first.shape == (3, 4, 5)
 

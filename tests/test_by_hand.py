@@ -1,20 +1,15 @@
-"""The promises of the variants whose derivatives are written by hand, beyond parity; and life without the kernels.
+"""The promises of the variants whose derivatives are written by hand, beyond parity.
 
-A third derivative raises and names variants that have it; PyTorch's operators are what its compiler expects; a batch
-has the very bits of its pairs; without native kernels everything still works, by wavefront.
+PyTorch's operators are what its compiler expects; a batch
+has the very bits of its pairs; where fused is absent, auto is wavefront; and uses of their results.
 """
 
 import functools
-import json
-import os
-import re
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -25,97 +20,48 @@ import jax_impl
 import torch_impl
 import torch_impl.alignment
 from shared.alignments import recurrence_of
-from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
 from shared.kernels.cpp import library
 from shared.variants import FOR_GPUS, variant_names
+from torch_impl import diagonal_layout
 from torch_impl.kernels import cpp_binding
 
-ROOT = Path(__file__).parents[1]
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
-EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 VARIANT = pytest.mark.parametrize("variant", BY_HAND)
 OPTIONS = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
 MATRIX = np.random.default_rng(0).normal(size=(2, 3))
+MATRICES = np.random.default_rng(0).normal(size=(3, 6, 7))
+LENGTHS = np.array([[6, 7], [4, 5], [3, 2]])
 
 
-# a third derivative
-
-
-@functools.cache
-def jax_derivative(order: int, problem: str, variant: str) -> float:
-    """A derivative for the temperature."""
-    function: Callable[..., Any] = lambda t: getattr(jax_impl, problem)(MATRIX, temperature=t, variant=variant)  # noqa: E731
-    for _ in range(order):
-        function = jax.grad(function)
-    with FRAMEWORKS["jax"].backend.precision("float64"):
-        return float(jax.jit(function)(1.0))
-
-
-def torch_derivative(order: int, problem: str, variant: str) -> float:
-    temperature = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
-    value = getattr(torch_impl, problem)(torch.tensor(MATRIX), temperature=temperature, variant=variant)
-    for _ in range(order):
-        (value,) = torch.autograd.grad(value, temperature, create_graph=True)
-    return float(value)
-
-
-def torch_func_derivative(order: int, problem: str, variant: str) -> float:
-    matrix = torch.tensor(MATRIX)
-    function: Callable[..., Any] = lambda t: getattr(torch_impl, problem)(matrix, temperature=t, variant=variant)  # noqa: E731
-    for _ in range(order):
-        function = torch.func.grad(function)
-    return float(function(torch.tensor(1.0, dtype=torch.float64)))
-
-
-DERIVATIVES = {"jax": jax_derivative, "autograd": torch_derivative, "torch.func": torch_func_derivative}
-
-
-@VARIANT
-@pytest.mark.parametrize("way", DERIVATIVES)
-def test_a_third_derivative_raises_and_names_variants_that_have_it(way, variant):
-    derivative, problem = DERIVATIVES[way], "needleman_wunsch"
-    assert np.isfinite(derivative(2, problem, variant))
-    with pytest.raises(CannotDifferentiate) as caught:
-        derivative(3, problem, variant)
-    text = str(caught.value)
-    assert text.startswith(f"variant '{variant}' is right to second order only; for third derivatives use ")
-    named = re.findall(r"'(\w+)'", text.partition(" use ")[2])
-    assert named[:2] == ["cell_loop", "diagonal_loop"]
-    assert not {*BY_HAND, "auto"} & set(named)
-    # JAX compiles each of them: one will do
-    values = [derivative(3, problem, name) for name in (named[-1:] if way == "jax" else named)]
-    assert values == pytest.approx([torch_derivative(3, problem, "cell_loop")] * len(values), rel=1e-9)
+def first_alone(cases: list[Any]) -> list[Any]:
+    """The cases, all but the first in the slow tier."""
+    cases = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [cases[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in cases[1:])]
 
 
 # PyTorch's operators
 
 
+# parametrized with a dtype in turn; the first of each variant in the default tier
 @pytest.mark.parametrize(
-    ("problem", "options", "dtype"), [(*which, DTYPES[number % 2]) for number, which in enumerate(OPTIONS)], ids=str
+    ("problem", "options", "dtype"), first_alone([(*which, DTYPES[number % 2]) for number, which in enumerate(OPTIONS)])
 )
 @VARIANT
 def test_the_operators_are_what_pytorch_expects(variant, problem, options, dtype):
     inputs = ragged(3, 4, problem=problem)
     s = torch.tensor(np.nan_to_num(inputs.similarity, posinf=0, neginf=0)).to(getattr(torch, dtype))
     values = torch.tensor(np.stack(list(inputs.parameters.values()), axis=1)).to(s.dtype)
-    lengths = torch.from_numpy(inputs.lengths)
+    lengths, package = torch.from_numpy(inputs.lengths), torch.ops.smooth_alignment
     if variant == "fused":
-        operators = cpp_binding.score, cpp_binding.gradients, cpp_binding.tangents
-        last = tuple(cpp.call_of(problem, options))
-        flags = ((True,), (False,))
+        score, gradients, tangents = cpp_binding.score, cpp_binding.gradients, cpp_binding.tangents
+        last, flags = tuple(cpp.call_of(problem, options)), (True, False)
     else:
-        package = torch.ops.smooth_alignment
-        operators = (
-            package.wavefront_score.default,
-            package.wavefront_gradients.default,
-            package.wavefront_tangents.default,
-        )
-        last = recurrence_of(problem, options).name, False
-        flags = ((True,),)
-    score, gradients, tangents = operators
+        score, gradients = package.wavefront_score.default, package.wavefront_gradients.default
+        tangents = package.wavefront_tangents.default
+        last, flags = (recurrence_of(problem, options).name, False), (True,)
     cases = [(score, (s, lengths, values, [], *last)), (tangents, (s, lengths, values, [], s, values, [], *last))]
-    cases += [(gradients, (s, lengths, values, [], *last, *flag)) for flag in flags]
+    cases += [(gradients, (s, lengths, values, [], *last, flag)) for flag in flags]
     for operator, arguments in cases:
         assert set(torch.library.opcheck(operator, arguments).values()) == {"SUCCESS"}
 
@@ -123,15 +69,10 @@ def test_the_operators_are_what_pytorch_expects(variant, problem, options, dtype
 # a batch and its pairs
 
 
-def pair_of(inputs: Inputs, number: int) -> Inputs:
-    assert inputs.lengths is not None
-    parameters = {name: value[number] for name, value in inputs.parameters.items()}
-    return Inputs(inputs.similarity[number], inputs.lengths[number], parameters, inputs.cotangent[number])
-
-
 @BOTH
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("problem", "options"), OPTIONS, ids=str)
+@pytest.mark.parametrize(
+    ("problem", "options", "dtype"), first_alone([(*which, dtype) for which in OPTIONS for dtype in DTYPES])
+)
 def test_a_batch_has_the_bits_of_its_pairs_by_fused(problem, options, dtype, framework):
     six = ragged(9, 14, problem=problem)
     assert six.lengths is not None
@@ -141,7 +82,9 @@ def test_a_batch_has_the_bits_of_its_pairs_by_fused(problem, options, dtype, fra
     batch = Inputs(six.similarity[order], six.lengths[order], parameters, six.cotangent[order])
     together = run(framework, batch, dtype, "fused", problem=problem, **options)
     for number in range(6):
-        alone = run(framework, pair_of(six, number), dtype, "fused", problem=problem, **options)
+        values = {name: value[number] for name, value in six.parameters.items()}
+        pair = Inputs(six.similarity[number], six.lengths[number], values, six.cotangent[number])
+        alone = run(framework, pair, dtype, "fused", problem=problem, **options)
         for place in np.flatnonzero(order == number):
             np.testing.assert_array_equal(together.score[place], alone.score)
             for name, gradient in alone.gradients.items():
@@ -160,18 +103,17 @@ def test_both_frameworks_have_the_same_bits_by_fused(problem, options):
 # without the kernels
 
 
-@EVERY
 @BOTH
-def test_where_fused_is_absent_auto_is_wavefront(framework, problem, monkeypatch):
+def test_where_fused_is_absent_auto_is_wavefront(framework, monkeypatch):
     package, backend = FRAMEWORKS[framework]
-    function = functools.partial(getattr(package, problem), backend.to_device(MATRIX.astype(np.float32), "cpu"))
+    function = functools.partial(package.needleman_wunsch, backend.to_device(MATRIX.astype(np.float32), "cpu"))
     expected = float(function(variant="wavefront"))
-    monkeypatch.setitem(backend.absent, "fused", "it is Sunday")
+    monkeypatch.setitem(backend.absent, "fused", "it is off")
     monkeypatch.setattr(cpp, "kernel", lambda dtype: pytest.fail("a kernel was asked for"))
-    usable = tuple(name for name in variant_names(problem) if name not in (*FOR_GPUS, "fused"))
-    assert package.variants(problem) == usable
+    usable = tuple(name for name in variant_names("needleman_wunsch") if name not in (*FOR_GPUS, "fused"))
+    assert package.variants("needleman_wunsch") == usable
     assert float(function()) == expected
-    text = f"variant 'fused' is absent here: it is Sunday; usable: {', '.join(usable)}"
+    text = f"variant 'fused' is absent here: it is off; usable: {', '.join(usable)}"
     with pytest.raises(ValueError, match=f"^{text}$"):
         function(variant="fused")
 
@@ -186,78 +128,178 @@ def test_where_fused_is_absent_auto_warns_once_at_the_users_line(framework, use,
         "score": lambda: package.smith_waterman(s),
         "marginals": lambda: package.marginals(package.smith_waterman, s),
         "product": lambda: package.hessian_vector_product(package.smith_waterman, s, s),
-        "compiled": lambda: compiled(lambda own: package.smith_waterman(own))(s),
+        "compiled": lambda: compiled(lambda s: package.smith_waterman(s))(s),
     }[use]
-    monkeypatch.setitem(backend.absent, "fused", "it is Sunday")
+    monkeypatch.setitem(backend.absent, "fused", "it is off")
     monkeypatch.setattr(library, "_warned", False)
     with pytest.warns(RuntimeWarning) as caught:
         _ = call(), call()
-    (warning,) = (own for own in caught if own.category is RuntimeWarning)
-    assert str(warning.message) == "variant 'auto' is 'wavefront' here, which is slower than 'fused': it is Sunday"
+    (warning,) = (entry for entry in caught if entry.category is RuntimeWarning)
+    assert str(warning.message) == "variant 'auto' is 'wavefront' here, which is slower than 'fused': it is off"
     assert (warning.filename, warning.lineno) == (__file__, call.__code__.co_firstlineno)
-
-
-WITHOUT = """
-import json, warnings
-warnings.simplefilter("error")
-import numpy as np
-import PACKAGE as package
-from PACKAGE import backend
-from shared import reference
-from shared.variants import fastest_variant
-similarity, lengths = np.ones((2, 3, 4), np.float32), np.array([[3, 4], [2, 0]])
-texts, close = [], []
-for problem in PROBLEMS:
-    function = getattr(package, problem)
-    try:
-        function(similarity, variant="fused")
-    except ValueError as error:
-        texts.append(str(error))
-    results = function(similarity, lengths), package.marginals(function, similarity, lengths)
-    gradients = reference.gradients(problem, similarity, lengths)
-    expected = getattr(reference, problem)(similarity, lengths), gradients["similarity"]
-    close += [bool(np.allclose(backend.to_numpy(got), wanted, atol=1e-5)) for got, wanted in zip(results, expected)]
-print(json.dumps([fastest_variant(backend.absent), [package.variants(problem) for problem in PROBLEMS], texts, close]))
-"""
-
-
-@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
-def test_with_the_kernels_turned_off_everything_works_without_them(package):
-    problems = ["smith_waterman_affine", "needleman_wunsch"]
-    program = WITHOUT.replace("PACKAGE", package).replace("PROBLEMS", repr(problems))
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=os.environ | {"ALIGNMENT_NATIVE": "0"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    auto, variants, texts, close = json.loads(done.stdout)
-    usable = [name for name in variant_names("smith_waterman") if name not in (*FOR_GPUS, "fused")]
-    reason = "the environment variable ALIGNMENT_NATIVE turns the native kernels off"
-    assert auto == "wavefront"
-    assert variants == [usable] * len(problems)
-    assert texts == [f"variant 'fused' is absent here: {reason}; usable: {', '.join(usable)}"] * len(problems)
-    assert close == [True] * 2 * len(problems)
 
 
 # PyTorch's compiler
 
 
-@EVERY
 @VARIANT
-def test_what_torch_cannot_compile_raises(variant, problem):
+def test_torch_compile_of_transformed_functions_raises(variant):
     def mapped(matrices: torch.Tensor) -> torch.Tensor:
         return torch.func.vmap(torch.func.grad(score))(matrices)
 
     def pushed(matrices: torch.Tensor) -> torch.Tensor:
         return torch.func.jvp(score, (matrices,), (torch.ones_like(matrices),))[1]
 
-    score = functools.partial(getattr(torch_impl, problem), variant=variant)
+    score = functools.partial(torch_impl.needleman_wunsch, variant=variant)
     for function in (mapped, pushed):
         torch._dynamo.reset()
         with pytest.raises(Exception, match=r"inside torch\.compile here"):
             torch.compile(function, backend="eager", fullgraph=True)(torch.ones(2, 3, 3))
+
+
+# uses
+
+
+def torch_function(variant: str, **keywords: Any) -> Callable[..., Any]:
+    return functools.partial(torch_impl.smith_waterman, variant=variant, **keywords)
+
+
+def jax_function(variant: str, **keywords: Any) -> Callable[..., Any]:
+    return functools.partial(jax_impl.smith_waterman, variant=variant, **keywords)
+
+
+def leaf() -> torch.Tensor:
+    return torch.tensor(MATRICES, requires_grad=True)
+
+
+@VARIANT
+def test_gradients_and_marginals_may_be_changed_before_the_next_call(variant):
+    s = leaf()
+    score = torch_function(variant)(s).sum()
+    (first,) = torch.autograd.grad(score, s, retain_graph=True)
+    wanted = first.clone()
+    first.numpy()[:] = 7  # which autograd does not see
+    (second,) = torch.autograd.grad(score, s, retain_graph=True)
+    second.mul_(0)  # which it does
+    score.backward()
+    for _ in range(2):
+        marginals = torch_impl.marginals(torch_function(variant), s.detach())
+        torch.testing.assert_close(marginals, wanted, rtol=0, atol=0)
+        marginals.fill_(7)
+    torch.testing.assert_close(s.grad, wanted, rtol=0, atol=0)
+
+
+@VARIANT
+def test_default_device_and_dtype_do_not_change_results(variant):
+    s, lengths = torch.tensor(MATRICES, dtype=torch.float32), torch.tensor(LENGTHS)
+    call = lambda *lengths: torch_function(variant, gap=-2.0)(s, *lengths)  # noqa: E731
+    wanted, whole = call(lengths), call()
+    with torch.device("meta"):  # any that is not the CPU, where nothing can be read
+        assert torch.equal(call(lengths), wanted)
+        assert torch.equal(call(), whole)
+        assert torch.isfinite(torch_impl.marginals(torch_function(variant), s)).all()
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert torch.equal(call(lengths), wanted)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@VARIANT
+def test_calls_inside_and_outside_of_inference_mode_do_not_disturb_each_other(variant, monkeypatch):
+    monkeypatch.setattr(diagonal_layout.Memory, "_free", [])  # as in a new process
+    s = torch.tensor(MATRICES)
+    function = torch_function(variant)
+    for _ in range(2):
+        with torch.inference_mode():
+            inside = function(s), torch_impl.marginals(function, s)
+        outside = function(s), torch_impl.marginals(function, s)
+        assert all(torch.equal(one, other) for one, other in zip(inside, outside, strict=True))
+
+
+@VARIANT
+@pytest.mark.parametrize("package", [jax_impl, torch_impl])
+def test_nan_in_a_cell_that_no_alignment_can_use_is_not_hidden(variant, package):
+    similarity = np.zeros((3, 3, 4), np.float32)
+    similarity[1, 0, 3] = similarity[2, 2, 0] = np.nan
+    score = package.smith_waterman(similarity, end="match", variant=variant)
+    assert np.isnan(np.asarray(score)).tolist() == [False, True, True]
+
+
+@VARIANT
+@pytest.mark.parametrize("shape", [(0, 3, 4), (0, 2, 3, 4), (2, 0, 3, 4)])
+def test_a_mapped_axis_or_a_batch_may_be_empty(variant, shape):
+    by_torch, by_jax = torch_function(variant), jax_function(variant)
+    of_torch, of_jax = torch.func.grad(lambda s: by_torch(s).sum()), jax.grad(lambda s: by_jax(s).sum())
+    assert torch.func.vmap(by_torch)(torch.zeros(shape)).shape == shape[:-2]
+    assert torch.func.vmap(of_torch)(torch.zeros(shape)).shape == shape
+    assert jax.vmap(by_jax)(jnp.zeros(shape)).shape == shape[:-2]
+    assert jax.vmap(of_jax)(jnp.zeros(shape)).shape == shape
+
+
+@VARIANT
+def test_a_tangent_that_is_nan_outside_lengths_has_no_influence(variant):
+    i, j = np.indices(MATRICES.shape[1:])
+    inside = (i < LENGTHS[:, :1, None]) & (j < LENGTHS[:, 1:, None])
+    tangent = np.cos(np.arange(MATRICES.size)).reshape(MATRICES.shape)
+    zeros, poison = (np.where(inside, tangent, value) for value in (0.0, np.nan))
+    score = torch_function(variant, lengths=torch.tensor(LENGTHS))
+    found = [
+        torch.func.jvp(function, (torch.tensor(MATRICES),), (torch.tensor(direction),))[1]
+        for function in (score, torch.func.grad(lambda s: score(s).sum()))
+        for direction in (zeros, poison)
+    ]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[2], found[3])
+    by_jax = [
+        jax.jvp(jax_function(variant, lengths=LENGTHS), (jnp.asarray(MATRICES),), (jnp.asarray(d, jnp.float32),))[1]
+        for d in (zeros, poison)
+    ]
+    np.testing.assert_array_equal(*by_jax)
+    np.testing.assert_allclose(by_jax[0], found[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("variant", [pytest.param("diagonal_loop", marks=pytest.mark.slow), *BY_HAND])
+def test_a_traced_temperature_counts_as_the_limit_or_gives_nan(variant):
+    s = MATRICES[:, :3, :4].astype(np.float32)
+    score = jax.jit(lambda t: jax_function(variant)(s, temperature=t))
+    by_torch = torch.func.vmap(lambda t: torch_function(variant)(torch.tensor(s), temperature=t))
+    for temperature, counts_as in ((1e-25, 1e-15), (1e-37, 1e-15), (1e25, 1e15)):
+        wanted = score(counts_as)
+        np.testing.assert_allclose(score(temperature), wanted, rtol=1e-6)
+        np.testing.assert_allclose(by_torch(torch.tensor([temperature]))[0], wanted, rtol=1e-5)
+    for temperature in (0.0, -1.0, np.inf, np.nan):
+        assert np.isnan(score(temperature)).all()
+        assert by_torch(torch.tensor([temperature])).isnan().all()
+
+
+@VARIANT
+def test_a_pair_with_nan_has_zeros_outside_lengths(variant):
+    similarity, lengths = np.zeros((3, 3, 3), np.float32), np.array([[2, 2], [2, 2], [3, 3]], np.int32)
+    similarity[:2, 0, 0] = np.nan, np.inf
+    s, vector = torch.from_numpy(similarity), torch.ones(3, 3, 3)
+    jax_vector, sizes = jnp.ones((3, 3, 3)), torch.from_numpy(lengths)
+    wanted = np.zeros((3, 3), bool)
+    wanted[:2, :2] = True
+    for result in (
+        torch_impl.marginals(torch_function(variant), s, sizes),
+        torch_impl.hessian_vector_product(torch_function(variant), s, vector, sizes),
+        jax_impl.marginals(jax_function(variant), similarity, lengths),
+        jax_impl.hessian_vector_product(jax_function(variant), similarity, jax_vector, lengths),
+    ):
+        for pair in np.asarray(result)[:2]:
+            assert np.array_equal(np.isnan(pair), wanted)
+            assert not pair[~wanted].any()
+        assert np.isfinite(np.asarray(result)[2]).all()
+
+
+@VARIANT
+@BOTH
+def test_rounding_errors_do_not_add_up_on_a_long_way(variant, framework):
+    similarity = np.random.default_rng(0).normal(size=(1, 700, 800)).astype(np.float32)
+    if framework == "jax":
+        score = jax.jit(jax_function(variant, gap=-1.0))(similarity)
+    else:
+        score = torch_function(variant, gap=-1.0)(torch.from_numpy(similarity))
+    wanted = torch_function("wavefront", gap=-1.0)(torch.from_numpy(similarity).double())
+    np.testing.assert_allclose(np.asarray(score), wanted, rtol=1e-6)

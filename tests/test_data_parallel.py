@@ -30,22 +30,22 @@ def free_port() -> int:
         return own.getsockname()[1]
 
 
-FEW = ("check_gradients_and_ten_steps", "check_predictions")
+FEW = ("check_a_planted_mistake_is_seen", "check_predictions", "check_training")
 
 
 @pytest.mark.parametrize(
     ("framework", "count", "devices", "checks"),
-    [("torch", 3, 1, ()), ("jax", 2, 1, ()), ("jax", 1, 2, FEW)],
-    ids=["torch: 3 processes", "jax: 2 processes", "jax: 2 devices"],
+    [
+        ("torch", 3, 1, FEW),
+        ("jax", 2, 1, FEW),
+        pytest.param("torch", 3, 1, (), marks=pytest.mark.slow),
+        pytest.param("jax", 2, 1, (), marks=pytest.mark.slow),
+        pytest.param("jax", 1, 2, ("check_gradients_and_ten_steps", "check_predictions"), marks=pytest.mark.slow),
+    ],
 )
 def test_processes_train_as_one_does(framework, count, devices, checks, tmp_path):
     for text in run(framework, count, tmp_path, devices, checks):
         assert text.endswith("all checked\n")
-
-
-def test_a_process_that_fails_fails_the_test_with_its_traceback(tmp_path: Path):
-    with pytest.raises(AssertionError, match=r"(?s)process 1 of 2: 1\n.*ValueError: on purpose"):
-        run("torch", 2, tmp_path, checks=("fail_in_one",))
 
 
 def test_pytorch_wants_a_process_group():
@@ -55,8 +55,8 @@ def test_pytorch_wants_a_process_group():
         torch_impl.learning.Trainer(Job(), data_parallel=True)
 
 
-@pytest.mark.parametrize(("pairs", "shards"), [(7, 2), (8, 3), (2, 4), (1, 1), (12, 4)])
-def test_shards_hold_every_pair_once_and_have_shapes_that_depend_on_shapes_alone(pairs: int, shards: int):
+@pytest.mark.parametrize(("pairs", "shards"), [(7, 2), (2, 4), (1, 1), (12, 4)])
+def test_shards_hold_every_pair_once_in_shapes_known_before(pairs: int, shards: int):
     batch = ragged(9, pairs=pairs)
     whole, places = divided(batch, shards)
     rows = -(-pairs // shards)

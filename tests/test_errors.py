@@ -5,11 +5,9 @@ gives NaN for its pair.
 """
 
 import functools
-import inspect
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +17,7 @@ import torch
 import torch._dynamo
 from frameworks import FRAMEWORKS, PROBLEMS
 
+import torch_impl
 from torch_impl.compiler import compiled
 
 S = np.ones((4, 5), dtype=np.float32)
@@ -27,153 +26,110 @@ EVERY = pytest.mark.parametrize("problem", PROBLEMS)
 FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
 
 
-class Bad(NamedTuple):
-    """Arguments of an alignment and what they raise."""
-
-    error: type[Exception]
-    text: str
-    similarity: Any = S
-    lengths: Any = None
-    keywords: Mapping[str, Any] = MappingProxyType({})
-
-
 NO_ARRAY = "similarity must be a floating-point array of this framework or NumPy, got "
 NOT_FLOATING = "similarity must be float32 or float64 (float16 and bfloat16 are computed in float32), got "
-NO_ORDER = ", expected this machine's byte order"
 NO_MATRIX = "similarity must have shape (rows, cols) or (batch, rows, cols), got "
-SIMILARITY = {
-    "similarity a list": Bad(TypeError, NO_ARRAY + "list", [[1.0, 2.0]]),
-    "similarity None": Bad(TypeError, NO_ARRAY + "NoneType", None),
-    "similarity text": Bad(TypeError, NO_ARRAY + "str", "ACGT"),
-    "similarity masked": Bad(TypeError, NO_ARRAY + "numpy.MaskedArray", np.ma.array(S)),
-    "similarity integers": Bad(TypeError, NOT_FLOATING + "int64", np.ones((4, 5), dtype=np.int64)),
-    "similarity booleans": Bad(TypeError, NOT_FLOATING + "bool", np.ones((4, 5), dtype=bool)),
-    "similarity complex": Bad(TypeError, NOT_FLOATING + "complex64", np.ones((4, 5), dtype=np.complex64)),
-    "similarity big-endian": Bad(TypeError, NOT_FLOATING + "big-endian float32" + NO_ORDER, S.astype(">f4")),
-    "similarity objects": Bad(TypeError, NOT_FLOATING + "object", np.full((4, 5), None)),
-    "similarity a vector": Bad(ValueError, NO_MATRIX + "(5,)", S[0]),
-    "similarity a scalar": Bad(ValueError, NO_MATRIX + "()", np.float32(1)),
-    "similarity of rank 4": Bad(ValueError, NO_MATRIX + "(1, 3, 4, 5)", BATCH[None]),
-}
-
 NO_INTEGERS = "lengths must be an integer array of this framework or NumPy, got "
+NO_NUMBER = " must be a number or an array of this framework or NumPy, got "
+NO_ORDER = ", expected this machine's byte order"
 OF_A_PAIR = "lengths must have shape (2,) for similarity of shape (4, 5), got "
 OF_A_BATCH = "lengths must have shape (3, 2) for similarity of shape (3, 4, 5), got "
 OUT_OF_RANGE = "lengths must be between 0 and (rows, cols) = (4, 5), got "
-LENGTHS = {
-    "lengths a list": Bad(TypeError, NO_INTEGERS + "list", lengths=[4, 5]),
-    "lengths a tuple": Bad(TypeError, NO_INTEGERS + "tuple", lengths=(4, 5)),
-    "lengths a number": Bad(ValueError, OF_A_PAIR + "()", lengths=4),
-    "lengths of rank 0": Bad(ValueError, OF_A_PAIR + "()", lengths=np.array(4)),
-    "lengths of rank 0 for a batch": Bad(ValueError, OF_A_BATCH + "()", BATCH, np.array(4)),
-    "lengths fractional": Bad(TypeError, "lengths must be integers, got float64", lengths=np.array([3.5, 5.0])),
-    "lengths booleans": Bad(TypeError, "lengths must be integers, got bool", lengths=np.array([True, True])),
-    "lengths big-endian": Bad(
-        TypeError, f"lengths must be integers, got big-endian int64{NO_ORDER}", lengths=np.array([4, 5], ">i8")
-    ),
-    "lengths complex": Bad(TypeError, "lengths must be integers, got complex128", lengths=np.array([4j, 5])),
-    "lengths of one side": Bad(ValueError, OF_A_PAIR + "(1,)", lengths=np.array([4])),
-    "lengths of a batch for a pair": Bad(ValueError, OF_A_PAIR + "(1, 2)", lengths=np.array([[4, 5]])),
-    "lengths of a pair for a batch": Bad(ValueError, OF_A_BATCH + "(2,)", BATCH, np.array([4, 5])),
-    "lengths of too few pairs": Bad(ValueError, OF_A_BATCH + "(2, 2)", BATCH, np.array([[4, 5], [4, 5]])),
-    "lengths turned": Bad(ValueError, OF_A_BATCH + "(2, 3)", BATCH, np.array([[4, 4, 4], [5, 5, 5]])),
-    "lengths negative": Bad(ValueError, OUT_OF_RANGE + "(-1, 5)", lengths=np.array([-1, 5])),
-    "lengths too large": Bad(ValueError, OUT_OF_RANGE + "(4, 6)", lengths=np.array([4, 6])),
-    "lengths of one pair negative": Bad(
-        ValueError, OUT_OF_RANGE + "(4, -2) for pair 2", BATCH, np.array([[4, 5], [0, 0], [4, -2]])
-    ),
-    "lengths of one pair too large": Bad(
-        ValueError, OUT_OF_RANGE + "(5, 5) for pair 1", BATCH, np.array([[4, 5], [5, 5], [9, 9]])
-    ),
-}
-
-
-def bad_parameter(name: str) -> dict[str, Bad]:
-    """Bad values of one differentiable parameter."""
-    no_number = f"{name} must be a number or an array of this framework or NumPy, got "
-    not_real = f"{name} must be real, got "
-    of_a_pair, of_a_batch = (
-        ("()", "() or (3,)") if name == "temperature" else ("() or (4, 5)", "() or (3,) or (3, 4, 5)")
-    )
-    for_a_pair = f"{name} must have shape {of_a_pair} for similarity of shape (4, 5), got "
-    for_a_batch = f"{name} must have shape {of_a_batch} for similarity of shape (3, 4, 5), got "
-    allowed = "between 1e-15 and 1e+15" if name == "temperature" else "finite and at most 1e+18"
-    wanted = f"{name} must be {allowed}, got "
-    not_positive = {
-        "0": (wanted + "0.0", S, 0),
-        "negative": (wanted + "-1.0", S, -1.0),
-        "minus 0": (wanted + "-0.0", S, -0.0),
-        "too small": (wanted + "9e-16", S, 9e-16),
-        "too small for float32": (wanted + "1e-40", S, 1e-40),
-        "too large": (wanted + "1e+20", S, 1e20),
-        "of one pair 0": (wanted + "0.0 for pair 2", BATCH, np.array([1.0, 0.5, 0.0])),
-    }
-    value_errors = {
-        "of a batch for a pair": (for_a_pair + "(1,)", S, np.ones(1)),
-        "of too few pairs": (for_a_batch + "(2,)", BATCH, np.ones(2)),
-        "of a matrix": (for_a_batch + "(3, 1)", BATCH, np.ones((3, 1))),
-        "of another matrix": (for_a_pair + "(5, 4)", S, np.ones((5, 4))),
-        "of one matrix for a batch": (for_a_batch + "(4, 5)", BATCH, np.ones((4, 5))),
-        "NaN": (wanted + "nan", S, float("nan")),
-        "infinite": (wanted + "inf", S, float("inf")),
-        "minus infinite": (wanted + "-inf", S, -np.inf),
-        "beyond a float": (wanted + "a number too large for a float", S, 10**400),
-        "of one pair NaN": (wanted + "nan for pair 1", BATCH, np.array([1, np.nan, np.nan])),
-        **(not_positive if name == "temperature" else {"too large": (wanted + "1e+20", S, 1e20)}),
-    }
-    type_errors = {
-        "text": (no_number + "str", "1"),
-        "None": (no_number + "NoneType", None),
-        "a list": (no_number + "list", [1.0]),
-        "complex": (not_real + "complex", 1j),
-        "an array of complex numbers": (not_real + "complex64", np.array(1j, dtype=np.complex64)),
-        "big-endian": (f"{not_real}big-endian float64{NO_ORDER}", np.array(1.0, ">f8")),
-        "a boolean": (not_real + "bool", True),
-        "an array of booleans": (not_real + "bool", np.array(True)),
-    }
-    return {
-        f"{name} {what}": Bad(TypeError, text, keywords={name: value}) for what, (text, value) in type_errors.items()
-    } | {
-        f"{name} {what}": Bad(ValueError, text, s, keywords={name: value})
-        for what, (text, s, value) in value_errors.items()
-    }
-
-
 LADDER = "'cell_loop', 'diagonal_loop', 'scan_cond', 'scan_select', 'batch_loop', 'vmap', 'wavefront', 'fused'"
 VARIANT = f"variant must be one of {LADDER}, 'auto', got "
-# option -> value -> error
-OPTIONS: dict[str, dict[Any, tuple[type[Exception], str]]] = {
-    "variant": {value: (ValueError, VARIANT + shown) for value, shown in (("fastest", "'fastest'"), (3, "3"))},
-    "end": {value: (ValueError, f"end must be one of 'any', 'match', got {value!r}") for value in ("both", None, True)},
-    **{
-        name: {
-            value: (TypeError, f"{name} must be True or False, got {shown}")
-            for value, shown in (
-                ("no", "str"),
-                (1.0, "float"),
-                (0, "int"),
-                (None, "NoneType"),
-                (np.int64(2), "numpy.int64"),
-            )
-        }
-        for name in ("restrict_turns", "penalize_turns")
-    },
+
+Errors = dict[str, dict[str, Any]]  # text -> arguments; similarity is S unless it is given
+
+# the faults that an alignment of any problem may have
+TYPES: Errors = {
+    NO_ARRAY + "list": {"similarity": [[1.0, 2.0]]},
+    NO_ARRAY + "NoneType": {"similarity": None},
+    NO_ARRAY + "numpy.MaskedArray": {"similarity": np.ma.array(S)},
+    NOT_FLOATING + "int64": {"similarity": np.ones((4, 5), np.int64)},
+    NOT_FLOATING + "bool": {"similarity": np.ones((4, 5), bool)},
+    NOT_FLOATING + "complex64": {"similarity": np.ones((4, 5), np.complex64)},
+    NOT_FLOATING + "big-endian float32" + NO_ORDER: {"similarity": S.astype(">f4")},
+    NOT_FLOATING + "object": {"similarity": np.full((4, 5), None)},
+    NO_INTEGERS + "list": {"lengths": [4, 5]},
+    NO_INTEGERS + "tuple": {"lengths": (4, 5)},
+    "lengths must be integers, got float64": {"lengths": np.array([3.5, 5.0])},
+    "lengths must be integers, got bool": {"lengths": np.array([True, True])},
+    f"lengths must be integers, got big-endian int64{NO_ORDER}": {"lengths": np.array([4, 5], ">i8")},
+}
+VALUES: Errors = {
+    NO_MATRIX + "(5,)": {"similarity": S[0]},
+    NO_MATRIX + "()": {"similarity": np.float32(1)},
+    NO_MATRIX + "(1, 3, 4, 5)": {"similarity": BATCH[None]},
+    OF_A_PAIR + "()": {"lengths": 4},
+    OF_A_PAIR + "(1, 2)": {"lengths": np.array([[4, 5]])},
+    OF_A_BATCH + "(2,)": {"similarity": BATCH, "lengths": np.array([4, 5])},
+    OF_A_BATCH + "(2, 3)": {"similarity": BATCH, "lengths": np.array([[4, 4, 4], [5, 5, 5]])},
+    OUT_OF_RANGE + "(-1, 5)": {"lengths": np.array([-1, 5])},
+    OUT_OF_RANGE + "(4, 6)": {"lengths": np.array([4, 6])},
+    OUT_OF_RANGE + "(4, -2) for pair 2": {"similarity": BATCH, "lengths": np.array([[4, 5], [0, 0], [4, -2]])},
+    OUT_OF_RANGE + "(5, 5) for pair 1": {"similarity": BATCH, "lengths": np.array([[4, 5], [5, 5], [9, 9]])},
+    VARIANT + "'fastest'": {"variant": "fastest"},
+    VARIANT + "3": {"variant": 3},
 }
 
 
-def bad_arguments(problem: str) -> dict[str, Bad]:
-    """Everything that can be wrong with the arguments of a problem."""
-    bad = SIMILARITY | LENGTHS
-    for name in PROBLEMS[problem].parameters:
-        bad |= bad_parameter(name)
-    for name in ("variant", *PROBLEMS[problem].options[0]):
-        for value, (error, text) in OPTIONS[name].items():
-            bad[f"{name} {value!r}"] = Bad(error, text, keywords={name: value})
-    return bad
+def parameter_types(name: str) -> Errors:
+    numbers = {"str": "1", "NoneType": None, "list": [1.0]}
+    real = {"complex": 1j, "complex64": np.array(1j, np.complex64), "bool": True}
+    real[f"big-endian float64{NO_ORDER}"] = np.array(1.0, ">f8")
+    errors = {f"{name}{NO_NUMBER}{shown}": {name: value} for shown, value in numbers.items()}
+    return errors | {f"{name} must be real, got {shown}": {name: value} for shown, value in real.items()}
 
 
-BAD = {problem: bad_arguments(problem) for problem in PROBLEMS}
-CASES = pytest.mark.parametrize(("problem", "case"), [(problem, case) for problem, bad in BAD.items() for case in bad])
+def parameter_values(name: str) -> Errors:
+    is_temperature = name == "temperature"
+    of_a_pair, of_a_batch = ("()", "() or (3,)") if is_temperature else ("() or (4, 5)", "() or (3,) or (3, 4, 5)")
+    errors: Errors = {}
+    for similarity, allowed, shapes in ((S, of_a_pair, [(1,), (5, 4)]), (BATCH, of_a_batch, [(2,), (4, 5)])):
+        for shape in shapes:
+            text = f"{name} must have shape {allowed} for similarity of shape {similarity.shape}, got {shape}"
+            errors[text] = {"similarity": similarity, name: np.ones(shape)}
+    values = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "1e+20": 1e20, "a number too large for a float": 10**400}
+    values["nan for pair 1"] = np.array([1, np.nan, np.nan])
+    if is_temperature:
+        values |= {"0.0": 0, "-1.0": -1.0, "9e-16": 9e-16, "1e-40": 1e-40, "0.0 for pair 2": np.array([1.0, 0.5, 0.0])}
+    for shown, value in values.items():
+        allowed = "between 1e-15 and 1e+15" if is_temperature else "finite and at most 1e+18"
+        similarity = BATCH if np.ndim(value) else S
+        errors[f"{name} must be {allowed}, got {shown}"] = {"similarity": similarity, name: value}
+    return errors
+
+
+ENDS: Errors = {f"end must be one of 'any', 'match', got {value!r}": {"end": value} for value in ("both", None, True)}
+NO_FLAGS = {"str": "no", "float": 1.0, "int": 0, "NoneType": None, "numpy.int64": np.int64(2)}
+FLAGS: Errors = {
+    f"{name} must be True or False, got {shown}": {name: value}
+    for name in ("restrict_turns", "penalize_turns")
+    for shown, value in NO_FLAGS.items()
+}
+
+
+def faults(problem: str) -> list[tuple[type[Exception], str, dict[str, Any]]]:
+    """Error, text and arguments of everything that can be wrong in a call of a problem."""
+    parameters, (options, *_) = PROBLEMS[problem]
+    types, values = dict(TYPES), dict(VALUES)
+    for name in parameters:
+        types |= parameter_types(name)
+        values |= parameter_values(name)
+    types |= FLAGS if "restrict_turns" in options else {}
+    values |= ENDS if "end" in options else {}
+    both = ((TypeError, types), (ValueError, values))
+    return [(error, text, {"similarity": S, **given}) for error, errors in both for text, given in errors.items()]
+
+
+# each fault once, in the first problem that can have it
+CASES = list({case[1]: (problem, *case) for problem in [*PROBLEMS][::-1] for case in faults(problem)}.values())
+# of each kind of check of each argument the first
+FIRST = ("list", "str", "int64", "float64", "complex", "(1, 3, 4, 5)", "(2,)", "(4, 6)", "nan", "'fastest'", "'both'")
+
+
+def few(problem: str) -> list[tuple[type[Exception], str, dict[str, Any]]]:
+    return [case for case in faults(problem) if case[1].endswith(tuple(f"got {shown}" for shown in FIRST))]
 
 
 def own_array(framework: str, value: Any) -> Any:
@@ -183,9 +139,9 @@ def own_array(framework: str, value: Any) -> Any:
     return FRAMEWORKS[framework].backend.to_device(value, "cpu")
 
 
-def raised(call: Callable[[], Any]) -> tuple[type[BaseException], str]:
-    with pytest.raises(Exception) as caught:  # noqa: PT011 - what it is, is compared
-        call()
+def raised(call: Callable[..., Any], *arguments: Any, **keywords: Any) -> tuple[type[BaseException], str]:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - its type and text are compared
+        call(*arguments, **keywords)
     return caught.type, str(caught.value)
 
 
@@ -193,79 +149,59 @@ def alignment(framework: str, problem: str) -> Callable[..., Any]:
     return getattr(FRAMEWORKS[framework].package, problem)
 
 
-@CASES
-def test_bad_arguments_raise_this_text_in_both_frameworks(problem, case):
-    bad = BAD[problem][case]
-    for framework in FRAMEWORKS:
-        call = functools.partial(alignment(framework, problem), bad.similarity, bad.lengths, **bad.keywords)
-        assert raised(call) == (bad.error, bad.text), framework
-
-
-@CASES
-def test_arrays_of_the_framework_raise_the_same_text_as_numpys(problem, case):
-    bad = BAD[problem][case]
-    for framework in FRAMEWORKS:
-        with FRAMEWORKS[framework].backend.precision("float64"):
-            similarity, lengths = own_array(framework, bad.similarity), own_array(framework, bad.lengths)
-            keywords = {name: own_array(framework, value) for name, value in bad.keywords.items()}
-            call = functools.partial(alignment(framework, problem), similarity, lengths, **keywords)
-            assert raised(call) == (bad.error, bad.text), framework
+@FRAMEWORK
+@pytest.mark.parametrize(("problem", "error", "text", "arguments"), CASES, ids=[text for _, _, text, _ in CASES])
+def test_bad_arguments_raise_one_text_in_both_frameworks(problem, error, text, arguments, framework):
+    assert raised(alignment(framework, problem), **arguments) == (error, text)
 
 
 @EVERY
 @FRAMEWORK
-def test_marginals_raise_the_same_text_as_the_score(framework, problem):
-    package = FRAMEWORKS[framework].package
-    for case, bad in BAD[problem].items():
-        arguments = (bad.similarity, bad.lengths)
-        call = functools.partial(package.marginals, alignment(framework, problem), *arguments, **bad.keywords)
-        assert raised(call) == (bad.error, bad.text), case
+def test_the_frameworks_own_arrays_and_marginals_raise_the_text_of_numpys(framework, problem):
+    package, backend = FRAMEWORKS[framework]
+    for error, text, arguments in few(problem):
+        with backend.precision("float64"):
+            converted = {name: own_array(framework, value) for name, value in arguments.items()}
+            assert raised(alignment(framework, problem), **converted) == (error, text)
+        asked = functools.partial(package.marginals, alignment(framework, problem))
+        assert raised(asked, **arguments) == (error, text)
 
 
 @EVERY
 @FRAMEWORK
-def test_parameters_cannot_be_passed_by_position(framework, problem):
+def test_parameters_by_position_and_of_other_problems_are_refused(framework, problem):
     function = alignment(framework, problem)
     with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments but 3 were given"):
         function(S, None, -1.0)
-    kinds = {name: p.kind for name, p in inspect.signature(function).parameters.items()}
-    first, second, *others = kinds
-    assert (first, second) == ("similarity", "lengths")
-    assert {kinds[name] for name in others} == {inspect.Parameter.KEYWORD_ONLY}
-    assert set(others) == {*PROBLEMS[problem].parameters, *PROBLEMS[problem].options[0], "variant"}
-
-
-@EVERY
-@FRAMEWORK
-def test_what_another_problem_has_is_refused(framework, problem):
     known = {name for parameters, options in PROBLEMS.values() for name in (*parameters, *options[0])}
     others = known - {*PROBLEMS[problem].parameters, *PROBLEMS[problem].options[0]}
     for name in (*others, "gaps", "lenghts"):
-        error, text = raised(functools.partial(alignment(framework, problem), S, **{name: 1.0}))
+        error, text = raised(function, S, **{name: 1.0})
         assert error is TypeError
         # newer Pythons go on with a suggestion
         assert text.startswith(f"{problem}() got an unexpected keyword argument '{name}'")
 
 
 @FRAMEWORK
-@pytest.mark.parametrize("name", ["needleman", "", None, "marginals"])
-def test_an_unknown_function_has_no_variants(framework, name):
-    known = ", ".join(map(repr, PROBLEMS))
-    call = lambda: FRAMEWORKS[framework].package.variants(name)  # noqa: E731
-    assert raised(call) == (ValueError, f"function_name must be one of {known}, got {name!r}")
+def test_an_unknown_function_has_no_variants(framework):
+    for name in ("needleman", None, "marginals"):
+        expected = f"function_name must be one of {', '.join(map(repr, PROBLEMS))}, got {name!r}"
+        assert raised(FRAMEWORKS[framework].package.variants, name) == (ValueError, expected)
 
 
-@EVERY
 @FRAMEWORK
-def test_an_array_of_the_other_framework_is_refused(framework, problem):
+def test_an_array_of_the_other_framework_is_refused(framework):
     ones, module = {"jax": (torch.ones, "torch."), "torch": (jnp.ones, "jax")}[framework]
-    texts = {"similarity": NO_ARRAY, "lengths": NO_INTEGERS} | {
-        name: f"{name} must be a number or an array of this framework or NumPy, got "
-        for name in PROBLEMS[problem].parameters
+    number = " must be a number or an array of this framework or NumPy, got "
+    texts = {
+        "similarity": NO_ARRAY,
+        "lengths": NO_INTEGERS,
+        "gap": f"gap{number}",
+        "temperature": f"temperature{number}",
     }
     for name, text in texts.items():
         arguments = {"similarity": S, name: ones((4, 5) if name == "similarity" else (2,))}
-        error, message = raised(functools.partial(alignment(framework, problem), **arguments))
+        error, message = raised(alignment(framework, "smith_waterman"), **arguments)
         assert error is TypeError
         assert message.startswith(text + module)
 
@@ -288,24 +224,25 @@ def test_whole_numbers_of_more_than_32_bits_are_not_wrapped_around(framework):
     package = FRAMEWORKS[framework].package
     needleman_wunsch = package.needleman_wunsch
     for gap in (-(10**10), np.int64(-3 * 10**9), np.array(-3 * 10**9), np.full((4, 5), -3 * 10**9), -(10**25)):
-        own = np.asarray(gap, np.float32)
+        rounded = np.asarray(gap, np.float32)
         best = package.best_alignment(needleman_wunsch, S, gap=gap)[0]
-        assert float(best) == float(package.best_alignment(needleman_wunsch, S, gap=own)[0])
+        assert float(best) == float(package.best_alignment(needleman_wunsch, S, gap=rounded)[0])
         for variant in ("wavefront", "fused"):
             score = needleman_wunsch(S, gap=gap, variant=variant)
-            assert float(score) == float(needleman_wunsch(S, gap=own, variant=variant))
+            assert float(score) == float(needleman_wunsch(S, gap=rounded, variant=variant))
 
 
-@EVERY
+@pytest.mark.parametrize("problem", ["smith_waterman_affine", *(pytest.param(name, marks=pytest.mark.slow)
+                                     for name in PROBLEMS if name != "smith_waterman_affine")])  # fmt: skip
 @FRAMEWORK
 def test_an_empty_batch_gives_an_empty_result(framework, problem):
     package, backend = FRAMEWORKS[framework]
     parameters = {name: np.ones(0, dtype=np.float32) for name in PROBLEMS[problem].parameters}
-    for lengths, own in ((None, {}), (np.zeros((0, 2), dtype=np.int32), parameters)):
+    for lengths, given in ((None, {}), (np.zeros((0, 2), dtype=np.int32), parameters)):
         for variant in package.variants(problem):
-            scores = backend.to_numpy(alignment(framework, problem)(BATCH[:0], lengths, variant=variant, **own))
+            scores = backend.to_numpy(alignment(framework, problem)(BATCH[:0], lengths, variant=variant, **given))
             assert (scores.shape, scores.dtype) == ((0,), np.float32)
-        marginals = backend.to_numpy(package.marginals(alignment(framework, problem), BATCH[:0], lengths, **own))
+        marginals = backend.to_numpy(package.marginals(alignment(framework, problem), BATCH[:0], lengths, **given))
         assert (marginals.shape, marginals.dtype) == ((0, 4, 5), np.float32)
 
 
@@ -314,20 +251,30 @@ WILD = np.array([[9, 2], [-1, 3], [2, 3], [1, -7], [2, 99]], dtype=np.int32)
 TEMPERATURES = np.array([1.0, 2.0, 0.0, -1.0, 0.5], dtype=np.float32)
 
 
-@EVERY
+def traced_by(framework: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return jax.jit(function) if framework == "jax" else torch.compile(function, backend="eager", fullgraph=True)
+
+
+# the native kernels clamp by themselves, so that a variant without them shows what the framework does
+@pytest.mark.parametrize(
+    ("problem", "variant"),
+    [
+        *((problem, "auto") for problem in PROBLEMS),
+        *(("needleman_wunsch", name) for name in ("diagonal_loop", "wavefront")),
+    ],
+)
 @FRAMEWORK
-def test_what_is_traced_is_not_checked_but_made_safe(framework, problem):
-    function, backend = alignment(framework, problem), FRAMEWORKS[framework].backend
+def test_traced_arguments_are_not_checked_but_made_safe(framework, problem, variant):
+    function, backend = functools.partial(alignment(framework, problem), variant=variant), FRAMEWORKS[framework].backend
     similarity = np.random.default_rng(0).normal(size=(len(WILD), 2, 3)).astype(np.float32)
     safe = np.where(TEMPERATURES > 0, TEMPERATURES, 1.0)
     arrays = [backend.to_device(array, "cpu") for array in (similarity, WILD, TEMPERATURES)]
-    call = lambda s, lengths, temperature: function(s, lengths, temperature=temperature)  # noqa: E731
-    torch._dynamo.reset()
-    traced = jax.jit(call) if framework == "jax" else torch.compile(call, backend="eager", fullgraph=True)
+    traced = traced_by(framework, lambda s, lengths, temperature: function(s, lengths, temperature=temperature))
     got = backend.to_numpy(traced(*arrays))
     wanted = backend.to_numpy(function(similarity, WILD.clip(0, (2, 3)), temperature=safe))
     np.testing.assert_allclose(got, np.where(TEMPERATURES > 0, wanted, np.nan), rtol=1e-6, atol=1e-6)
-    assert raised(lambda: function(*arrays[:2]))[0] is ValueError  # the same values, seen
+    assert raised(function, *arrays[:2])[0] is ValueError  # the same values, seen
 
 
 @FRAMEWORK
@@ -335,42 +282,31 @@ def test_what_is_traced_is_not_checked_but_made_safe(framework, problem):
 def test_a_traced_gap_of_minus_infinity_forbids_gaps(framework, dtype):
     function, module = alignment(framework, "needleman_wunsch"), {"jax": jnp, "torch": torch}[framework]
     similarity = module.ones((3, 3), dtype=module.float32)
-    call = lambda gap: function(similarity, gap=gap, variant="diagonal_loop")  # noqa: E731
-    torch._dynamo.reset()
-    traced = jax.jit(call) if framework == "jax" else torch.compile(call, backend="eager", fullgraph=True)
+    traced = traced_by(framework, lambda gap: function(similarity, gap=gap, variant="diagonal_loop"))
     gap = module.asarray(-math.inf, dtype=getattr(module, dtype))
     assert float(traced(gap)) == pytest.approx(3.0, abs=1e-6)
 
 
-@EVERY
-def test_torch_compiled_raises_the_same_errors(problem):
-    function = alignment("torch", problem)
-    cases = ["similarity of rank 4", "similarity integers", "temperature 0", "temperature a list", "variant 'fastest'"]
-    for case in cases:
-        bad = BAD[problem][case]
+def test_torch_compiled_raises_the_same_errors():
+    for shown in ("(1, 3, 4, 5)", "int64", "list", "0.0", "'fastest'"):
+        error, text, arguments = [case for case in faults("smith_waterman") if case[1].endswith(f"got {shown}")][-1]
         torch._dynamo.reset()
-        call = functools.partial(compiled(functools.partial(function, **bad.keywords)), torch.tensor(bad.similarity))
-        assert raised(call) == (bad.error, bad.text), case
-
-
-@EVERY
-@FRAMEWORK
-def test_marginals_of_no_function_are_refused(framework, problem):
-    for value, shown in ((problem, "str"), (None, "NoneType")):
-        call = functools.partial(FRAMEWORKS[framework].package.marginals, value, S)
-        assert raised(call) == (
-            TypeError,
-            f"function must be an alignment function or one with its signature, got {shown}",
-        )
+        similarity = torch.tensor(arguments.pop("similarity"))
+        call = compiled(functools.partial(torch_impl.smith_waterman, **arguments))
+        assert raised(call, similarity) == (error, text)
 
 
 @FRAMEWORK
-def test_marginals_of_a_function_that_returns_no_array_are_refused(framework):
+def test_marginals_want_a_function_that_returns_one_array(framework):
+    marginals = FRAMEWORKS[framework].package.marginals
+    for value, shown in (("smith_waterman", "str"), (None, "NoneType")):
+        text = f"function must be an alignment function or one with its signature, got {shown}"
+        assert raised(marginals, value, S) == (TypeError, text)
     for returned, shown in (((1, 2), "tuple"), (3.0, "float")):
-        call = functools.partial(FRAMEWORKS[framework].package.marginals, lambda *_, own=returned: own, S)
-        assert raised(call) == (TypeError, f"function must return one array of its framework, got {shown}")
+        text = f"function must return one array of its framework, got {shown}"
+        assert raised(marginals, lambda *_, returned=returned: returned, S) == (TypeError, text)
 
 
 def test_a_sparse_tensor_is_refused():
-    error, text = raised(lambda: alignment("torch", "free_gap")(torch.eye(3).to_sparse()))
-    assert (error, text) == (TypeError, NO_ARRAY + "torch.Tensor of layout sparse_coo")
+    expected = TypeError, NO_ARRAY + "torch.Tensor of layout sparse_coo"
+    assert raised(alignment("torch", "free_gap"), torch.eye(3).to_sparse()) == expected

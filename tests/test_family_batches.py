@@ -15,9 +15,9 @@ FAMILIES = bundled_families()
 
 def made_up(name: str, columns: list[list[int]]) -> Family:
     """A family with these columns of the residues of its sequences, which are all alanine."""
-    codes = tuple(np.zeros(len(own), np.int32) for own in columns)
+    codes = tuple(np.zeros(len(residues), np.int32) for residues in columns)
     names = tuple(f"{name}{number}" for number in range(len(columns)))
-    return Family(name, "", names, codes, tuple(np.array(own, np.int32) for own in columns))
+    return Family(name, "", names, codes, tuple(np.array(residues, np.int32) for residues in columns))
 
 
 def drawn(of_each: int, seed: int = 0, families: Sequence[Family] = FAMILIES) -> list[Pair]:
@@ -29,9 +29,9 @@ def test_pairs_are_drawn_without_replacement_and_all_of_a_small_family() -> None
     pairs = drawn(100)
     assert len(set(pairs)) == len(pairs)
     for family in FAMILIES:
-        own = {(pair.first, pair.second) for pair in pairs if pair.family is family}
+        chosen = {(pair.first, pair.second) for pair in pairs if pair.family is family}
         every = set(itertools.combinations(range(len(family.codes)), 2))
-        assert own <= every and len(own) == min(100, len(every))
+        assert chosen <= every and len(chosen) == min(100, len(every))
 
 
 def test_every_pair_of_a_family_is_as_likely() -> None:
@@ -50,13 +50,9 @@ def test_the_generator_decides_the_draw_and_the_order() -> None:
         return [packed.pairs for packed in pack(drawn(20, seed), np.random.default_rng(seed))]
 
     assert shuffled(0) == shuffled(0) != shuffled(1)
-
-
-def test_pairs_of_several_families_are_mixed_in_a_bucket() -> None:
     pairs = drawn(32, families=[made_up("one", [[0]] * 9), made_up("other", [[0]] * 9)])
-    ordered, shuffled = pack(pairs), pack(pairs, np.random.default_rng(0))
-    assert [len({pair.family for pair in packed.pairs}) for packed in ordered] == [1, 1]
-    assert [len({pair.family for pair in packed.pairs}) for packed in shuffled] == [2, 2]
+    for random, families in ((None, [1, 1]), (np.random.default_rng(0), [2, 2])):  # mixed in a bucket if shuffled
+        assert [len({pair.family for pair in packed.pairs}) for packed in pack(pairs, random)] == families
 
 
 def test_pairs_without_a_true_pair_are_not_drawn() -> None:
@@ -86,27 +82,21 @@ def test_batches_hold_each_pair_once_with_its_residues_and_true_partners(seed: i
     batches = pack(pairs, None if seed is None else np.random.default_rng(seed))
     held = [pair for packed in batches for pair in packed.pairs]
     assert len(held) == len(pairs) and set(held) == set(pairs)
-    for batch, own in batches:
-        assert batch.weights.tolist() == [1] * len(own) + [0] * (len(batch.weights) - len(own))
-        for row, (family, first, second) in enumerate(own):
+    for batch, packed in batches:
+        assert batch.weights.tolist() == [1] * len(packed) + [0] * (len(batch.weights) - len(packed))
+        assert not batch.lengths[len(packed) :].any()
+        for row, (one, other) in enumerate(batch.lengths):  # padding
+            assert not batch.first[row, one:].any() and not batch.second[row, other:].any()
+            assert (batch.partners[row, one:] == -1).all()
+        for row, (family, first, second) in enumerate(packed):
             one, other = batch.lengths[row]
             assert np.array_equal(batch.first[row, :one], family.codes[first])
             assert np.array_equal(batch.second[row, :other], family.codes[second])
             at = np.flatnonzero(batch.partners[row] >= 0)
-            assert len(at) and at.max() < one
             columns, partner_columns = family.columns[first][at], family.columns[second][batch.partners[row, at]]
             assert np.array_equal(columns, partner_columns) and columns.min() >= 0
             common = np.intersect1d(family.columns[first], family.columns[second])
-            assert len(at) == np.count_nonzero(common >= 0)
-
-
-def test_padding_has_no_length_weight_or_partner() -> None:
-    for batch, own in pack(drawn(20)):
-        for row in range(len(batch.weights)):
-            one, other = batch.lengths[row]
-            assert not batch.first[row, one:].any() and not batch.second[row, other:].any()
-            assert (batch.partners[row, one:] == -1).all()
-            assert row < len(own) or (one == other == batch.weights[row] == 0)
+            assert len(at) == np.count_nonzero(common >= 0) > 0
 
 
 def test_few_shapes_come_again_in_every_draw() -> None:

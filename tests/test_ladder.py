@@ -1,18 +1,17 @@
-"""Each variant is what its name says: seen in JAX's jaxpr, in the graph that PyTorch compiles, and by spies.
+"""Each variant is what its name says: seen in JAX's jaxpr, in the graph that PyTorch compiles, and by spies."""
 
-The last two rungs, which are no sweeps, have test_ladder_by_hand.py; what both files look with is in graphs.py.
-"""
-
+import contextlib
 import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS
-from graphs import captured, equations, inner_jaxprs, matrix, named, nodes, traced
+from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run_function
+from graphs import Operators, captured, equations, inner_jaxprs, matrix, named, native_calls, nodes, traced
 
 import jax_impl.plain_loops
 import jax_impl.sweeps
@@ -21,16 +20,21 @@ import torch_impl.sweeps
 from shared import problems, reference
 from shared.alignments import recurrence_of
 from shared.bench.cases import Settings
-from shared.variants import FOR_GPUS, variant_names
+from shared.kernels import cpp
+from shared.variants import FOR_GPUS, fastest_variant, variant_names
 
 LADDER = tuple(name for name in variant_names("smith_waterman") if name not in (*BY_HAND, *FOR_GPUS))
 UNROLLED = ("cell_loop", "diagonal_loop")
 SCANNING = ("scan_cond", "scan_select", "batch_loop", "vmap")
 SWEEPS = {"jax": jax_impl.sweeps, "torch": torch_impl.sweeps}
 PLAIN_LOOPS = {"jax": jax_impl.plain_loops, "torch": torch_impl.plain_loops}
+SLOWLY = [pytest.param(problem, marks=pytest.mark.slow) for problem in PROBLEMS if problem != "smith_waterman"]
 EVERY = pytest.mark.parametrize("problem", PROBLEMS)
+ONE = pytest.mark.parametrize("problem", ["smith_waterman", *SLOWLY])  # the others in the slow tier
+FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
+LAST_TWO = pytest.mark.parametrize("variant", BY_HAND)
 # one with loops written out for it alone, and one with several states: the sweeps are the same for the others
-STRUCTURE = pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
+STRUCTURE = pytest.mark.parametrize("problem", ["smith_waterman", SLOWLY[0]])
 # a step has a smooth maximum, so a log, for each of its states; the affine one has another for where it may end
 STATES = dict.fromkeys(PROBLEMS, 1) | {"smith_waterman_affine": 3}
 LOGS = dict.fromkeys(PROBLEMS, 1) | {"smith_waterman_affine": 4}
@@ -65,17 +69,13 @@ def test_jax_traces_one_step_whatever_the_size(variant, problem):
 
 
 @STRUCTURE
-def test_jax_scan_cond_branches_inside_the_scan(problem):
+def test_jax_branches_inside_the_scan_of_scan_cond_and_nowhere_else(problem):
     (scan,) = named("scan", traced("scan_cond", 4, 6, problem=problem))
     (cond,) = [equation for inner in inner_jaxprs(scan) for equation in named("cond", inner)]
     assert len(cond.params["branches"]) == 2
-
-
-@STRUCTURE
-@pytest.mark.parametrize("variant", ["scan_select", "batch_loop", "vmap"])
-def test_jax_selects_without_a_branch(variant, problem):
-    assert not named("cond", traced(variant, 4, 6, problem=problem))
-    assert not named("cond", traced(variant, PAIRS, 4, 6, problem=problem))
+    for variant in ("scan_select", "batch_loop", "vmap"):
+        assert not named("cond", traced(variant, 4, 6, problem=problem))
+        assert not named("cond", traced(variant, PAIRS, 4, 6, problem=problem))
 
 
 @STRUCTURE
@@ -155,17 +155,13 @@ def test_torch_traces_one_step(variant, problem):
 
 
 @STRUCTURE
-def test_torch_scan_cond_branches_inside_the_scan(problem):
+def test_torch_branches_inside_the_scan_of_scan_cond_and_nowhere_else(problem):
     graph = graph_of("scan_cond", problem)
     (scan,) = nodes(graph, "scan")
     (cond,) = nodes(step_of(graph, scan), "cond")
     assert cond.target is torch.ops.higher_order.cond
-
-
-@STRUCTURE
-@pytest.mark.parametrize("variant", ["scan_select", "vmap", "batch_loop"])
-def test_torch_selects_without_a_branch(variant, problem):
-    assert not nodes(graph_of(variant, problem), "cond")
+    for variant in ("scan_select", "vmap", "batch_loop"):
+        assert not nodes(graph_of(variant, problem), "cond")
 
 
 @STRUCTURE
@@ -173,12 +169,6 @@ def test_torch_selects_without_a_branch(variant, problem):
 def test_torch_carries_the_whole_batch_through_one_scan(variant, carried, problem):
     (scan,) = nodes(graph_of(variant, problem), "scan")
     assert shapes(scan.args[1]) == [carried] * 2 * STATES[problem]  # of two anti-diagonals
-
-
-@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
-def test_torch_batch_loop_scans_each_pair(problem):
-    scans = nodes(captured("batch_loop", 2, ROWS, COLS, problem=problem), "scan")
-    assert [shapes(scan.args[1]) for scan in scans] == [[(POSITIONS,)] * 2 * STATES[problem]] * 2
 
 
 def test_torch_batch_loop_calls_one_compiled_function_for_each_pair(monkeypatch):
@@ -198,6 +188,108 @@ def test_torch_batch_loop_calls_one_compiled_function_for_each_pair(monkeypatch)
     assert calls == [(ROWS, COLS)] * PAIRS
 
 
+# the last two rungs: framework code with one operator's derivatives, and one native call
+
+
+LOOPS = ("scan", "while")
+# pass -> the operator of PyTorch, and the native call of JAX
+OPERATORS = {"score": "score", "marginals": "gradients", "hvp": "product"}
+NATIVE_CALLS = {"score": "score", "marginals": "marginals", "hvp": "product", "path": "best"}
+
+
+def arguments_of(pass_name: str) -> tuple[np.ndarray, ...]:
+    """Similarity, lengths, and the vector that the pass hvp takes besides."""
+    lengths = np.tile(np.array([ROWS, COLS], np.int32), (PAIRS, 1))
+    vector = np.ones((PAIRS, ROWS, COLS), np.float32)
+    return matrix(PAIRS, ROWS, COLS), lengths, *([vector] if pass_name == "hvp" else [])
+
+
+@STRUCTURE
+@pytest.mark.parametrize(("pass_name", "kernel"), NATIVE_CALLS.items())
+def test_jax_fused_is_one_native_call_in_every_pass(pass_name, kernel, problem):
+    backend = FRAMEWORKS["jax"].backend
+    function = backend.pass_function(pass_name, backend.function(problem, "fused"), compiled=False)
+    jaxpr = jax.make_jaxpr(function)(*arguments_of(pass_name)).jaxpr
+    assert not any(named(loop, jaxpr) for loop in (*LOOPS, "cond"))
+    assert native_calls(function, *arguments_of(pass_name)) == [f"{kernel}_float32"]
+
+
+@ONE
+def test_jax_wavefront_is_the_compilers_loop_without_a_native_call(problem):
+    small, large = traced("wavefront", 3, 4, problem=problem), traced("wavefront", 12, 15, problem=problem)
+    assert not named("ffi_call", large)
+    assert not any(named("cond", inner) for cond in named("cond", large) for inner in inner_jaxprs(cond))
+    for primitive in (*LOOPS, "log", "log2", "exp", "exp2"):
+        assert len(named(primitive, small)) == len(named(primitive, large))
+    loops = [loop for name in LOOPS for loop in named(name, traced("wavefront", PAIRS, ROWS, COLS, problem=problem))]
+    carried = [variable.aval.shape for loop in loops for variable in loop.outvars]
+    # the last axis is the pairs', or positions times pairs
+    assert any(len(shape) > 1 for shape in carried)
+    assert all(shape[-1] % PAIRS == 0 for shape in carried if shape)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["vmap", "wavefront"])
+def test_compiled_jax_code_does_not_grow_with_the_lengths(variant):
+    backend = FRAMEWORKS["jax"].backend
+    function = jax.jit(backend.pass_function("marginals", backend.function("smith_waterman", variant), compiled=False))
+
+    def lines(*shape: int) -> int:
+        similarity, lengths = jax.ShapeDtypeStruct(shape, np.float32), jax.ShapeDtypeStruct((shape[0], 2), np.int32)
+        return len((function.lower(similarity, lengths).compile().as_text() or "").splitlines())
+
+    # enough pairs for more than one chunk at both sizes
+    assert lines(200, 512, 576) <= 1.1 * lines(200, 64, 72)
+
+
+@ONE
+@LAST_TWO
+def test_jax_has_custom_rules_for_the_derivatives(variant, problem):
+    small, large = traced(variant, 2, 3, problem=problem), traced(variant, 12, 9, problem=problem)
+    assert {equation.primitive.name for equation in equations(small)} & {"custom_jvp_call", "custom_vjp_call"}
+    assert variant == "wavefront" or len(list(equations(small))) == len(list(equations(large)))
+
+
+@STRUCTURE
+@LAST_TWO
+def test_torch_captures_one_opaque_operator_whatever_the_size(variant, problem):
+    graphs = [captured(variant, *shape, problem=problem) for shape in ((PAIRS, ROWS, COLS), (PAIRS, 12, 9))]
+    for graph in graphs:
+        (operator,) = nodes(graph, f"{variant}_score.default")
+        assert operator.target is getattr(torch.ops.smooth_alignment, f"{variant}_score").default
+        assert not any(nodes(graph, name) for name in ("scan", "cond", "log", "exp", "logsumexp"))
+    assert len(graphs[0].graph.nodes) == len(graphs[1].graph.nodes)
+
+
+@ONE
+@LAST_TWO
+def test_torch_calls_one_operator_for_each_order(variant, problem):
+    backend = FRAMEWORKS["torch"].backend
+    score = backend.function(problem, variant)
+    called = []
+    for pass_name in OPERATORS:
+        function = backend.pass_function(pass_name, score, compiled=False)
+        with Operators() as operators:
+            function(*(torch.from_numpy(array) for array in arguments_of(pass_name)))
+        called.append(operators.called)
+    first, second, third = ([f"{variant}_{name}"] for name in OPERATORS.values())
+    # where nothing more is differentiated, fused is asked for the product alone
+    assert called == [first, second, third if variant == "fused" else [*second, f"{variant}_tangents"]]
+
+
+@EVERY
+@FRAMEWORK
+def test_auto_is_the_last_rung(framework, problem):
+    package, backend = FRAMEWORKS[framework]
+    assert fastest_variant(backend.absent) == "fused"
+    assert package.variants(problem) == tuple(name for name in variant_names(problem) if name not in FOR_GPUS)
+    assert package.variants(problem)[-2:] == BY_HAND
+    if framework == "jax":
+        assert len(named("ffi_call", traced("auto", ROWS, COLS, problem=problem))) == 1
+    elif problem == "smith_waterman":
+        assert len(nodes(captured("auto", ROWS, COLS), "fused_score.default")) == 1
+
+
 # no rung quietly calls another
 
 
@@ -205,16 +297,18 @@ def explode(*_: Any, **__: Any) -> Any:
     raise AssertionError("a rung called another")
 
 
-@pytest.mark.parametrize("problem", ["smith_waterman", "needleman_wunsch"])
-@pytest.mark.parametrize("variant", LADDER)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_no_rung_calls_another(framework, variant, problem, monkeypatch):
+@pytest.mark.parametrize(("problem", "variant"), [
+    *(("smith_waterman", variant) for variant in (*LADDER, *BY_HAND)),
+    *(pytest.param("needleman_wunsch", variant, marks=pytest.mark.slow) for variant in LADDER),
+])  # fmt: skip
+@FRAMEWORK
+def test_no_rung_calls_another(framework, problem, variant, monkeypatch):
     sweeps, plain = SWEEPS[framework], PLAIN_LOOPS[framework]
     builds_on = {"batch_loop": "scan_select", "vmap": "scan_select" if framework == "jax" else ""}.get(variant, "")
     sweeps.forget_compiled()
-    expected = float(getattr(reference, problem)(matrix(ROWS, COLS)))
     for other in set(LADDER) - {variant, builds_on}:
         monkeypatch.setattr(sweeps, other, explode)
+        monkeypatch.setitem(sweeps.SWEEPS, other, explode)
     # those of smith_waterman are not those of the others
     for other in set(plain.PLAIN_LOOPS) - ({variant} if problem == "smith_waterman" else set()):
         monkeypatch.setattr(plain, other, explode)
@@ -227,16 +321,23 @@ def test_no_rung_calls_another(framework, variant, problem, monkeypatch):
     if variant == "cell_loop":
         monkeypatch.setattr(sweeps, "rotate", explode)
         monkeypatch.setattr(plain, "rotate", explode)
+    if variant != "fused":
+        monkeypatch.setattr(cpp, "kernel", explode)
     if framework == "torch" and variant == "batch_loop":
         monkeypatch.setattr(sweeps, "compiled", lambda function: function)
     function = FRAMEWORKS[framework].backend.function(problem, variant)
-    got = (jax.jit(function) if framework == "jax" else function)(matrix(1, ROWS, COLS))  # jit saves seconds
+    # a mode that notes operators cannot look into a scan, for whose graph there are the tests above
+    operators = Operators()
+    with contextlib.nullcontext() if variant in SCANNING else operators:
+        got = (jax.jit(function) if framework == "jax" else function)(matrix(1, ROWS, COLS))  # jit saves seconds
     sweeps.forget_compiled()
+    expected = float(getattr(reference, problem)(matrix(ROWS, COLS)))
     assert float(got[0]) == pytest.approx(expected, rel=1e-6)
+    assert framework == "jax" or operators.called == ([f"{variant}_score"] if variant in BY_HAND else [])
 
 
 @EVERY
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@FRAMEWORK
 def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framework, problem, monkeypatch):
     package = FRAMEWORKS[framework].package
     called = []
@@ -259,14 +360,21 @@ def test_a_variant_is_the_sweep_of_its_name_over_the_problems_recurrence(framewo
     assert called == expected
 
 
-@EVERY
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_an_absent_variant_is_an_error_with_its_reason(framework, problem, monkeypatch):
-    package, backend = FRAMEWORKS[framework]
-    monkeypatch.setitem(backend.absent, "scan_cond", "it has no branches")
-    usable = tuple(name for name in variant_names(problem) if name not in ("scan_cond", *backend.absent))
-    assert package.variants(problem) == usable
-    text = f"variant 'scan_cond' is absent here: it has no branches; usable: {', '.join(usable)}"
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 - its text is compared
-        getattr(package, problem)(matrix(2, 2), variant="scan_cond")
-    assert str(caught.value) == text
+@pytest.mark.parametrize("end", ["any", pytest.param("match", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("variant", UNROLLED)
+@FRAMEWORK
+def test_a_loop_written_out_for_smith_waterman_equals_that_of_the_table(framework, variant, end):
+    plain, generic = PLAIN_LOOPS[framework].PLAIN_LOOPS[variant], SWEEPS[framework].SWEEPS[variant]
+    assert SWEEPS[framework].sweep_of("smith_waterman", variant) is plain is not generic
+    inputs = ragged(3, 2)
+    inputs = inputs._replace(similarity=np.nan_to_num(inputs.similarity, posinf=0, neginf=0))
+    recurrence = recurrence_of("smith_waterman", {"end": end})
+
+    def result_of(loop):
+        score = lambda similarity, lengths, **parameters: loop(recurrence, parameters, similarity, lengths)  # noqa: E731
+        return run_function(framework, score, inputs, "float64", "quick" if framework == "jax" else "eager")
+
+    one, other = result_of(plain), result_of(generic)
+    np.testing.assert_allclose(one.score, other.score, rtol=1e-12, atol=1e-12)
+    for name, gradient in one.gradients.items():
+        np.testing.assert_allclose(gradient, other.gradients[name], rtol=1e-12, atol=1e-12, err_msg=name)

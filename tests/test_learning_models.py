@@ -20,6 +20,8 @@ from shared.learning.job import DOUBT, Job
 from shared.learning.weights import MODELS, initial_weights, raw_gap
 
 TRAINERS: dict[str, Any] = {"jax": jax_impl.learning.Trainer, "torch": torch_impl.learning.Trainer}
+FRAMEWORK = pytest.mark.parametrize("framework", TRAINERS)
+MODEL = pytest.mark.parametrize("model", MODELS)
 
 
 def trajectory(trainer: Any, batches: list[Batch], steps: int) -> np.ndarray:
@@ -49,7 +51,7 @@ def loss_and_gradients(weights: dict[str, np.ndarray], batch: Batch) -> tuple[fl
     return loss, {"matrix": (d_matrix + d_matrix.T) / 2, **d_gaps}
 
 
-@pytest.mark.parametrize("framework", TRAINERS)
+@FRAMEWORK
 def test_loss_and_gradients_are_those_of_numpy(framework: str):
     batch, weights = ragged(16), initial_weights("matrix", 3)
     trainer = TRAINERS[framework](Job(seed=3), dtype="float64")
@@ -62,7 +64,7 @@ def test_loss_and_gradients_are_those_of_numpy(framework: str):
         assert np.abs(found[name] - gradient).max() < 1e-8 * np.abs(gradient).max(), name
 
 
-@pytest.mark.parametrize("model", MODELS)
+@MODEL
 def test_both_frameworks_take_the_same_50_steps_in_float64(model: str):
     batches = [ragged(length) for length in (16, 25)]
     trainers = [make(Job(model), dtype="float64") for make in TRAINERS.values()]
@@ -75,23 +77,8 @@ def test_both_frameworks_take_the_same_50_steps_in_float64(model: str):
         assert np.abs(weights[0][name] - start).max() > 1e-3, f"{name} has not been trained"
 
 
-def test_both_frameworks_stay_together_for_50_steps_in_float32():
-    batches = [ragged(length) for length in (16, 25)]
-    trainers = [make(Job()) for make in TRAINERS.values()]
-    losses = [trajectory(trainer, batches, 50) for trainer in trainers]
-    # It grows with the steps, to 1e-5: Adam's bias corrections are computed in float32 by optax, else by PyTorch.
-    np.testing.assert_allclose(*losses, rtol=0, atol=1e-4)
-
-
-@pytest.mark.parametrize("framework", TRAINERS)
-def test_fused_and_wavefront_take_the_same_steps(framework: str):
-    trainers = [TRAINERS[framework](Job(), variant=variant, dtype="float64") for variant in ("fused", "wavefront")]
-    losses = [trajectory(trainer, [ragged(16)], 10) for trainer in trainers]
-    np.testing.assert_allclose(*losses, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("framework", TRAINERS)
+@MODEL
+@FRAMEWORK
 def test_padding_and_pairs_that_fill_change_nothing(framework: str, model: str):
     small = ragged(16)
     wide = ragged(25)
@@ -119,7 +106,7 @@ def test_padding_and_pairs_that_fill_change_nothing(framework: str, model: str):
         np.testing.assert_allclose(weights[1][name], value, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("framework", TRAINERS)
+@FRAMEWORK
 def test_predictions_are_the_marginals_above_one_half_and_the_best_alignment(framework: str):
     trainer, batch = TRAINERS[framework](Job(), dtype="float64"), ragged(16)
     weights = trainer.weights()
@@ -130,42 +117,33 @@ def test_predictions_are_the_marginals_above_one_half_and_the_best_alignment(fra
     _, best = reference.best_alignment("smith_waterman_affine", similarity, batch.lengths, **gaps)
     np.testing.assert_allclose(trainer.marginals(batch), marginals, rtol=0, atol=1e-12)
     for exact, matches in ((False, marginals > 0.5), (True, best)):
-        found = trainer.predicted(batch, exact)
-        assert found.dtype == np.int32
-        assert {(*at, found[*at]) for at in np.argwhere(found >= 0)} == {tuple(at) for at in np.argwhere(matches)}
+        predicted = trainer.predicted(batch, exact)
+        assert predicted.dtype == np.int32
+        pairs = {(*at, predicted[*at]) for at in np.argwhere(predicted >= 0)}
+        assert pairs == {tuple(at) for at in np.argwhere(matches)}
         assert matches.any()
-
-
-@pytest.mark.parametrize("framework", TRAINERS)
-def test_the_alignment_alone_gives_the_marginals(framework: str):
-    trainer, batch = TRAINERS[framework](Job(), dtype="float64"), ragged(16)
-    marginals, gradients = trainer.alignment_call(batch)()
-    np.testing.assert_allclose(np.asarray(marginals.tolist()), trainer.marginals(batch), rtol=0, atol=1e-14)
+    by_alignment, gradients = trainer.alignment_call(batch)()
+    np.testing.assert_allclose(np.asarray(by_alignment.tolist()), trainer.marginals(batch), rtol=0, atol=1e-14)
     assert np.abs(np.asarray(gradients[0].tolist())).max() > 0
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("framework", TRAINERS)
+@MODEL
+@FRAMEWORK
 def test_weights_go_in_and_come_out_as_they_are(framework: str, model: str):
     trainer, weights = TRAINERS[framework](Job(model), dtype="float64"), initial_weights(model, 5)
+    assert trainer.gaps == pytest.approx((-3, -0.5), rel=1e-14)
+    weights |= {"gap_open": raw_gap(-40.0), "gap_extend": raw_gap(-1e-3)}
     trainer.set_weights(weights)
-    found = trainer.weights()
-    assert found.keys() == weights.keys()
-    assert all(np.array_equal(found[name], weights[name]) and found[name].dtype == np.float64 for name in weights)
+    assert trainer.gaps == pytest.approx((-40, -1e-3), rel=1e-12)
+    result = trainer.weights()
+    assert result.keys() == weights.keys()
+    assert all(np.array_equal(result[name], weights[name]) and result[name].dtype == np.float64 for name in weights)
     other = next(name for name in MODELS if name != model)
     with pytest.raises(ValueError, match="weights must have the names and shapes"):
         trainer.set_weights(initial_weights(other, 0))
 
 
-def test_gaps_are_what_their_weights_were_made_for():
-    for make in TRAINERS.values():
-        trainer = make(Job(), dtype="float64")
-        assert trainer.gaps == pytest.approx((-3, -0.5), rel=1e-14)
-        trainer.set_weights(trainer.weights() | {"gap_open": raw_gap(-40.0), "gap_extend": raw_gap(-1e-3)})
-        assert trainer.gaps == pytest.approx((-40, -1e-3), rel=1e-12)
-
-
-@pytest.mark.parametrize("framework", TRAINERS)
+@FRAMEWORK
 def test_a_loaded_checkpoint_goes_on_exactly(framework: str, tmp_path: Path):
     batches, path = [ragged(16), ragged(16, seed=1)], tmp_path / "checkpoint"
     going, resumed = (TRAINERS[framework](Job(seed=seed)) for seed in (0, 1))
@@ -177,39 +155,27 @@ def test_a_loaded_checkpoint_goes_on_exactly(framework: str, tmp_path: Path):
     assert all(np.array_equal(value, resumed.weights()[name]) for name, value in going.weights().items())
 
 
-@pytest.mark.parametrize("framework", TRAINERS)
-def test_a_checkpoint_of_something_else_is_refused_in_one_line(framework: str, tmp_path: Path):
+@FRAMEWORK
+def test_a_damaged_or_other_checkpoint_is_refused_in_one_line(framework: str, tmp_path: Path):
     other_framework = next(name for name in TRAINERS if name != framework)
-    path = tmp_path / "checkpoint"
-
-    def refusal() -> str:
-        with pytest.raises(ValueError, match="must be a checkpoint of") as caught:
-            TRAINERS[framework](Job()).load(path)
-        return str(caught.value).removeprefix(f"{path} must be a checkpoint of ")
-
-    TRAINERS[framework](Job("encoder")).save(path, {})
-    assert refusal() == "model 'matrix', got 'encoder'"
-    TRAINERS[framework](Job(), dtype="float64").save(path, {})
-    assert refusal() == "dtype 'float32', got 'float64'"
-    TRAINERS[other_framework](Job()).save(path, {})
-    assert refusal() == f"framework '{framework}', got another kind of file, or a damaged one"
-    path.write_bytes(b"")
-    assert refusal() == f"framework '{framework}', got another kind of file, or a damaged one"
-
-
-@pytest.mark.parametrize("framework", TRAINERS)
-def test_a_damaged_checkpoint_is_refused_in_one_line(framework: str, tmp_path: Path):
-    trainer, path = TRAINERS[framework](Job()), tmp_path / "checkpoint"
+    path, trainer = tmp_path / "checkpoint", TRAINERS[framework](Job())
     trainer.save(path, {})
-    whole = path.read_bytes()
-    for damaged in (whole[:-10], whole.replace(b"float32", b"\xff\xfeoat32")):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="damaged") as caught:
+    whole, damage = path.read_bytes(), "got another kind of file, or a damaged one"
+    for save, expected in (
+        (TRAINERS[framework](Job("encoder")).save, "model 'matrix', got 'encoder'"),
+        (TRAINERS[framework](Job(), dtype="float64").save, "dtype 'float32', got 'float64'"),
+        (TRAINERS[other_framework](Job()).save, f"framework '{framework}', {damage}"),
+        (lambda path, _: path.write_bytes(b""), f"framework '{framework}', {damage}"),
+        (lambda path, _: path.write_bytes(whole[:-10]), "damaged"),
+        (lambda path, _: path.write_bytes(whole.replace(b"float32", b"\xff\xfeoat32")), "damaged"),
+    ):
+        save(path, {})
+        with pytest.raises(ValueError, match=expected) as caught:
             trainer.load(path)
-        assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+        assert str(path) in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("framework", TRAINERS)
+@FRAMEWORK
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(
     framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -231,14 +197,9 @@ def test_without_equinox_or_optax_one_line_says_what_to_install(tmp_path: Path):
         folder = tmp_path / absent
         folder.mkdir()
         program = "import jax_impl\ntry: import jax_impl.learning\nexcept ImportError as error: print(error)"
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=Path(jax_impl.__file__).parent.parent,
-            env=environment(without(folder, absent)),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        command, variables = [sys.executable, "-c", program], environment(without(folder, absent))
+        root = Path(jax_impl.__file__).parent.parent
+        done = subprocess.run(command, cwd=root, env=variables, capture_output=True, text=True, check=True)
         expected = "jax_impl.learning needs equinox and optax: pip install equinox optax ("
         assert done.stdout.startswith(expected) and absent in done.stdout.removeprefix(expected)
         assert done.stdout.count("\n") == 1

@@ -45,15 +45,10 @@ def compare_torch(dtype: str, problem: str = "smith_waterman") -> None:
     compare(run("torch", expected(problem)[0], dtype, "diagonal_loop", problem=problem, **options), dtype, problem)
 
 
-def own_recurrence(problem: str) -> Recurrence:
-    """That of a problem with its first options."""
-    return recurrence_of(problem, PROBLEMS[problem].options[0])
-
-
 def plant(monkeypatch: pytest.MonkeyPatch, problem: str, **changes: Any) -> None:
     """Change the recurrence of a problem in PyTorch: fields of the table's row, or methods."""
-    own = own_recurrence(problem)
-    fields = {field.name: getattr(own, field.name) for field in dataclasses.fields(own)}
+    right = recurrence_of(problem, PROBLEMS[problem].options[0])
+    fields = {field.name: getattr(right, field.name) for field in dataclasses.fields(right)}
     faulty = type("Faulty", (Recurrence,), {name: changes[name] for name in changes.keys() - fields.keys()})
     planted = faulty(**fields | {name: changes[name] for name in changes.keys() & fields.keys()})
     monkeypatch.setattr(torch_impl.alignment, "recurrence_of", lambda *_: planted)
@@ -94,31 +89,22 @@ def last_of_the_matrix(self, i, j, lengths):
     return (i == 4) & (j == 7)
 
 
-AFFINE = "smith_waterman_affine"
+AFFINE, SWAPPED = "smith_waterman_affine", {"gap_open": "gap_extend", "gap_extend": "gap_open"}
 # what is wrong -> the problem, and what is changed
 FAULTS: dict[str, tuple[str, dict[str, Any]]] = {
     "the gap's weight": ("smith_waterman", {"states": renamed("smith_waterman", {"gap": "temperature"})}),
     "no gap": ("needleman_wunsch", {"states": states_of("free_gap")}),
     "no start": ("smith_waterman", {"states": without_start("smith_waterman")}),
-    "open and extend swapped": (
-        AFFINE,
-        {"states": renamed(AFFINE, {"gap_open": "gap_extend", "gap_extend": "gap_open"})},
-    ),
+    "open and extend swapped": (AFFINE, {"states": renamed(AFFINE, SWAPPED)}),
     "turns not penalized": (AFFINE, {"states": states_of(AFFINE, penalize_turns=False)}),
     "turns not restricted": (AFFINE, {"states": states_of(AFFINE, restrict_turns=False)}),
     "no start of an affine alignment": (AFFINE, {"states": without_start(AFFINE)}),
     "single matches counted": (AFFINE, {"where": ANYWHERE, "ends": (), "ends_among_choices": (0, 1, 2, 3)}),
     "a border that is lowest": ("free_gap", {"border": lambda self, parameters, diagonal: (LOWEST,)}),
-    "a border one gap short": (
-        "needleman_wunsch",
-        {"border": lambda self, parameters, diagonal: (parameters["gap"] * (diagonal + 1),)},
-    ),
+    "a border one gap short": ("needleman_wunsch", {"border": lambda self, p, diagonal: (p["gap"] * (diagonal + 1),)}),
     "an end at the matrix's corner": ("needleman_wunsch", {"may_end": last_of_the_matrix}),
     "a free end at the matrix's corner": ("free_gap", {"may_end": last_of_the_matrix}),
-    "no gaps beside an empty sequence": (
-        "needleman_wunsch",
-        {"empty_score": lambda self, parameters, lengths: 0.0},
-    ),
+    "no gaps beside an empty sequence": ("needleman_wunsch", {"empty_score": lambda self, parameters, lengths: 0.0}),
 }
 
 
@@ -148,13 +134,9 @@ def test_parity_sees_a_shift_that_is_off_by_one(dtype, monkeypatch):
 
 
 @DTYPES
-def test_parity_sees_the_other_end(dtype):
+def test_parity_sees_another_end_and_ignored_lengths(dtype, monkeypatch):
     with pytest.raises(AssertionError, match=r"^score"):
         compare(run("torch", INPUTS, dtype, "diagonal_loop", end="match"), dtype)
-
-
-@DTYPES
-def test_parity_sees_ignored_lengths(dtype, monkeypatch):
     plant(monkeypatch, "smith_waterman", may_end=lambda self, i, j, lengths: torch.ones_like((i + j) < lengths[0]))
     with pytest.raises(AssertionError, match=r"^score"):
         compare_torch(dtype)
@@ -195,15 +177,41 @@ def test_parity_sees_one_wrong_gradient_and_names_it(problem, name, dtype):
         compare(run_function("torch", faulty, expected(problem)[0], dtype), dtype, problem)
 
 
-@DTYPES
-def test_parity_sees_a_lost_temperature_factor(dtype):
-    # the gradient of log-sum-exp(x / T) instead of T * log-sum-exp(x / T)
-    def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-        lost = Scaled.apply(similarity, 1 / parameters["temperature"].detach()[:, None, None])
-        return torch_impl.smith_waterman(lost, lengths, **parameters)
+def lost_temperature(similarity: Any, lengths: Any, **parameters: Any) -> Any:
+    """Has the gradient of log-sum-exp(x / T) instead of T * log-sum-exp(x / T)."""
+    lost = Scaled.apply(similarity, 1 / parameters["temperature"].detach()[:, None, None])
+    return torch_impl.smith_waterman(lost, lengths, **parameters)
 
-    with pytest.raises(AssertionError, match=r"^similarity"):
-        compare(run_function("torch", faulty, INPUTS, dtype), dtype)
+
+def leaking_padding(similarity: Any, lengths: Any, **parameters: Any) -> Any:
+    leaking = 1e-3 * similarity.nan_to_num(0, 0, 0).sum((1, 2))
+    return torch_impl.smith_waterman(similarity, lengths, **parameters) + leaking - leaking.detach()
+
+
+def masked_result(similarity: Any, lengths: Any, **parameters: Any) -> Any:
+    """Protects the value by where() on the result, which does not protect the gradient."""
+    masked = jnp.where(jnp.isfinite(similarity), jnp.sqrt(jnp.abs(similarity)) ** 2 * jnp.sign(similarity), 0.0)
+    return jax_impl.smith_waterman(masked, lengths, **parameters)
+
+
+def through_float32(similarity: Any, lengths: Any, **parameters: Any) -> Any:
+    return jax_impl.smith_waterman(similarity.astype(jnp.float32), lengths, **parameters).astype(jnp.float64)
+
+
+@pytest.mark.parametrize(
+    ("framework", "faulty", "dtype", "seen"),
+    [
+        ("torch", lost_temperature, "float32", "similarity"),
+        ("torch", lost_temperature, "float64", "similarity"),
+        ("torch", leaking_padding, "float32", "similarity"),
+        ("torch", leaking_padding, "float64", "similarity"),
+        ("jax", masked_result, "float64", "similarity"),
+        ("jax", through_float32, "float64", "score"),
+    ],
+)
+def test_parity_sees_a_faulty_function(framework, faulty, dtype, seen):
+    with jax_impl.backend.precision(dtype), pytest.raises(AssertionError, match=f"^{seen}"):
+        compare(run_function(framework, faulty, INPUTS, dtype, {"jax": "quick", "torch": "eager"}[framework]), dtype)
 
 
 def test_parity_sees_a_wrong_weight_on_ties(monkeypatch):
@@ -228,41 +236,13 @@ def test_parity_sees_a_wrong_weight_on_ties(monkeypatch):
         )
 
 
-@DTYPES
-def test_parity_sees_a_gradient_that_leaks_into_the_padding(dtype):
-    def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-        leaking = 1e-3 * similarity.nan_to_num(0, 0, 0).sum((1, 2))
-        return torch_impl.smith_waterman(similarity, lengths, **parameters) + leaking - leaking.detach()
-
-    with pytest.raises(AssertionError, match=r"^similarity"):
-        compare(run_function("torch", faulty, INPUTS, dtype), dtype)
-
-
-def test_parity_sees_padding_that_is_only_masked_in_the_result():
-    # the classic: where() on the result protects the value, not the gradient
-    def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-        masked = jnp.where(jnp.isfinite(similarity), jnp.sqrt(jnp.abs(similarity)) ** 2 * jnp.sign(similarity), 0.0)
-        return jax_impl.smith_waterman(masked, lengths, **parameters)
-
-    with jax_impl.backend.precision("float64"), pytest.raises(AssertionError, match=r"^similarity"):
-        compare(run_function("jax", faulty, INPUTS, "float64", "quick"), "float64")
-
-
-def test_parity_sees_a_double_precision_score_that_went_through_float32():
-    def faulty(similarity: Any, lengths: Any, **parameters: Any) -> Any:
-        return jax_impl.smith_waterman(similarity.astype(jnp.float32), lengths, **parameters).astype(jnp.float64)
-
-    with pytest.raises(AssertionError, match=r"^score"):
-        compare(run_function("jax", faulty, INPUTS, "float64", "quick"), "float64")
-
-
-@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("what", ["score", "similarity", "gap", "temperature"])
-def test_parity_sees_one_value_that_is_not_finite(what, poison):
-    bad = EXPECTED._replace(**as_dtype(EXPECTED, "float32"))
-    (bad.score if what == "score" else bad.gradients[what]).flat[-1] = poison
-    with pytest.raises(AssertionError, match=f"^{what} is"):
-        compare(bad, "float32")
+def test_parity_sees_one_value_that_is_not_finite(what):
+    for poison in (np.nan, np.inf, -np.inf):
+        bad = EXPECTED._replace(**as_dtype(EXPECTED, "float32"))
+        (bad.score if what == "score" else bad.gradients[what]).flat[-1] = poison
+        with pytest.raises(AssertionError, match=f"^{what} is"):
+            compare(bad, "float32")
 
 
 def test_parity_sees_another_dtype_or_shape():

@@ -27,6 +27,7 @@ TWICE_IN_REVERSE = ("diagonal_loop", *BY_HAND)
 @pytest.fixture(autouse=True)
 def strict() -> Iterator[None]:
     with contextlib.ExitStack() as settings:
+        settings.enter_context(jax.enable_x64(True))  # where there are more types to promote to
         settings.enter_context(jax.numpy_rank_promotion("raise"))
         settings.enter_context(jax.numpy_dtype_promotion("strict"))
         settings.enter_context(jax.debug_nans(True))
@@ -58,22 +59,35 @@ def check_derivatives(problem: str, variant: str, similarity: jax.Array, lengths
         assert jnp.isfinite(result).all()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("problem", ALIGNMENTS)
+# in the default tier one problem, and the others by what auto is
+CASES = [
+    pytest.param(
+        problem, variant, marks=[] if problem == "smith_waterman" or variant == "fused" else [pytest.mark.slow]
+    )
+    for problem in ALIGNMENTS
+    for variant in (VARIANTS if problem in ("smith_waterman", "smith_waterman_affine") else TWICE_IN_REVERSE)
+]
+
+
+@pytest.mark.parametrize(("problem", "variant"), CASES)
 def test_alignments_and_their_derivatives_pass_strict_checks(problem, variant):
-    values = {name: jnp.full(2, value) for name, value in ALIGNMENTS[problem].parameters.items()}
-    check_derivatives(problem, variant, numbers(2, 2, 2), np.array([[2, 2], [1, 2]]), values)
+    values = {name: jnp.full(2, value, jnp.float32) for name, value in ALIGNMENTS[problem].parameters.items()}
+    check_derivatives(problem, variant, numbers(2, 2, 2), np.array([[2, 2], [1, 2]], np.uint8), values)
 
 
-@pytest.mark.parametrize("variant", ["cell_loop", "scan_select", *BY_HAND])
+@pytest.mark.parametrize(
+    "variant", ["fused", *(pytest.param(v, marks=pytest.mark.slow) for v in ("scan_select", "wavefront"))]
+)
 def test_gaps_by_position_of_one_pair_pass_strict_checks(variant):
     values = {"gap": numbers(2, 2), "temperature": jnp.ones(())}
     check_derivatives("needleman_wunsch", variant, numbers(2, 2), np.array([1, 2]), values)
 
 
 @pytest.mark.parametrize("problem", ALIGNMENTS)
-def test_best_alignments_pass_strict_checks(problem):
-    scores, matches = jax_impl.best_alignment(getattr(jax_impl, problem), numbers(2, 2, 2), np.array([[2, 2], [1, 2]]))
+def test_best_alignments_and_bfloat16_pass_strict_checks(problem):
+    function, similarity = getattr(jax_impl, problem), numbers(2, 2, 2).astype(jnp.bfloat16)
+    scores, matches = jax_impl.best_alignment(function, similarity, np.array([[2, 2], [1, 2]]))
+    assert scores.dtype == function(similarity).dtype == jnp.bfloat16
     assert jnp.isfinite(scores).all()
     assert matches.shape == (2, 2, 2)
 

@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 from side_by_side_processes import TESTS, run_together
 
+from shared.alignments import ALIGNMENTS
+
 COUNT = 3  # of the shares in torch_processes.py
 
 
-def test_processes_give_what_one_gives(tmp_path: Path):
+@pytest.mark.parametrize("names", [["smith_waterman"], pytest.param([*ALIGNMENTS], marks=pytest.mark.slow)], ids=len)
+def test_processes_give_what_one_gives(tmp_path: Path, names: list[str]):
     script = [sys.executable, "-W", "ignore", str(TESTS / "torch_processes.py")]
-    outputs = run_together([[*script, str(rank), str(tmp_path / "store")] for rank in range(COUNT)], tmp_path)
-    assert all("check_compiled " in output for output in outputs)
+    commands = [[*script, str(rank), str(tmp_path / "store"), *names] for rank in range(COUNT)]
+    assert all("all checked" in output for output in run_together(commands, tmp_path))
 
 
 def test_a_process_that_dies_or_hangs_fails_the_test(tmp_path: Path):

@@ -19,6 +19,7 @@ from shared.learning.training import Training, fit, print_progress, validation_b
 JOB = Job(pairs_per_family=4, epochs=3)
 TRAIN = (made_up_family("one", 1), made_up_family("two", 2))
 VALIDATION = (made_up_family("three", 3),)
+PACK = loop.pack
 
 
 class Fake:
@@ -78,9 +79,9 @@ def without_seconds(training: Training) -> list[Any]:
 
 def assert_same(training: Training, other: Training) -> None:
     assert without_seconds(training) == without_seconds(other)
-    for own, others in ((training.trainer.weights(), other.trainer.weights()), (training.best, other.best)):
-        assert own.keys() == others.keys()
-        assert all(np.array_equal(own[name], others[name]) for name in own)
+    for weights, others in ((training.trainer.weights(), other.trainer.weights()), (training.best, other.best)):
+        assert weights.keys() == others.keys()
+        assert all(np.array_equal(weights[name], others[name]) for name in weights)
 
 
 @pytest.mark.parametrize("framework", ["fake", "jax", "torch"])
@@ -103,9 +104,6 @@ def test_a_training_interrupted_and_resumed_ends_as_one_that_was_not(framework, 
         assert_same(resumed, whole)
 
 
-PACK = loop.pack
-
-
 def test_the_order_in_which_families_are_given_changes_nothing(tmp_path):
     validation = (*VALIDATION, made_up_family("four", 4))
     whole = Training(Fake(), TRAIN, validation, JOB)
@@ -118,31 +116,30 @@ def test_the_order_in_which_families_are_given_changes_nothing(tmp_path):
         assert_same(turned, whole)
 
 
-def test_the_same_training_goes_on_after_an_interruption_or_says_that_it_cannot(tmp_path, monkeypatch):
-    whole = Training(Fake(), TRAIN, VALIDATION, JOB)
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_an_interrupted_training_goes_on_only_with_a_checkpoint(has_checkpoint, tmp_path, monkeypatch):
+    whole, training = (
+        Training(Fake(), TRAIN, VALIDATION, JOB, path)
+        for path in (None, tmp_path / "checkpoint" if has_checkpoint else None)
+    )
     fit(whole)
-    for path in (tmp_path / "checkpoint", None):
-        training = Training(Fake(), TRAIN, VALIDATION, JOB, path)
-        with monkeypatch.context() as patch:
-            interrupt(training.trainer, 2, patch)
-            with pytest.raises(KeyboardInterrupt):
-                fit(training)
-        if path is not None:
+    with monkeypatch.context() as patch:
+        interrupt(training.trainer, 2, patch)
+        with pytest.raises(KeyboardInterrupt):
             fit(training)
-            assert_same(training, whole)
-        else:
-            with pytest.raises(RuntimeError, match="only a training with a checkpoint can go on"):
-                training.epoch()
+    if has_checkpoint:
+        fit(training)
+        assert_same(training, whole)
+    else:
+        with pytest.raises(RuntimeError, match="only a training with a checkpoint can go on"):
+            training.epoch()
 
 
-def test_a_training_ends_after_patience_and_keeps_the_best_weights():
+def test_a_training_ends_after_its_epochs_or_patience_and_keeps_the_best_weights():
+    assert len(fit(scripted([1, 2, 3], patience=3))) == 3
     training = scripted([2, 5, 4, 5, 1, 9], patience=3)
     assert len(fit(training)) == 5  # the fifth is the third that is no better than the second
     assert (training.best_epoch.number, training.best["steps"]) == (2, 2)
-
-
-def test_a_training_ends_after_its_epochs():
-    assert len(fit(scripted([1, 2, 3], patience=3))) == 3
 
 
 def test_the_target_is_reached_at_the_first_epoch_that_has_it():

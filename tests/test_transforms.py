@@ -1,6 +1,8 @@
-"""Under the transforms of JAX: jit, grad, vmap; and in both frameworks, what arguments and calls are left as."""
+"""Under the transforms of JAX and PyTorch: jit, grad, vmap, no_grad, compile; and how arguments and calls are left."""
 
 import functools
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -8,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from frameworks import BY_HAND, FRAMEWORKS, PROBLEMS, ragged, run, single
+import torch._dynamo
+from frameworks import BY_HAND, FRAMEWORKS, ragged, run
 from small_batch import LENGTHS, MARGINALS, SCORES, S, batch, close, outer_scores
 
 import jax_impl
@@ -18,12 +21,23 @@ from jax_impl.pairs import number_per_pair
 from shared import reference
 from shared.alignments import ALIGNMENTS
 from shared.variants import usable_variants
+from torch_impl.compiler import compiled
+from torch_impl.derivatives import mapped
 
+FRAMEWORK = pytest.mark.parametrize("framework", FRAMEWORKS)
+BOTH_BY_HAND = pytest.mark.parametrize("variant", BY_HAND)
 # those by hand, and of the sweeps the one that is nearest to the user
-VARIANTS = ("vmap", *BY_HAND)
+LOOP_AND_BY_HAND = pytest.mark.parametrize("variant", ["diagonal_loop", *BY_HAND])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+def tensors() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(S), torch.from_numpy(LENGTHS)
+
+
+# JAX
+
+
+@pytest.mark.parametrize("variant", ["vmap", "wavefront", "fused"])
 @pytest.mark.parametrize("shape", ["b, 5, 6", "r, c"])
 def test_an_export_for_any_shape_is_refused_in_words(variant: str, shape: str):
     score = functools.partial(jax_impl.smith_waterman, variant=variant)
@@ -35,65 +49,41 @@ def test_an_export_for_any_shape_is_refused_in_words(variant: str, shape: str):
             jax.export.export(jax.jit(function))(similarity)
 
 
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_jax_jit_traces_lengths_and_parameters(problem):
+def test_jax_jit_traces_lengths_and_parameters():
     traces = []
 
     @jax.jit
     def jitted(*arguments: Any, **parameters: Any) -> jax.Array:
         traces.append(1)
-        return getattr(jax_impl, problem)(*arguments, **parameters)
+        return jax_impl.smith_waterman_affine(*arguments, **parameters)
 
-    score = getattr(reference, problem)
-    first = ALIGNMENTS[problem].parameters
+    score: Callable[..., Any] = reference.smith_waterman_affine
+    first = ALIGNMENTS["smith_waterman_affine"].parameters
     second = {name: value - 0.5 if name.startswith("gap") else 2 * value for name, value in first.items()}
     close(jitted(S, LENGTHS, **first), score(S, LENGTHS, **first))
     close(jitted(S, LENGTHS[::-1], **second), score(S, LENGTHS[::-1], **second))
     assert len(traces) == 1
 
 
-@pytest.mark.parametrize("problem", ["smith_waterman", "needleman_wunsch"])
-def test_jax_marginals_of_a_jitted_function(problem):
-    marginals = jax_impl.marginals(jax.jit(getattr(jax_impl, problem)), S, LENGTHS)
-    close(marginals, reference.gradients(problem, S, LENGTHS)["similarity"])
+# over pairs that are batches themselves; test_transform_matrix.py maps over single pairs
 
 
-def test_jax_without_implicit_promotion():
-    similarity = jnp.ones((2, 3, 4), jnp.bfloat16)
-    with jax.numpy_dtype_promotion("strict"):
-        assert jax_impl.smith_waterman(similarity).dtype == jnp.bfloat16
-        assert jax_impl.smith_waterman(similarity, variant="wavefront").dtype == jnp.bfloat16
-        assert jax_impl.hessian_vector_product(jax_impl.smith_waterman_affine, similarity, similarity).any()
-        assert jax_impl.best_alignment(jax_impl.needleman_wunsch, similarity)[0].dtype == jnp.bfloat16
-
-
-def test_jax_marginals_under_jit():
-    close(jax.jit(functools.partial(jax_impl.marginals, jax_impl.smith_waterman))(S, LENGTHS), MARGINALS)
-
-
+@FRAMEWORK
 @pytest.mark.parametrize(
     ("problem", "variant"),
-    [
-        ("smith_waterman", "batch_loop"),
-        ("free_gap", "vmap"),
-        ("needleman_wunsch", "wavefront"),
-        ("smith_waterman_affine", "fused"),
-    ],
+    [("smith_waterman", "cell_loop"), ("needleman_wunsch", "wavefront"), ("smith_waterman_affine", "fused")],
 )
-def test_jax_vmap_over_an_outer_axis(problem, variant):
+def test_vmap_over_an_outer_axis(problem, variant, framework):
     outer, lengths = np.stack([S, -S]), np.stack([LENGTHS, LENGTHS[::-1]])
-    score = functools.partial(getattr(jax_impl, problem), variant=variant)
-    close(jax.jit(jax.vmap(score))(outer, lengths), outer_scores(problem, outer, lengths))
+    score = functools.partial(getattr(FRAMEWORKS[framework].package, problem), variant=variant)
+    if framework == "jax":
+        got = jax.jit(jax.vmap(score))(outer, lengths)
+    else:
+        got = torch.func.vmap(score)(torch.from_numpy(outer), torch.from_numpy(lengths))
+    close(got, outer_scores(problem, outer, lengths))
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_jax_grad_of_vmap_equals_the_sum_of_grads(variant):
-    score = functools.partial(jax_impl.smith_waterman, variant=variant)
-    total = lambda s: jax.vmap(score)(s, LENGTHS).sum()  # noqa: E731
-    close(jax.jit(jax.grad(total))(S), MARGINALS)
-
-
-def test_jax_splits_a_large_batch_and_drops_what_fills_the_last_chunk():
+def test_jax_splits_a_large_batch_into_chunks():
     matrices = batch(7, 3, 4)
     bytes_of_a_pair = (3 + 4) * 3 * 4
     s = jnp.asarray(matrices)
@@ -103,32 +93,130 @@ def test_jax_splits_a_large_batch_and_drops_what_fills_the_last_chunk():
     close(doubled, 2 * matrices)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_jax_clamps_traced_lengths_to_the_matrix(variant):
-    score = functools.partial(jax_impl.smith_waterman, variant=variant)
-    wild = np.array([(99, 5), (-3, 3), (2**31 - 1, -(2**31))], dtype=np.int32)
-    clamped = np.clip(wild, 0, (4, 5))
-    close(jax.jit(score)(S, wild), reference.smith_waterman(S, clamped))
-    marginals = jax.jit(functools.partial(jax_impl.marginals, score))(S, wild)
-    close(marginals, reference.gradients("smith_waterman", S, clamped)["similarity"])
+# PyTorch
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_jax_traced_temperature_that_is_not_positive_gives_nan_for_its_pair_only(variant):
-    score = functools.partial(jax_impl.smith_waterman, variant=variant)
-    scores, marginals = jax.jit(score), jax.jit(functools.partial(jax_impl.marginals, score))
-    for bad in (0.0, -1.0, np.nan):
-        temperature = jnp.array([1.0, bad, 1.0])
-        got = np.asarray(scores(S, LENGTHS, temperature=temperature))
-        assert np.isnan(got).tolist() == [False, True, False]
-        close(got[[0, 2]], SCORES[[0, 2]])
-        close(marginals(S, LENGTHS, temperature=temperature)[0], MARGINALS[0])
+@LOOP_AND_BY_HAND
+def test_a_gradient_through_torch_func_vmap_is_that_of_the_batch(variant):
+    score = functools.partial(torch_impl.smith_waterman_affine, variant=variant)
+    similarity, lengths = tensors()
+    cotangent = torch.linspace(-1, 2, len(similarity), dtype=similarity.dtype)
+
+    def total(matrices: torch.Tensor, mapped: bool) -> torch.Tensor:
+        return (cotangent * (torch.func.vmap(score) if mapped else score)(matrices, lengths)).sum()
+
+    by_func, expected = (torch.func.grad(total)(similarity, mapped) for mapped in (True, False))
+    leaf = similarity.clone().requires_grad_()
+    (by_autograd,) = torch.autograd.grad(total(leaf, True), leaf)
+    torch.testing.assert_close(by_func, expected)
+    torch.testing.assert_close(by_autograd, expected)
+
+
+@pytest.mark.parametrize("by_position", [pytest.param(False, marks=pytest.mark.slow), True])
+@BOTH_BY_HAND
+def test_torch_batches_gradients_by_the_older_vmap(variant, by_position):
+    similarity, temperature, *gaps = torch.randn(4, 2, 2, 3, dtype=torch.float64)
+    gaps = gaps if by_position else [gap[:, 0, 0] for gap in gaps]
+    inputs = [tensor.detach().requires_grad_() for tensor in (similarity, temperature[:, 0, 0].exp(), *gaps)]
+    function = functools.partial(torch_impl.smith_waterman_affine, variant=variant)
+
+    def called(function: Callable[..., Any], *values: torch.Tensor) -> torch.Tensor:
+        return function(values[0], **dict(zip(("temperature", "gap_open", "gap_extend"), values[1:], strict=True)))
+
+    scores, marginals = functools.partial(called, function), functools.partial(torch_impl.marginals, function)
+    assert torch.autograd.gradgradcheck(scores, inputs, check_batched_grad=True)
+    assert torch.autograd.gradcheck(functools.partial(called, marginals), inputs, check_batched_grad=True)
+
+
+@BOTH_BY_HAND
+def test_torch_says_what_to_use_instead_of_functional_hvp(variant):
+    similarity, _ = tensors()
+    total = lambda s: torch_impl.smith_waterman(s, variant=variant).sum()  # noqa: E731
+    with pytest.raises(RuntimeError, match="its vhp, or hessian_vector_product"):
+        torch.autograd.functional.hvp(total, similarity, similarity)
+    _, product = torch.autograd.functional.vhp(total, similarity, similarity)
+    expected = torch_impl.hessian_vector_product(torch_impl.smith_waterman, similarity, similarity, variant=variant)
+    torch.testing.assert_close(product, expected)
+
+
+def test_torch_maps_an_operator_over_any_axis_and_repeats_the_others():
+    matrices, values = torch.from_numpy(batch(2, 3, 4, 5)), torch.arange(3.0)
+    info, in_dims = SimpleNamespace(batch_size=2), (3, None)
+    sums, out_dim = mapped(lambda s, v: s.sum((1, 2)) + v, info, in_dims, (matrices.movedim(0, 3), values))
+    assert out_dim == 0
+    torch.testing.assert_close(sums, matrices.sum((2, 3)) + values)
+
+
+@LOOP_AND_BY_HAND
+def test_torch_vmap_clamps_lengths_and_gives_nan_for_a_bad_temperature(variant):
+    function = functools.partial(torch_impl.smith_waterman, variant=variant)
+    wild = torch.tensor([(99, 5), (-3, 3), (4, -(2**40))])
+    clamped = wild.numpy().clip(0, (4, 5))
+    close(torch.func.vmap(function)(tensors()[0], wild), reference.smith_waterman(S, clamped))
+    score = lambda s, temperature: function(s, temperature=temperature)  # noqa: E731
+    scores = torch.func.vmap(score)(tensors()[0], torch.tensor([1.0, 0.0, -2.0]))
+    assert scores.isnan().tolist() == [False, True, True]
+
+
+@LOOP_AND_BY_HAND
+def test_torch_marginals_inside_no_grad_require_no_grad(variant):
+    similarity, lengths = tensors()
+    leaf = similarity.clone().requires_grad_()
+    for matrix in (similarity, leaf):
+        with torch.no_grad():
+            marginals = torch_impl.marginals(torch_impl.smith_waterman, matrix, lengths, variant=variant)
+        assert not marginals.requires_grad
+        close(marginals, MARGINALS)
+    torch_impl.marginals(torch_impl.smith_waterman, leaf, variant=variant)
+    assert leaf.grad is None
+
+
+@pytest.mark.parametrize("variant", [pytest.param("vmap", marks=pytest.mark.slow), *BY_HAND])
+def test_torch_marginals_of_a_compiled_function(variant):
+    function = compiled(functools.partial(torch_impl.smith_waterman, variant=variant), backend="eager")
+    close(torch_impl.marginals(function, *tensors()), MARGINALS)
+
+
+@BOTH_BY_HAND
+def test_torch_compiled_by_its_user_is_right(variant):
+    similarity, lengths = tensors()
+    matrix = similarity.clone().requires_grad_()
+    function = torch.compile(torch_impl.smith_waterman, backend="aot_eager", fullgraph=True)
+    scores = function(matrix, lengths, variant=variant)
+    close(scores.detach(), SCORES)
+    close(torch.autograd.grad(scores.sum(), matrix)[0], MARGINALS)
+
+
+@pytest.mark.parametrize("variant", ["auto", "wavefront"])
+def test_torch_with_dynamic_shapes_compiles_once_for_all_sizes(variant):
+    function, graphs = functools.partial(torch_impl.smith_waterman, temperature=0.5, variant=variant), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()  # or what was compiled in other tests counts towards the limit
+    compiled = torch.compile(function, backend=backend, dynamic=True, fullgraph=True)
+    for rows, cols in ((5, 8), (9, 4), (12, 13)):
+        matrix = torch.randn(3, rows, cols, requires_grad=True)
+        scores, expected = compiled(matrix), function(matrix)
+        torch.testing.assert_close(scores, expected)
+        torch.testing.assert_close(*(torch.autograd.grad(result.sum(), matrix) for result in (scores, expected)))
+    assert len(graphs) == 1
+
+
+def test_torch_parameters_of_zero_dimensions_go_with_any_matrix():
+    similarity, lengths = tensors()
+    gap, temperature = torch.tensor(-1, dtype=torch.float64), torch.tensor(1)
+    scores = torch_impl.smith_waterman(similarity, lengths, gap=gap, temperature=temperature)
+    assert scores.dtype == torch.float32
+    close(scores, SCORES)
 
 
 # both
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@FRAMEWORK
 def test_moving_an_array_to_the_device_and_back_keeps_it(framework):
     backend = FRAMEWORKS[framework].backend
     for array in (np.float32(3.0).reshape(()), S, S[:, ::2].swapaxes(0, 2), np.zeros((0, 4), np.float32)):
@@ -137,16 +225,18 @@ def test_moving_an_array_to_the_device_and_back_keeps_it(framework):
         np.testing.assert_array_equal(moved, array)
 
 
-@pytest.mark.parametrize("variant", BY_HAND)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_arguments_are_left_as_they_were(framework, variant):
-    inputs = ragged(4, 5)
-    run(framework, inputs, "float64", variant, how="quick" if framework == "jax" else "eager")
+@BOTH_BY_HAND
+@FRAMEWORK
+def test_calls_repeat_their_bits_and_leave_arguments_as_they_were(framework, variant):
+    inputs, how = ragged(4, 5), {"jax": "quick", "torch": "eager"}[framework]
+    first, second = (run(framework, inputs, "float32", variant, how) for _ in range(2))
+    np.testing.assert_array_equal(first.score, second.score)
+    np.testing.assert_array_equal(first.gradients["similarity"], second.gradients["similarity"])
     for array, untouched in zip(inputs[:2], ragged(4, 5)[:2], strict=True):
         np.testing.assert_array_equal(array, untouched)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@FRAMEWORK
 @pytest.mark.filterwarnings("error")
 def test_read_only_numpy_arguments_raise_no_warning(framework):
     arrays = S.copy(), LENGTHS.copy()
@@ -154,15 +244,6 @@ def test_read_only_numpy_arguments_raise_no_warning(framework):
         array.setflags(write=False)
     package, backend = FRAMEWORKS[framework]
     close(backend.to_numpy(package.smith_waterman(*arrays)), SCORES)
-
-
-@pytest.mark.parametrize("variant", BY_HAND)
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_same_call_gives_the_same_bits(framework, variant):
-    how = {"jax": "quick", "torch": "eager"}[framework]
-    first, second = (run(framework, single(5, 8), "float32", variant, how) for _ in range(2))
-    assert first.score == second.score
-    np.testing.assert_array_equal(first.gradients["similarity"], second.gradients["similarity"])
 
 
 # on a GPU
@@ -180,7 +261,7 @@ def test_torch_cpu_parameters_and_lengths_go_with_a_cuda_matrix():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@FRAMEWORK
 def test_cuda_scores_equal_the_reference(framework):
     backend = FRAMEWORKS[framework].backend
     for variant in usable_variants("smith_waterman", backend.absent_on("cuda")):
