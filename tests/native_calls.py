@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import PROBLEMS
-from gaps_by_position import EVERY as CHOICES
 
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.kernels import cpp
@@ -18,28 +17,6 @@ PAIRS, ROWS = 1, 2  # layouts
 # what calls that may be in plain odds return, by its place in Given.results
 RESULTS = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
 Costs = Mapping[str, np.ndarray]
-slow = pytest.mark.slow
-FLOATS = pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=slow)])
-# every alignment with each of its options, and every choice of gaps by position; one library of a kind by default
-NUMBERS = [(problem, options, ()) for problem in PROBLEMS for options in PROBLEMS[problem].options]
-_AFFINE = "smith_waterman_affine", PROBLEMS["smith_waterman_affine"].options[0]
-_FIRST = NUMBERS[0], (*_AFFINE, ()), (*_AFFINE, ("gap_open", "gap_extend"))
-
-
-def _cases(*cases: Any) -> list[Any]:
-    return [pytest.param(*case, marks=[slow] * (case not in _FIRST)) for case in cases]
-
-
-EVERY = pytest.mark.parametrize(("problem", "options", "names"), _cases(*NUMBERS, *CHOICES), ids=str)
-BY_NUMBER = pytest.mark.parametrize(
-    ("problem", "options"),
-    [pytest.param(*case[:2], marks=[slow] * (case not in _FIRST)) for case in NUMBERS],
-    ids=str,
-)
-BY_POSITION = pytest.mark.parametrize(("problem", "options", "names"), _cases(*CHOICES), ids=str)
-PROBLEM = pytest.mark.parametrize(
-    "problem", ["smith_waterman", *(pytest.param(x, marks=slow) for x in list(PROBLEMS)[1:])]
-)
 
 
 class Given:

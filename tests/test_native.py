@@ -11,20 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from frameworks import poison, ragged
-from native_calls import (
-    BY_NUMBER,
-    BY_POSITION,
-    EVERY,
-    FLOATS,
-    PAIRS,
-    PROBLEM,
-    ROWS,
-    Given,
-    assert_same_bits,
-    many,
-    slow,
-)
+from frameworks import PROBLEMS, ragged
+from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 
 from shared import reference
 from shared.alignments import ALIGNMENTS
@@ -33,6 +21,7 @@ from shared.kernels.cpp import library
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
+CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 # undefined behaviour ends the program without a word, which takes less to compile than to say where. What would be
 # copied to each of its calls is compiled, and watched, once.
 SANITIZERS = (
@@ -41,104 +30,15 @@ SANITIZERS = (
 )
 
 
-def many_by_position(problem, names, dtype, pairs=20, rows=21, cols=37):
-    """Ragged pairs with poison around them; some gaps are so dear that nobody takes them, or forbidden."""
-    random = np.random.default_rng([5, rows, cols])
-    lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2))
-    lengths[:3] = (rows, cols), (0, cols), (rows, 0)
-    shape = pairs, rows, cols
-    parameters = {"temperature": random.uniform(0.5, 2, pairs).astype(dtype)}
-    for name in ALIGNMENTS[problem].gaps:
-        if name in names:
-            gap = random.uniform(-3, 0.5, shape)
-            gap[random.random(shape) < 0.05] = -1e9
-            gap[random.random(shape) < 0.05] = -np.inf
-            parameters[name] = poison(gap, lengths).astype(dtype)
-        else:
-            parameters[name] = random.uniform(-3, 0.5, pairs).astype(dtype)
-    return poison(random.normal(size=shape) * 2, lengths).astype(dtype), lengths, parameters
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("problem", "options"), CASES)
+def test_layouts_give_the_same_bits(problem, options, dtype):
+    inputs = many(problem, dtype)
+    by_pairs = Given(problem, *inputs, options, layout=PAIRS).results()
+    assert_same_bits(by_pairs, Given(problem, *inputs, options, layout=ROWS).results())
 
 
-@FLOATS
-@EVERY
-def test_layouts_and_threads_give_the_same_bits(problem, options, names, dtype):
-    inputs = many_by_position(problem, names, dtype) if names else many(problem, dtype, pairs=150)
-    by_pairs, by_rows = (Given(problem, *inputs, options, layout=layout).results() for layout in (PAIRS, ROWS))
-    assert_same_bits(by_pairs, by_rows)
-    alone = Given(problem, *inputs, options).results()
-    for threads in (2, 3, 5):
-        assert_same_bits(alone, Given(problem, *inputs, options, threads=threads).results())
-
-
-@slow
-@BY_POSITION
-def test_derivatives_with_gaps_by_position_are_those_of_the_reference(problem, options, names):
-    similarity, lengths, parameters = many_by_position(problem, names, "float64", pairs=5, rows=11, cols=13)
-    given = Given(problem, similarity, lengths, parameters, options)
-    scores, _, d_similarity, d_values, t_scores, t_d_similarity, t_d_values, *_ = results = given.results()
-    d_costs, t_d_costs = np.reshape(results[10:], (2, len(names), *similarity.shape))
-    assert np.all((np.sum(d_costs, axis=0) == 0) | np.isfinite(similarity))
-
-    def reference_of(step):
-        moved = {name: value + step * tangents[name] for name, value in parameters.items()}
-        inputs = similarity + step * t_similarity, lengths
-        gradients = reference.gradients(problem, *inputs, **moved, **options)
-        return {"score": getattr(reference, problem)(*inputs, **moved, **options), **gradients}
-
-    t_similarity, t_values, t_costs = given.direction()
-    order = list(ALIGNMENTS[problem].parameters)
-    tangents = {name: t_costs.get(name, t_values[:, number]) for number, name in enumerate(order)}
-    exact, ahead, behind = (reference_of(step) for step in (0, 1e-5, -1e-5))
-    for found, wanted, atol in (
-        ((scores, d_similarity, d_values, d_costs), exact, 1e-12),
-        (
-            (t_scores, t_d_similarity, t_d_values, t_d_costs),
-            {name: (ahead[name] - behind[name]) / 2e-5 for name in ahead},
-            1e-7,
-        ),
-    ):
-        np.testing.assert_allclose(found[0], wanted["score"], rtol=1e-9, atol=atol)
-        np.testing.assert_allclose(found[1], wanted["similarity"], rtol=0, atol=atol)
-        for number, name in enumerate(order):
-            by_position = name in names
-            own = found[3][names.index(name)] if by_position else found[2][:, number]
-            np.testing.assert_allclose(own, wanted[name], rtol=1e-8, atol=atol)
-            assert not by_position or not found[2][:, number].any()
-
-
-@pytest.mark.parametrize("layout", [PAIRS, ROWS])
-@pytest.mark.parametrize(
-    ("problem", "names"), [("smith_waterman", ("gap",)), ("smith_waterman_affine", ("gap_extend",))]
-)
-def test_a_gap_that_is_no_number_spoils_its_own_pair_alone(problem, names, layout):
-    similarity, lengths, parameters = many_by_position(problem, names, "float32")
-    clean = Given(problem, similarity, lengths, parameters, layout=layout).results()
-    parameters[names[0]][0, 20, 36] = np.nan
-    spoiled = Given(problem, similarity, lengths, parameters, layout=layout).results()
-    for number, (before, after) in enumerate(zip(clean, spoiled, strict=True)):
-        values = number in (3, 6)  # the derivative of the gap's own value is always 0
-        assert np.isnan(after[0]).sum() == (len(after[0]) - 1 if values else after[0].size)
-        assert before[1:].tobytes() == after[1:].tobytes()
-
-
-def test_a_library_refuses_gaps_that_it_does_not_know():
-    similarity, score = np.zeros((1, 3, 3), np.float32), np.empty(1, np.float32)
-    values = np.ones((1, 3), np.float32)
-    gaps = np.frombuffer(cpp.pack_gaps(*(similarity.ctypes.data, 9, 0, 0, 0) * 2), np.uint8)
-    for kind, options, by_position, given, known in (
-        (0, cpp.OPEN_BY_POSITION, False, True, False),
-        (0, cpp.OPEN_BY_POSITION, True, True, True),
-        (0, cpp.OPEN_BY_POSITION, True, False, False),
-        (0, cpp.EXTEND_BY_POSITION, True, True, False),
-        (2, cpp.EXTEND_BY_POSITION, True, True, True),
-        (4, cpp.OPEN_BY_POSITION, True, True, False),
-    ):
-        numbers = kind, options, 1, 0, 1, 3, 3, similarity.ctypes.data, 9, 0, values.ctypes.data, 0
-        call = cpp.pack_call(*numbers, gaps.ctypes.data if given else 0)
-        assert (cpp.kernel("float32", kind, by_position).score(call, score.ctypes.data) == 0) == known
-
-
-@PROBLEM
+@pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_pair_does_not_see_the_others(problem):
     similarity, lengths, parameters = many(problem, "float32")
     together = Given(problem, similarity, lengths, parameters).results()
@@ -150,7 +50,6 @@ def test_a_pair_does_not_see_the_others(problem):
         assert_same_bits([array[one] for array in together[:4]], alone)
 
 
-@slow
 @pytest.mark.parametrize("layout", [PAIRS, ROWS])
 @pytest.mark.parametrize("shape", [(20000, 12), (12, 20000)])
 def test_a_sum_of_many_equal_ends_loses_nothing(shape, layout):
@@ -176,7 +75,7 @@ def test_a_bad_similarity_spoils_its_own_pair_alone(bad, layout):
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, np.nan, np.inf])
-@PROBLEM
+@pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_temperature_that_is_none_gives_nan_in_its_own_pair_and_zeros_in_the_padding(problem, temperature):
     inputs = ragged(7, 5, problem=problem)
     temperatures = np.ones(6)
@@ -199,7 +98,7 @@ def test_a_temperature_that_is_none_gives_nan_in_its_own_pair_and_zeros_in_the_p
 
 @pytest.mark.parametrize("layout", [PAIRS, ROWS])
 @pytest.mark.parametrize("temperature", [1e-10, 1e-3, 1.0, 1e3, 1e30])
-@BY_NUMBER
+@pytest.mark.parametrize(("problem", "options"), CASES)
 def test_no_temperature_and_no_similarity_makes_a_result_that_is_not_finite(problem, options, temperature, layout):
     random = np.random.default_rng(3)
     similarity = (random.normal(size=(8, 19, 23)) * np.logspace(-6, 6, 8)[:, None, None]).astype(np.float32)
@@ -224,8 +123,8 @@ def test_many_more_matches_than_a_float_counts():
     assert d_values[0, 0] == pytest.approx(0.0, abs=0.05)
 
 
-@FLOATS
-@BY_NUMBER
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("problem", "options"), CASES)
 def test_scores_grow_beyond_the_range_of_a_float_at_any_pace(problem, options, dtype):
     # the best alignment gains `step` at each match; what ends early adds to the same total as what ends late
     steps = np.array([0.5, 5.0, 20.0, 60.0, 150.0])[:, None, None]
@@ -324,10 +223,7 @@ def test_a_large_result_is_put_into_large_pages():
 # alignments where gaps are numbers are the kernels' by position too.
 @pytest.mark.parametrize(
     ("kind", "by_position", "passes"),
-    [
-        ("GLOBAL", False, tuple(name for name in cpp.PASSES if name != "best")),
-        pytest.param("AFFINE", True, tuple(cpp.PASSES), marks=slow),
-    ],
+    [("GLOBAL", False, tuple(name for name in cpp.PASSES if name != "best")), ("AFFINE", True, tuple(cpp.PASSES))],
 )
 def test_the_sanitizers_find_nothing(kind, by_position, passes):
     """The driver with the kernels compiled in, watched by the address and undefined-behaviour sanitizers."""
@@ -357,7 +253,6 @@ def test_unknown_calls_are_refused():
         assert kernel.score(call, ctypes.addressof(score)) != 0
 
 
-@slow
 def test_the_reference_agrees_on_a_large_single_pair():
     similarity = np.random.default_rng(2).normal(size=(1, 200, 300))
     given = Given("smith_waterman", similarity, None, {"gap": -1.0, "temperature": 1.0})

@@ -356,6 +356,14 @@ def test_only_what_is_called_is_compiled(package, cache, tmp_path):
     assert names - {"alignment-xla-float32"} == {"alignment-float32-0-score"}
 
 
+def test_a_program_can_be_built_too(tmp_path):
+    source = tmp_path / "program.cpp"
+    source.write_text('#include "alignment.h"\nint main() { return sizeof(REAL); }\n')
+    wanted = cpp.target("float64", flags=("-O0", f"-I{library.FOLDER}"))
+    path = cpp.compiled(wanted._replace(name="program", sources=(source,), makes="program"))
+    assert subprocess.run([path]).returncode == 8
+
+
 NO_COMPILER = "no C++ compiler: none of c++, g++, clang++ on the PATH; install one, or name it in CXX"
 MISSING = "CXX", "c++ -D__builtin_convertvector=missing", "=missing cannot compile alignment-"
 
@@ -365,9 +373,9 @@ MISSING = "CXX", "c++ -D__builtin_convertvector=missing", "=missing cannot compi
     ("package", "name", "value", "reason"),
     [
         ("jax_impl", "PATH", "/nowhere", NO_COMPILER),
-        pytest.param("jax_impl", *MISSING, marks=pytest.mark.slow),
+        ("jax_impl", *MISSING),
         ("torch_impl", "CXX", "false", "false cannot compile"),
-        pytest.param("torch_impl", *MISSING, marks=pytest.mark.slow),
+        ("torch_impl", *MISSING),
     ],
 )
 def test_without_a_compiler_that_works_auto_warns_once_and_still_works(package, name, value, reason):
@@ -388,7 +396,7 @@ def test_without_a_compiler_that_works_auto_warns_once_and_still_works(package, 
     assert f"variant 'fused' is absent here: {warning[1]}" in said
 
 
-@pytest.mark.parametrize("package", ["jax_impl", pytest.param("torch_impl", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("package", ["jax_impl", "torch_impl"])
 def test_a_compiler_that_cannot_work_is_found_out_at_once_but_not_at_import(package, tmp_path, cache):
     tried, compiler = tmp_path / "tried", tmp_path / "compiler"
     compiler.write_text(f"#!/bin/sh\necho $* >> {tried}\nexit 1\n")

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from frameworks import FRAMEWORKS, PROBLEMS, Inputs, assert_parity, reference_result, run
-from native_calls import BY_NUMBER, FLOATS, PAIRS, PROBLEM, ROWS, Given, assert_same_bits, many
+from frameworks import DTYPES, FRAMEWORKS, PROBLEMS, Inputs, assert_parity, reference_result, run
+from native_calls import PAIRS, ROWS, Given, assert_same_bits, many
 
 import torch_impl
 from shared.kernels import cpp
@@ -26,6 +26,7 @@ from torch_impl.kernels import openmp
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
+CASES = [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
 # FE_UPWARD of the C library, by machine
 UPWARD = {"x86_64": 0x800, "aarch64": 0x400000}
 # threads of the kernels' own, and PyTorch's
@@ -33,17 +34,26 @@ HELPERS = pytest.mark.parametrize("helpers", [0, openmp.parallel], ids=["own", "
 MODES = pytest.mark.parametrize("flush", [False, True])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("problem", "options"), CASES)
+def test_the_number_of_threads_changes_no_bit(problem, options, dtype):
+    inputs = many(problem, dtype, pairs=150)  # enough cells for the threads that are asked for
+    alone = Given(problem, *inputs, options).results()
+    for threads in (2, 3, 5):
+        assert_same_bits(alone, Given(problem, *inputs, options, threads=threads).results())
+
+
 @pytest.mark.parametrize("pairs", [1, 16, 17, 20, 31, 33, 48, 130])
-def test_batch_division_changes_no_bit(pairs):
+def test_nor_does_how_a_batch_is_divided_among_them(pairs):
     similarity, lengths, parameters = many("smith_waterman", "float32", pairs, 80, 90)
     for lengths_of in (lengths, None):
         alone = Given("smith_waterman", similarity, lengths_of, parameters).results()
         assert_same_bits(alone, Given("smith_waterman", similarity, lengths_of, parameters, threads=3).results())
 
 
-@FLOATS
-@BY_NUMBER
-def test_blocks_of_long_and_narrow_pairs_change_no_bit(problem, options, dtype):
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("problem", "options"), CASES)
+def test_nor_do_the_blocks_of_long_and_narrow_pairs(problem, options, dtype):
     # a block of rows begins at another row in each layout; between them logarithms are not carried but taken anew
     similarity, lengths, parameters = many(problem, dtype, 36, 230, 3)
     together = Given(problem, similarity, lengths, parameters, options).results()
@@ -201,7 +211,7 @@ def test_a_call_leaves_the_callers_mode_as_it_was(flush):
 
 
 @MODES
-def test_a_call_that_runs_out_of_memory_leaves_the_callers_mode_as_it_was(flush):
+def test_so_does_one_that_runs_out_of_memory(flush):
     if sys.platform != "linux":
         pytest.skip("the limit on memory is one of Linux")
     import resource
@@ -221,7 +231,7 @@ def test_a_call_that_runs_out_of_memory_leaves_the_callers_mode_as_it_was(flush)
         assert flushes() == flush
 
 
-@FLOATS
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_callers_mode_changes_no_bit(dtype):
     similarity, lengths = globins(dtype)
     found = {}
@@ -251,8 +261,8 @@ def test_a_subnormal_gap_and_a_subnormal_score_are_0_whatever_the_callers_mode(f
 
 
 @MODES
-@FLOATS
-@PROBLEM
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("problem", PROBLEMS)
 def test_a_subnormal_temperature_is_the_lowest_that_there_is(problem, dtype, flush):
     similarity, lengths, parameters = many(problem, dtype)
     smallest, largest = np.nextafter(np.array([0, np.finfo(dtype).tiny], dtype), np.array([1, 0], dtype))
@@ -267,10 +277,10 @@ def test_a_subnormal_temperature_is_the_lowest_that_there_is(problem, dtype, flu
             assert_same_bits(expected, call.results())
 
 
-@FLOATS
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-@PROBLEM
-def test_subnormal_similarities_and_gaps_are_right(problem, framework, dtype):
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_subnormal_similarities_and_gaps_give_what_the_reference_gives(problem, framework, dtype):
     tiny = 1e-40 if dtype == "float32" else 1e-310
     random = np.random.default_rng(0)
     parameters = {name: np.array(1.0 if name == "temperature" else -tiny) for name in PROBLEMS[problem].parameters}

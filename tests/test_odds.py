@@ -29,11 +29,7 @@ IN_ODDS = [
     ("needleman_wunsch", {}),
 ]
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
-EVERY = pytest.mark.parametrize(
-    ("problem", "options"),
-    [IN_ODDS[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in IN_ODDS[1:])],
-    ids=str,
-)
+EVERY = pytest.mark.parametrize(("problem", "options"), IN_ODDS, ids=str)
 LOG2_E = math.log2(math.e)
 ANY = {"end": "any"}
 # pairs, rows and columns of the batch that JAX gets wherever a smaller one is asked for: XLA takes seconds for a shape
@@ -146,7 +142,6 @@ def test_temperatures_and_gaps_of_the_whole_range_are_right(framework, problem, 
     assert all(score or not gradient for score, gradient in zip(scores, gradients, strict=True))
 
 
-@pytest.mark.slow
 @EVERY
 @BOTH
 def test_proteins_aligned_to_themselves_are_right(framework, problem, options):
@@ -157,7 +152,6 @@ def test_proteins_aligned_to_themselves_are_right(framework, problem, options):
     assert_right(framework, inputs, problem, options)
 
 
-@pytest.mark.slow
 @BOTH
 def test_an_island_a_thousand_columns_after_another_wins(framework):
     s = np.full((1, 12, 1100), -3.0)
@@ -244,7 +238,6 @@ def test_a_start_too_small_for_float32_may_grow(framework, end):
     assert hold(framework, inputs, "smith_waterman", {"end": end})[0] == [False, False, True, True, True, True]
 
 
-@pytest.mark.slow
 @BOTH
 def test_a_gradient_may_be_too_large_where_the_score_is_not(framework):
     s = np.full((2, 80, 80), -np.inf)
@@ -299,7 +292,6 @@ def test_a_pair_has_the_same_bits_beside_one_that_does_not_hold(framework):
         np.testing.assert_array_equal(first[[0, 2, 3]], second[[0, 2, 3]])
 
 
-@pytest.mark.slow
 @EVERY
 @BOTH
 def test_a_pair_is_computed_the_same_way_beside_a_larger_one(framework, problem, options):
@@ -315,7 +307,6 @@ def test_a_pair_is_computed_the_same_way_beside_a_larger_one(framework, problem,
     np.testing.assert_allclose(own[1][0, :20, :25], other[1][0], atol=1e-6)
 
 
-@pytest.mark.slow
 @BOTH
 def test_pairs_without_rows_or_columns_are_right(framework):
     s = np.random.default_rng(2).normal(size=(4, 6, 9))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import DTYPES, PROBLEMS
-from native_calls import BY_NUMBER, BY_POSITION, ROWS, Given, assert_as_in_float64, assert_same_bits, slow
+from native_calls import ROWS, Given, assert_as_in_float64, assert_same_bits
 
 from shared.alignments import ALIGNMENTS
 from shared.kernels import cpp
@@ -22,7 +22,9 @@ from shared.sequences import pair_batch, read_fasta, substitution_matrix
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
-BIT = np.log(2)
+CASES = pytest.mark.parametrize(
+    ("problem", "options"), [(problem, options) for problem in PROBLEMS for options in PROBLEMS[problem].options]
+)
 BLOSUM = substitution_matrix("BLOSUM62").scores[:20, :20].astype(np.float32)
 CALLS = 4  # in Given.results that try plain odds
 
@@ -56,7 +58,7 @@ def globins() -> tuple[np.ndarray, np.ndarray]:
     return batch.similarity, batch.lengths
 
 
-@BY_NUMBER
+@CASES
 def test_ordinary_input_is_held_by_plain_odds(problem, options, globins):
     uniform = random().random((20, 100, 150))
     lengths = np.stack([random(1).integers(80, 101, 20), random(2).integers(95, 121, 20)], axis=1)
@@ -66,7 +68,7 @@ def test_ordinary_input_is_held_by_plain_odds(problem, options, globins):
         assert assert_right(problem, options, similarity[::9], gap, lengths=sizes[::9]) == 0
 
 
-@BY_NUMBER
+@CASES
 @pytest.mark.parametrize("gap", [0.0, -1.0, -4.0, -11.0, -50.0, 0.5])
 def test_self_alignments_at_every_scale(problem, options, gap):
     base = proteins(150)
@@ -76,7 +78,6 @@ def test_self_alignments_at_every_scale(problem, options, gap):
     assert counts[3] > 0  # 11 * 50 is e^550, or 2^793
 
 
-@slow
 @pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
 def test_long_self_alignments(problem):
     base = proteins(2000)
@@ -85,8 +86,7 @@ def test_long_self_alignments(problem):
     assert_right(problem, None, 3 * base, -1.0)
 
 
-@slow
-@BY_NUMBER
+@CASES
 @pytest.mark.parametrize("gap", [-1.0, -11.0])
 def test_a_direction_that_adds_up_along_the_alignment(problem, options, gap):
     # what its tangents sum up to is a thousand times what is left of them
@@ -104,7 +104,7 @@ def test_a_direction_that_adds_up_along_the_alignment(problem, options, gap):
     np.testing.assert_allclose(exactly[1], expected[1], rtol=0, atol=1e-4)
 
 
-@BY_NUMBER
+@CASES
 @pytest.mark.parametrize("temperature", [1e-3, 0.02, 0.1, 0.3, 3.0, 100.0, 1e3])
 def test_temperatures(problem, options, temperature):
     shape = (90, 110)
@@ -116,7 +116,7 @@ def test_temperatures(problem, options, temperature):
         assert exact == CALLS * 4
 
 
-@BY_NUMBER
+@CASES
 @pytest.mark.parametrize("gap", [0.0, -0.3, -1.0, -11.0])
 def test_the_later_of_two_islands_wins(problem, options, gap):
     similarity, diagonal = np.full((150, 1200), -4.0), np.arange(40)
@@ -126,7 +126,7 @@ def test_the_later_of_two_islands_wins(problem, options, gap):
         assert assert_right(problem, options, similarity, gap) <= 1
 
 
-@BY_NUMBER
+@CASES
 @pytest.mark.parametrize("gap", [0.0, -1.0, -11.0, -20.0])
 def test_forbidden_and_nearly_forbidden_matches(problem, options, gap):
     base, chance = 2 * random().normal(size=(7, 60, 70)), random(1).random((60, 70))
@@ -146,25 +146,25 @@ def counts(problem: str, similarity: Any, gap: float, temperature: float = 1.0) 
 
 def test_a_gap_of_up_to_27_bits_is_held():
     similarity = random().normal(size=(40, 50))
-    assert counts("smith_waterman", similarity, -26.9 * BIT) == 0
-    assert counts("smith_waterman", similarity, -27.1 * BIT) == CALLS
-    assert counts("smith_waterman", similarity, 26.9 * BIT) > 0  # states outgrow the range
+    assert counts("smith_waterman", similarity, -26.9 * np.log(2)) == 0
+    assert counts("smith_waterman", similarity, -27.1 * np.log(2)) == CALLS
+    assert counts("smith_waterman", similarity, 26.9 * np.log(2)) > 0  # states outgrow the range
 
 
 def test_a_match_may_outweigh_its_neighbours_by_75_bits():
     similarity = np.zeros((40, 50))
-    similarity[7, 11] = 75 * BIT
+    similarity[7, 11] = 75 * np.log(2)
     assert counts("smith_waterman", similarity, -1.0) == 0
-    similarity[7, 11] = 102 * BIT
+    similarity[7, 11] = 102 * np.log(2)
     assert counts("smith_waterman", similarity, -1.0) == CALLS
 
 
 def test_neighbouring_columns_may_be_56_bits_apart():
     # of a column that each row takes higher, while the one before it stays where it is
-    gap, similarity = -26 * BIT, np.zeros((40, 50))
-    similarity[0, 20], similarity[1, 20], similarity[2, 20] = BIT * np.array([40, 45, 50])
+    gap, similarity = -26 * np.log(2), np.zeros((40, 50))
+    similarity[0, 20], similarity[1, 20], similarity[2, 20] = np.log(2) * np.array([40, 45, 50])
     assert counts("smith_waterman", similarity, gap) == 0
-    similarity[0, 20], similarity[1, 20], similarity[2, 20] = BIT * np.array([50, 100, 110])
+    similarity[0, 20], similarity[1, 20], similarity[2, 20] = np.log(2) * np.array([50, 100, 110])
     assert counts("smith_waterman", similarity, gap) == CALLS
 
 
@@ -174,7 +174,7 @@ def low(shape: tuple[int, int], value: float, **cells: float) -> np.ndarray:
     for name, bits in cells.items():
         row, col = (int(number[1:]) for number in name.split("_"))
         similarity[row, col] = bits
-    return BIT * similarity
+    return np.log(2) * similarity
 
 
 @pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine"])
@@ -194,7 +194,7 @@ def test_starts_of_the_least_odds_count_where_gaps_are_cheap():
 def test_so_do_starts_that_a_dear_gap_makes_as_little(start, exact):
     similarity = low((100, 100), -np.inf, r0_c0=start, r99_c99=0.0, r98_c0=0.0, r99_c1=0.0)
     options = {"restrict_turns": False, "penalize_turns": False}
-    parameters = {"gap_open": -26 * BIT, "gap_extend": 0.0, "temperature": 1.0}
+    parameters = {"gap_open": -26 * np.log(2), "gap_extend": 0.0, "temperature": 1.0}
     assert assert_as_in_float64("smith_waterman_affine", options, similarity, None, parameters) == exact
 
 
@@ -253,7 +253,7 @@ STEEP = {
 def test_steep_columns(name, turned):
     problem, shape, value, gap, cells = STEEP[name]
     similarity = low(shape, value, **cells)
-    assert_right(problem, None, similarity[::-1, ::-1] if turned else similarity, gap * BIT)
+    assert_right(problem, None, similarity[::-1, ::-1] if turned else similarity, gap * np.log(2))
 
 
 def assert_steep_columns_are_right(problem: str, options: Any) -> None:
@@ -270,11 +270,10 @@ def assert_steep_columns_are_right(problem: str, options: Any) -> None:
             if chance.random() < 0.5:
                 similarity[min(row + 1, rows - 1), min(column + 1, cols - 1)] = chance.choice([0, 5, 50])
         similarity = similarity[::-1, ::-1] if chance.random() < 0.3 else similarity
-        assert_right(problem, options, BIT * similarity, gap * BIT)
+        assert_right(problem, options, np.log(2) * similarity, gap * np.log(2))
 
 
-@slow
-@BY_NUMBER
+@CASES
 def test_random_steep_columns(problem, options):
     assert_steep_columns_are_right(problem, options)
 
@@ -285,11 +284,11 @@ def test_a_strip_without_matches_leaves_the_next_one_in_range(problem):
     assert counts(problem, similarity, -1.0) == 0
 
 
-@BY_NUMBER
+@CASES
 def test_the_score_has_the_same_bits_in_all_passes(problem, options):
     # some bands are cut, and the passes have different blocks
     similarity = random(3).normal(size=(100, 300, 256)).astype(np.float32)
-    similarity[random(4).random(similarity.shape) < 0.001] = 60 * BIT
+    similarity[random(4).random(similarity.shape) < 0.001] = 60 * np.log(2)
     similarity[:, :, ::7] += 6
     parameters = parameters_of(problem, -1.0)
     scores, again, *_, last, _, _ = Given(problem, similarity, None, parameters, options).results()
@@ -304,8 +303,8 @@ def test_the_temperature_of_a_certain_alignment_with_many_free_gaps(match):
 
 
 def test_a_total_may_be_far_below_the_start_of_an_alignment():
-    assert counts("smith_waterman", np.full((40, 50), -10 * BIT), -1.0) == 0
-    assert counts("smith_waterman", np.full((40, 50), -35 * BIT), -1.0) == CALLS
+    assert counts("smith_waterman", np.full((40, 50), -10 * np.log(2)), -1.0) == 0
+    assert counts("smith_waterman", np.full((40, 50), -35 * np.log(2)), -1.0) == CALLS
 
 
 @pytest.mark.parametrize("match", [3.0, 4.0, 5.0])
@@ -327,7 +326,7 @@ def long_pairs() -> tuple[np.ndarray, np.ndarray]:
     return similarity, np.array([[350, 700], [350, 690], [333, 513]])
 
 
-@BY_NUMBER
+@CASES
 def test_a_pair_has_the_same_bits_for_any_threads_and_company(problem, options, long_pairs):
     similarity, lengths = long_pairs
     own = parameters_of(problem, -1.0)
@@ -342,126 +341,10 @@ def test_a_pair_has_the_same_bits_for_any_threads_and_company(problem, options, 
         assert_same_bits([array[pair : pair + 1] for array in one[:4]], alone.results()[:4])
 
 
-@BY_NUMBER
+@CASES
 def test_long_pairs_are_cut_into_tiles(problem, options, long_pairs):
     similarity, lengths = long_pairs
     assert assert_right(problem, options, similarity[::2], -1.0, lengths=lengths[::2]) == 0
-
-
-def gaps_of(problem, names, gap, number, temperature=1.0):
-    """Gaps by position from gap(), a matrix for each; the others are this number."""
-    gaps = {name: gap() if name in names else number for name in ALIGNMENTS[problem].gaps}
-    return gaps | {"temperature": temperature}
-
-
-@BY_POSITION
-def test_ordinary_gaps_by_position_are_held(problem, options, names, globins):
-    chance = random()
-    uniform = chance.random((10, 100, 150))
-    lengths = np.stack([chance.integers(80, 101, 10), chance.integers(95, 121, 10)], axis=1)
-    for similarity, own_lengths in ([array[::20] for array in globins], (uniform, lengths)):
-        for least in (-1.0, -4.0):
-            gap = lambda: chance.uniform(least, 0, similarity.shape)  # noqa: B023, E731
-            parameters = gaps_of(problem, names, gap, -1.0)
-            assert assert_as_in_float64(problem, options, similarity, own_lengths, parameters) == 0
-
-
-def steep_gaps(chance, shape):
-    """Of one of several kinds, in bits."""
-    rows, cols = shape
-    gap, cheap = np.full(shape, -20.0), chance.choice([3, 1, 0, -0.1])
-    kind = chance.integers(7)
-    if kind == 0:
-        return chance.uniform(-200, 20, shape)
-    if kind == 1:
-        return chance.uniform(-26, chance.choice([0, 26]), shape)
-    if kind == 2:
-        gap[:] = -1
-        gap[chance.integers(rows), chance.integers(cols)] = chance.choice([-26, -40, -200, 20])
-    elif kind == 3:
-        gap[chance.integers(rows)] = cheap
-    elif kind == 4:
-        gap[:, chance.integers(cols)] = cheap
-    elif kind == 5:
-        gap = chance.uniform(-chance.choice([0.5, 4, 12]), 0, shape)
-    else:
-        gap = np.where(chance.random(shape) < 0.5, -25.0, -0.05)
-    return gap
-
-
-@BY_POSITION
-@slow
-def test_steep_gaps_by_position_and_matches(problem, options, names):
-    chance = random(7)
-    for _ in range(60):
-        shape = rows, cols = int(chance.choice([8, 17, 34, 66, 130])), int(chance.choice([17, 20, 40, 64, 150, 270]))
-        similarity = np.full(shape, chance.choice([-np.inf, -101, -60, -30, -10, -3, 0]))
-        similarity = similarity + chance.normal(size=shape) * chance.choice([0, 1, 4])
-        if chance.random() < 0.5:
-            column, bits = chance.integers(cols), chance.choice([40, 60, 80, 98])
-            for row in sorted(chance.choice(rows, 3, replace=False)):
-                similarity[row, column] = min(bits, 126)
-                bits += chance.choice([0, 5, 20, 40])
-                similarity[min(row + 1, rows - 1), min(column + 1, cols - 1)] = chance.choice([0, 5, 50])
-        if chance.random() < 0.5:
-            similarity[chance.random(shape) < 0.1] = chance.choice([5, 20, 60, -np.inf])
-        gap = lambda: steep_gaps(chance, shape)[None] * BIT  # noqa: B023, E731
-        parameters = gaps_of(problem, names, gap, chance.choice([0, -0.05, -1, -3, -26]) * BIT)
-        assert_as_in_float64(problem, options, similarity * BIT, None, parameters)
-
-
-def corridor(start, match):
-    """Where turns are restricted: a strong alignment leads down a column, from which only a weak one may go right."""
-    similarity, gap = np.full((24, 60), -np.inf), np.full((24, 60), -0.05)
-    similarity[2, 9] = similarity[3, 10] = 55
-    similarity[6, 10] = start
-    similarity[7, 31] = match
-    gap[:6, 11:] = -13
-    gap[6, 11:31] = 0.3
-    return similarity * BIT, gap[None] * BIT
-
-
-@pytest.mark.parametrize("penalize_turns", [True, False])
-@pytest.mark.parametrize("start", [-2.0, 3.0, 3.8])
-@pytest.mark.parametrize("match", [80.0, 95.0, 99.0])
-def test_a_gap_down_a_column_may_not_hide_what_alone_may_turn(match, start, penalize_turns):
-    similarity, gap = corridor(start, match)
-    parameters = {"gap_open": gap, "gap_extend": gap, "temperature": 1.0}
-    options = {"restrict_turns": True, "penalize_turns": penalize_turns}
-    assert assert_as_in_float64("smith_waterman_affine", options, similarity, None, parameters) == CALLS
-
-
-@pytest.mark.parametrize(("value", "held"), [(-26.5, True), (-27.5, False), (26.5, True), (27.5, False), (-1e9, False)])
-def test_one_gap_by_position_may_have_27_bits(value, held):
-    similarity, gap = random().normal(size=(1, 20, 40)), np.full((1, 20, 40), -1.0)
-    gap[0, 7, 9] = value * BIT
-    parameters = {"gap": gap, "temperature": 1.0}
-    assert assert_as_in_float64("smith_waterman", None, similarity, None, parameters) == (0 if held else CALLS)
-
-
-def test_starts_of_the_least_odds_count_where_a_gap_by_position_is_cheap():
-    # columns that fill vectors: else what is beside them counts as cheap
-    similarity, gap = np.full((1, 120, 128), -101 * BIT), np.full((1, 120, 128), -3.0)
-    similarity[0, 119, 127] = 0
-    parameters = {"gap": gap, "temperature": 1.0}
-    assert assert_as_in_float64("smith_waterman", None, similarity, None, parameters) == 0
-    gap[0, 60, 60] = 0
-    assert assert_as_in_float64("smith_waterman", None, similarity, None, parameters) == CALLS
-
-
-@BY_POSITION
-def test_long_pairs_with_gaps_by_position_have_the_same_bits_for_any_threads(problem, options, names, long_pairs):
-    similarity, lengths = long_pairs
-    gaps = random().uniform(-3, -0.5, similarity.shape)
-    parameters = gaps_of(problem, names, lambda: gaps, -1.0)
-    some = gaps_of(problem, names, lambda: gaps[::2], -1.0)
-    assert assert_as_in_float64(problem, options, similarity[::2], lengths[::2], some) == 0
-    own = {name: np.asarray(value, np.float32) for name, value in parameters.items()}
-    one, two, three = (
-        Given(problem, similarity, lengths, own, options, threads=threads).results() for threads in (1, 2, 3)
-    )
-    assert_same_bits(one, two)
-    assert_same_bits(one, three)
 
 
 NARROWER = {"8 lanes": "-mno-avx512f", "4 lanes": "-mno-avx"}
@@ -484,7 +367,6 @@ def narrower(request) -> Iterator[None]:
         yield
 
 
-@slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("narrower")
 def test_shorter_vectors(globins):
