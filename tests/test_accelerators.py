@@ -109,9 +109,7 @@ def test_jax_takes_its_share_of_memory_and_nothing_in_advance(monkeypatch):
 
 
 @BOTH
-def test_gpu_kernels_of_fused_are_cached_for_all_runs_and_what_a_compiler_generates_for_one_case(
-    framework, tmp_path, monkeypatch
-):
+def test_kernels_of_fused_are_cached_for_all_runs_and_generated_code_for_one_case(framework, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", "for all runs")
     runner = CaseRunner(FRAMEWORKS[framework].backend, tmp_path, lambda *_, **__: None)
     cached = {}

@@ -298,7 +298,7 @@ def test_nothing_of_fused_waits_for_the_device_or_brings_numbers_to_it(monkeypat
 # the variant
 
 
-def test_it_is_absent_on_a_cpu_and_in_jax(monkeypatch):
+def test_the_variant_cuda_graph_is_absent_on_a_cpu_and_in_jax(monkeypatch):
     with pytest.raises(ValueError, match=r"^variant 'cuda_graph' is absent here: it launches a CUDA graph"):
         torch_impl.smith_waterman(torch.ones(2, 2), variant="cuda_graph")
     assert "cuda_graph" not in torch_impl.variants("smith_waterman")

@@ -231,7 +231,7 @@ def test_pytorchs_compiler_knows_what_the_kernels_write_and_adds_none(
 
 
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu", "best_on_a_gpu")
-def test_pytorchs_compiler_knows_that_best_alignments_are_written_and_have_no_gradient():
+def test_pytorchs_compiler_knows_what_best_alignments_write_and_have_no_gradient():
     def total(s: torch.Tensor, gap: torch.Tensor) -> torch.Tensor:
         scores, matches = torch_impl.best_alignment(torch_impl.smith_waterman, s, gap=gap)
         return scores.sum() + matches.sum()

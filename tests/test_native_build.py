@@ -94,7 +94,7 @@ for number in (1, 2):
 
 
 def said_on_a_terminal(*arguments: object) -> str:
-    """What Python says on a terminal while it compiles two libraries."""
+    """The text that Python prints on a terminal while it compiles two libraries."""
     terminal, other_end = os.openpty()
     try:
         process = subprocess.Popen(
