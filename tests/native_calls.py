@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import PROBLEMS
+from frameworks import PROBLEMS, poison
 
 from shared.alignments import ALIGNMENTS, names_by_position
 from shared.kernels import cpp
@@ -14,6 +14,18 @@ from shared.kernels.cpp import library
 from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
 PAIRS, ROWS = 1, 2  # layouts
+# one case for each library, and two for affine gaps, whose turns are chosen at run time
+CASES = [
+    (problem, options)
+    for problem in PROBLEMS
+    for options in PROBLEMS[problem].options
+    if options in (PROBLEMS[problem].options[0], PROBLEMS[problem].options[-1])
+]
+# the default tier has a linear and an affine recurrence; on the others the checks are repeated
+KINDS = pytest.mark.parametrize(
+    ("problem", "options"),
+    [pytest.param(*case, marks=() if number in (0, 2) else pytest.mark.slow) for number, case in enumerate(CASES)],
+)
 # what calls that may be in plain odds return, by its place in Given.results
 RESULTS = {0: "score", 1: "score", 2: "d_s", 3: "d_values", 7: "score", 8: "d_s", 9: "product"}
 Costs = Mapping[str, np.ndarray]
@@ -139,12 +151,21 @@ def assert_as_in_float64(problem: str, options: Any, similarity: Any, lengths: A
     return exact
 
 
-def many(problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 53):
+def many(
+    problem: str, dtype: str, pairs: int = 37, rows: int = 41, cols: int = 53, names: tuple[str, ...] = ()
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """A ragged batch with parameters for each pair. names: gaps by position, some forbidden or too dear for anybody."""
     random = np.random.default_rng(5)
     similarity = (random.normal(size=(pairs, rows, cols)) * 2).astype(dtype)
     lengths = random.integers(0, (rows + 1, cols + 1), size=(pairs, 2))
     limits = PROBLEMS[problem].parameters
-    return similarity, lengths, {name: random.uniform(*limits[name], size=pairs).astype(dtype) for name in limits}
+    parameters = {name: random.uniform(*limits[name], size=pairs).astype(dtype) for name in limits}
+    for name in names:
+        gap = random.uniform(-3, 0.5, similarity.shape)
+        gap[random.random(similarity.shape) < 0.05] = -1e9
+        gap[random.random(similarity.shape) < 0.05] = -np.inf
+        parameters[name] = poison(gap, lengths).astype(dtype)
+    return similarity, lengths, parameters
 
 
 def noted_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:

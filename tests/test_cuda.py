@@ -1,4 +1,4 @@
-"""The same on a GPU. Deselected by default; `pytest -m cuda` (or `make cuda-check-tests`) runs it."""
+"""The variants on a GPU. Deselected by default; `pytest -m cuda` (or `make cuda-check-tests`) runs it."""
 
 import functools
 import importlib

@@ -12,7 +12,6 @@ import pytest
 from shared.bench.command_line import parse
 from tools import cuda_check
 from tools.cuda_check import FILES, Step, main, steps
-from tools.kernel_times import asked
 
 TESTS_FOLDER = Path(__file__).parent
 
@@ -46,11 +45,6 @@ def test_compare_py_accepts_what_it_is_asked_for(tmp_path):
     assert comparison.seconds == 460 and sorted(outputs) == sorted(FILES["comparison"][1:])
     request, _ = parse(page.command[3:])
     assert request.recorded == [tmp_path / "gpu-default.json"] and request.report == tmp_path / "gpu-default.html"
-
-
-def test_layouts_are_those_of_kernel_times_and_all_differ():
-    layouts = {asked(text) for text in cuda_check.LAYOUTS}
-    assert len(layouts) == len(cuda_check.LAYOUTS) == 14
 
 
 def test_all_files_with_tests_for_gpus_are_run():
@@ -173,7 +167,3 @@ def test_every_step_is_done_and_the_exit_code_is_of_all(codes, tmp_path, monkeyp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cuda-check.log", "nvidia-smi", "tests.xml"]
     outcomes = "; ".join(f"{number}: {'exit code 1' if code else 'ok'}, 0 s" for number, code in enumerate(codes))
     assert capsys.readouterr().out.splitlines()[-1] == f"== comparison: {outcomes}"
-
-
-def test_all_calls_together_write_at_most_8_files():
-    assert len({name for names in FILES.values() for name in names}) <= 8

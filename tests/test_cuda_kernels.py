@@ -94,11 +94,15 @@ def test_every_kernel_that_the_tests_launch_is_in_the_list(launched: set[Kernel]
     assert not launched - set(cuda_kernels.kernels())
 
 
-def test_what_compute_sanitizer_looks_at_is_in_the_list(launched: set[Kernel], monkeypatch: pytest.MonkeyPatch):
+def test_compute_sanitizer_looks_at_every_kernel_in_each_layout(launched: set[Kernel], monkeypatch: pytest.MonkeyPatch):
+    from shared.kernels.triton.kernels import KERNELS
     from torch_impl.kernels import triton_binding
 
     monkeypatch.setattr(triton_binding, "forced_layout", None)  # so that it is put back
     monkeypatch.setattr(small_launches, "DEVICE", "cpu")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     small_launches.launch_all()
-    assert launched and not launched - set(cuda_kernels.kernels())
+    assert {kernel.name for kernel in launched} == KERNELS.keys() - {"exponentials_kernel"}
+    lanes = {dict(kernel.constants).get("lanes") for kernel in launched if not kernel.name.startswith("odds")}
+    assert lanes == {layout.lanes for layout in small_launches.LAYOUTS}
+    assert not launched - set(cuda_kernels.kernels())

@@ -14,8 +14,9 @@ TESTS = Path(__file__).parent
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.timeout(900)  # these are many tests, with limits of their own
-def test_in_the_interpreter(tmp_path: Path):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(TESTS / "interpreted")]
+@pytest.mark.parametrize("tier", ["not slow and not cuda", pytest.param("slow and not cuda", marks=pytest.mark.slow)])
+def test_in_the_interpreter(tier: str, tmp_path: Path):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", tier, str(TESTS / "interpreted")]
     environment = os.environ | {"TRITON_INTERPRET": "1", "TRITON_CACHE_DIR": str(tmp_path)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=TESTS.parent)

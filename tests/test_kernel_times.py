@@ -25,12 +25,9 @@ def test_an_argument_becomes_the_kernels_and_all_that_they_take(call: str):
         assert {name for name in launch.arguments if isinstance(name, str)} <= given | set(program.scratch)
 
 
-def test_a_pair_may_have_several_warps():
+def test_an_argument_may_name_several_warps_or_leave_the_layout_to_the_library():
     chunk = kernel_times.asked("smith_waterman/score/64x100x150/2x8x0x2").layout.scores
     assert chunk is not None and (chunk.lanes, chunk.height, chunk.warps, chunk.registers) == (64, 2, 2, None)
-
-
-def test_without_a_chunk_it_is_the_library_s():
     assert kernel_times.asked("free_gap/score/4096x512x512").layout == kernel_times.layout_of(4096, 512)
 
 

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,19 +13,8 @@ from command_line import ROOT
 from compiled_kernels import inner_loop, parameters, resources
 from gpu_programs import programs
 
-import jax_impl.kernels.triton_binding as jax_calls
 from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
-from shared.kernels.triton.programs import (
-    NARROW,
-    TALL,
-    TYPES,
-    WIDE,
-    Kernel,
-    Launch,
-    Layout,
-    exponentials_program,
-    layout_of,
-)
+from shared.kernels.triton.programs import NARROW, TYPES, WIDE, Launch, Layout
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 # an older one keeps other numbers in registers
@@ -38,16 +26,7 @@ AS_NOTED = pytest.mark.skipif(
 # of a thread, where registers do not suffice: they cost time
 MOST_LOCAL_BYTES = 48
 # the layout of each pass that takes fewest special functions
-COMPILED = [
-    ("smith_waterman", (), WIDE, "score", "score"),
-    ("smith_waterman", (), WIDE, "gradients", "marginals"),
-    ("smith_waterman", (), NARROW, "product", "hvp"),
-    ("smith_waterman", (), NARROW, "best", None),
-    ("smith_waterman_affine", ("gap_open", "gap_extend"), NARROW, "gradients", None),
-]
-EACH = pytest.mark.parametrize(("problem", "by_position", "layout", "call", "pass_name"), COMPILED)
-# those whose instructions are counted, in plain odds
-ODDS = pytest.mark.parametrize(("layout", "call", "pass_name"), [(*row[2:4], row[4]) for row in COMPILED if row[4]])
+ODDS = [(WIDE, "score", "score"), (WIDE, "gradients", "marginals"), (NARROW, "product", "hvp")]
 
 
 def check_parameters(launch: Launch, compiled: Any) -> None:
@@ -62,10 +41,16 @@ def check_parameters(launch: Launch, compiled: Any) -> None:
 
 
 @pytest.mark.usefixtures("triton_cache")
-@EACH
-def test_the_kernels_compile_and_fit(
-    problem: str, by_position: tuple[str, ...], layout: Layout, call: str, pass_name: str | None
-):
+@pytest.mark.parametrize(
+    ("problem", "by_position", "layout", "call"),
+    [
+        ("smith_waterman", (), WIDE, "score"),
+        ("smith_waterman", (), NARROW, "best"),
+        *(pytest.param("smith_waterman", (), *own[:2], marks=pytest.mark.slow) for own in ODDS[1:]),
+        pytest.param("smith_waterman_affine", ("gap_open", "gap_extend"), NARROW, "gradients", marks=pytest.mark.slow),
+    ],
+)
+def test_the_kernels_compile_and_fit(problem: str, by_position: tuple[str, ...], layout: Layout, call: str):
     from shared.kernels.triton.machine_code import machine_code, requirements
 
     for launch in programs(problem, "float32", layout, by_position)[call].launches:
@@ -78,57 +63,24 @@ def test_the_kernels_compile_and_fit(
         assert (threads, scratch, blocks) == (32 * launch.kernel.warps, 0, 1), launch.kernel
 
 
-def odds_loops(layout: Layout, call: str) -> list[tuple[Kernel, dict[str, Any], list[str]]]:
-    """The kernels in plain odds of a call, their constants, and their inner loops."""
-    from shared.kernels.triton.machine_code import machine_code
-
-    launches = programs("smith_waterman", "float32", layout)[call].launches
-    kernels = [launch.kernel for launch in launches if launch.kernel.name.startswith("odds")]
-    return [(kernel, dict[str, Any](kernel.constants), inner_loop(machine_code(kernel, 90))) for kernel in kernels]
-
-
 @AS_NOTED
+@pytest.mark.slow
 @pytest.mark.usefixtures("triton_cache")
-@ODDS
+@pytest.mark.parametrize(("layout", "call", "pass_name"), ODDS)
 def test_the_special_functions_of_a_cell_are_those_of_the_hardware_limit(layout: Layout, call: str, pass_name: str):
-    counts = [
-        sum("MUFU" in text for text in loop) / (constants["height"] * constants["steps"])
-        for _, constants, loop in odds_loops(layout, call)
-    ]
-    assert sum(counts) == pytest.approx(SPECIAL_FUNCTIONS[pass_name], abs=0.1)
-
-
-@pytest.mark.usefixtures("triton_cache")
-@ODDS
-def test_matrices_are_read_by_lines_and_each_number_once(layout: Layout, call: str, pass_name: str):
-    matrices = 2 if call == "product" else 1
-    for kernel, constants, loop in odds_loops(layout, call):
-        loads = [text for text in loop if "LDG" in text]
-        lines = sum("LTC128B" in text for text in loads)
-        assert lines == matrices * constants["height"] * constants["steps"]
-        # and a number and a unit of the row above; on the way back also of the row below, and what was kept of a chunk
-        others = 2 + 2 + constants["height"] + 2 if kernel.name == "odds_backward_kernel" else 2
-        assert len(loads) - lines == others * matrices
-
-
-@pytest.mark.usefixtures("triton_cache")
-@pytest.mark.parametrize("capability", [80, 90])
-def test_the_measure_of_exponentials_is_bound_by_them(capability: int):
     from shared.kernels.triton.machine_code import machine_code
 
-    (launch,) = exponentials_program("float32", 2**12, 8).launches
-    assert launch.grid == 4
-    compiled = machine_code(launch.kernel, capability)
-    check_parameters(launch, compiled)
-    loop = inner_loop(compiled)
-    special = sum("MUFU" in text for text in loop)
-    # 8 numbers for a thread, 16 exponentials of each; a multiprocessor issues 8 instructions in the time of one of them
-    assert special == 8 * 16
-    assert len(loop) <= 3 * special
+    count = 0.0
+    for launch in programs("smith_waterman", "float32", layout)[call].launches:
+        if launch.kernel.name.startswith("odds"):
+            constants, loop = dict[str, Any](launch.kernel.constants), inner_loop(machine_code(launch.kernel, 90))
+            count += sum("MUFU" in text for text in loop) / (constants["height"] * constants["steps"])
+    assert count == pytest.approx(SPECIAL_FUNCTIONS[pass_name], abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("triton_cache")
-def test_they_compile_in_float64_and_with_lengths_of_64_bits():
+def test_kernels_compile_in_float64_and_with_lengths_of_64_bits():
     from shared.kernels.triton.machine_code import machine_code
 
     for launch in programs("smith_waterman", "float64", NARROW)["gradients with values"].launches:
@@ -150,22 +102,6 @@ def test_there_is_one_machine_code_for_all_shapes_and_addresses():
             )
 
 
-def test_cpp_is_told_where_machine_code_is_and_why_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    import ctypes
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(jax_calls, "_alive", [])  # the launcher, which may not be loaded, is the first in it
-    kernel = programs("free_gap", "float64", NARROW)["score"].launches[0].kernel
-    found = jax_calls._Found()
-    assert jax_calls._find(json.dumps(kernel).encode(), 90, ctypes.pointer(found)) == 0
-    assert ctypes.string_at(found.code, 4) == b"\x7fELF"
-    assert (found.name, found.threads, found.error) == (b"forward_kernel", 32, None)
-    assert (found.parameters, len(found.sizes), found.scratch, found.blocks) == (18, 18, 0, 1)
-    unknown = json.dumps(Kernel("sideways_kernel", "float32", (), 1)).encode()
-    assert jax_calls._find(unknown, 90, ctypes.pointer(found)) == 1
-    assert found.error.startswith(b"Triton could not compile a kernel: KeyError: 'sideways_kernel'")
-
-
 KEYS = """
 import sys
 from shared.kernels.triton.kernels import KERNELS
@@ -182,14 +118,10 @@ def test_every_process_looks_for_a_kernel_under_the_same_key():
     assert b"odds_forward_kernel" in forwards and forwards == backwards
 
 
-def test_few_pairs_are_walked_in_wide_strips():
-    assert layout_of(1, 100) == layout_of(64, 128) == WIDE
-    assert layout_of(1, 129) == layout_of(64, 512) == TALL
-    assert layout_of(4096, 512) == layout_of(1, 20) == NARROW
-
-
 @pytest.mark.usefixtures("triton_cache", "triton_knows_a_gpu")
-@pytest.mark.parametrize(("problem", "by_position"), [("free_gap", ()), ("smith_waterman", ("gap",))])
+@pytest.mark.parametrize(
+    ("problem", "by_position"), [("smith_waterman", ("gap",)), pytest.param("free_gap", (), marks=pytest.mark.slow)]
+)
 def test_pytorch_finds_on_disk_what_jax_has_compiled(problem: str, by_position: tuple[str, ...], tmp_path: Path):
     """Triton's launcher, which PyTorch's calls go through, names what it compiles by more than its source."""
     from shared.kernels.triton.kernels import KERNELS

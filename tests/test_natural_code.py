@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from frameworks import PROBLEMS
 from native_calls import noted_calls
 from torch.profiler import ProfilerActivity, profile
 
@@ -23,7 +22,8 @@ from shared.kernels import cpp
 
 pytestmark = pytest.mark.skipif(cpp.why_absent() is not None, reason=f"no native kernels: {cpp.why_absent()}")
 
-BATCHED = pytest.mark.parametrize("batched", [True, False], ids=["batch", "one pair"])
+# two parameters and three, a batch and one pair: the calls differ in nothing else
+CALLS = pytest.mark.parametrize(("problem", "batched"), [("smith_waterman", True), ("smith_waterman_affine", False)])
 S = torch.randn((3, 9, 7), generator=torch.Generator().manual_seed(0))
 V = torch.randn((3, 9, 7), generator=torch.Generator().manual_seed(1))
 LENGTHS = torch.tensor([[9, 7], [5, 6], [0, 3]])
@@ -57,8 +57,7 @@ def leaves(problem: str) -> dict[str, torch.Tensor]:
 
 
 @SPELLED
-@BATCHED
-@pytest.mark.parametrize("problem", PROBLEMS)
+@CALLS
 def test_a_loss_on_the_marginals_runs_one_gradients_and_one_product(problem, batched, spelling, called):
     s, vector, lengths = arguments(batched)
     function = getattr(torch_impl, problem)
@@ -71,9 +70,8 @@ def test_a_loss_on_the_marginals_runs_one_gradients_and_one_product(problem, bat
     assert torch.equal(s.grad, expected)
 
 
-@BATCHED
-@pytest.mark.parametrize("problem", PROBLEMS)
-def test_so_does_one_whose_parameters_are_learned(problem, batched, called):
+@CALLS
+def test_a_loss_on_the_marginals_with_learned_parameters_runs_one_of_tangents(problem, batched, called):
     s, vector, lengths = arguments(batched)
     parameters = leaves(problem)
     loss = (torch_impl.marginals(getattr(torch_impl, problem), s, lengths, **parameters) * vector).sum()
@@ -83,8 +81,7 @@ def test_so_does_one_whose_parameters_are_learned(problem, batched, called):
     assert all(parameter.grad is not None for parameter in parameters.values())
 
 
-@BATCHED
-@pytest.mark.parametrize("problem", PROBLEMS)
+@CALLS
 def test_a_score_and_its_marginals_in_one_loss_share_their_calls(problem, batched, called):
     s, vector, lengths = arguments(batched)
     score = getattr(torch_impl, problem)(s.requires_grad_(), lengths, **leaves(problem))
@@ -93,17 +90,15 @@ def test_a_score_and_its_marginals_in_one_loss_share_their_calls(problem, batche
     assert called == ["gradients", "tangents"]
 
 
-@BATCHED
-@pytest.mark.parametrize("problem", PROBLEMS)
+@CALLS
 def test_the_score_and_its_gradient_are_one_call(problem, batched, called):
     s, _, lengths = arguments(batched)
     getattr(torch_impl, problem)(s.requires_grad_(), lengths).sum().backward()
     assert called == ["marginals"]
 
 
-@BATCHED
 @pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize("problem", PROBLEMS)
+@CALLS
 def test_a_hessian_product_is_one_call_with_and_without_a_graph(problem, learned, batched, called):
     s, vector, lengths = arguments(batched)
     torch_impl.hessian_vector_product(

@@ -1,28 +1,52 @@
 """The GPU kernels behind both frameworks' calls, on the CPU; and what a pair of arrays is compared by."""
 
 import ctypes
+import importlib
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import quick_interpreter  # noqa: F401 - it is imported for what it does
 import torch
 from frameworks import PROBLEMS, Inputs
+from torch._C import _dispatch_keys
 
+import jax_impl.alignment
 import jax_impl.kernels.triton_binding as jax_calls
+import torch_impl.alignment
 import torch_impl.kernels.triton_binding as torch_calls
 from shared.kernels import cpp
 from shared.kernels.triton.kernels import KERNELS
 from shared.kernels.triton.programs import TYPES, Kernel, Layout
-from torch_impl.kernels import cpp_binding
+from torch_impl.kernels import cpp_binding, exact_pairs, fused, plain_calls
 
 # few lanes: small matrices have several strips, which the interpreter runs slowly
 SMALL = Layout(4, 1)
 EVERY = [(problem, options) for problem, (_, every) in PROBLEMS.items() for options in every]
+DEFAULT = EVERY[0], EVERY[5]  # in the default tier: a linear and an affine recurrence
 
 torch_calls.forced_layout = jax_calls.forced_layout = SMALL
 torch_calls.wrap_triton = lambda kernel: kernel  # PyTorch 2.11 wraps nothing that is interpreted
+
+
+def take_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Public functions take every tensor and array for one on a GPU; a kernel for CPUs that is called is an error."""
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("a kernel for CPUs was called")
+
+    # functions of the packages have the names of these modules
+    jax_best, torch_best = (importlib.import_module(f"{name}_impl.best_alignment") for name in ("jax", "torch"))
+    for module in (fused, torch_impl.alignment, torch_best, exact_pairs):
+        monkeypatch.setattr(module, "is_on_gpu", lambda similarity: isinstance(similarity, torch.Tensor))
+    for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
+        monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
+    for name in ("score", "gradients", "tangents", "best"):
+        monkeypatch.setattr(cpp_binding, name, never)
+    for module in (jax_impl.alignment, jax_best):
+        monkeypatch.setattr(module, "platform_of", lambda _: "cuda")
 
 
 class Derivatives(NamedTuple):
@@ -42,7 +66,7 @@ class Given(NamedTuple):
 
 
 def given(inputs: Inputs, dtype: str) -> Given:
-    """Of a ragged batch with parameters for each pair."""
+    """The arrays of a ragged batch with parameters for each pair."""
     assert inputs.lengths is not None
     values = np.stack([np.broadcast_to(value, len(inputs.similarity)) for value in inputs.parameters.values()], -1)
     return Given(inputs.similarity.astype(dtype), inputs.lengths, values.astype(dtype))
@@ -81,7 +105,7 @@ def run(
 
 
 def run_native(call: cpp.Call, arrays: Given, towards: tuple | None = None) -> Derivatives:
-    """The same by the native kernels."""
+    """The derivatives by the native kernels."""
     return _torch_run(cpp_binding, call, arrays, towards, True)
 
 

@@ -50,7 +50,7 @@ BOUNDS = {
 }
 
 
-# the same of lanes with two rows: as much as the first one may sink beside the second
+# for lanes with two rows: how far the first one may sink beside the second
 STATES = {
     "a state": ("any", -12 * BIT, [two_matches(10), two_matches(11)], [0, 1]),
     # less where a gap's costs are 12 bits apart
@@ -149,7 +149,7 @@ STEEP: dict[Chunk, list[tuple[float, np.ndarray]]] = {
         (1.9, _matches(32, 30, (0, 0, 0), (29, 6, 30.4), (30, 7, 30.4), (31, 8, 30.4), (31, 29, -38.4))),
     ],
     Chunk(8, 2, 8): [
-        (-5.1, _matches(6, 22, (2, 4, 39.1), (2, 7, 39.1), (3, 5, 39.1), (3, 10, 39.1), (4, 7, 39.1), (4, 11, 38.3))),
+        (-5.1, _matches(6, 22, (2, 4, 39.1), (2, 7, 39.1), (3, 5, 39.1), (3, 10, 39.1), (4, 7, 39.1), (4, 11, 38.3)))
     ],
 }
 

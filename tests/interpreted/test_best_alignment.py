@@ -1,6 +1,5 @@
 """Best alignments by the kernel for GPUs: scores and matches are the reference's, whatever may come."""
 
-import importlib
 from typing import Any
 
 import jax
@@ -10,37 +9,24 @@ import pytest
 import torch
 from frameworks import FRAMEWORKS, poison
 from gaps_by_position import GAPS
-from kernel_calls import EVERY
-from torch._C import _dispatch_keys
+from kernel_calls import DEFAULT, EVERY, take_for_a_gpu
 
 import jax_impl
 import torch_impl
 import torch_impl.kernels.triton_binding
 from shared import reference
 from shared.alignments import ALIGNMENTS
-from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
 from shared.kernels.triton.programs import NARROW
-from torch_impl.kernels import cpp_binding, fused, plain_calls
 
 BOTH = pytest.mark.parametrize("framework", FRAMEWORKS)
 Arrays = dict[str, Any]
 triton_binding: Any = torch_impl.kernels.triton_binding
-# a function of the package has the module's name
-JAX_MODULE, TORCH_MODULE = (importlib.import_module(f"{name}_impl.best_alignment") for name in ("jax", "torch"))
 
 
 @pytest.fixture(autouse=True)
 def _taken_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Any:
-        raise AssertionError("a kernel for CPUs was called")
-
-    for module in (fused, TORCH_MODULE):
-        monkeypatch.setattr(module, "is_on_gpu", lambda _: True)
-    for keys in ("_KEYS", "_KEYS_IN_INFERENCE_MODE"):  # no tensor is an ordinary one in this machine's memory
-        monkeypatch.setattr(plain_calls, keys, _dispatch_keys(torch.empty(0, device="meta")))
-    monkeypatch.setattr(cpp_binding, "best", never)
-    monkeypatch.setattr(JAX_MODULE, "platform_of", lambda _: "cuda")
+    take_for_a_gpu(monkeypatch)
 
 
 def whole_numbers(problem: str, by_position: tuple[str, ...], rows: int, cols: int) -> tuple[Any, Any, Arrays]:
@@ -73,16 +59,24 @@ def assert_best(found: Any, wanted: Any, dtype: str = "float32") -> None:
     np.testing.assert_array_equal(matches, own_matches)
 
 
-@pytest.mark.parametrize(("problem", "options"), EVERY)
-def test_it_is_the_reference(problem: str, options: Arrays):
+@pytest.mark.parametrize(
+    ("problem", "options"),
+    [pytest.param(*which, marks=() if which in DEFAULT else pytest.mark.slow) for which in EVERY],
+)
+def test_best_alignments_are_the_references(problem: str, options: Arrays):
     similarity, lengths, gaps = whole_numbers(problem, (), 6, 11)
     wanted = reference.best_alignment(problem, similarity, lengths, **gaps, **options)
     assert_best(best("torch", problem, similarity, lengths, **gaps, **options), wanted)
 
 
-@pytest.mark.parametrize(("problem", "names"), GAPS)
-@BOTH
-def test_gaps_by_position(framework: str, problem: str, names: tuple[str, ...]):
+@pytest.mark.parametrize(
+    ("framework", "problem", "names"),
+    [
+        pytest.param(tuple(FRAMEWORKS)[number % 2], *which, marks=pytest.mark.slow if number > 1 else ())
+        for number, which in enumerate(GAPS)
+    ],
+)
+def test_best_alignments_with_gaps_by_position_are_the_references(framework: str, problem: str, names: tuple[str, ...]):
     similarity, lengths, gaps = whole_numbers(problem, names, 5, 6)
     wanted = reference.best_alignment(problem, similarity, lengths, **gaps)
     found = best(framework, problem, similarity, lengths, "float64", **gaps)
@@ -91,8 +85,8 @@ def test_gaps_by_position(framework: str, problem: str, names: tuple[str, ...]):
 
 # a cell, a row of several tiles, a column of several strips, and strips without an unused lane
 @pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 9), (9, 1), (8, 2)])
-@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine", "needleman_wunsch"])
-def test_awkward_sizes_and_single_pairs(problem: str, rows: int, cols: int):
+def test_awkward_sizes_and_single_pairs_are_right(rows: int, cols: int):
+    problem = "needleman_wunsch" if rows == 1 else "smith_waterman_affine"
     similarity = np.random.default_rng([rows, cols]).integers(-2, 3, size=(rows, cols)).astype(float)
     assert_best(best("torch", problem, similarity), reference.best_alignment(problem, similarity))
 
@@ -114,6 +108,7 @@ def test_fewer_bits_and_a_batch_of_nothing(framework: str):
     assert scores.tolist() == [-10, -10] and matches.shape == (2, 5, 0)
 
 
+@pytest.mark.slow
 def test_the_layout_changes_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(triton_binding, "forced_layout", NARROW)
     similarity = np.random.default_rng(1).integers(-2, 3, size=(NARROW.lanes + 3, 4)).astype(float)
@@ -164,13 +159,3 @@ def test_vmap_is_the_batch_and_jax_compiles():
     similarities, sizes = (own.expand(2, *own.shape) for own in tensors[:2])
     twice = torch.func.vmap(of_torch, (0, 0, None))(similarities, sizes, tensors[2])
     assert_best((np.asarray(part[1]) for part in twice), wanted, "float64")
-
-
-def test_a_gradient_raises():
-    similarity = np.zeros((2, 3))
-    with pytest.raises(CannotDifferentiate, match="best_alignment is not differentiable"):
-        jax.grad(lambda s: jax_impl.best_alignment(jax_impl.free_gap, s)[0])(similarity)
-    leaf = torch.from_numpy(similarity).requires_grad_()
-    score, _ = torch_impl.best_alignment(torch_impl.free_gap, leaf)
-    with pytest.raises(CannotDifferentiate, match="best_alignment is not differentiable"):
-        score.backward()

@@ -15,7 +15,6 @@ import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl.kernels.triton_binding as torch_calls
 from jax_impl.derivatives import scores_of as jax_scores_of
 from jax_impl.kernels.fused import _Kernels
-from shared.checks import CannotDifferentiate
 from shared.kernels import cpp
 from torch_impl.derivatives import scores_of as torch_scores_of
 from torch_impl.operator_calls import engine_of
@@ -23,7 +22,9 @@ from torch_impl.operator_calls import engine_of
 LOCAL = cpp.call_of("smith_waterman", {"end": "any"})
 GLOBAL = cpp.call_of("needleman_wunsch", {})
 AFFINE = cpp.call_of("smith_waterman_affine", {"restrict_turns": False, "penalize_turns": True})
-CALLS = pytest.mark.parametrize("call", [LOCAL, AFFINE, GLOBAL])
+CALLS = pytest.mark.parametrize(
+    "call", [LOCAL, *(pytest.param(own, marks=pytest.mark.slow) for own in (AFFINE, GLOBAL))]
+)
 
 
 def jax_scores(call: cpp.Call, similarity: Any, lengths: Any, values: Any) -> Any:
@@ -80,20 +81,6 @@ def test_jaxs_vmap_is_the_batch():
     np.testing.assert_allclose(twice.reshape(-1), wanted.scores, rtol=1e-13)
 
 
-def test_a_third_derivative_raises_in_both():
-    arrays = small(LOCAL)
-    single = jnp.nan_to_num(arrays.similarity[:1], posinf=0, neginf=0)
-    score = lambda s: jax_scores(LOCAL, s, arrays.lengths[:1], arrays.values[:1]).sum()  # noqa: E731
-    with pytest.raises(CannotDifferentiate, match="no third"):
-        jax.jvp(jax.hessian(score), (single,), (single,))
-    leaf = torch.from_numpy(np.array(single)).requires_grad_()
-    rest = torch.from_numpy(arrays.lengths[:1]), torch.from_numpy(arrays.values[:1])
-    (first,) = torch.autograd.grad(torch_scores(LOCAL, leaf, *rest).sum(), leaf, create_graph=True)
-    (second,) = torch.autograd.grad((first**2).sum(), leaf, create_graph=True)
-    with pytest.raises(CannotDifferentiate, match="no third"):
-        torch.autograd.grad(second.sum(), leaf)
-
-
 def test_what_goes_wrong_in_a_kernel_reaches_the_caller(monkeypatch: pytest.MonkeyPatch):
     def broken(_: bytes) -> Any:
         raise ValueError("the kernel is on strike")
@@ -104,15 +91,16 @@ def test_what_goes_wrong_in_a_kernel_reaches_the_caller(monkeypatch: pytest.Monk
         jax_scores(LOCAL, *arrays).block_until_ready()
 
 
-def test_the_native_kernels_agree():
+def test_the_calls_of_jax_agree_with_the_native_kernels():
     arrays = given(ragged(6, 5), "float64")
     for own, other in zip(run("jax", LOCAL, arrays), run_native(LOCAL, arrays), strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.slow
 @CALLS
 def test_a_direction_may_be_large_where_alignments_hardly_go(call: cpp.Call):
-    """As that of a cross entropy is, by 1 / marginal: a small share of it must not take the digits of the others."""
+    """The direction of a cross entropy is 1 / marginal: a small share of it must not take the digits of the others."""
     arrays = small(call)
     similarity, values = np.random.default_rng(5).normal(size=(1, 6, 6)), arrays.values[:1]
     similarity[0, 2, 2] = -40

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 from frameworks import DTYPES, PROBLEMS, Result, assert_parity, ragged, reference_result
-from kernel_calls import EVERY, SMALL, Derivatives, Given, direction, given, run, run_native, some
+from kernel_calls import DEFAULT, EVERY, Derivatives, Given, direction, given, run, run_native, some
 
 import jax_impl.kernels.triton_binding as jax_calls
 import torch_impl.kernels.triton_binding as torch_calls
 from shared.kernels import cpp
 from shared.kernels.triton.programs import NARROW
 
+SLOW = pytest.mark.slow
 operators: Any = torch_calls
 LOCAL: Any = cpp.call_of("smith_waterman", {"end": "any"})
 
@@ -23,14 +24,19 @@ def close(got: Derivatives, wanted: Derivatives, rtol: float) -> None:
         np.testing.assert_allclose(own, other, rtol=rtol, atol=rtol * max(1.0, float(np.abs(other).max(initial=0.0))))
 
 
-# of each option the gradients in one type and the tangents in the other, in turn
-IN_TURN = [(*which, DTYPES[number % 2], DTYPES[1 - number % 2]) for number, which in enumerate(EVERY)]
-OF_GRADIENTS = [(problem, options, dtype) for problem, options, dtype, _ in IN_TURN]
-OF_TANGENTS = [(problem, options, dtype) for problem, options, _, dtype in IN_TURN]
+# for each option the gradients in one type and the tangents in the other, in turn
+IN_TURN = pytest.mark.parametrize(
+    ("problem", "options", "dtypes"),
+    [
+        pytest.param(*which, (DTYPES[number % 2], DTYPES[1 - number % 2]), marks=() if which in DEFAULT else SLOW)
+        for number, which in enumerate(EVERY)
+    ],
+)
 
 
-@pytest.mark.parametrize(("problem", "options", "dtype"), OF_GRADIENTS)
-def test_scores_and_gradients_are_the_references(problem: str, options: dict, dtype: str):
+@IN_TURN
+def test_scores_and_gradients_are_the_references(problem: str, options: dict, dtypes: tuple[str, str]):
+    dtype, _ = dtypes
     inputs = ragged(6, 5, problem=problem)
     call: Any = cpp.call_of(problem, options)
     arrays = given(inputs, dtype)
@@ -45,13 +51,15 @@ def test_scores_and_gradients_are_the_references(problem: str, options: dict, dt
     np.testing.assert_array_equal(only_scores, scores)
 
 
-@pytest.mark.parametrize(("problem", "options", "dtype"), OF_TANGENTS)
-def test_tangents_are_those_of_the_native_kernels(problem: str, options: dict, dtype: str):
+@IN_TURN
+def test_tangents_are_those_of_the_native_kernels(problem: str, options: dict, dtypes: tuple[str, str]):
+    _, dtype = dtypes
     call, arrays = cpp.call_of(problem, options), some(given(ragged(5, 6, problem=problem), dtype), 0, 1, 4)
     towards = direction(arrays)
     close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12 if dtype == "float64" else 1e-4)
 
 
+@pytest.mark.slow
 def test_tangents_that_add_up_along_an_alignment_leave_exact_products():
     size = 32
     similarity = np.where(np.eye(size), 5, -1).astype(np.float32)[None]
@@ -61,7 +69,8 @@ def test_tangents_that_add_up_along_an_alignment_leave_exact_products():
     np.testing.assert_allclose(found.d_similarity, expected.d_similarity, rtol=0, atol=4e-6)
 
 
-@pytest.mark.parametrize("problem", ["smith_waterman", "smith_waterman_affine", "needleman_wunsch"])
+@pytest.mark.slow
+@pytest.mark.parametrize("problem", ["smith_waterman_affine", "needleman_wunsch"])
 def test_a_certain_alignment_hardly_depends_on_the_temperature(problem: str, monkeypatch: pytest.MonkeyPatch):
     # what is lost of the tangents at its end, all its matches have in common, and the temperature's derivative adds up
     size = 64
@@ -76,7 +85,7 @@ def test_a_certain_alignment_hardly_depends_on_the_temperature(problem: str, mon
 
 
 def exact(arrays: Given, towards: tuple[np.ndarray, np.ndarray]) -> tuple[Given, tuple[np.ndarray, np.ndarray]]:
-    """The same in float64."""
+    """These arguments in float64."""
     values = Given(arrays.similarity.astype(float), arrays.lengths, arrays.values.astype(float))
     return values, (towards[0].astype(float), towards[1].astype(float))
 
@@ -102,14 +111,7 @@ def test_awkward_sizes(problem: str, rows: int, cols: int):
         close(run("torch", call, arrays, towards), run_native(call, arrays, towards), 1e-12)
 
 
-def test_the_layout_changes_nothing(monkeypatch: pytest.MonkeyPatch):
-    whole, *_ = given(ragged(NARROW.lanes + 3, 4), "float64")
-    arrays = Given(whole[:1], np.array([[NARROW.lanes + 3, 4]], np.int32), np.array([[-1.0, 1.0]]))
-    monkeypatch.setattr(torch_calls, "forced_layout", NARROW)
-    for towards, rtol in ((None, 1e-13), (direction(arrays), 1e-12)):
-        close(run("torch", LOCAL, arrays, towards), run_native(LOCAL, arrays, towards), rtol)
-
-
+@pytest.mark.slow
 def test_results_are_finite_and_right_in_the_whole_range():
     temperatures, sizes = np.array([(1e-3, 1e4), (1e-3, 1.0), (1.0, 1e4), (1e3, 1e-3), (1e3, 1.0)]).T
     similarity = np.random.default_rng(0).normal(size=(5, 5, 6)) * sizes[:, None, None]
@@ -136,8 +138,8 @@ def test_what_is_no_number_makes_its_own_pair_nan_and_no_other():
     assert scores[3] == 0 and not d_similarity[3].any() and not d_values[3].any()
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_local_alignment_that_needs_a_forbidden_gap_is_none(dtype: str):
+def test_a_local_alignment_that_needs_a_forbidden_gap_is_none():
+    dtype = "float32"
     call: Any = cpp.call_of("smith_waterman", {"end": "match"})
     matrix = np.full((2, 3), -np.inf)
     matrix[0, 0], matrix[1, 2] = -2, 1  # no two matches on a diagonal
@@ -177,16 +179,3 @@ def test_the_temperatures_derivative_is_left_out_where_nobody_asks():
     with_it, without = run("torch", LOCAL, arrays), run("torch", LOCAL, arrays, with_values=False)
     assert without.d_values[:, 1].tolist() == [0.0] * 6 and with_it.d_values[:, 1].any()
     np.testing.assert_array_equal(without.d_similarity, with_it.d_similarity)
-
-
-def test_an_operator_can_be_mapped():
-    arrays = given(ragged(5, 4), "float64")
-    tensors = [torch.from_numpy(array) for array in arrays]
-    folded = [tensor.unflatten(0, (2, 3)) for tensor in tensors]
-    *mapped, _ = torch.func.vmap(lambda *own: operators.gradients(*own, [], *LOCAL, True))(*folded)
-    for own, whole in zip(mapped, run("torch", LOCAL, arrays), strict=True):
-        np.testing.assert_array_equal(own.flatten(0, 1).numpy(), whole)
-
-
-def test_the_layout_in_use_is_the_small_one():
-    assert torch_calls.forced_layout == SMALL
