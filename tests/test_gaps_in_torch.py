@@ -84,7 +84,7 @@ def test_torch_compiles_second_derivatives_and_maps_with_gaps_by_position(varian
     tensors, lengths, direction, scores, _ = given()
 
     def loss(*values: Tensor) -> Tensor:
-        slopes = torch.func.grad(lambda *tensors: score(variant, lengths, *tensors).sum(), argnums=ALL)(*values)
+        slopes = torch.func.grad(lambda s, *others: score(variant, lengths, s, *others).sum(), argnums=ALL)(*values)
         return torch.stack([(torch.nan_to_num(a) * b).sum() for a, b in zip(direction, slopes, strict=True)]).sum()
 
     product = torch.func.grad(loss, argnums=ALL)

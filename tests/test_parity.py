@@ -243,7 +243,7 @@ EACH = pytest.mark.parametrize(
         *itertools.product(FRAMEWORKS, ["fused"]),
         ("torch", "wavefront"),
         ("torch", "diagonal_loop"),
-        pytest.param("jax", "wavefront", marks=pytest.mark.slow),
+        ("jax", "wavefront"),
         pytest.param("jax", "diagonal_loop", marks=pytest.mark.slow),
     ],
 )

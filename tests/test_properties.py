@@ -106,8 +106,7 @@ def test_an_empty_matrix_or_batch_has_only_gaps(framework, problem):
         *(("torch", variant, *case) for variant in (*BY_HAND, "diagonal_loop") for case in CASES),
         *(("jax", "fused", *case) for case in CASES),
         # alignments of two matches, none of which passes through two of the corners
-        ("jax", "wavefront", *CASES[1]),
-        pytest.param("jax", "diagonal_loop", *CASES[1], marks=pytest.mark.slow),
+        *(("jax", variant, *CASES[1]) for variant in ("wavefront", "vmap")),
     ],
     ids=str,
 )

@@ -78,6 +78,7 @@ def test_every_variant_equals_numpy(framework: str, variant: str, dtype: str, sh
     assert verdict.passed, verdict.text
 
 
+@pytest.mark.slow
 def test_what_pytorch_compiles_has_the_gradient_of_numpy():
     given = weights((4, 3), "float32")
     torch._dynamo.reset()  # what another test has made to fail is not compiled again
