@@ -65,7 +65,9 @@ def different_environments(before: dict[str, Any], after: dict[str, Any]) -> lis
     first, second = _facts(before), _facts(after)
     names = [name for name in first | second if not name.endswith(("_per_second", "_seconds"))]
     return [
-        f"{name} was {first.get(name)}, is {second.get(name)}" for name in names if first.get(name) != second.get(name)
+        f"{name} was {first.get(name, 'not set')}, is {second.get(name, 'not set')}"
+        for name in names
+        if first.get(name) != second.get(name)
     ]
 
 

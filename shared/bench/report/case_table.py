@@ -95,9 +95,8 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
 
 
 def _with_interval(time: Estimate | None) -> str:
-    if time is None:
-        return NOTHING
-    return duration(time.value) + (f"\n({interval_text(time)})" if time.is_measured else "")
+    interval = f"\n({interval_text(time)})" if time and time.is_measured else ""
+    return duration(time and time.value) + interval
 
 
 def _time_cells(record: Record, result: Result) -> dict[str, str]:
@@ -109,15 +108,10 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
         RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,
     }
-    if result.kernels is not None:
-        cells |= _step_cells(record, result)
-    if len(result.blocks) == 1:  # the calls right after the first only, as in a ladder
-        return cells
-    return cells | {
-        "samples": str(result.calls),
-        "rounds": str(len(result.blocks)),
-        "workers": str(len({block.worker for block in result.blocks})),
-    }
+    if len(result.blocks) > 1:  # or else the calls right after the first only, as in a ladder
+        workers = {block.worker for block in result.blocks}
+        cells |= {"samples": str(result.calls), "rounds": str(len(result.blocks)), "workers": str(len(workers))}
+    return cells if result.kernels is None else cells | _step_cells(record, result)
 
 
 def _step_cells(record: Record, result: Result) -> dict[str, str]:
