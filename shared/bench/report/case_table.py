@@ -40,9 +40,9 @@ _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the lim
 
 def case_tables(record: Record, *titles: str) -> list[Table]:
     """Every number of every case, in tables that have any: all of TABLES, or those of these titles."""
-    tables = [case_table(record, TABLES[title], title) for title in titles or TABLES]
-    if all(result.kernels is None for result in record.results):
-        tables = [table for table in tables if table.title != STEPS]
+    has_kernels = any(result.kernels is not None for result in record.results)
+    asked = [title for title in titles or TABLES if has_kernels or title != STEPS]
+    tables = [case_table(record, TABLES[title], title) for title in asked]
     return [table for table in tables if not set(table.headers) <= {*NAMES, "status"}]
 
 
@@ -70,12 +70,9 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
     """The cells of a case by column. A case that is wrong, failed or over the limit has no times."""
     case, mark = result.case, _MARKS[result.status] or ("ok" if result.blocks else "not timed")
     auto = " (auto)" if record.auto.get(case.framework) == case.variant else ""
-    cells = {
-        "pass": case.pass_name,
-        "input": case.input,
-        "framework": FRAMEWORKS[case.framework],
-        "variant": f"{case.variant}{auto}{f', {case.label}' if case.label else ''}",
-        "compiled": "yes" if case.compiled else "no",
+    variant = f"{case.variant}{auto}{f', {case.label}' if case.label else ''}"
+    names = case.pass_name, case.input, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no"
+    cells = dict(zip(NAMES, names, strict=True)) | {
         "memory": size(result.peak_bytes),
         "input bytes": size(result.input_bytes),
         "output bytes": size(result.output_bytes),
