@@ -181,7 +181,6 @@ def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], 
 def test_one_round_of_one_process_says_about_how_much():
     found = compare([of("jax", [[1.0]]), of("torch", [[29.2]])])
     assert found.text == "JAX about 29×\n(1 process)" and " is about 29 times as fast as " in found.sentence
-    assert compare([of("jax", [[1.0]]), of("torch", [[1.2]])]).text == "no clear winner\n(within 2.15×; 1 process)"
 
 
 def test_without_a_second_framework_there_is_its_time_or_nothing():

@@ -56,11 +56,6 @@ def clock_of(monkeypatch: pytest.MonkeyPatch, *durations: float) -> Clock:
     return made
 
 
-def test_a_call_is_timed_and_its_result_kept(monkeypatch: pytest.MonkeyPatch):
-    clock = clock_of(monkeypatch, 2.0, 0.5)
-    assert [timed(clock.call) for _ in range(2)] == [(2.0, 1), (0.5, 2)]
-
-
 @pytest.mark.parametrize(
     ("durations", "settled", "seconds", "calls"),
     [
@@ -79,7 +74,9 @@ def test_a_warm_up_ends_when_times_have_settled_or_a_bound_is_reached(
     assert (found[0], clock.calls) == (settled, calls) and found[1] == (seconds or found[1])
 
 
-def test_a_warm_up_that_never_settles_ends_in_time(monkeypatch: pytest.MonkeyPatch):
+def test_a_call_is_timed_and_a_warm_up_that_never_settles_ends_in_time(monkeypatch: pytest.MonkeyPatch):
+    clock = clock_of(monkeypatch, 2.0, 0.5)
+    assert [timed(clock.call) for _ in range(2)] == [(2.0, 1), (0.5, 2)]
     clock = clock_of(monkeypatch, *(0.125 * 0.9**step for step in range(100)))
     assert warm_up(clock.call)[0] is False and 2 * WINDOW < clock.calls < MOST_WARM_UP_CALLS
     assert clock.now <= MOST_WARM_UP_SECONDS
@@ -364,15 +361,12 @@ def hashes_of(folder: Path, old: str = "", new: str = "") -> dict[str, str]:
     ("old", "new"),
     [
         (r"\btotal\b", "found"),  # a local name
-        (r"\bmatrix\b", "similarity"),  # an argument
         (r"\bsmax\b", "softmax"),  # a function
-        ("next_one", "following"),  # a method
         ("smooth", "maxima"),  # a module
         ("(?s)(def smax.*)(def larger.*)", r"\2\1"),  # another order
         (r'"""The (sum|next one)."""(  # as it is)?', '"""Another one."""'),
         ("total = smax(.*) [+] 3", "total = (\n      smax(total,rows.next_one(row))+3)"),
         (r"\bhalf\b", "a_half"),  # C++ from here
-        (r"\brow\b", "line"),
         ("worth", "a_worth"),  # now the first file
         ("  const float half = 0.5f;  // of it", "const\nfloat   half=0.5f;"),
     ],
@@ -385,14 +379,11 @@ def test_names_comments_and_formatting_keep_the_hash(tmp_path: Path, old: str, n
     ("old", "new", "of"),
     [
         ("0[.]5\n", "0.25\n", {"vmap"}),
-        ("[+] 3", "- 3", {"vmap"}),
         ("jnp.sin", "jnp.cos", {"vmap"}),
-        ("total.exp", "total.log", {"vmap"}),
         (r"\bsub\b", "add", {"vmap"}),
         ("order=5", "order=6", {"vmap", "cell_loop"}),  # what a module does beside defining
         ("    return s\n", "    return 2 * s\n", set()),
         ("0[.]5f", "0.25f", {"fused"}),
-        ("std::exp", "std::log", {"fused"}),
         ("float", "double", {"fused", "vmap"}),
         (r"def forward\(x\):\n    return x", "def forward(x):\n    return -x", {"fused on a GPU"}),
     ],

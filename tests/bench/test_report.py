@@ -168,19 +168,6 @@ def test_the_answer_comes_before_the_cases_and_these_before_the_diagnostics(
     assert BEGUN in render(recorded.begun()) and "marginals: no case was measured." in console_report(recorded.begun())
 
 
-def leading(made: Record) -> str:
-    """The first table of the answer, as the display shows it."""
-    return "".join(map(console_table, report_of(made).answer.tables[:1]))
-
-
-def test_the_display_shows_the_first_calls_then_the_answer_without_the_details():
-    made, begun = recorded.plain(), recorded.plain()
-    begun.results = [replace(result, blocks=[]) for result in begun.results]
-    assert "no clear winner" in leading(begun) and "; 1 process)" in leading(begun)
-    assert "(1.13 … 1.15)" in leading(made) and "First calls" not in leading(made)
-    assert not leading(recorded.begun())
-
-
 # the page
 
 
@@ -254,11 +241,6 @@ def test_a_winner_is_told_from_a_framework_that_is_only_named(line: str, expecte
     assert winner(line) == expected
 
 
-def test_winners_have_the_colour_of_their_framework_in_tables():
-    assert '<td class="left"><span class="jax">JAX 1.14×\n</span>(1.13 … 1.15)</td>' in page_of("plain")
-    assert '<td class="left">JAX</td>' in page_of("plain")
-
-
 @pytest.mark.parametrize("seconds", [0.1, 0.4])
 def test_ratios_are_of_pytorch_over_jax(seconds: float):
     made = record(steady(case("jax", "vmap"), 0.2), steady(case("torch", "vmap"), seconds))
@@ -290,7 +272,8 @@ def test_the_picture_has_a_point_for_each_cell_around_the_band(monkeypatch: pyte
     assert low * high == pytest.approx(1) and low < 1 / 3
 
 
-def test_every_plot_is_an_image_that_says_what_it_shows():
+def test_winners_have_their_colour_and_every_plot_is_an_image_that_says_what_it_shows():
+    assert '<td class="left"><span class="jax">JAX 1.14×\n</span>(1.13 … 1.15)</td>' in page_of("plain")
     pages = {name: Read(page_of(name)) for name in ("plain", "ladder", "growth", "begun")}
     shown = {name: page.values("alt") for name, page in pages.items()}
     times = [f"{pass_name}: time of a call" for pass_name in ("score", "marginals")]
@@ -460,46 +443,20 @@ def test_both_runs_are_described_and_the_summary_counts_a_case_that_is_missing()
     assert compare_runs(Record("python compare.py", Settings()), run(ABOUT_250_MS)).report.answer.tables == []
 
 
-def changed(**fields: Any) -> Callable[[Record], Record]:
-    return lambda made: replace(made, **fields)
-
-
-def in_environment(change: Callable[[dict[str, Any]], Any]) -> Callable[[Record], Record]:
-    def made(record: Record) -> Record:
-        change(record.environment)
-        return record
-
-    return made
-
-
-@pytest.mark.parametrize(
-    ("change", "texts"),
-    [
-        (
-            in_environment(lambda e: e.update(cpu="Abacus 10")),
-            ["the environments differ: cpu was Abacus 9, is Abacus 10"],
-        ),
-        (
-            in_environment(lambda e: e["frameworks"]["torch"].update(threads=2)),
-            ["the environments differ: torch threads was 1, is 2"],
-        ),
-        # the code may differ, and what is measured always does
-        (in_environment(lambda e: e.update(git_commit="fedcba987654", bandwidth_bytes_per_second=2e10)), []),
-        (
-            changed(settings=Settings(problem="free_gap", dtype="float64")),
-            [
-                "the settings differ: problem was smith_waterman, is free_gap",
-                "the settings differ: dtype was float32, is float64",
-            ],
-        ),
-        (
-            changed(inputs={"batch": hand_made.facts("four pairs", (4, 6, 7))}),
-            ["the input batch differs in text, shape, pairs, work, sha256: its cases are not compared"],
-        ),
-        (changed(speed=[0.006] * 3), ["the machine itself changed: its calibration loop took +20% in the new run"]),
-        (changed(speed=[0.0052] * 3), []),
-    ],
-)
-def test_differences_that_make_runs_hard_to_compare_are_warned_of(change: Callable[[Record], Record], texts: list[str]):
+def test_differences_that_make_runs_hard_to_compare_are_warned_of():
     old, new = (run(ABOUT_250_MS, speed=[0.005] * 3) for _ in range(2))
-    assert compare_runs(old, change(new)).report.warnings == texts
+    # the code may differ, what is measured always does, and the machine a little
+    new.environment.update(git_commit="fedcba987654", bandwidth_bytes_per_second=2e10)
+    new.speed = [0.0052] * 3
+    assert compare_runs(old, new).report.warnings == []
+    new.environment["cpu"], new.environment["frameworks"]["torch"]["threads"] = "Abacus 10", 2
+    new.settings, new.speed = Settings(problem="free_gap", dtype="float64"), [0.006] * 3
+    new.inputs = {"batch": hand_made.facts("four pairs", (4, 6, 7))}
+    assert compare_runs(old, new).report.warnings == [
+        "the environments differ: cpu was Abacus 9, is Abacus 10",
+        "the environments differ: torch threads was 1, is 2",
+        "the settings differ: problem was smith_waterman, is free_gap",
+        "the settings differ: dtype was float32, is float64",
+        "the input batch differs in text, shape, pairs, work, sha256: its cases are not compared",
+        "the machine itself changed: its calibration loop took +20% in the new run",
+    ]

@@ -35,7 +35,7 @@ from shared.bench.run.schedule import (
     order,
     rounds_that_fit,
 )
-from shared.bench.run.timed_calls import _next_cases, note_precision
+from shared.bench.run.timed_calls import _next_cases
 from shared.bench.run.worker_handle import Reply, Unavailable
 from tools.validate_protocol import Validation
 
@@ -316,15 +316,6 @@ def test_a_spent_budget_leaves_out_what_takes_long_to_prepare(monkeypatch: pytes
     assert note.startswith("the budget of 300 s had no room for ") and "takes 40 s" in note
 
 
-@pytest.mark.parametrize(("workers", "width"), [(2, "±1.8%"), (4, "±0.8%")])
-def test_the_width_that_the_budget_reached_is_told(workers: int, width: str):
-    made = record(
-        *(right(each, *[0.1] * 5, workers=workers) for each in (FAST, OTHER)), settings=Settings(precision=-1.0)
-    )
-    note_precision(run_of(made))
-    assert [f"the widest interval of a verdict is {width}, asked" in note for note in made.notes] == [True]
-
-
 # workers
 
 
@@ -403,13 +394,6 @@ def test_settings_and_each_start_of_the_compiler_are_recorded(started: list[Fake
         run.stop()
     assert run.record.environment["frameworks"] == {"torch": {"compiler_start_seconds": [0.5, 0.5]}}
     assert run.record.environment["settings"] == {"jax_x": "1"}
-
-
-def test_workers_are_started_together(started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch):
-    ready: list[int] = []
-    monkeypatch.setattr(FakeWorker, "wait_until_ready", lambda self: ready.append(len(started)))
-    run_of().start_workers([TORCH, FAST, TORCH])
-    assert [worker.framework for worker in started] == ["torch", "jax"] and ready == [2, 2]
 
 
 def test_a_worker_that_cannot_start_fails_only_the_case(started: list[FakeWorker], monkeypatch: pytest.MonkeyPatch):

@@ -6,6 +6,7 @@ fresh workers time all cases in turn (`timed_calls`), until the question is answ
 
 import contextlib
 import functools
+import itertools
 import shutil
 import tempfile
 import time
@@ -116,19 +117,15 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     used = {case.input: run.plan.inputs[case.input] for case in cases}
     kernels = compile_kernels(run, cases, used)
     inputs = largest_batches(run, used, cases, abilities)
-    environment = (
-        machine()
-        | {
-            "threads": settings.threads,
-            "frameworks": {framework: worker.environment for framework, worker in workers.items()},
-            "variables": variables.recorded(),
-            # those that a run changed before it was resumed too
-            "settings": record.environment.get("settings", {}) | variables.recorded(by_files=True),
-        }
-        | kernels
-    )
-    if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.plan.starts.values()))):
-        environment["interpreters"] = interpreters
+    interpreters = list(filter(None, dict.fromkeys(start.about for start in run.plan.starts.values())))
+    environment = machine() | kernels | ({"interpreters": interpreters} if interpreters else {})
+    environment |= {
+        "threads": settings.threads,
+        "frameworks": {framework: worker.environment for framework, worker in workers.items()},
+        "variables": variables.recorded(),
+        # those that a run changed before it was resumed too
+        "settings": record.environment.get("settings", {}) | variables.recorded(by_files=True),
+    }
     facts = {name: Facts.of(given) for name, given in inputs.items()}
     if record.started is None:
         record.started, record.inputs, record.environment = now(), facts, environment
@@ -190,10 +187,9 @@ def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:
     """Time the NumPy reference itself, in this process, on one core."""
     problem = problem_of(run.settings.problem)
     known = {(entry.input, entry.pass_name) for entry in run.record.references}
-    for name, given in inputs.items():
-        for pass_name in run.settings.passes:
-            if (name, pass_name) not in known and pass_name not in problem.without_reference:
-                run.progress.say(f"NumPy {pass_name}, {given.text}")
-                call = functools.partial(problem.reference, pass_name, given)
-                run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))
-                run.keep()
+    passes = [name for name in run.settings.passes if name not in problem.without_reference]
+    for name, pass_name in [key for key in itertools.product(inputs, passes) if key not in known]:
+        run.progress.say(f"NumPy {pass_name}, {inputs[name].text}")
+        call = functools.partial(problem.reference, pass_name, inputs[name])
+        run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))
+        run.keep()
