@@ -46,7 +46,7 @@ def noisy(generator: np.random.Generator, ratio: float, processes: int) -> tuple
     return first, [block._replace(median=1.0) for block in first]
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+@pytest.mark.parametrize("processes", [1, 3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 8))])
 def test_intervals_cover_what_is_true_and_large_differences_are_found(processes: int):
     generator = np.random.default_rng(processes)
     same = [time_ratio(*noisy(generator, 1.0, processes)) for _ in range(400)]
@@ -60,10 +60,10 @@ def test_a_quotient_of_two_runs_has_few_false_positives_and_finds_large_differen
     generator = np.random.default_rng(3)
 
     def quotients(ratio: float) -> list[Estimate]:
-        return [time_quotient(noisy(generator, ratio, 5)[0], noisy(generator, 1.0, 5)[0]) for _ in range(200)]
+        return [time_quotient(noisy(generator, ratio, 5)[0], noisy(generator, 1.0, 5)[0]) for _ in range(100)]
 
-    assert sum(ratio.low <= 1 <= ratio.high for ratio in quotients(1.0)) >= 180
-    assert sum(ratio.low > 1 for ratio in quotients(1.3)) >= 190
+    assert sum(ratio.low <= 1 <= ratio.high for ratio in quotients(1.0)) >= 90
+    assert sum(ratio.low > 1 for ratio in quotients(1.3)) >= 95
 
 
 def test_a_drift_that_both_share_cancels_in_the_ratio():
