@@ -134,9 +134,8 @@ def _run(record: Record, keep: Keeper) -> int:
     """One run into its record; returns the exit code. Raises CannotMeasure or one of _BAD_INPUT if it cannot begin."""
     try:
         question = QUESTIONS[record.settings.question]
-        with contextlib.closing(
-            Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
-        ) as lines:
+        answer = Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
+        with contextlib.closing(answer) as lines:
             measure(question.plan(record.settings), record, lines, keep)
     except (CannotMeasure, *_BAD_INPUT):
         raise
@@ -198,7 +197,7 @@ def _list(settings: Settings) -> int:
 
 
 def _lacking(abilities: dict[str, Abilities]) -> dict[str, list[str]]:
-    """What a framework cannot run, and why; with the problems of which that is so."""
+    """Lines on what a framework cannot run, and why; each with the problems it holds for."""
     lacks: dict[str, list[str]] = {}
     for problem, able in abilities.items():
         for what, reasons in (("no ", able.absent), ("no hvp of ", able.first_order)):

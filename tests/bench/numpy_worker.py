@@ -32,7 +32,7 @@ from shared.variants import Abilities
 
 
 class TooLittleMemory(Exception):
-    """Of an accelerator."""
+    """An accelerator has too little memory."""
 
 
 def _meet(fate: str) -> None:

@@ -229,7 +229,7 @@ def test_samples_of_processes_are_compared_by_their_ratios():
     assert faster_by_process({"jax": [0.001, 0.004], "torch": [0.0024, 0.0024]}) == text
 
 
-def test_a_case_that_is_not_surely_slower_than_the_best_of_its_framework_can_still_win():
+def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win():
     best = of("jax", [[1.0] * 3] * 4, "fused")
     close = of("jax", [[0.98] * 3, [1.04] * 3] * 2, "wavefront")
     slower = of("jax", [[1.1] * 3, [1.12] * 3] * 2, "vmap")
@@ -244,7 +244,7 @@ def with_device_times(framework: str, seconds: float, *on_device: float) -> Resu
     return steady(case(framework, "fused"), seconds, on_device=[Block.of(w, 0, [s]) for w, s in enumerate(on_device)])
 
 
-def test_device_time_decides_an_input_that_keeps_an_accelerator_busy_if_all_cases_have_one():
+def test_device_time_decides_an_input_that_keeps_an_accelerator_busy():
     inputs = {"batch": replace(hand_made.facts(), by_device_time=True)}
     jax, torch = with_device_times("jax", 0.3, *[0.001] * 3), with_device_times("torch", 0.1, *[0.002] * 3)
     made = record(jax, torch, settings=ONE_PASS, inputs=inputs)

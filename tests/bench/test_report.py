@@ -272,7 +272,7 @@ def test_the_picture_has_a_point_for_each_cell_around_the_band(monkeypatch: pyte
     assert low * high == pytest.approx(1) and low < 1 / 3
 
 
-def test_winners_have_their_colour_and_every_plot_is_an_image_that_says_what_it_shows():
+def test_winners_have_their_colour_and_plots_are_images_that_say_what_they_show():
     assert '<td class="left"><span class="jax">JAX 1.14×\n</span>(1.13 … 1.15)</td>' in page_of("plain")
     pages = {name: Read(page_of(name)) for name in ("plain", "ladder", "growth", "begun")}
     shown = {name: page.values("alt") for name, page in pages.items()}
@@ -287,7 +287,7 @@ def test_winners_have_their_colour_and_every_plot_is_an_image_that_says_what_it_
         assert minidom.parseString(svg).getElementsByTagName("svg")
 
 
-def test_a_page_needs_nothing_else_is_always_the_same_and_leaves_matplotlib_as_it_was():
+def test_a_page_needs_no_other_file_and_leaves_matplotlib_as_it_was():
     page = page_of("plain")
     assert all(value.startswith("data:") for value in Read(page).values("src")) and not Read(page).values("href")
     assert "@import" not in page and "url(" not in page

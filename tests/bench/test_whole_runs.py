@@ -119,7 +119,7 @@ def assert_split(result: Result) -> None:
 
 
 @pytest.mark.slow
-def test_a_regression_that_torch_compiles_has_steps_per_second_and_its_compilers_start(tmp_path: Path):
+def test_a_regression_that_torch_compiles_has_steps_and_the_compilers_start(tmp_path: Path):
     path, page = tmp_path / "run.json", tmp_path / "page.html"
     what = ("--problem", "linear_regression", "--epochs", "20", "--size", "30", "--learning-rate", "0.2")
     which = ("--framework", "torch", "--variant", "eager_loop,jit_step", "--dtype", "float64")
@@ -337,7 +337,7 @@ def test_a_resumed_run_tries_again_what_failed_and_nothing_else(faulty: Faulty):
     assert faulty.after.environment["settings"] == {"jax_x": "1"}
 
 
-def test_a_case_for_which_the_budget_was_too_short_is_measured_when_the_run_is_resumed(
+def test_a_case_that_the_budget_left_out_is_measured_when_the_run_is_resumed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     path = tmp_path / "run.json"

@@ -42,7 +42,7 @@ def test_the_compiler_is_started_once_and_changed_settings_are_told(monkeypatch:
         (MemoryError("no memory"), "JAX cannot be imported (no memory)"),
     ],
 )
-def test_a_framework_that_is_not_installed_is_told_apart_from_one_that_cannot_be_imported(
+def test_a_framework_that_is_not_installed_is_told_from_a_broken_one(
     monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ):
     def fail(name: str) -> None:

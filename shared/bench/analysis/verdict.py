@@ -62,7 +62,7 @@ class Comparison(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The same in words."""
+        """The comparison in words."""
         if not self.results:
             return "no case was measured."
         per_call = "of device time per call" if self.on_device else "per call"

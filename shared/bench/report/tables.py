@@ -66,9 +66,8 @@ class Answer:
 def winner(text: str) -> str:
     """The framework that a line of a cell calls faster, "jax perhaps" if only on a condition, or else ""."""
     found = _WINNER.match(text)
-    return (
-        next(key for key, name in FRAMEWORKS.items() if name == found[1]) + " perhaps" * bool(found[2]) if found else ""
-    )
+    names = {name: framework for framework, name in FRAMEWORKS.items()}
+    return names[found[1]] + " perhaps" * bool(found[2]) if found else ""
 
 
 def left_then_right(left: int, right: int) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ class Run:
         return reply
 
     def ask_for_result(self, do: str, case: Case, **arguments: Any) -> Reply:
-        """The same for a command that judges or times the case: gate, status and reason go into its result."""
+        """Send a command that judges or times the case: gate, status and reason go into its result."""
         result = self.record.result(case)
         reply = self.ask(do, case, **arguments)
         result.gate = reply.details.get("gate", result.gate)

@@ -33,14 +33,12 @@ def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs
         for has_lengths in {True, getattr(given, "lengths", None) is not None}:
             if case.pass_name in problem_of(case.problem).passes:
                 kernels |= dict.fromkeys(gpu_kernels(*asked, has_lengths))
-    commands = {run.plan.starts[case.worker_key].command: case for case in reversed(launching)}
-    by_interpreter = {  # not compiled: the compiler of the framework need not start
-        command: replace(case, compiled=False) for command, case in commands.items()
-    }
+    by_interpreter = {run.plan.starts[case.worker_key].command: case for case in reversed(launching)}
     run.progress.say(f"compiling {len(kernels)} GPU kernels, once for both frameworks")
     start = time.monotonic()
     for case in by_interpreter.values():
-        reply = run.ask("compile_kernels", case, expected=_EXPECTED_SECONDS, kernels=[*kernels])
+        uncompiled = replace(case, compiled=False)  # the compiler of the framework need not start
+        reply = run.ask("compile_kernels", uncompiled, expected=_EXPECTED_SECONDS, kernels=[*kernels])
         for problem in [reply.reason] if reply.status != "ok" else reply.details["problems"]:
             run.record.note(f"not compiled ahead: {problem}")
     return {"gpu_kernels_seconds": time.monotonic() - start}

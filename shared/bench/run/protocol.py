@@ -138,9 +138,10 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     record.kernel_lines = kernel_lines(settings.device)
     record.code = measured_code.hashes(settings, cases)
     for name, given in inputs.items():
-        fit = f"{name}: {given.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for"
-        for note in [*given.notes, *([fit] if given.repeats < used[name].repeats else [])]:
+        for note in given.notes:
             record.note(note)
+        if given.repeats < used[name].repeats:
+            record.note(f"{name}: {given.pairs:,} pairs are the most that fit; {used[name].pairs:,} were asked for")
     if any(case.variant == "fused" for case in cases) and not cpp.cache_is_usable():
         record.note(f"fused: its kernels were compiled for this run only: {cpp.cache_folder()} cannot be used")
     run.keep()

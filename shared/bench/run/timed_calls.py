@@ -48,17 +48,14 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         if is_known and is_enough(run, costs[chosen]):
             break
         began = time.monotonic()
-        least, repeats, more = (
-            (LEAST_PROCESSES, 0.0, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE, 1.0)
-        )
+        least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
         missing = (run.settings.workers or least) - len(record.generations)
         prepared = one_generation(run, timed, number, began + (1 - repeats) * run.seconds_left / max(1, missing))
         taken = time.monotonic() - began
         # with --workers, time is left for the workers still to come
         spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
-        repeat_first_calls(
-            run, prepared, number + 1, *(max(0.0, min(share * taken, spare)) for share in (repeats, more))
-        )
+        shares = (max(0.0, min(share * taken, spare)) for share in (repeats, float(not run.settings.quick)))
+        repeat_first_calls(run, prepared, number + 1, *shares)
         run.keep()
         run.stop()
         took[tuple(timed)] = max(took.get(tuple(timed), 0.0), time.monotonic() - began)

@@ -142,7 +142,7 @@ class Worker:
         return self._connection.recv()
 
     def _how_it_ended(self) -> str:
-        """Of a worker that has closed its connection; stops what is left of it."""
+        """Say how a worker that has closed its connection ended, and stop what is left of it."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(5.0)

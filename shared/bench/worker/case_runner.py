@@ -200,7 +200,7 @@ class CaseRunner:
         """Called before the timed calls of a block: nothing here."""
 
     def call(self, case: Case, function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
-        """What a question measures in its own way: its function, called with this runner and the case."""
+        """Call the function of a question that measures in its own way, with this runner and the case."""
         return function(self, case, **arguments)
 
     def cache(self, *parts: object) -> Path:

@@ -39,7 +39,7 @@ class ParityGate:
         return pickle.loads((self.folder / name).read_bytes())
 
     def check(self, case: Case, result: Any) -> Gate:
-        """What the record keeps of the check of a right result. Raises Wrong.
+        """Check a result; returns what the record keeps of that. Raises Wrong.
 
         Of a repeated input the smallest and the largest of the repeated numbers are judged, each as one repeat.
         """
@@ -47,8 +47,8 @@ class ParityGate:
         parts = (result,) if inputs.repeats == 1 else backend.extremes(result, inputs.repeats)
         expected, source = self._expected(case)
         problem = problem_of(case.problem)
-        arrays = map(backend.to_numpy, parts)
-        verdicts = [problem.judge(case.pass_name, array, expected, inputs, case.dtype) for array in arrays]
+        judge = functools.partial(problem.judge, expected=expected, inputs=inputs, dtype=case.dtype)
+        verdicts = [judge(case.pass_name, backend.to_numpy(part)) for part in parts]
         verdict = max(verdicts, key=lambda one: (not one.passed, one.error is None, one.error))
         covered = problem.covered(expected)
         pairs = None if covered is None else covered * inputs.repeats
@@ -61,13 +61,9 @@ class ParityGate:
         """The expected result, and its source in words."""
         auto = self.backend.abilities(case.problem, case.device).auto
         if case.input not in self._expected_results:
-            reference, run = (
-                self.stored(f"{case.input}.reference"),
-                functools.partial(self._float64, replace(case, variant=auto)),
-            )
-            self._expected_results[case.input] = problem_of(case.problem).confirmed(
-                reference, self.inputs(case.input), run
-            )
+            problem, reference = problem_of(case.problem), self.stored(f"{case.input}.reference")
+            run = functools.partial(self._float64, replace(case, variant=auto))
+            self._expected_results[case.input] = problem.confirmed(reference, self.inputs(case.input), run)
         expected, source = self._expected_results[case.input]
         return expected, source.format(auto=auto)
 
