@@ -358,7 +358,7 @@ def test_a_case_that_the_budget_left_out_is_measured_when_the_run_is_resumed(
     assert any("the budget of 2 s was spent" in line for line in lines)
     before = results_of(path)["vmap"]
     assert before.blocks and not before.new_shapes
-    assert run_here("--resume", str(path), "--budget", "3").code == 0
+    assert run_here("--resume", str(path), "--budget", "8").code == 0
     after = results_of(path)["vmap"]
     assert after.new_shapes and after.new_shapes_note is None and len(after.cold) > len(before.cold)
 
