@@ -353,9 +353,9 @@ def test_a_case_that_the_budget_left_out_is_measured_when_the_run_is_resumed(
         patch.setattr(first_calls, "_NEW_SHAPES_SHARE", 0.0)
         patch.setattr(timed_calls, "_FIRST_CALLS_SHARE", 0.0)
         patch.setattr(first_calls, "CHEAP_FIRST_CALL", 0.0)
-        lines = run_here("--resume", str(path), "--budget", "2").out.splitlines()
+        lines = run_here("--resume", str(path), "--budget", "4").out.splitlines()
     assert any(line.startswith("new shape not measured: ") and line.endswith(NO_ROOM) for line in lines)
-    assert any("the budget of 2 s was spent" in line for line in lines)
+    assert any("the budget of 4 s was spent" in line for line in lines)
     before = results_of(path)["vmap"]
     assert before.blocks and not before.new_shapes
     assert run_here("--resume", str(path), "--budget", "8").code == 0
