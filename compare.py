@@ -112,23 +112,21 @@ def _measure(records: Sequence[Record], request: Request) -> int:
                 print_error(f"not asked: {record.settings.question}: {error}")
             if record.started is not None:
                 found.append(record)
-                if problem := keep.write():
-                    codes.append(_fail(problem))
+                codes += map(_fail, filter(None, [keep.write()]))
             if codes[-1] > 1:
                 break
             failed = next((result for result in record.results if result.status == "failed"), None)
             if failed and is_file(record.settings.problem):  # the user's own code
                 codes.append(_fail(f"{failed.case.title}: {failed.reason}"))
     finally:  # also if a later run cannot begin
-        if found:
-            shown = []
-            for record in found:
-                try:
-                    shown.append((record, QUESTIONS[record.settings.question].report(record)))
-                except Exception:  # one report that fails must not cost the others
-                    traceback.print_exc()
-                    codes.append(1)
-            codes.append(_show(shown, request) if shown else 1)
+        shown = []
+        for record in found:
+            try:
+                shown.append((record, QUESTIONS[record.settings.question].report(record)))
+            except Exception:  # one report that fails must not cost the others
+                traceback.print_exc()
+                codes.append(1)
+        codes += [_show(shown, request)] if shown else []
     return max(codes)
 
 
@@ -136,8 +134,8 @@ def _run(record: Record, keep: Keeper) -> int:
     """One run into its record; returns the exit code. Raises CannotMeasure or one of _BAD_INPUT if it cannot begin."""
     try:
         question = QUESTIONS[record.settings.question]
-        progress = Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
-        with contextlib.closing(progress) as lines:
+        answer = Lines(lambda record: next(map(console_table, question.answer(record).tables), None))
+        with contextlib.closing(answer) as lines:
             measure(question.plan(record.settings), record, lines, keep)
     except (CannotMeasure, *_BAD_INPUT):
         raise
@@ -175,12 +173,11 @@ def _list(settings: Settings) -> int:
     problems = [*PROBLEMS.values(), problem_of(ANY_FILE)]
     for problem in problems:
         flags = " ".join(itertools.starmap(flag, problem.arguments.items()))
-        takes = f"; takes {flags}" if flags else ""
-        print(f"{problem.name}: {problem.text}; size {problem.sizes.form}{takes}")
+        print(f"{problem.name}: {problem.text}; size {problem.sizes.form}{f'; takes {flags}' if flags else ''}")
     for ladder in dict.fromkeys(problem.variants for problem in problems):
-        own = [problem for problem in problems if problem.variants is ladder]
-        print(f"passes, then variants, of {', '.join(problem.name for problem in own)}:")
-        for name, text in (*own[0].passes.items(), *ladder):
+        alike = [problem for problem in problems if problem.variants is ladder]
+        print(f"passes, then variants, of {', '.join(problem.name for problem in alike)}:")
+        for name, text in (*alike[0].passes.items(), *ladder):
             print(f"  {name:<15} {text}")
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         plan, made = Plan(QUESTIONS[settings.question].starts(settings)), Record("", settings)
@@ -200,15 +197,16 @@ def _list(settings: Settings) -> int:
 
 
 def _lacking(abilities: dict[str, Abilities]) -> dict[str, list[str]]:
-    """What a framework cannot run, and why; with the problems of which that is so."""
-    found: dict[str, list[str]] = {}
+    """Lines on what a framework cannot run, and why; each with the problems it holds for."""
+    lacks: dict[str, list[str]] = {}
     for problem, able in abilities.items():
-        rungs = problem_of(problem).variant_names
         for what, reasons in (("no ", able.absent), ("no hvp of ", able.first_order)):
-            for reason in dict.fromkeys(reasons[name] for name in rungs if name in reasons):
-                names = ", ".join(name for name in rungs if reasons.get(name) == reason)
-                found.setdefault(f"{what}{names}: {reason}", []).append(problem)
-    return found
+            by_reason: dict[str, list[str]] = {}
+            for name in problem_of(problem).variant_names:
+                by_reason.setdefault(reasons.get(name, ""), []).append(name)
+            for reason in filter(None, by_reason):
+                lacks.setdefault(f"{what}{', '.join(by_reason[reason])}: {reason}", []).append(problem)
+    return lacks
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from shared.bench.cases import Settings
 from shared.problems import PROBLEMS, Verdict, alignment_reference
 from shared.problems.alignment_gate import judge
 from shared.problems.alignment_inputs import AlignmentInputs
-from shared.problems.alignment_reference import CELLS, ReferenceResults, best_alignments, reference_results
+from shared.problems.alignment_reference import CELLS, WHOLE, ReferenceResults, best_alignments, reference_results
 from shared.problems.problem import UnusableInput
 from shared.tolerances import TOLERANCES, hvp_bound, marginals_bound, score_bound
 
@@ -28,15 +28,22 @@ def inputs_of(shape: tuple[int, ...], lengths: Any = None) -> AlignmentInputs:
     return AlignmentInputs("by hand", similarity, sizes, parameters=PARAMETERS, options={"end": "any"})
 
 
-def forty_pairs() -> AlignmentInputs:
-    return inputs_of((40, 20, 20), np.random.default_rng(6).integers(3, 21, size=(40, 2)))
+def results_of(problem: str, inputs: AlignmentInputs) -> dict[str, np.ndarray]:
+    """The right result of each pass."""
+    given, sizes, parameters = inputs.similarity, inputs.lengths, inputs.parameters
+    hvp = reference.hessian_vector_product(problem, given, inputs.weights, sizes, **parameters)
+    return {
+        "score": getattr(reference, problem)(given, sizes, **parameters),
+        "marginals": reference.gradients(problem, given, sizes, **parameters)["similarity"],
+        "hvp": hvp["similarity"],
+    }
 
 
 # which pairs
 
 
 def test_the_shortest_the_longest_and_others_drawn_by_the_seed_are_covered():
-    inputs = forty_pairs()
+    inputs = inputs_of((40, 20, 20), np.random.default_rng(6).integers(3, 21, size=(40, 2)))
     work = inputs.pair_lengths.prod(axis=1)
     found, again, other = (
         reference_results("smith_waterman", replace(inputs, seed=seed), (), cells=1000, whole=0) for seed in (0, 0, 1)
@@ -49,16 +56,13 @@ def test_the_shortest_the_longest_and_others_drawn_by_the_seed_are_covered():
 
 def test_globins_fill_the_cells_and_only_pairs_above_512_x_512_are_cut():
     globins = PROBLEMS["smith_waterman"].inputs(Settings())["batch"]
-    _, lengths, is_cut = alignment_reference._choose(globins, CELLS, alignment_reference.WHOLE)
+    _, lengths, is_cut = alignment_reference._choose(globins, CELLS, WHOLE)
     assert 0.8 * CELLS < lengths.prod(axis=1).sum() <= CELLS and not is_cut
     for size, is_cut in ((512, False), (513, True)):
         inputs = inputs_of((2, size, size), [(5, 5), (size, size)])
-        pairs, lengths, found = alignment_reference._choose(inputs, CELLS, alignment_reference.WHOLE)
+        pairs, lengths, found = alignment_reference._choose(inputs, CELLS, WHOLE)
         assert (pairs.tolist(), found) == ([0, 1], is_cut)
         assert (lengths[1].prod() == size * size) is not is_cut
-
-
-# cut pairs
 
 
 @pytest.mark.parametrize(
@@ -67,10 +71,12 @@ def test_globins_fill_the_cells_and_only_pairs_above_512_x_512_are_cut():
 def test_a_pair_that_is_too_large_is_cut_to_a_corner_that_fits(size: tuple[int, int], corner: tuple[int, int]):
     inputs = inputs_of(size)
     found = reference_results("smith_waterman", inputs, PASSES, cells=900, whole=0)
-    assert found.is_cut == (size != corner)
-    assert found.lengths.tolist() == [list(corner)]
+    assert found.is_cut == (size != corner) and found.lengths.tolist() == [list(corner)]
     assert found.score[0] == reference.smith_waterman(inputs.similarity[: corner[0], : corner[1]], **PARAMETERS)
     assert found.marginals.shape == (1, *corner)
+    if found.is_cut:
+        with pytest.raises(UnusableInput, match="path takes pairs of up to 900 cells"):
+            reference_results("smith_waterman", inputs, ("path",), cells=900, whole=900)
 
 
 # the gate
@@ -102,48 +108,34 @@ class Gated(NamedTuple):
         result[pair if pass_name == "score" else (pair, *at)] += by
         return result
 
-    @property
-    def unseen(self) -> int:
-        """A pair that is not among those compared."""
-        return next(pair for pair in range(10) if pair not in self.expected.pairs)
+
+# each problem once, and each dtype
+KINDS = [*zip(ALIGNMENTS, itertools.cycle(["float32", "float64"]), strict=False)]
 
 
-@pytest.fixture(scope="module", params=itertools.product(ALIGNMENTS, ["float32", "float64"]), ids="-".join)
+@pytest.fixture(scope="module", params=KINDS, ids="-".join)
 def gated(request: pytest.FixtureRequest) -> Gated:
     problem, dtype = request.param
     # no pair is as wide as the matrix, so that some padding lies beyond all lengths
     lengths = np.array([(8, 9), (2, 2), (7, 3), (5, 6), (4, 9), (8, 2), (6, 6), (3, 8), (7, 7), (5, 5)])
-    own = {name: PARAMETERS.get(name, default) for name, default in ALIGNMENTS[problem].parameters.items()}
-    inputs = replace(inputs_of((10, 9, 11)), lengths=lengths, parameters=own, options=ALIGNMENTS[problem].options)
+    parameters = {name: PARAMETERS.get(name, default) for name, default in ALIGNMENTS[problem].parameters.items()}
+    inputs = replace(inputs_of((10, 9, 11), lengths), parameters=parameters, options=ALIGNMENTS[problem].options)
     found = reference_results(problem, inputs, PASSES, cells=115, whole=0)
     assert len(found.pairs) == 3
-    similarity, weights = inputs.similarity, inputs.weights
-    results = {
-        "score": getattr(reference, problem)(similarity, lengths, **own),
-        "marginals": reference.gradients(problem, similarity, lengths, **own)["similarity"],
-        "hvp": reference.hessian_vector_product(problem, similarity, weights, lengths, **own)["similarity"],
-    }
-    return Gated(dtype, found, {name: value.astype(dtype) for name, value in results.items()})
+    return Gated(dtype, found, {name: value.astype(dtype) for name, value in results_of(problem, inputs).items()})
 
 
 every_pass = pytest.mark.parametrize("pass_name", PASSES)
 
 
 @every_pass
-def test_the_right_result_passes(gated: Gated, pass_name: str):
+def test_a_right_result_passes_and_a_wrong_one_is_told_with_pair_error_and_limit(gated: Gated, pass_name: str):
     verdict = gated.judge(pass_name, gated.results[pass_name])
-    assert verdict.passed
-    assert verdict.error is not None and verdict.error < 0.1
-
-
-@every_pass
-def test_a_wrong_value_is_reported_with_its_pass_pair_error_and_limit(gated: Gated, pass_name: str):
-    k, pair = 2, int(gated.expected.pairs[2])
+    assert verdict.passed and verdict.error is not None and verdict.error < 0.1
+    pair, allowed = int(gated.expected.pairs[2]), gated.allowed(pass_name, 2)
     verdict = gated.judge(pass_name, gated.spoilt(pass_name, pair, 0.5))
-    assert not verdict.passed
-    allowed = gated.allowed(pass_name, k)
+    assert not verdict.passed and verdict.error == pytest.approx(0.5 / allowed, rel=1e-2)
     assert verdict.text == f"{pass_name} off by 5.0e-01 for pair {pair}, allowed {allowed:.1e}"
-    assert verdict.error == pytest.approx(0.5 / allowed, rel=1e-2)
 
 
 @every_pass
@@ -157,23 +149,20 @@ def test_an_error_passes_up_to_the_tolerance_in_either_direction(gated: Gated, p
 
 
 @every_pass
-def test_a_value_that_is_not_finite_is_found_even_in_a_pair_that_is_not_compared(gated: Gated, pass_name: str):
+def test_a_value_that_is_not_finite_another_form_and_an_exchanged_pair_are_found(gated: Gated, pass_name: str):
+    unseen = next(pair for pair in range(10) if pair not in gated.expected.pairs)  # it is not compared
     for value in (np.nan, np.inf, -np.inf):
-        verdict = gated.judge(pass_name, gated.spoilt(pass_name, gated.unseen, value))
+        verdict = gated.judge(pass_name, gated.spoilt(pass_name, unseen, value))
         assert not verdict.passed and verdict.error is None
-        assert verdict.text == f"{pass_name} has values that are not finite for pair {gated.unseen}"
-
-
-@every_pass
-def test_a_result_of_another_shape_or_dtype_is_found(gated: Gated, pass_name: str):
+        assert verdict.text == f"{pass_name} has values that are not finite for pair {unseen}"
     right = gated.results[pass_name]
     other = "float64" if gated.dtype == "float32" else "float32"
     for wrong in (right.astype(other), np.concatenate([right, right[:1]])):
         verdict = gated.judge(pass_name, wrong)
-        assert not verdict.passed
-        assert verdict.text == (
+        assert not verdict.passed and verdict.text == (
             f"{pass_name} is {wrong.dtype} of shape {wrong.shape}, expected {gated.dtype} of shape {right.shape}"
         )
+    assert not gated.judge(pass_name, right[::-1]).passed
 
 
 def test_a_value_leaked_into_the_padding_is_found(gated: Gated):
@@ -184,25 +173,6 @@ def test_a_value_leaked_into_the_padding_is_found(gated: Gated):
         assert not verdict.passed and "marginals off by 1.0e-02" in verdict.text
 
 
-@every_pass
-def test_the_result_of_another_pair_is_found(gated: Gated, pass_name: str):
-    assert not gated.judge(pass_name, gated.results[pass_name][::-1]).passed
-
-
-@every_pass
-def test_a_single_pair_is_gated_without_a_number(pass_name: str):
-    dtype = "float32"
-    inputs = inputs_of((6, 7))
-    found = reference_results("smith_waterman", inputs, PASSES)
-    scores = reference.smith_waterman(inputs.similarity, **PARAMETERS)
-    marginals = reference.gradients("smith_waterman", inputs.similarity, **PARAMETERS)["similarity"]
-    hvp = reference.hessian_vector_product("smith_waterman", inputs.similarity, inputs.weights, **PARAMETERS)
-    result = {"score": scores, "marginals": marginals, "hvp": hvp["similarity"]}[pass_name].astype(dtype)
-    assert judge(pass_name, result, found, dtype, 1.0, (6, 7)).passed
-    wrong = judge(pass_name, (result + 1).astype(dtype), found, dtype, 1.0, (6, 7))
-    assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
-
-
 def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
     zero = gated.expected._replace(score=np.zeros(3), largest=np.zeros(3))
     for temperature, passes in ((1.0, True), (0.01, False)):
@@ -210,25 +180,27 @@ def test_a_score_near_zero_is_judged_by_the_temperature(gated: Gated):
         assert judge("score", result, zero, gated.dtype, temperature, (10, 9, 11)).passed is passes
 
 
+@every_pass
+def test_a_single_pair_is_gated_without_a_number(pass_name: str):
+    inputs = inputs_of((6, 7))
+    found = reference_results("smith_waterman", inputs, PASSES)
+    result = results_of("smith_waterman", inputs)[pass_name].astype("float32")
+    assert judge(pass_name, result, found, "float32", 1.0, (6, 7)).passed
+    wrong = judge(pass_name, result + np.float32(1), found, "float32", 1.0, (6, 7))
+    assert not wrong.passed and wrong.text.startswith(f"{pass_name} off by 1.0e+00, allowed ")
+
+
 # best alignments
-
-
-def path_inputs(gaps_by_position: bool = False) -> AlignmentInputs:
-    arguments = {"gap": -0.5, GAPS_BY_POSITION: gaps_by_position}
-    asked = Settings(input="random", size=(7, 9), batch=5, dtype="float64", arguments=arguments)
-    (given,) = PROBLEMS["smith_waterman"].inputs(asked).values()
-    return cast(AlignmentInputs, replace(given, similarity=given.similarity - 0.5))  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
-
-
-def best_matches(inputs: AlignmentInputs) -> np.ndarray:
-    return best_alignments("smith_waterman", inputs.similarity, inputs.pair_lengths, inputs.keywords)[1]
 
 
 @pytest.mark.parametrize("gaps_by_position", [False, True])
 def test_a_best_alignment_passes_and_one_that_is_worse_or_none_does_not(gaps_by_position: bool):
-    inputs = path_inputs(gaps_by_position)
-    problem, matches = PROBLEMS["smith_waterman"], best_matches(inputs)
-    expected = reference_results("smith_waterman", inputs, ("path",))
+    arguments = {"gap": -0.5, GAPS_BY_POSITION: gaps_by_position}
+    asked = Settings(input="random", size=(7, 9), batch=5, dtype="float64", arguments=arguments)
+    (given,) = cast(dict[str, AlignmentInputs], PROBLEMS["smith_waterman"].inputs(asked)).values()
+    inputs = replace(given, similarity=given.similarity - 0.5)
+    matches = best_alignments("smith_waterman", inputs.similarity, inputs.pair_lengths, inputs.keywords)[1]
+    problem, expected = PROBLEMS["smith_waterman"], reference_results("smith_waterman", inputs, ("path",))
     assert problem.judge("path", matches, expected, inputs, "float32").passed
 
     pair = int(matches.sum((1, 2)).argmax())
@@ -246,16 +218,10 @@ def test_a_best_alignment_passes_and_one_that_is_worse_or_none_does_not(gaps_by_
 
 
 def test_another_alignment_that_is_as_good_passes():
-    similarity = np.array([[[1.0, 1.0], [0.0, 0.0]]])
-    options = {"end": "any"}
-    inputs = AlignmentInputs("by hand", similarity, None, parameters={"gap": -2.0, "temperature": 1.0}, options=options)
+    inputs = replace(inputs_of((1, 2, 2)), similarity=np.array([[[1.0, 1.0], [0.0, 0.0]]]))
+    inputs = replace(inputs, parameters={"gap": -2.0, "temperature": 1.0})
     expected = reference_results("smith_waterman", inputs, ("path",))
     for col in range(2):
         matches = np.zeros((1, 2, 2), bool)
         matches[0, 0, col] = True
         assert PROBLEMS["smith_waterman"].judge("path", matches, expected, inputs, "float64").passed
-
-
-def test_best_alignments_of_pairs_that_the_reference_would_have_to_cut_are_refused():
-    with pytest.raises(UnusableInput, match="path takes pairs of up to 900 cells"):
-        reference_results("smith_waterman", inputs_of((40, 40)), ("path",), cells=900, whole=900)

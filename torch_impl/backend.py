@@ -7,6 +7,7 @@ What only accelerators need is in accelerator.py, what several processes need in
 import contextlib
 import functools
 import importlib
+import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -67,6 +68,7 @@ _SETTINGS = (
     torch.is_anomaly_enabled,
     torch.are_deterministic_algorithms_enabled,
 )
+_SWITCHES = ("mkldnn.enabled", "cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic")  # of torch.backends
 slow_compiler = "torch.compile takes too long for --quick: its start alone may take 20 s"
 
 
@@ -195,7 +197,9 @@ def compiler_is_off() -> str | None:
 
 def settings() -> dict[str, Any]:
     """The settings of this process that a user's function may change, by name."""
-    found = {f"torch.{setting.__name__}()": setting() for setting in _SETTINGS}
+    found: dict[str, Any] = {f"torch.{setting.__name__}()": setting() for setting in _SETTINGS}
+    found |= {f"torch.backends.{name}": operator.attrgetter(name)(torch.backends) for name in _SWITCHES}
+    found["torch.set_flush_denormal()"] = sys.float_info.min / 2 == 0.0  # PyTorch does not tell
     for config in (torch._dynamo.config, torch._inductor.config):
         found |= {f"{config.__name__}.{name}": value for name, value in config.get_config_copy().items()}
     return found

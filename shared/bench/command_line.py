@@ -68,9 +68,8 @@ class Request:
     @property
     def outputs(self) -> Sequence[tuple[str, Path]]:
         """The files to be written, each with its option; a record that is resumed is not one."""
-        records = [("--json", path) for path in self.record_files if self.json]
-        named = (("--report", self.report), ("--markdown", self.markdown))
-        return records + [(option, path) for option, path in named if path is not None]
+        named = [("--json", path) for path in self.record_files if self.json]
+        return [*named, *((f"--{name}", path) for name in _REPORTS[:2] if (path := getattr(self, name)))]
 
 
 def parse(arguments: Sequence[str]) -> tuple[Request, list[Settings]]:
@@ -131,8 +130,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", type=one_of("device", ("cpu", "cuda")), help="cpu or cuda (default cpu)")
     frameworks = some_of("framework", FRAMEWORKS)
     add("--framework", type=frameworks, dest="frameworks", metavar="NAME[,NAME]", help="jax or torch (default both)")
-    add("--python", type=named, action="append", dest="pythons", metavar="NAME=PATH",
-        help="another interpreter for the workers of jax or torch; several with versions")  # fmt: skip
+    other = "another interpreter for the workers of jax or torch; several with versions"
+    add("--python", type=named, action="append", dest="pythons", metavar="NAME=PATH", help=other)
     add("--problem", type=problem_name, help=f"see --list, or {ANY_FILE} (default {Settings.problem})")
     add("--variant", type=names, dest="variants", metavar="NAME[,NAME]", help="see --list, or auto (default a few)")
     add("--pass", type=names, dest="passes", metavar="NAME[,NAME]", help="see --list (default one or two)")
@@ -160,12 +159,12 @@ def _parser() -> argparse.ArgumentParser:
     seconds, limit = (real(name, positive=True) for name in ("budget", "compile-limit"))
     budgets = " or ".join(dict.fromkeys(f"{question.default_budget:g}" for question in QUESTIONS.values()))
     add("--budget", type=seconds, metavar="SECONDS", help=f"time for the run (default {budgets})")
-    add("--quick", action="store_true",
-        help="an answer in a minute, without what torch.compile compiles: compiled JAX, eager PyTorch")  # fmt: skip
-    add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION",
-        help=f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})")  # fmt: skip
-    add("--workers", type=whole("workers", 1), metavar="N",
-        help=f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise)")  # fmt: skip
+    quickly = "an answer in a minute, without what torch.compile compiles: compiled JAX, eager PyTorch"
+    add("--quick", action="store_true", help=quickly)
+    precise = f"stop when the interval of every verdict is within ± this (default {Settings.precision:g})"
+    add("--precision", type=real("precision", 1e-4, 0.5), metavar="FRACTION", help=precise)
+    workers = f"fresh processes that time each case (default from {LEAST_WORKERS} on, until precise)"
+    add("--workers", type=whole("workers", 1), metavar="N", help=workers)
     rounds = f"in each process, as far as the budget allows (default {Settings.rounds})"
     add("--rounds", type=whole("rounds", 1), metavar="N", help=rounds)
     add("--threads", type=whole("threads", 1), metavar="N", help="cores for each framework (default all)")
@@ -187,8 +186,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _question(text: str) -> str:
     if text not in (*QUESTIONS, ALL):
-        listed = [*(f"{question.name}: {question.asks}" for question in QUESTIONS.values()), f"{ALL}: each of these"]
-        raise ArgumentTypeError("\n  ".join([f"unknown question {text!r}; known:", *listed]))
+        known = "".join(f"\n  {question.name}: {question.asks}" for question in QUESTIONS.values())
+        raise ArgumentTypeError(f"unknown question {text!r}; known:{known}\n  {ALL}: each of these")
     return text
 
 
@@ -198,10 +197,9 @@ def flag(name: str, argument: Argument) -> str:
 
 
 def _check_mode(given: Mapping[str, Any], option_of: Mapping[str, str], mode: str) -> None:
-    for name in given:
-        if name not in (mode, *_MODES[mode]):
-            why = ", which goes on as the record says" if mode == "resume" else ""
-            raise ArgumentTypeError(f"{option_of[name]} does not go with {option_of[mode]}{why}")
+    if others := [name for name in given if name not in (mode, *_MODES[mode])]:
+        why = ", which goes on as the record says" if mode == "resume" else ""
+        raise ArgumentTypeError(f"{option_of[others[0]]} does not go with {option_of[mode]}{why}")
     questions, records = given.get("questions", ["growth"]), given.get("recorded", ())
     if mode == "predict" and (questions != ["growth"] or len(records) != 1):
         got = f"{', '.join(questions)} and {len(records)} records"
@@ -260,9 +258,8 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
     variants = (*problem.variant_names, *(["auto"] if problem.has_auto else []))
     passes = (*problem.passes, *question.own_passes)
     for what, asked, known in (("variant", settings.variants, variants), ("pass", settings.passes, passes)):
-        for name in asked or ():
-            if name not in known:
-                raise ArgumentTypeError(f"unknown {what} {name!r} of {problem.name}; known: {', '.join(known)}")
+        if unknown := [name for name in asked or () if name not in known]:
+            raise ArgumentTypeError(f"unknown {what} {unknown[0]!r} of {problem.name}; known: {', '.join(known)}")
     for numbers in filter(None, settings.sizes or [settings.size]):
         problem.check_size(numbers, in_growth=settings.sizes is not None)
     if settings.input == "random" and "matrix" in given:
@@ -275,7 +272,5 @@ def _settings(given: Mapping[str, Any], question: Question, problem: Problem) ->
 
 
 def _default_input(given: Mapping[str, Any], question: Question, problem: Problem) -> str:
-    if "matrix" in given:
-        return "globins"
     is_random = "size" in given or "input" not in problem.takes or given.get("device", "cpu") != "cpu"
-    return "random" if is_random else question.default_input
+    return "globins" if "matrix" in given else "random" if is_random else question.default_input

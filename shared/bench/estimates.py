@@ -1,15 +1,13 @@
 """Estimates from samples: medians and ratios with 95 % confidence intervals, and which of two is faster.
 
-Calls are timed in blocks: one case, one round of one worker process; a block keeps the median, the 90th percentile and
-the extremes of its calls. They share the state of the machine, and rounds of a worker share its memory layout, which
-makes a process a percent faster or slower for as long as it lives. Only whole workers are independent. So each worker
-contributes one value, the median of the logarithms of its rounds.
+Calls are timed in blocks: one case, one round of one worker process. They share the state of the machine, and rounds
+of a worker share its memory layout, which makes a process a percent faster or slower for as long as it lives. Only
+whole workers are independent. So each contributes one value, the median of the logarithms of its rounds.
 
 How far such values scatter is seen only roughly in a few workers, so it is also expected, from how far the rounds of a
 worker scatter: 1 % for the process itself, and the standard error of the median of its rounds. The expectation counts
 as two further workers beside what is seen (a moderated t test), unless more is seen. A worker whose value is far off
-counts as if it were at a limit, so that one odd process does not decide. A ratio that changes during a run makes its
-workers scatter, and so its interval wider.
+counts as if it were at a limit, so that one odd process does not decide.
 """
 
 import functools
@@ -26,10 +24,9 @@ LEAST_PROCESSES = 3
 # a ratio whose interval is within this factor of 1 is called "same", whatever side of 1 it is on
 SAME = 1.03
 
-# how much processes of the same code differ beyond the scatter of their rounds, as a logarithm
-_PROCESS = 0.01
-# the scatter of rounds, as a logarithm, where fewer than so many deviations tell it
-_ROUNDS, _LEAST_DEVIATIONS = 0.1, 6
+# as logarithms: how much processes of the same code differ beyond the scatter of their rounds; that scatter, where
+# fewer than so many deviations tell it
+_PROCESS, _ROUNDS, _LEAST_DEVIATIONS = 0.01, 0.1, 6
 # of a standard deviation: the median deviation of normal values; and the standard error of a median, times sqrt(n)
 _OF_MEDIAN_DEVIATION, _OF_MEDIAN = 1.4826, 1.2533
 # how many workers the expected scatter counts for; and how many times the scatter a worker may be off before it is cut
@@ -119,8 +116,7 @@ def of_processes(values: Sequence[float], scatter: float = _ROUNDS) -> Estimate:
 def time_quotient(new: Sequence[Block], old: Sequence[Block]) -> Estimate:
     """Time of a case over that of another whose rounds are not paired, as of another run.
 
-    A change of the machine between two runs is not in the interval.
-    """
+    A change of the machine between two runs is not in the interval."""
     over, under = (_moderated(_by_worker(_round_medians(side))) for side in (new, old))
     variances = over.error**2, under.error**2
     # of the difference of two means, by Welch and Satterthwaite
@@ -182,11 +178,7 @@ def _interval(mean: _Mean) -> Estimate:
 
 def drift(blocks: Sequence[Block]) -> float | None:
     """How much slower the last third of the rounds was than the first, as a fraction; None for less than six rounds."""
-    return _change([block.median for block in blocks])
-
-
-def _change(rounds: Sequence[float]) -> float | None:
-    third = len(rounds) // 3
+    rounds, third = [block.median for block in blocks], len(blocks) // 3
     return median(rounds[-third:]) / median(rounds[:third]) - 1 if third > 1 else None
 
 

@@ -22,10 +22,9 @@ SCHEMA_VERSION = 6
 STATUSES = ("ok", "wrong", "failed", "limit")
 # how a reason ends if a resumed run measures what is missing
 NO_ROOM = "the budget had no room for it"
-# the types of JSON, as errors name them
-_FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
-_FORMS |= {int: "a whole number", float: "a finite number"}
-# a list of numbers in JSON
+# the types of JSON, as errors name them; and a list of numbers in JSON
+_FORMS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false",
+                           int: "a whole number", float: "a finite number"}  # fmt: skip
 _NUMBERS = re.compile(r"\[\n((?:[-+.,\dEe\s]|null|true|false)+)\]")
 
 
@@ -50,8 +49,8 @@ class Facts:
     def of(cls, inputs: Inputs) -> "Facts":
         """Describe an input."""
         sha256 = hashlib.sha256(b"".join(array.tobytes() for array in inputs.hashed)).hexdigest()
-        described = (inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options)
-        return cls(*described, sha256, inputs.by_device_time)
+        facts = inputs.title, inputs.shape, inputs.pairs, inputs.work, inputs.parameters, inputs.options
+        return cls(*facts, sha256, inputs.by_device_time)
 
 
 class Compilation(NamedTuple):
@@ -186,11 +185,10 @@ class Record:
 
     def result(self, case: Case) -> Result:
         """The result of a case; begins one if there is none."""
-        for result in self.results:
-            if result.case == case:
-                return result
-        self.results.append(Result(case))
-        return self.results[-1]
+        found = next((result for result in self.results if result.case == case), None)
+        if found is None:
+            self.results.append(found := Result(case))
+        return found
 
     @property
     def next_worker(self) -> int:
@@ -215,7 +213,7 @@ class Record:
     def device_name(self) -> str:
         """The accelerator and the CPU, and how many of its cores were used."""
         gpus = dict.fromkeys(facts.get("gpu") for facts in self.environment.get("frameworks", {}).values())
-        cores = f"{self.settings.threads} core{'s' if self.settings.threads > 1 else ''}"
+        cores = f"{self.settings.threads} core{'s' * (self.settings.threads > 1)}"
         return ", ".join([*filter(None, gpus), str(self.environment.get("cpu", "")), cores])
 
     @property
@@ -236,17 +234,14 @@ class Record:
         """Read what `write` wrote. Raises UnreadableRecord."""
         try:
             stored = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(stored, dict):
-                raise ValueError(f"expected an object, got {type(stored).__name__}")
-            version = stored.pop("schema_version", None)
+            version = stored.pop("schema_version", None) if isinstance(stored, dict) else None
             if version != SCHEMA_VERSION:
                 raise ValueError(f"expected schema_version {SCHEMA_VERSION}, got {version!r}")
-            record = _of_type(cls, stored)
+            return _of_type(cls, stored)
         except OSError as error:
             raise UnreadableRecord(f"cannot read {path}: {error.strerror}") from None
         except (RecursionError, TypeError, ValueError) as error:
             raise UnreadableRecord(f"cannot read {path}: not a record that this version reads: {error}") from None
-        return record
 
 
 def _of_type(kind: Any, value: Any, name: str = "") -> Any:

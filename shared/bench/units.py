@@ -29,11 +29,9 @@ def duration(seconds: float | None) -> str:
 
 def size(count: int | None) -> str:
     """Bytes."""
-    if count is None:
-        return NOTHING
-    if count < 2**20:
-        return f"{count / 2**10:.0f} KiB" if count >= 2**10 else f"{count} B"
-    return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
+    units = ((2**30, ".2f", "GiB"), (2**20, ".1f", "MiB"), (2**10, ".0f", "KiB"), (1, ".0f", "B"))
+    least, form, unit = next((each for each in units if (count or 0) >= each[0]), units[-1])
+    return NOTHING if count is None else f"{count / least:{form}} {unit}"
 
 
 def ratio_text(value: float) -> str:

@@ -7,6 +7,7 @@ perhaps `passes`. The first two run where no framework may be imported.
 import contextlib
 import functools
 import hashlib
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ _FUNCTIONS = ("jax_function", "torch_function")
 _FRAMEWORKS = ("jax", "torch")
 # PyTorch's compiler looks a function's module up by its name
 _MODULE = "own_problem_file"
+# the environment variables that files have set in this process, each with the name of its file
+SET_BY_FILES: dict[str, str] = {}
 
 
 class OwnFile:
@@ -90,14 +93,17 @@ def _executed(path: Path, source: bytes) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Around what the user wrote: its exceptions in one line, and an error if it imports a framework."""
-    before = set(sys.modules)
+    """Around what the user wrote: its exceptions in one line, an error if it imports a framework, and what it sets."""
+    before, environment = set(sys.modules), dict(os.environ)
     try:
         yield
     except (Exception, SystemExit) as error:
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         where = where_in(path, error) or path.name
         raise UnusableInput(f"{where}: {type(error).__name__}: {first_line(text) or 'no message'}") from None
+    finally:
+        changed = (name for name, value in os.environ.items() if environment.get(name) != value)
+        SET_BY_FILES.update(dict.fromkeys(changed, path.name))
     imported = [name for name in _FRAMEWORKS if name in sys.modules and name not in before]
     if imported:
         raise UnusableInput(

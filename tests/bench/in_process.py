@@ -68,7 +68,7 @@ def start_at_once(monkeypatch: pytest.MonkeyPatch, able: Abilities = _ALL) -> No
 
 @pytest.fixture
 def settings_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Settings]:
-    """What the command makes of its arguments; nothing is measured, and reports are short."""
+    """Return the settings that the command makes of its arguments; nothing is measured, and reports are short."""
     asked: list[Settings] = []
     monkeypatch.setattr(Question, "plan", lambda *_: None)
     monkeypatch.setattr(compare, "measure", lambda plan, record, *_: asked.append(record.settings))

@@ -32,34 +32,22 @@ from shared.variants import Abilities
 
 
 class TooLittleMemory(Exception):
-    """Of an accelerator."""
+    """An accelerator has too little memory."""
 
 
-def _is_killed() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _ends() -> None:
-    print("the kernel gave up", file=sys.stderr, flush=True)
-    os._exit(7)
-
-
-def _raises() -> None:
-    raise ValueError("no such thing\nand more")
-
-
-def _lacks_memory() -> None:
-    raise TooLittleMemory
-
-
-_FATES: dict[str, Callable[[], None]] = {
-    "is killed": _is_killed,
-    "ends": _ends,
-    "raises": _raises,
-    "lacks memory": _lacks_memory,
-    "hangs": lambda: time.sleep(600),
-    "is slow": lambda: time.sleep(2.2),
-}
+def _meet(fate: str) -> None:
+    match fate:
+        case "is killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "ends":
+            print("the kernel gave up", file=sys.stderr, flush=True)
+            os._exit(7)
+        case "raises":
+            raise ValueError("no such thing\nand more")
+        case "lacks memory":
+            raise TooLittleMemory
+        case _:
+            time.sleep({"hangs": 600, "is slow": 2.2}[fate])
 
 
 class Backend:
@@ -158,7 +146,7 @@ def _plant(faults: list[dict[str, Any]], folder: Path) -> None:
                 with count.open("a") as file:
                     file.write(".")
                 if fault.get("nth") in (None, count.stat().st_size):
-                    _FATES[fault["then"]]()
+                    _meet(fault["then"])
 
     def failing(do: str) -> Callable[..., Any]:
         real = getattr(CaseRunner, do)

@@ -34,7 +34,7 @@ def names(cases: list[Case]) -> list[tuple[str, str, str]]:
     return [(case.pass_name, case.variant, case.framework) for case in cases]
 
 
-def test_the_default_is_a_few_variants_and_each_frameworks_own_choice():
+def test_the_default_is_a_few_variants_and_each_frameworks_choice():
     one_pass = [("diagonal_loop", "torch")]
     one_pass += [(variant, framework) for variant in ("vmap", "wavefront") for framework in AUTO]
     assert names(planned()[0]) == [(name, *rung) for name in ("score", "marginals") for rung in one_pass]
@@ -42,13 +42,7 @@ def test_the_default_is_a_few_variants_and_each_frameworks_own_choice():
     assert names(planned(device="cuda", passes=("score",))[0]) == [("score", *rung) for rung in on_gpu]
 
 
-def test_best_alignments_are_those_of_the_native_kernels_unless_others_are_asked_for():
-    cases, absent = planned(passes=("path",), lacks={"absent": {"fused": "no compiler"}})
-    assert names(cases) == [("path", "fused", "jax")]
-    assert absent == [Absence("torch", "PyTorch fused path", "no compiler")]
-
-
-def test_auto_is_each_frameworks_own_choice_and_measured_once():
+def test_auto_is_each_frameworks_choice_and_measured_once():
     expected = [("score", "diagonal_loop", "torch"), ("score", "vmap", "jax")]
     assert names(planned(variants=("auto",), passes=("score",))[0]) == expected
     assert names(planned(variants=("auto", "diagonal_loop"), passes=("score",))[0])[1:] == expected
@@ -60,17 +54,21 @@ def test_frameworks_are_side_by_side_in_the_order_of_passes_and_rungs():
     one = [(name, variant, framework) for name in PASSES for variant in ("scan_cond", "vmap") for framework in AUTO]
     assert names(cases) == one * 2
     assert [case.input for case in cases] == ["32x32"] * len(one) + ["64x48"] * len(one)
+    once, twice = planned()[0], planned(Validation(0.05))[0]  # each label has cases of its own
+    assert [(case.title, case.worker_key) for case in twice] == [
+        (f"{case.title}, {label}", (case.framework, label)) for case in once for label in "AB"
+    ]
+    assert all(first.group == second.group for first, second in zip(twice[::2], twice[1::2], strict=True))
 
 
-def test_quick_leaves_out_what_takes_long_to_compile():
+def test_quick_leaves_out_cases_that_take_long_to_compile():
     lacks = {"slow_compiler": "it takes a minute", "uncompiled_variants": {"wavefront": "one operator already"}}
     cases, absent = planned(lacks=lacks, passes=("score",), variants=("vmap", "wavefront"), quick=True)
     assert names(cases) == [("score", "vmap", "jax"), ("score", "wavefront", "jax"), ("score", "wavefront", "torch")]
     assert absent == [Absence("torch", "PyTorch vmap score", "it takes a minute")]
-    assert len(planned(lacks=lacks, passes=("score",), variants=("vmap", "wavefront"))[0]) == 4
 
 
-def test_what_a_framework_cannot_run_is_reported_once_if_it_was_asked_for():
+def test_a_case_that_a_framework_cannot_run_is_reported_once_if_it_was_asked_for():
     lacks = {"absent": {"vmap": "no batching rule", "scan_cond": "no gradient"}}
     cases, absent = planned(lacks=lacks, variants=("vmap",), passes=("score",))
     assert names(cases) == [("score", "vmap", "jax")]
@@ -78,21 +76,22 @@ def test_what_a_framework_cannot_run_is_reported_once_if_it_was_asked_for():
     lacks = {"first_order": {"vmap": "wrong second derivatives"}, "uncompiled_passes": {"hvp": "no double backward"}}
     cases, absent = planned(lacks=lacks, variants=("diagonal_loop", "vmap"), passes=PASSES)
     assert len(cases) == 11 and absent == [Absence("torch", "PyTorch vmap hvp", "wrong second derivatives")]
-    cases, absent = planned(variants=("vmap", "fused"), passes=("path",))
-    assert names(cases) == [("path", "fused", "jax"), ("path", "fused", "torch")]
-    assert [(absence.framework, absence.case) for absence in absent] == [
-        ("jax", "JAX vmap path"),
-        ("torch", "PyTorch vmap path"),
-    ]
-    assert {absence.reason for absence in absent} == {
-        "best alignments have one implementation, the native kernels of fused"
-    }
     cases, absent = ladder(lacks, variants=("diagonal_loop",), passes=("hvp",))
     assert [(case.framework, case.compiled) for case in cases] == [("jax", False), ("jax", True), ("torch", False)]
     assert absent == [Absence("torch", "PyTorch diagonal_loop hvp, one pair", "no double backward")]
 
 
-def test_unrolled_loops_and_what_gains_nothing_are_compiled_only_on_the_ladder():
+def test_best_alignments_are_those_of_the_native_kernels():
+    cases, absent = planned(passes=("path",), lacks={"absent": {"fused": "no compiler"}})
+    assert names(cases) == [("path", "fused", "jax")]
+    assert absent == [Absence("torch", "PyTorch fused path", "no compiler")]
+    cases, absent = planned(variants=("vmap", "fused"), passes=("path",))
+    assert names(cases) == [("path", "fused", "jax"), ("path", "fused", "torch")]
+    reason = "best alignments have one implementation, the native kernels of fused"
+    assert absent == [Absence("jax", "JAX vmap path", reason), Absence("torch", "PyTorch vmap path", reason)]
+
+
+def test_unrolled_loops_and_rungs_that_gain_nothing_are_compiled_only_on_the_ladder():
     lacks = {"uncompiled_variants": {"wavefront": "one operator already"}}
     plain = {(case.framework, case.variant) for case in planned(lacks=lacks, variants=LADDER)[0] if not case.compiled}
     unrolled = {(framework, variant) for framework in AUTO for variant in ("cell_loop", "diagonal_loop", "batch_loop")}
@@ -112,23 +111,10 @@ def test_the_ladder_measures_every_rung_in_both_modes_on_the_input_it_is_made_fo
             for framework in AUTO
             for compiled in (False, True)
         ]
-    asked, _ = ladder(variants=("vmap", "cell_loop"), passes=("score",))
-    assert [case.variant for case in asked] == ["cell_loop"] * 4 + ["vmap"] * 4
-
-
-def test_each_label_has_cases_of_its_own_next_to_each_other():
-    once, twice = planned()[0], planned(Validation(0.05))[0]
-    assert [(case.title, case.worker_key) for case in twice] == [
-        (f"{case.title}, {label}", (case.framework, label)) for case in once for label in "AB"
-    ]
-    assert all(first.group == second.group for first, second in zip(twice[::2], twice[1::2], strict=True))
-    assert len({case.group for case in twice}) == len({names([case])[0][:2] for case in once})
 
 
 def test_titles_of_cases_are_distinct_and_readable():
     compiled, plain = planned(variants=("vmap", "cell_loop"), passes=("marginals",))[0][::-2]
     assert (compiled.title, plain.title) == ("PyTorch vmap marginals", "PyTorch cell_loop marginals, not compiled")
-    (size, *_), _ = planned(inputs=("6x7", "8x9"), variants=("vmap",), passes=("score",))
-    assert size.title == "JAX vmap score, 6x7"
     for cases, _ in (planned(Validation(0.0), ("6x7", "8x9"), passes=PASSES), ladder()):
         assert len({case.title for case in cases}) == len(cases)

@@ -2,7 +2,6 @@
 
 import json
 import math
-import reprlib
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -96,26 +95,15 @@ def test_every_field_is_tried_above():
         ({"colour": "blue"}, "unexpected keyword argument 'colour'"),
         ({"results": [{}]}, "missing 1 required positional argument: 'case'"),
         ({"settings": {"question": "how much"}}, "unknown question 'how much'"),
-        ({"settings": {"problem": "folding"}}, "unknown problem 'folding'"),
-        ({"settings": {"passes": ["third"]}}, "unknown pass 'third'"),
-        ({"results": [{"case": CASE | {"framework": "numpy"}}]}, "unknown framework 'numpy'"),
         ({"results": [{"case": CASE | {"variant": "fastest"}}]}, "unknown variant 'fastest'"),
-        ({"results": [{"case": CASE | {"pass_name": "third"}}]}, "unknown pass 'third'"),
-        ({"results": [{"case": CASE | {"problem": "folding"}}]}, "unknown problem 'folding'"),
         ({"results": [{"case": CASE | {"input": "single"}}]}, "unknown input 'single'"),
         ({"results": [{"case": CASE, "status": "great"}]}, "unknown status 'great'"),
-        ({"results": {}}, "results must be a list, got {}"),
-        ({"results": [CASE["input"]]}, "results must be an object, got '6x7'"),
         ({"notes": [None]}, "notes must be a text, got None"),
-        ({"seconds": "312"}, "seconds must be a finite number, got '312'"),
         ({"seconds": math.nan}, "seconds must be a finite number, got nan"),
-        ({"seconds": 10**400}, f"seconds must be a finite number, got {reprlib.repr(10**400)}"),
-        ({"kernel_lines": 1.5}, "kernel_lines must be a whole number, got 1.5"),
         ({"kernel_lines": True}, "kernel_lines must be a whole number, got True"),
         ({"settings": {"quick": 1}}, "quick must be true or false, got 1"),
         ({"speed": [0.25, 0]}, "speed must be positive, got 0"),
         ({"results": [{"case": CASE, "blocks": [[0, 0, 1, 0.25]]}]}, "blocks must be a list of 7, got [0, 0, 1, 0.25]"),
-        ({"results": [{"case": CASE, "early_seconds": -1}]}, "early_seconds must be positive, got -1"),
     ],
 )
 def test_a_record_of_another_version_is_refused(tmp_path: Path, change: dict[str, Any], text: str):
@@ -127,7 +115,7 @@ def test_a_record_of_another_version_is_refused(tmp_path: Path, change: dict[str
     assert str(error.value).endswith(text) and str(path) in str(error.value)
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1', b"\xff\xfe\x00", b"[" * 100_000, None])
+@pytest.mark.parametrize("content", [b"[]", b"\xff\xfe\x00", b"[" * 100_000, None])
 def test_a_file_that_is_no_record_is_refused_with_its_name(tmp_path: Path, content: bytes | None):
     path = tmp_path / "run.json"
     if content is not None:

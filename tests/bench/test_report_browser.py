@@ -98,8 +98,10 @@ def opened(browser: Browser, tmp_path: Path) -> Iterator[Callable[[str], Opened]
         entry.page.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["plain", "growth", "hostile"])
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [("plain", "dark"), ("hostile", "light"), pytest.param("growth", "dark", marks=pytest.mark.slow)],
+)
 def test_the_page_has_no_fault_on_a_phone_or_a_wide_screen(
     opened: Callable[[str], Opened], name: str, scheme: Literal["light", "dark"]
 ):
@@ -124,22 +126,17 @@ def test_a_fault_is_noticed(opened: Callable[[str], Opened], plant: str, fault: 
     assert any(text.startswith(fault) for text in found.faults())
 
 
-def test_a_wide_table_scrolls_in_its_own_frame_and_keeps_the_variants_in_sight(opened: Callable[[str], Opened]):
+def test_a_wide_table_scrolls_in_its_own_frame_and_parts_have_roles(opened: Callable[[str], Opened]):
     page = opened(html_report([recorded.plain()])).page
+    for name in ("Which framework is faster", "Time of a call"):
+        assert page.get_by_role("heading", name=name, exact=True).count() == 1
+    assert page.get_by_role("img", name="score: time of a call").count() == 1
     frame = page.get_by_role("region", name="Time of a call")
     frame.focus()
     assert frame.evaluate("frame => frame.scrollWidth > frame.clientWidth")
     frame.evaluate("frame => frame.scrollTo(frame.scrollWidth, 0)")
     variant, left = frame.locator("td.sticky").first.bounding_box(), frame.bounding_box()
     assert variant is not None and left is not None and abs(variant["x"] - left["x"]) < 3
-
-
-def test_a_screen_reader_finds_the_parts_of_the_page(opened: Callable[[str], Opened]):
-    page = opened(html_report([recorded.plain()])).page
-    for name in ("Which framework is faster", "Time of a call"):
-        assert page.get_by_role("heading", name=name, exact=True).count() == 1
-        assert page.get_by_role("region", name=name, exact=True).count() == 1
-    assert page.get_by_role("img", name="score: time of a call").count() == 1
 
 
 def test_a_dark_page_is_dark_and_so_are_its_plots(opened: Callable[[str], Opened]):

@@ -25,15 +25,10 @@ READING = (
     "or same, no clear winner: the interval holds 1, and no larger difference"
 )
 
-# the row of what one would write first
+# the row of what one would write first; and how a variant is written that a user would choose, others go by their name
 FIRST = " / ".join(WRITTEN_FIRST.values())
-# how a variant is written, for those that a user would choose between; others go by their name
-WRITTEN = {
-    FIRST: "what you would write first",
-    "vmap": "the same loop, compiled",
-    "wavefront": "tuned framework code",
-    "fused": "one native kernel",
-}
+WRITTEN = {FIRST: "what you would write first", "vmap": "the same loop, compiled", "wavefront": "tuned framework code",
+           "fused": "one native kernel"}  # fmt: skip
 # a difference below this factor is none in practice where both frameworks call the same kernel
 _PRACTICAL = 1.1
 
@@ -67,14 +62,12 @@ class Comparison(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The same in words."""
+        """The comparison in words."""
         if not self.results:
             return "no case was measured."
         per_call = "of device time per call" if self.on_device else "per call"
-        names = [
-            f"{FRAMEWORKS[r.case.framework]} ({r.case.how}, {duration(self.time(r).value)} {per_call})"
-            for r in self.results
-        ]
+        names = [f"{FRAMEWORKS[r.case.framework]} ({r.case.how}, {duration(self.time(r).value)} {per_call})"
+                 for r in self.results]  # fmt: skip
         if self.ratio is None:
             return f"only {names[0]} was measured, so there is nothing to compare."
         no_difference = ", no practical difference" if self.is_negligible and self.ratio.outcome == "different" else ""
@@ -82,10 +75,8 @@ class Comparison(NamedTuple):
 
 
 def cell(names: Sequence[str], ratio: Estimate, instead: str = "") -> str:
-    """Say in a table cell which of two takes less, by what factor, and its interval; or `instead` of which.
-
-    ratio: of the second over the first.
-    """
+    """Say in a table cell which of two takes less, by what factor, and its interval; or `instead` of which. ratio: of
+    the second over the first."""
     what, few = instead or outcome_text(ratio, names, "no clear winner"), processes_text(ratio)
     ratio = ratio if ratio.value >= 1 else ratio.inverse
     if ratio.outcome != "different" or instead:
@@ -131,13 +122,12 @@ def compare(results: Iterable[Result], on_device: bool = False) -> Comparison:
     fastest: dict[str, Result] = {}
     for result in sorted(timed, key=lambda result: median_time(_blocks(result, on_device)).value):
         fastest.setdefault(result.case.framework, result)
-    best = tuple(fastest.values())
-    if len(best) < 2:
-        return Comparison(best, None, on_device=on_device)
-    first, second = best
-    comparison = compared(first, second, on_device)  # paired rounds know better than the medians
-    is_reversed = comparison.ratio and comparison.ratio.value < 1
-    return compared(second, first, on_device) if is_reversed else comparison
+    if len(fastest) < 2:
+        return Comparison(tuple(fastest.values()), None, on_device)
+    first, second = fastest.values()
+    # paired rounds know better than the medians
+    is_reversed = time_over(second, first, on_device).value < 1
+    return compared(second, first, on_device) if is_reversed else compared(first, second, on_device)
 
 
 def compared(first: Result, second: Result, on_device: bool = False) -> Comparison:
@@ -167,20 +157,18 @@ def verdicts(record: Record) -> dict[tuple[str, str], Comparison]:
 
 
 def comparisons(record: Record, input_name: str, on_device: bool = False) -> dict[str, dict[str, Comparison]]:
-    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured.
-
-    What one would write first is another variant in each framework, and goes by both names.
-    """
+    """Compare the frameworks by variant and pass, in the order of the ladder, without variants that nobody measured;
+    the row of what one would write first has another variant in each framework, and both names."""
     rows = {name: dict.fromkeys(FRAMEWORKS, name) for name in problem_of(record.settings.problem).variant_names}
     measured = {(r.case.framework, r.case.variant) for r in record.results if r.case.input == input_name}
     if measured >= {*WRITTEN_FIRST.items()}:
         if ("jax", WRITTEN_FIRST["torch"]) not in measured:
             del rows[WRITTEN_FIRST["torch"]]
         rows = {FIRST: WRITTEN_FIRST, **rows}
-    found: dict[str, dict[str, Comparison]] = {}
-    for row, variants in rows.items():
-        by_pass = found[row] = {}
-        for name in record.settings.passes:
-            of_pass = record.results_of(name, input_name)
-            by_pass[name] = compare((r for r in of_pass if variants[r.case.framework] == r.case.variant), on_device)
+    of_pass = {name: record.results_of(name, input_name) for name in record.settings.passes}
+    found = {
+        row: {name: compare((r for r in results if variants[r.case.framework] == r.case.variant), on_device)
+              for name, results in of_pass.items()}
+        for row, variants in rows.items()
+    }  # fmt: skip
     return {row: by_pass for row, by_pass in found.items() if any(c.results for c in by_pass.values())}

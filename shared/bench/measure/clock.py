@@ -20,10 +20,8 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def warm_up(call: Callable[[], Any]) -> tuple[bool | None, float]:
-    """Call until the times have settled, within bounds.
-
-    Returns whether they have (None: too few calls to tell) and the median seconds of the last calls.
-    """
+    """Call until the times have settled, within bounds; returns whether they have (None: too few calls to tell), and
+    the median seconds of the last calls."""
     seconds: list[float] = []
     while True:
         seconds.append(timed(call)[0])

@@ -16,10 +16,8 @@ from shared.backends import is_file
 
 ROOT = Path(__file__).resolve().parents[3]
 # variant -> the definition, or the module, that is its own
-_STARTS = {
-    "diagonal_loop": "sweeps.diagonal_loop", "vmap": "sweeps.vmap",
-    "wavefront": "wavefront", "fused": "kernels.fused",
-}  # fmt: skip
+_STARTS = {"diagonal_loop": "sweeps.diagonal_loop", "vmap": "sweeps.vmap", "wavefront": "wavefront",
+           "fused": "kernels.fused"}  # fmt: skip
 
 _KERNELS = ROOT / "shared/kernels"
 # of Triton's folder, what describes and compiles the kernels
@@ -91,10 +89,8 @@ def definitions_of(root: Path) -> dict[str, Definition]:
         own = {f"{module}.": rest}
         for node in ast.parse(code).body:
             parts = list(ast.walk(node))
-            imports = [
-                (each.module, alias) for each in parts if isinstance(each, ast.ImportFrom) for alias in each.names
-            ]
-            names = {alias.asname or alias.name: f"{source}.{alias.name}" for source, alias in imports}
+            imports = [each for each in parts if isinstance(each, ast.ImportFrom)]
+            names = {name.asname or name.name: f"{each.module}.{name.name}" for each in imports for name in each.names}
             if isinstance(node, ast.ImportFrom):
                 own |= {f"{module}.{name}": Definition(module, [target], {}) for name, target in names.items()}
             elif not isinstance(node, ast.Import):  # also modules that are imported by their names

@@ -21,20 +21,17 @@ _REASONS = {"power": 0x4 | 0x80, "heat": 0x20 | 0x40, "a setting": 0x2 | 0x10 | 
 def sampled(device: str) -> Iterator[list[str]]:
     """Sample the GPU in the meantime into a list of lines; it stays empty on a CPU, or without nvidia-smi."""
     lines: list[str] = []
-    if device == "cpu":
-        yield lines
-        return
     which = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0] or "0"
     query = f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits", f"--loop-ms={_PERIOD_MS}"
     process = None
     # through a pipe: nvidia-smi ends when nobody reads it any more; Ctrl-C is for the run alone
     with contextlib.suppress(OSError):
-        process = subprocess.Popen(
-            ["nvidia-smi", "--id", which, *query], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True,
-        )  # fmt: skip
-        stdout = process.stdout or ()
-        threading.Thread(target=lambda: [lines.append(line) for line in stdout], daemon=True).start()
+        if device != "cpu":
+            process = subprocess.Popen(
+                ["nvidia-smi", "--id", which, *query], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                stdin=subprocess.DEVNULL, text=True, errors="replace", start_new_session=True,
+            )  # fmt: skip
+            threading.Thread(target=lines.extend, args=[process.stdout or ()], daemon=True).start()
     try:
         yield lines
     finally:
@@ -65,25 +62,14 @@ def _rows(lines: Sequence[str]) -> Iterator[tuple[float, ...]]:
         *numbers, mask = line.split(",")
         with contextlib.suppress(ValueError):
             if len(numbers) == len(_NUMBERS) and not int(mask, 16) & _IDLE:
-                yield *(_number(text) for text in numbers), int(mask, 16)
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:  # such as [N/A]
-        return math.nan
+                yield *(math.nan if "[" in text else float(text) for text in numbers), int(mask, 16)
 
 
 def in_words(state: dict[str, Any]) -> str:
     """A line for the head of a report."""
     units = {"sm_mhz": "MHz", "memory_mhz": "MHz of memory", "watts": "W", "celsius": "°C"}
-    told = [
-        f"{middle:,.0f} {unit} ({low:,.0f} … {high:,.0f})"
-        for name, unit in units.items()
-        if name in state
-        for low, middle, high in [state[name]]
-    ]
+    form = "{1:,.0f} {3} ({0:,.0f} … {2:,.0f})"
+    told = [form.format(*state[name], unit) for name, unit in units.items() if name in state]
     reasons = [f"by {name} in {share:.0%}" for name, share in state["throttled"].items()]
     slowed = f"slowed down {', '.join(reasons)} of {state['samples']} samples" if reasons else "never slowed down"
     return f"GPU at work: {', '.join(told)}; {slowed}; compare.py locks no clocks"

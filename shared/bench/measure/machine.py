@@ -14,11 +14,9 @@ import psutil
 
 from shared.bench.measure.clock import timed
 
-# larger than the caches of any current CPU, over all threads together
-_STREAM_BYTES = 2**28
-_STREAM_REPEATS = 5
-# additions of the calibration loop: about 5 ms of plain Python
-_CALIBRATION_COUNT = 200_000
+# bytes: larger than the caches of any current CPU, over all threads together; and how often they are copied
+_STREAM_BYTES, _STREAM_REPEATS = 2**28, 5
+_CALIBRATION_COUNT = 200_000  # additions: about 5 ms of plain Python
 
 
 def machine() -> dict[str, Any]:
@@ -42,10 +40,7 @@ def _cpu_name() -> str:
 
 
 def git_commit() -> str | None:
-    """The commit of the running code, with "-dirty" when files differ from it; None outside a checkout.
-
-    Recorded results are not code: a run may write its own there.
-    """
+    """The commit of the running code, with "-dirty" when files but for results differ from it; None outside of one."""
     here = Path(__file__).parent
     status = "status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results"
     try:
@@ -64,9 +59,8 @@ def different_environments(before: dict[str, Any], after: dict[str, Any]) -> lis
         before, after = ({**environment, "variables": {}} for environment in (before, after))
     first, second = _facts(before), _facts(after)
     names = [name for name in first | second if not name.endswith(("_per_second", "_seconds"))]
-    return [
-        f"{name} was {first.get(name)}, is {second.get(name)}" for name in names if first.get(name) != second.get(name)
-    ]
+    names = [name for name in names if first.get(name) != second.get(name)]
+    return [f"{name} was {first.get(name, 'not set')}, is {second.get(name, 'not set')}" for name in names]
 
 
 def _facts(environment: dict[str, Any]) -> dict[str, Any]:
@@ -86,10 +80,8 @@ def usable_cores() -> list[int]:
 
 
 def seconds_of_others(cores: list[int]) -> float | None:
-    """CPU seconds that these cores have worked for other programs than this one and those that it has started.
-
-    Counted from a fixed time on; None where the system does not tell.
-    """
+    """CPU seconds since a fixed time that these cores have worked for programs that this one has not started; None
+    where the system does not tell."""
     per_core = psutil.cpu_times(percpu=True)
     if max(cores) >= len(per_core):
         return None

@@ -15,8 +15,8 @@ ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 
 def peak_bytes(call: Callable[[], Any]) -> int | None:
     """Peak resident memory of this process during a call, above what was in use before; None outside Linux."""
-    found = resident_peak(call)
-    return found and max(0, found[1] - found[0])
+    bounds = resident_peak(call)
+    return bounds and max(0, bounds[1] - bounds[0])
 
 
 def resident_peak(call: Callable[[], Any]) -> tuple[int, int] | None:

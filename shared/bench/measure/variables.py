@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from shared.problems.own_file import SET_BY_FILES
+
 # switches that disable a compiler, with its framework, and the values that each framework takes for on
 _DISABLING = {"JAX_DISABLE_JIT": "jax", "TORCH_COMPILE_DISABLE": "torch", "TORCHDYNAMO_DISABLE": "torch"}
 _ON = {"jax": ("y", "yes", "t", "true", "on", "1"), "torch": ("1",)}
@@ -14,7 +16,7 @@ _TIMED = re.compile(
     r"DEFAULT_MATMUL_PRECISION|ENABLE_X64)|TORCH\..+|XLA_FLAGS|LIBTPU_INIT_ARGS|LD_PRELOAD|MALLOC_\w+|GLIBC_TUNABLES|"
     r"(OMP|KMP|GOMP)_(?!NUM_THREADS)\w+|MKL_(?!NUM_THREADS)\w+|CUDA_LAUNCH_BLOCKING|PYTORCH_NO_CUDA_MEMORY_CACHING|"
     r"PYTORCH_(CUDA_)?ALLOC_CONF|TORCH_LOGS|TORCH_SHOW_\w+|TORCHINDUCTOR_(CUDAGRAPHS|MAX_AUTOTUNE|FREEZING|CPP_\w+)|"
-    r"TRITON_INTERPRET|ATEN_CPU_CAPABILITY|DNNL_\w+|ONEDNN_\w+"
+    r"TORCH_COMPILE_OVERRIDE_BACKENDS|TRITON_INTERPRET|ATEN_CPU_CAPABILITY|DNNL_\w+|ONEDNN_\w+"
 )
 _RECORDED = re.compile(r"(JAX|XLA|(PY)?TORCH|TORCHINDUCTOR|TORCHDYNAMO|G?OMP|KMP|MKL|NVIDIA|CUDA|TRITON|MALLOC)_\w+")
 # set by container images, or by the benchmark for its workers, whatever the user has set
@@ -23,7 +25,8 @@ _NOT_THE_USERS = re.compile(
     r"(CUDA|PYTORCH)_(\w+_)?VERSION|TORCH_CUDA_ARCH_LIST|"
     r"\w+_NUM_THREADS|JAX_(ENABLE_X64|PLATFORMS)|NVIDIA_TF32_OVERRIDE|TRITON_CACHE_DIR"
 )
-_FOLDERS = re.compile(r"(?<![\w.])~?/[^\s,:;=]*/")
+# in quotes with whatever is in them
+_FOLDERS = re.compile(r"""(?<=")~?/[^"]*/|(?<=')~?/[^']*/|(?<![\w.])~?/(?:\\.|[^\s,:;=])*/""")
 
 
 def disabling(frameworks: Sequence[str]) -> str | None:
@@ -31,15 +34,21 @@ def disabling(frameworks: Sequence[str]) -> str | None:
     for name, framework in _DISABLING.items():
         value = os.environ.get(name, "")
         if framework in frameworks and value.lower() in _ON[framework]:
-            how = f"unset it, as by: env -u {name} python compare.py ..."
-            return f"{name}={value} in the environment disables the compiler that is compared: {how}"
+            where, how = "in the environment", f"unset it, as by: env -u {name} python compare.py ..."
+            if name in SET_BY_FILES:
+                where, how = f"set by {SET_BY_FILES[name]}", "remove it there"
+            return f"{name}={value}, {where}, disables the compiler that is compared: {how}"
     return None
 
 
-def recorded() -> dict[str, str]:
-    """The user's variables that may change what is measured, without the folders in their values."""
+def recorded(by_files: bool = False) -> dict[str, str]:
+    """The variables that may change what is measured, without the folders in their values.
+
+    by_files: those that a user's file sets when it is executed; or else those of the environment.
+    """
     kept = (name for name in sorted(os.environ) if _TIMED.fullmatch(name) or _RECORDED.fullmatch(name))
-    return {name: _FOLDERS.sub("", os.environ[name]) for name in kept if not _NOT_THE_USERS.fullmatch(name)}
+    own = (name for name in kept if not _NOT_THE_USERS.fullmatch(name) and (name in SET_BY_FILES) == by_files)
+    return {name: _FOLDERS.sub("", os.environ[name]) for name in own}
 
 
 def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
@@ -52,4 +61,4 @@ def warnings(variables: Mapping[str, str], settings: Mapping[str, str]) -> Itera
     if timed := [f"{name}={value}" for name, value in variables.items() if _TIMED.fullmatch(name)]:
         yield f"The environment has variables that change times: {', '.join(timed)}."
     if timed := [f"{name}={value}" for name, value in settings.items() if _TIMED.fullmatch(name.upper())]:
-        yield f"The functions that were measured changed settings that change times: {', '.join(timed)}."
+        yield f"The code that was measured changed settings that change times: {', '.join(timed)}."

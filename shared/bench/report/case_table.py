@@ -40,9 +40,9 @@ _MARKS = {"ok": "", "wrong": "WRONG", "failed": "FAILED", "limit": "over the lim
 
 def case_tables(record: Record, *titles: str) -> list[Table]:
     """Every number of every case, in tables that have any: all of TABLES, or those of these titles."""
-    tables = [case_table(record, TABLES[title], title) for title in titles or TABLES]
-    if all(result.kernels is None for result in record.results):
-        tables = [table for table in tables if table.title != STEPS]
+    has_kernels = any(result.kernels is not None for result in record.results)
+    asked = [title for title in titles or TABLES if has_kernels or title != STEPS]
+    tables = [case_table(record, TABLES[title], title) for title in asked]
     return [table for table in tables if not set(table.headers) <= {*NAMES, "status"}]
 
 
@@ -70,12 +70,9 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
     """The cells of a case by column. A case that is wrong, failed or over the limit has no times."""
     case, mark = result.case, _MARKS[result.status] or ("ok" if result.blocks else "not timed")
     auto = " (auto)" if record.auto.get(case.framework) == case.variant else ""
-    cells = {
-        "pass": case.pass_name,
-        "input": case.input,
-        "framework": FRAMEWORKS[case.framework],
-        "variant": f"{case.variant}{auto}{f', {case.label}' if case.label else ''}",
-        "compiled": "yes" if case.compiled else "no",
+    variant = f"{case.variant}{auto}{f', {case.label}' if case.label else ''}"
+    names = case.pass_name, case.input, FRAMEWORKS[case.framework], variant, "yes" if case.compiled else "no"
+    cells = dict(zip(NAMES, names, strict=True)) | {
         "memory": size(result.peak_bytes),
         "input bytes": size(result.input_bytes),
         "output bytes": size(result.output_bytes),
@@ -95,9 +92,8 @@ def case_cells(record: Record, result: Result) -> dict[str, str]:
 
 
 def _with_interval(time: Estimate | None) -> str:
-    if time is None:
-        return NOTHING
-    return duration(time.value) + (f"\n({interval_text(time)})" if time.is_measured else "")
+    interval = f"\n({interval_text(time)})" if time and time.is_measured else ""
+    return duration(time and time.value) + interval
 
 
 def _time_cells(record: Record, result: Result) -> dict[str, str]:
@@ -109,15 +105,10 @@ def _time_cells(record: Record, result: Result) -> dict[str, str]:
         RATE: problem_of(result.case.problem).rate.text(rate) if rate else NOTHING,
         "of the limit": f"{share:.2%}" if share else NOTHING,
     }
-    if result.kernels is not None:
-        cells |= _step_cells(record, result)
-    if len(result.blocks) == 1:  # the calls right after the first only, as in a ladder
-        return cells
-    return cells | {
-        "samples": str(result.calls),
-        "rounds": str(len(result.blocks)),
-        "workers": str(len({block.worker for block in result.blocks})),
-    }
+    if len(result.blocks) > 1:  # or else the calls right after the first only, as in a ladder
+        workers = {block.worker for block in result.blocks}
+        cells |= {"samples": str(result.calls), "rounds": str(len(result.blocks)), "workers": str(len(workers))}
+    return cells if result.kernels is None else cells | _step_cells(record, result)
 
 
 def _step_cells(record: Record, result: Result) -> dict[str, str]:

@@ -19,7 +19,7 @@ _WORSE = {"slower", "wrong", "failed", "limit", "missing"}
 
 
 class Changes(NamedTuple):
-    """What changed between two runs."""
+    """The changes between two runs."""
 
     report: Report
     exit_code: int  # 0: nothing is worse; 1: something is slower, wrong, failed or missing; 2: nothing can be compared

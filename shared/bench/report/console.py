@@ -12,12 +12,13 @@ from shared.bench.report.tables import Table
 
 def console_text(report: Report) -> str:
     """A report as a run prints it at its end."""
-    shown = (console_table(block) if isinstance(block, Table) else _lines(block) for block in blocks(report, True)
-             if isinstance(block, Table | Items))  # fmt: skip
+    shown = (console_table(block) if isinstance(block, Table) else _lines(block) for block in blocks(report, True))
     return "\n\n".join(filter(None, shown))
 
 
-def _lines(items: Items) -> str:
+def _lines(items: Items | str) -> str:
+    if isinstance(items, str):
+        return ""
     mark, gap = {"warning": ("WARNING: ", "\n\n"), "answer": ("", "\n\n"), "details": ("", "\n")}[items.kind]
     return gap.join(wrapped(f"{mark}{f'{about}: ' if about else ''}{text}") for about, text in items.lines)
 
@@ -33,18 +34,7 @@ def _width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
-_IN_ASCII = {
-    "…": "...",
-    "×": "x",
-    "–": "-",
-    "—": "-",
-    "−": "-",
-    "µ": "u",
-    "±": "+-",
-    "→": "->",
-    "Σ": "sum",
-    "°": " deg ",
-}
+_IN_ASCII = dict(zip("…×–—−µ±→Σ°", ("...", "x", "-", "-", "-", "u", "+-", "->", "sum", " deg "), strict=True))
 
 
 def in_ascii(error: UnicodeError) -> tuple[str, int]:

@@ -47,16 +47,14 @@ def check_outputs(outputs: Sequence[tuple[str, Path]], inputs: Sequence[Path], f
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
     """A context in which no other run writes this record. Raises CannotWrite if one does."""
-    if path.exists() and not path.is_file():
-        yield
-        return
     real = path.resolve()
     lock = FileLock(real.with_name(f".{real.name}.lock"))
-    with contextlib.suppress(OSError, NotImplementedError):  # some network folders have no locks
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise CannotWrite(f"cannot write {path}: another run is writing it") from None
+    if not path.exists() or path.is_file():
+        with contextlib.suppress(OSError, NotImplementedError):  # some network folders have no locks
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise CannotWrite(f"cannot write {path}: another run is writing it") from None
     try:
         yield
     finally:
@@ -79,14 +77,12 @@ class Keeper:
 
     def write(self) -> str | None:
         """Write it; returns the error if there is one. An earlier record stays until there is something to store."""
-        record = self._record
-        has_any = any(own.cold or own.blocks or own.reason or own.details for own in record.results)
-        if self._path is None or (self._path.exists() and not has_any):
-            return None
-        try:
-            record.write(self._path)
-        except OSError as error:
-            return f"cannot write {self._path}: {error.strerror}"
+        has_any = any(own.cold or own.blocks or own.reason or own.details for own in self._record.results)
+        if self._path is not None and (has_any or not self._path.exists()):
+            try:
+                self._record.write(self._path)
+            except OSError as error:
+                return f"cannot write {self._path}: {error.strerror}"
         return None
 
 

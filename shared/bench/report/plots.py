@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from typing import Any, NamedTuple
 
 from shared.bench.cases import FRAMEWORKS
@@ -16,16 +16,11 @@ _GREY, _GRID = "#5f6873", "#dce1e7"
 # ticks of an axis of ratios, the narrowest axis first
 _FACTORS = ((1.1, 1.2), (1.2, 1.5, 2), (2, 3, 5), (2, 5, 20), (10, 100), (100, 10000))
 _MARKERS = "os^Dv*PXp<>"
+# with the salt one figure always gives one SVG
 _STYLE: dict[str, Any] = {
-    "svg.hashsalt": "plot",  # the same figure gives the same SVG
-    "font.size": 10,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "grid.color": _GRID,
-    "legend.frameon": False,
-}
+    "svg.hashsalt": "plot", "font.size": 10, "axes.axisbelow": True, "axes.grid": True, "axes.spines.top": False,
+    "axes.spines.right": False, "grid.color": _GRID, "legend.frameon": False,
+}  # fmt: skip
 
 
 def drawn(draw: Callable[..., None], width: float, height: float, columns: int = 1) -> str:
@@ -137,17 +132,14 @@ def picture(ratios: Sequence[Point]) -> Plot:
 
 def plots_of_cases(record: Record) -> Iterator[Plot]:
     """The times of a call, for each input and pass."""
-    for input_name in record.inputs:
-        for pass_name in record.settings.passes:
-            results = [result for result in record.results_of(pass_name, input_name) if result.measured]
-            if results:
-                where = f", {input_name}" if len(record.inputs) > 1 else ""
-                names = [f"{r.case.name}{', ' * bool(r.case.label)}{r.case.label}" for r in results]
-                times = [Point("", n, duration(r.time.value), r.time) for n, r in zip(names, results, strict=True)]
-                looks = [(COLOURS[r.case.framework], r.case.compiled) for r in results]
-                yield Plot(
-                    f"{pass_name}{where}: time of a call",
-                    point_plot(times, looks, lambda axes: axes.xaxis.set_major_formatter(formatter("s"))),
-                    "Further left is faster; the scale is logarithmic. A line is the 95% interval, where there is one. "
-                    "Hollow points were not compiled.",
-                )
+    reading = ("Further left is faster; the scale is logarithmic. A line is the 95% interval, where there is one. "
+               "Hollow points were not compiled.")  # fmt: skip
+    for input_name, pass_name in product(record.inputs, record.settings.passes):
+        results = [result for result in record.results_of(pass_name, input_name) if result.measured]
+        where = f", {input_name}" if len(record.inputs) > 1 else ""
+        names = [f"{r.case.name}{', ' * bool(r.case.label)}{r.case.label}" for r in results]
+        times = [Point("", n, duration(r.time.value), r.time) for n, r in zip(names, results, strict=True)]
+        looks = [(COLOURS[r.case.framework], r.case.compiled) for r in results]
+        if results:
+            drawing = point_plot(times, looks, lambda axes: axes.xaxis.set_major_formatter(formatter("s")))
+            yield Plot(f"{pass_name}{where}: time of a call", drawing, reading)

@@ -43,23 +43,23 @@ class Items(NamedTuple):
 def blocks(report: Report, is_brief: bool) -> Iterator[Items | Table | str]:
     """Walk a report in the order in which it is read, without plots. Text is a heading; is_brief: for the console."""
     answer = report.answer
-    yield _items("warning", report.warnings)
+
+    def items(kind: str, lines: Sequence[str]) -> Items:
+        return Items(kind, [("", line) for line in lines])
+
+    yield items("warning", report.warnings)
     yield from answer.tables[: answer.leading]
     yield Items("answer", answer.statements)
     if not is_brief:
-        yield _items("details", report.terms)
+        yield items("details", report.terms)
     yield from answer.tables[answer.leading :]
-    yield _items("details", report.head)
+    yield items("details", report.head)
     if is_brief:
         yield from report.brief
     else:
         yield "Every number, and diagnostics"
         yield from report.cases
-    yield _items("details", report.diagnostics)
-
-
-def _items(kind: str, lines: Sequence[str]) -> Items:
-    return Items(kind, [("", line) for line in lines])
+    yield items("details", report.diagnostics)
 
 
 def report_of(
@@ -110,23 +110,16 @@ def _head(record: Record) -> Iterator[str]:
         yield gpu_state.in_words(record.gpu_state)
     timed = [result.blocks for result in record.results if result.measured]
     if timed and record.generations:
-        workers = _range([len({block.worker for block in blocks}) for blocks in timed])
-        rounds = _range([len(blocks) for blocks in timed])
+        counts = [sorted({len({b.worker for b in blocks}) for blocks in timed}), sorted({len(b) for b in timed})]
+        workers, rounds = (" to ".join(dict.fromkeys(map(str, (each[0], each[-1])))) for each in counts)
         yield f"fresh processes for each case: {workers}; rounds: {rounds}; {clock(record.seconds)} minutes"
 
 
 def _terms(record: Record, passes: Mapping[str, str]) -> Iterator[str]:
     """The passes and variants that were measured, each with what it is."""
-    for name in record.settings.passes:
-        yield f"{name}: {passes[name]}"
-    used = {result.case.variant for result in record.results}
-    for variant in problem_of(record.settings.problem).variants:
-        if variant.name in used:
-            yield f"{variant.name}: {variant.changes}"
-
-
-def _range(counts: Sequence[int]) -> str:
-    return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else str(counts[0])
+    yield from (f"{name}: {passes[name]}" for name in record.settings.passes)
+    used, variants = {result.case.variant for result in record.results}, problem_of(record.settings.problem).variants
+    yield from (f"{variant.name}: {variant.changes}" for variant in variants if variant.name in used)
 
 
 def origin(record: Record) -> str:
@@ -137,6 +130,4 @@ def origin(record: Record) -> str:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return ("no", "yes")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -20,7 +20,7 @@ def side_by_side(records: Sequence[Record]) -> list[Table]:
 
 
 def notes(records: Sequence[Record]) -> list[str]:
-    """What a reader of records from several machines, or of several numbers of cores, must know."""
+    """A warning to readers of records from several machines, or of several numbers of cores."""
     machines = dict.fromkeys(record.device_name for record in records)
     told = f"Recorded on different machines or cores ({'; '.join(machines)}): compare times within a section only."
     return [told] if len(machines) > 1 else []

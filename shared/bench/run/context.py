@@ -74,10 +74,9 @@ class Run:
 
     def start_frameworks(self) -> tuple[dict[str, Worker], dict[str, str]]:
         """A worker of each framework, and why others do not start. Raises CannotMeasure."""
-        missing: dict[str, str] = {}
-        unfit: list[str] = []
         workers: dict[str, Worker] = {}
-        keys: dict[str, tuple[str, str]] = {}
+        missing, unfit = dict[str, str](), list[str]()
+        keys: dict[str, tuple[str, str]] = {}  # the first of each framework
         for key in self.plan.starts:
             keys.setdefault(key[0], key)
         self.progress.say(f"starting {' and '.join(FRAMEWORKS[name] for name in keys)}")
@@ -98,8 +97,7 @@ class Run:
 
     def start_workers(self, cases: Iterable[Case]) -> None:
         """Start the workers of these cases at once; one that does not start is started again with its first case."""
-        keys = dict.fromkeys(case.worker_key for case in cases)
-        for key in keys:
+        for key in (keys := dict.fromkeys(case.worker_key for case in cases)):
             self._spawn(key)
         for key in keys:
             try:
@@ -112,14 +110,11 @@ class Run:
         start = self.plan.starts[key]
         # here before it is waited for, so that `stop` ends it after Ctrl-C, too
         self._workers[key] = Worker(
-            key[0],
-            start.command or worker_handle.WORKER_COMMAND,
-            replace(self.settings, threads=start.threads or self.settings.threads),
-            self.folder,
-            self.progress.tick,
+            key[0], start.command or worker_handle.WORKER_COMMAND,
+            replace(self.settings, threads=start.threads or self.settings.threads), self.folder, self.progress.tick,
             memory_share=self.memory_share or MEMORY_SHARE / len(self.plan.starts),
             environment={**self.environment, **start.environment},
-        )
+        )  # fmt: skip
 
     def _ready(self, key: tuple[str, str]) -> Worker:
         """The worker that was spawned, when it can take commands. Raises Unavailable."""
@@ -162,7 +157,7 @@ class Run:
         return reply
 
     def ask_for_result(self, do: str, case: Case, **arguments: Any) -> Reply:
-        """The same for a command that judges or times the case: gate, status and reason go into its result."""
+        """Send a command that judges or times the case: gate, status and reason go into its result."""
         result = self.record.result(case)
         reply = self.ask(do, case, **arguments)
         result.gate = reply.details.get("gate", result.gate)
@@ -171,8 +166,8 @@ class Run:
 
     def time_block(self, case: Case, number: int, round_number: int, plan: BlockPlan) -> None:
         """Time a block of a case that its worker has prepared."""
-        untimed = {"lead": plan.lead, "rehearse": plan.rehearse}
-        reply = self.ask_for_result("sample", case, expected=plan.seconds, calls=plan.calls, **untimed)
+        asked = {"calls": plan.calls, "lead": plan.lead, "rehearse": plan.rehearse}
+        reply = self.ask_for_result("sample", case, expected=plan.seconds, **asked)
         if reply.status == "ok":
             self.record.result(case).blocks.append(Block.of(number, round_number, reply.details["seconds"]))
 

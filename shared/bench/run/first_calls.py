@@ -17,12 +17,9 @@ from shared.problems import problem_of
 # Parts of the budget: no first call begins after the first of them, if rounds are to follow; new shapes that take more
 # than moments are tried until the second.
 _SHARE, _NEW_SHAPES_SHARE = 0.6, 0.4
-# seconds for new shapes after the first of each case: moments
-_MOMENTS = 1.0
-# processes whose first calls are sampled in any case where they are cheap
-_SAMPLES = 3
-# why a new shape is missing that a resumed run may still measure
-_INTERRUPTED = "interrupted"
+_MOMENTS = 1.0  # seconds for new shapes after the first of each case
+_SAMPLES = 3  # processes whose first calls are sampled in any case where they are cheap
+_INTERRUPTED = "interrupted"  # why a new shape is missing that a resumed run may still measure
 _WITH_LESS_WORK = " with less work"
 # how the reason begins if the memory of a smaller input, in proportion, is too much; less than so much may be fixed
 _NEEDS, _SCALABLE_BYTES = "needs about", 2**25
@@ -36,17 +33,14 @@ def measure_first_calls(run: Run, cases: list[Case]) -> None:
     # the last rungs of the ladder first: they are fast, and an interrupted run has what matters most; but what takes
     # long to compile goes last
     rungs = problem_of(run.settings.problem).variant_names
-    results = sorted(
-        map(run.record.result, cases), key=lambda result: (run.is_slow(result.case), -rungs.index(result.case.variant))
-    )
-    pending = [result for result in results if _is_pending(run, result)]
+    results = {case: run.record.result(case) for case in cases}  # in the order of the tables
+    ordered = sorted(cases, key=lambda case: (run.is_slow(case), -rungs.index(case.variant)))
+    pending = [results[case] for case in ordered if _is_pending(run, results[case])]
     run.progress.begin("first calls", len(pending))
     for result in pending:
         run.progress.step(result.case.title)
-        is_essential = result.case.group == results[0].case.group and (
-            not run.is_slow(result.case) or run.is_slow(results[0].case)
-        )
-        _first_call(run, result, is_essential)
+        is_first = result.case.group == ordered[0].group and run.is_slow(result.case) <= run.is_slow(ordered[0])
+        _first_call(run, result, is_essential=is_first)
         run.keep()
     if run.plan.times_rounds:
         run.progress.first_answer(run.record)
@@ -62,10 +56,11 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
     costs = {case: sum(_calls(run.record.result(case))) for case in cases if run.record.result(case).status == "ok"}
     run.progress.begin(f"worker {process}, first calls", len(costs))
     last = run.settings.passes[-1]
-    few = {case for case in costs if run.plan.tries_new_shape and _is_wanted(run.record.result(case))}
+    results = {case: run.record.result(case) for case in costs if run.plan.tries_new_shape}
+    few = {case for case, result in results.items()
+           if len(result.cold) < _SAMPLES and max(_calls(result), default=0.0) < CHEAP_FIRST_CALL}  # fmt: skip
     for case in sorted(costs, key=lambda case: (case not in few, case.pass_name != last, costs[case])):
-        end = start + (max(seconds, most) if case in few else seconds)
-        if time.monotonic() + costs[case] > end:
+        if time.monotonic() + costs[case] > start + (max(seconds, most) if case in few else seconds):
             continue
         run.progress.step(case.title)
         result = run.record.result(case)
@@ -81,11 +76,6 @@ def repeat_first_calls(run: Run, cases: Sequence[Case], process: int, seconds: f
 def _calls(result: Result) -> list[float]:
     """Seconds of a first call and of one on a new shape."""
     return [estimate.value for estimate in (result.first_call, result.new_shape(1)) if estimate]
-
-
-def _is_wanted(result: Result) -> bool:
-    """Whether there are few samples of what is cheap."""
-    return len(result.cold) < _SAMPLES and max(_calls(result), default=0.0) < CHEAP_FIRST_CALL
 
 
 def _is_pending(run: Run, result: Result) -> bool:
@@ -104,12 +94,9 @@ def _first_call(run: Run, result: Result, is_essential: bool) -> None:
     """is_essential: whatever the budget, so that a run with a small one has an answer."""
     case, plan = result.case, run.plan
     reason = limit_exceeded_with_less_work(run.record, case) or memory_exceeded(run.record, case, run.memory)
-    if reason is not None:  # waiting for the limit again would show nothing new
-        result.status, result.reason = "limit", reason
-        return
     is_late = _spent(run) > (_SHARE if plan.times_rounds else 1.0) * run.settings.budget
-    if is_late and not is_essential:
-        result.status, result.reason = "limit", NO_ROOM
+    if reason or (is_late and not is_essential):  # waiting for the limit again would show nothing new
+        result.status, result.reason = "limit", reason or NO_ROOM
         return
     limit = run.settings.compile_limit if is_essential else min(run.settings.compile_limit, run.seconds_left)
     reply = run.ask_for_result("cold", case, limit=limit, process=0, rounds_follow=plan.times_rounds)
@@ -137,8 +124,7 @@ def _time_blocks(run: Run, result: Result) -> None:
     block = block_of(seconds := result.early_seconds or 0.0)
     if seconds >= SLOW_SECONDS:
         result.blocks = [Block.of(0, 0, [seconds])]
-        return
-    for number in range(block.rounds):
+    for number in range(block.rounds if seconds < SLOW_SECONDS else 0):
         if not number or run.seconds_left > 0:
             run.time_block(result.case, 0, number, block)
 

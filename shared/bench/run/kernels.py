@@ -1,13 +1,12 @@
 """The kernels that `fused` launches on a GPU, compiled before anything is measured, once for both frameworks."""
 
-import functools
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shared.alignments import ALIGNMENTS
 from shared.backends import gpu_kernels
 from shared.bench.cases import Case
-from shared.bench.measure.clock import timed
 from shared.bench.run.context import Run
 from shared.kernels.triton.programs import Kernel
 from shared.problems import Inputs, problem_of
@@ -17,14 +16,14 @@ from shared.variants import SAME_CODE
 _EXPECTED_SECONDS = 30.0
 
 
-def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs]) -> float | None:
-    """Compile them in parallel, into the cache that all workers read; returns the seconds, or None without any.
+def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs]) -> dict[str, float]:
+    """Compile them in parallel, into the cache that all workers read; returns the seconds for the environment.
 
     A kernel that does not compile is noted; the cases that launch it will fail.
     """
     launching = [case for case in cases if case.variant in SAME_CODE and case.problem in ALIGNMENTS]
     if run.settings.device == "cpu" or not launching:
-        return None
+        return {}
     kernels: dict[Kernel, None] = {}
     for case in launching:
         given = inputs[case.input]
@@ -34,18 +33,12 @@ def compile_kernels(run: Run, cases: Sequence[Case], inputs: Mapping[str, Inputs
         for has_lengths in {True, getattr(given, "lengths", None) is not None}:
             if case.pass_name in problem_of(case.problem).passes:
                 kernels |= dict.fromkeys(gpu_kernels(*asked, has_lengths))
-    # not compiled: the compiler of the framework need not start
-    by_interpreter = {
-        run.plan.starts[case.worker_key].command: replace(case, compiled=False) for case in reversed(launching)
-    }
+    by_interpreter = {run.plan.starts[case.worker_key].command: case for case in reversed(launching)}
     run.progress.say(f"compiling {len(kernels)} GPU kernels, once for both frameworks")
-    seconds = 0.0
+    start = time.monotonic()
     for case in by_interpreter.values():
-        taken, reply = timed(
-            functools.partial(run.ask, "compile_kernels", case, expected=_EXPECTED_SECONDS, kernels=[*kernels])
-        )
-        seconds += taken
+        uncompiled = replace(case, compiled=False)  # the compiler of the framework need not start
+        reply = run.ask("compile_kernels", uncompiled, expected=_EXPECTED_SECONDS, kernels=[*kernels])
         for problem in [reply.reason] if reply.status != "ok" else reply.details["problems"]:
             run.record.note(f"not compiled ahead: {problem}")
-    run.progress.say(f"compiled {len(kernels)} GPU kernels in {seconds:.1f} s, which no case is charged for")
-    return seconds
+    return {"gpu_kernels_seconds": time.monotonic() - start}

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from shared.bench.record import Record
 from shared.bench.units import clock
 
-_CLEAR = "\r\x1b[K"
-
 
 def print_error(line: str) -> None:
     """Print a line on standard error if anybody reads it: a terminal may have gone."""
@@ -62,13 +60,10 @@ class Lines:
         now = time.monotonic()
         left = "" if self._end is None else f", at most {clock(max(0.0, self._end - now))} left"
         line = f"{self._phase}  {self._done}/{self._steps}  {clock(now - self._start)}{left}  {self._step}"
-        self._draw(line[: shutil.get_terminal_size().columns - 1])
+        self.close(line[: shutil.get_terminal_size().columns - 1])
 
-    def close(self) -> None:
-        """Clear the line of a terminal."""
-        self._draw("")
-
-    def _draw(self, line: str) -> None:
+    def close(self, line: str = "") -> None:
+        """Clear the line of a terminal, or draw another one in its place."""
         if self._is_terminal:
             with contextlib.suppress(OSError, ValueError):  # a terminal that has gone
-                print(f"{_CLEAR}{line}", end="", file=sys.stderr, flush=True)
+                print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)

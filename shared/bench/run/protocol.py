@@ -6,6 +6,7 @@ fresh workers time all cases in turn (`timed_calls`), until the question is answ
 
 import contextlib
 import functools
+import itertools
 import shutil
 import tempfile
 import time
@@ -43,17 +44,17 @@ def measure(plan: Plan, record: Record, progress: Lines, keep: Callable[[], None
     measured. KeyboardInterrupt propagates; the record then holds what is finished.
     """
     start, before = time.monotonic(), record.seconds
-
-    def keep_with_time() -> None:
-        record.seconds = before + time.monotonic() - start
-        record.gpu_state = gpu_state.summary(samples) or record.gpu_state
-        keep()
-
     if reason := variables.disabling(record.settings.frameworks):
         raise UnusableInput(reason)
     budget = clock(record.settings.budget)
     progress.say(f"{record.settings.question}: up to {budget} minutes; --budget SECONDS changes that")
     with _folder() as folder, gpu_state.sampled(record.settings.device) as samples:
+
+        def keep_with_time() -> None:
+            record.seconds = before + time.monotonic() - start
+            record.gpu_state = gpu_state.summary(samples) or record.gpu_state
+            keep()
+
         run = Run(plan, record, progress, keep_with_time, folder, start, ONE_ARENA if plan.times_rounds else {})
         try:
             cases, inputs = _begin(run)
@@ -80,9 +81,12 @@ def _folder() -> Iterator[Path]:
 def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
     """Both phases, as questions are measured that have no way of their own."""
     save_inputs(run, inputs)
-    is_accelerator = run.settings.device != "cpu"
-    if is_accelerator:
-        _measure_smallest_calls(run, cases)
+    one_of_each = list({case.framework: case for case in reversed(cases)}.values())  # the first of each framework
+    if is_accelerator := run.settings.device != "cpu":
+        for case in one_of_each:
+            reply = run.ask("smallest_call", case, expected=0.0)
+            facts = run.record.environment["frameworks"][case.framework]
+            facts["smallest_call_seconds"] = reply.details.get("seconds")
     else:
         _measure_limits(run, cases[:1])
     if run.plan.times_reference:
@@ -92,7 +96,7 @@ def measure_calls(run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> Non
     measure_first_calls(run, cases)
     if is_accelerator:  # only now: by a profiler, which may slow down the calls after it
         run.progress.say("measuring the accelerator's limits")
-        _measure_limits(run, _first_of_each(cases))
+        _measure_limits(run, one_of_each)
     run.stop()
     run.environment = {}
     if run.plan.times_rounds:
@@ -111,18 +115,17 @@ def _begin(run: Run) -> tuple[list[Case], dict[str, Inputs]]:
     if not cases:
         raise UnusableInput("nothing to measure: " + "; ".join(f"{row.case}: {row.reason}" for row in absent))
     used = {case.input: run.plan.inputs[case.input] for case in cases}
-    kernel_seconds = compile_kernels(run, cases, used)
+    kernels = compile_kernels(run, cases, used)
     inputs = largest_batches(run, used, cases, abilities)
-    environment = machine() | {
+    interpreters = list(filter(None, dict.fromkeys(start.about for start in run.plan.starts.values())))
+    environment = machine() | kernels | ({"interpreters": interpreters} if interpreters else {})
+    environment |= {
         "threads": settings.threads,
         "frameworks": {framework: worker.environment for framework, worker in workers.items()},
         "variables": variables.recorded(),
-        "settings": record.environment.get("settings", {}),  # of a resumed run: those that it had changed
+        # those that a run changed before it was resumed too
+        "settings": record.environment.get("settings", {}) | variables.recorded(by_files=True),
     }
-    if kernel_seconds is not None:
-        environment["gpu_kernels_seconds"] = kernel_seconds
-    if interpreters := list(filter(None, dict.fromkeys(s.about for s in run.plan.starts.values()))):
-        environment["interpreters"] = interpreters
     facts = {name: Facts.of(given) for name, given in inputs.items()}
     if record.started is None:
         record.started, record.inputs, record.environment = now(), facts, environment
@@ -181,26 +184,13 @@ def _measure_limits(run: Run, cases: Sequence[Case]) -> None:
             environment[rate] = max((r.details["per_second"] for r in replies if r.status == "ok"), default=None)
 
 
-def _measure_smallest_calls(run: Run, cases: Sequence[Case]) -> None:
-    """Record the least time of a call on an accelerator, in each framework."""
-    for case in _first_of_each(cases):
-        reply = run.ask("smallest_call", case, expected=0.0)
-        run.record.environment["frameworks"][case.framework]["smallest_call_seconds"] = reply.details.get("seconds")
-
-
-def _first_of_each(cases: Sequence[Case]) -> list[Case]:
-    """The first case of each framework."""
-    return list({case.framework: case for case in reversed(cases)}.values())
-
-
 def _time_reference(run: Run, inputs: dict[str, Inputs]) -> None:
     """Time the NumPy reference itself, in this process, on one core."""
     problem = problem_of(run.settings.problem)
     known = {(entry.input, entry.pass_name) for entry in run.record.references}
-    for name, given in inputs.items():
-        for pass_name in run.settings.passes:
-            if (name, pass_name) not in known and pass_name not in problem.without_reference:
-                run.progress.say(f"NumPy {pass_name}, {given.text}")
-                call = functools.partial(problem.reference, pass_name, given)
-                run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))
-                run.keep()
+    passes = [name for name in run.settings.passes if name not in problem.without_reference]
+    for name, pass_name in [key for key in itertools.product(inputs, passes) if key not in known]:
+        run.progress.say(f"NumPy {pass_name}, {inputs[name].text}")
+        call = functools.partial(problem.reference, pass_name, inputs[name])
+        run.record.references.append(ReferenceTime(name, pass_name, [timed(call)[0] for _ in range(2)]))
+        run.keep()

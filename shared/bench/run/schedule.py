@@ -85,9 +85,7 @@ def is_precise(estimates: Sequence[Estimate], settings: Settings) -> bool:
 
 
 def is_settled(ratio: Estimate) -> bool:
-    """Whether more processes would hardly change what is said of a ratio: it is the same, or clearly different.
-
-    Whether its interval holds 1 is no criterion: who looks after every process and then stops finds too many winners.
-    """
+    """Whether more processes would hardly change what is said of a ratio: it is the same, or clearly different."""
+    # whether its interval holds 1 is no criterion: who looks after every process and then stops finds too many winners
     is_clear = ratio.low > _CLEAR or ratio.high < 1 / _CLEAR
     return ratio.processes > 1 and (ratio.outcome == "same" or is_clear)

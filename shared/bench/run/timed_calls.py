@@ -26,15 +26,12 @@ from shared.bench.run.schedule import (
     order,
     rounds_that_fit,
 )
+from shared.bench.run.worker_handle import Reply
 
-# of a worker's time, for first calls with empty caches after its rounds
-_FIRST_CALLS_SHARE = 0.2
-# a first call that takes longer is left out once the budget is spent
-_MOMENTS = 5.0
-# rounds get at least this part of the time that preparing took
-_LEAST_SHARE = 0.2
-# about what a case's time on an accelerator takes, most of it the profiler's
-_DEVICE_SECONDS = 0.5
+_FIRST_CALLS_SHARE = 0.2  # of a worker's time, for first calls with empty caches after its rounds
+_MOMENTS = 5.0  # a first call that takes longer is left out once the budget is spent
+_LEAST_SHARE = 0.2  # of the time that preparing took, for rounds in any case
+_DEVICE_SECONDS = 0.5  # of a case's time on an accelerator, most of it the profiler's
 
 
 def measure_timed_calls(run: Run, cases: list[Case]) -> None:
@@ -53,12 +50,11 @@ def measure_timed_calls(run: Run, cases: list[Case]) -> None:
         began = time.monotonic()
         least, repeats = (LEAST_PROCESSES, 0.0) if run.settings.quick else (LEAST_WORKERS, _FIRST_CALLS_SHARE)
         missing = (run.settings.workers or least) - len(record.generations)
-        end = began + (1 - repeats) * run.seconds_left / max(1, missing)
-        prepared = one_generation(run, timed, number, end)
+        prepared = one_generation(run, timed, number, began + (1 - repeats) * run.seconds_left / max(1, missing))
         taken = time.monotonic() - began
         # with --workers, time is left for the workers still to come
         spare = run.seconds_left - (missing - 1) * taken if run.settings.workers else run.seconds_left
-        shares = (max(0.0, min(share * taken, spare)) for share in (repeats, 0.0 if run.settings.quick else 1.0))
+        shares = (max(0.0, min(share * taken, spare)) for share in (repeats, float(not run.settings.quick)))
         repeat_first_calls(run, prepared, number + 1, *shares)
         run.keep()
         run.stop()
@@ -74,25 +70,19 @@ def _next_cases(run: Run, cases: list[Case], number: int) -> list[list[Case]]:
     cases, and in a quick run those that nothing is compared with.
     """
     well = [case for case in cases if run.record.result(case).status == "ok"]
-    if run.settings.workers is not None:
-        return [well] if well else []
-    if run.plan.drops_dominated:
+    if run.settings.workers is None and run.plan.drops_dominated:
         well = [case for case in well if not _is_dominated(run.record, case)]
-    if run.settings.quick and number:
-        well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
-    if not number:
+    if run.settings.workers is not None or not number:
         return [well] if well else []
+    if run.settings.quick:
+        well = [c for c in well if any(o.group == c.group and o.framework != c.framework for o in well)] or well
     needed = run.plan.contenders(run.record)
     results = {case: run.record.result(case) for case in well}
     cheap = [case for case, result in results.items() if result.blocks and _seconds_of(result) < CHEAP_CASE]
-    wanted = [case for case, result in results.items() if case in needed or _is_wanted(result, case in cheap)]
+    workers = {case: len({block.worker for block in result.blocks}) for case, result in results.items()}
+    few = {case for case in well if not workers[case] or (case in cheap and workers[case] < LEAST_WORKERS)}
+    wanted = [case for case in well if case in needed or case in few]
     return [choice for choice in (*([well] if number < ALL_CASES_WORKERS else []), wanted, cheap) if choice]
-
-
-def _is_wanted(result: Result, is_cheap: bool) -> bool:
-    """Whether a case has no times yet, or is cheap and has few processes."""
-    workers = {block.worker for block in result.blocks}
-    return not workers or (is_cheap and len(workers) < LEAST_WORKERS)
 
 
 def _seconds_of(result: Result) -> float:
@@ -105,26 +95,22 @@ def _seconds_of(result: Result) -> float:
 
 def _is_dominated(record: Record, case: Case) -> bool:
     """Whether a call takes seconds and its framework has a far faster variant: timing it further decides nothing."""
-    own = record.result(case)
-    if not own.measured or own.time.value < SLOW_SECONDS:
+    result = record.result(case)
+    if not result.measured or result.time.value < SLOW_SECONDS:
         return False
-    return any(
-        other.measured and DOMINATED_FACTOR * other.time.value < own.time.value
-        for other in record.results
-        if replace(other.case, variant=case.variant, compiled=case.compiled) == case
-    )
+    others = (o for o in record.results if replace(o.case, variant=case.variant, compiled=case.compiled) == case)
+    return any(other.measured and DOMINATED_FACTOR * other.time.value < result.time.value for other in others)
 
 
 def is_enough(run: Run, longest: float) -> bool:
     """Whether there were enough fresh workers; an interrupted one does not count. longest: seconds of one."""
-    number = len(run.record.generations)
-    if run.settings.workers is not None:
-        return number >= run.settings.workers
-    if number >= LEAST_WORKERS and is_precise(run.plan.deciding(run.record), run.settings):
-        return True
+    number, settings = len(run.record.generations), run.settings
+    if settings.workers is not None:
+        return number >= settings.workers
     # with fewer nothing is decided: as long as there is time at all, a quick run begins another one
-    is_needed = run.settings.quick and number < LEAST_PROCESSES
-    return run.seconds_left < (0.0 if is_needed else longest)
+    needed = 0.0 if settings.quick and number < LEAST_PROCESSES else longest
+    is_answered = number >= LEAST_WORKERS and is_precise(run.plan.deciding(run.record), settings)
+    return is_answered or run.seconds_left < needed
 
 
 def note_precision(run: Run) -> None:
@@ -153,9 +139,7 @@ def one_generation(run: Run, cases: list[Case], number: int, end: float) -> list
         if run.record.result(case).blocks and seconds > max(_MOMENTS, run.seconds_left):  # the others get their rounds
             left_out = f"{case.title} in worker {number + 1}, which takes {seconds:.0f} s to prepare"
             run.record.note(f"{BUDGET_SPENT} {run.settings.budget:g} s had no room for {left_out}")
-            continue
-        call_seconds = _prepare(run, case)
-        if call_seconds is not None:
+        elif (call_seconds := _prepare(run, case)) is not None:
             plans[case] = block_of(call_seconds)
     run.keep()
     began, watched = time.monotonic(), run.watch_workers(number)
@@ -183,12 +167,10 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
         worker, result = run.running(case), run.record.result(case)
         if not result.measured:
             continue
-        if worker is None or case not in worker.prepared:
-            problem = "its worker has ended"
-        else:
+        reply = Reply("failed", "its worker has ended")
+        if worker is not None and case in worker.prepared:
             reply = run.ask("device_work", case, expected=_DEVICE_SECONDS + 5 * result.time.value)
-            problem = reply.reason or reply.details.get("problem")
-        if problem:
+        if problem := reply.reason or reply.details.get("problem"):
             run.record.note(f"no device time: {case.title} in worker {number + 1}: {problem}")
             continue
         result.on_device.append(Block.of(number, 0, reply.details["seconds"]))
@@ -198,12 +180,11 @@ def _measure_device_time(run: Run, cases: list[Case], number: int) -> None:
 
 def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float) -> None:
     """Time rounds of blocks until `end`, and at least the fewest of each plan while there is budget."""
-    settings = run.settings
-    groups = order(list(plans), settings, number, 0)
+    groups = order(list(plans), run.settings, number, 0)
     costs = [sum(plans[case].seconds for case in group) for group in groups]
     least = [max(plans[case].rounds for case in group) for group in groups]
     last = max(end, time.monotonic() + run.seconds_left)
-    rounds = rounds_that_fit(costs, least, settings.rounds, end - time.monotonic())
+    rounds = rounds_that_fit(costs, least, run.settings.rounds, end - time.monotonic())
     allowed = {group[0].group: count for group, count in zip(groups, rounds, strict=True)}
     run.progress.begin(f"worker {number + 1}, timing", max(rounds, default=0))
     for round_number in range(max(rounds, default=0)):
@@ -214,7 +195,7 @@ def _time_rounds(run: Run, plans: dict[Case, BlockPlan], number: int, end: float
         calibration = run.ask("calibration", next(iter(plans)), expected=0.0)
         if calibration.status == "ok":
             run.record.speed.append(calibration.details["seconds"])
-        for group in order(list(plans), settings, number, round_number):
+        for group in order(list(plans), run.settings, number, round_number):
             for case in group if round_number < allowed[group[0].group] else ():
                 _sample(run, case, number, round_number, plans[case])
         run.keep()
@@ -235,10 +216,7 @@ def _prepare(run: Run, case: Case) -> float | None:
 
 def _sample(run: Run, case: Case, number: int, round_number: int, plan: BlockPlan) -> None:
     """One block of a case. If another case has ended the worker meanwhile, a new one prepares this case again."""
-    result = run.record.result(case)
-    if result.status != "ok":
-        return
-    worker = run.running(case)
-    if (worker is None or case not in worker.prepared) and _prepare(run, case) is None:
-        return
-    run.time_block(case, number, round_number, plan)
+    if run.record.result(case).status == "ok":
+        worker = run.running(case)
+        if (worker and case in worker.prepared) or _prepare(run, case) is not None:
+            run.time_block(case, number, round_number, plan)

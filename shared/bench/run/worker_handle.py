@@ -17,12 +17,9 @@ from shared.variants import Abilities
 
 _ROOT = Path(__file__).resolve().parents[3]
 WORKER_COMMAND = (sys.executable, "-W", "ignore", "-m", "shared.bench.worker.main")
-# longest time for a worker to import its framework and find its device; and for what it sets up once
-START_SECONDS = 300.0
-# longest time for anything else but compiling, beside the expected time of its calls
-PATIENCE_SECONDS = 60.0
-# how often the progress line is updated while a worker is waited for
-_TICK_SECONDS = 0.5
+START_SECONDS = 300.0  # longest time to import a framework and find its device; and for what is set up once
+PATIENCE_SECONDS = 60.0  # longest time for anything else but compiling, beside the expected time of its calls
+_TICK_SECONDS = 0.5  # how often the progress line is updated while a worker is waited for
 
 
 class Unavailable(Exception):
@@ -51,16 +48,9 @@ class Worker:
     settings: Mapping[str, str] = {}  # of the framework, that commands have changed
 
     def __init__(
-        self,
-        framework: str,
-        command: Sequence[str],
-        settings: Settings,
-        folder: Path,
-        tick: Callable[[], None],
-        *,
-        memory_share: float,
-        environment: Mapping[str, str],
-    ) -> None:
+        self, framework: str, command: Sequence[str], settings: Settings, folder: Path, tick: Callable[[], None],
+        *, memory_share: float, environment: Mapping[str, str],
+    ) -> None:  # fmt: skip
         self._title, self._tick, self._stopped = FRAMEWORKS[framework], tick, False
         self._compile_limit = settings.compile_limit
         self.prepared: set[Case] = set()  # those that it is ready to time
@@ -68,15 +58,11 @@ class Worker:
         self._connection, child = multiprocessing.Pipe()
         arguments = [framework, settings.device, settings.threads, f"{memory_share:.6f}", folder, child.fileno()]
         with child, self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [*command, *map(str, arguments)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**_environment(settings, folder), **environment},
-                pass_fds=[child.fileno()],
-                start_new_session=True,  # Ctrl-C goes to the parent alone; and the worker's compilers stop with it
-            )
+            self._process = subprocess.Popen(  # Ctrl-C goes to the parent alone, and compilers stop with the worker
+                [*command, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={**_environment(settings, folder), **environment}, pass_fds=[child.fileno()],
+                start_new_session=True,
+            )  # fmt: skip
 
     def wait_until_ready(self) -> None:
         """Until it has found its framework and device. Raises Unavailable."""
@@ -156,17 +142,16 @@ class Worker:
         return self._connection.recv()
 
     def _how_it_ended(self) -> str:
-        """Of a worker that has closed its connection; stops what is left of it."""
+        """Say how a worker that has closed its connection ended, and stop what is left of it."""
         code = None
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._process.wait(5.0)
         self.stop()
         if code is None:
             return "the worker closed its connection, and was stopped"
-        if code == -signal.SIGKILL:
-            return "the worker was killed by SIGKILL (out of memory?)"
         if code < 0:
-            return f"the worker was killed by {signal.Signals(-code).name}"
+            perhaps = " (out of memory?)" if code == -signal.SIGKILL else ""
+            return f"the worker was killed by {signal.Signals(-code).name}{perhaps}"
         printed = [line.strip() for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return f"the worker ended with exit code {code}: {printed[-1][:300] if printed else 'it printed nothing'}"
 

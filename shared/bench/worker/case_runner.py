@@ -23,12 +23,11 @@ from shared.variants import SAME_CODE
 # Before each block the arguments move to other memory, with up to this many bytes in between: a call's time depends on
 # memory addresses, and a process that never moves its arguments would measure one sample of them.
 _GAPS, _GAP_BYTES = 8, 2**20
-# calls whose time on an accelerator is taken, in each worker: so many, or as many as end within these seconds
+# so many calls, or as many as end within these seconds: for the time on an accelerator, in each worker; and right after
+# the first call, for the provisional answer
 _DEVICE_CALLS, _DEVICE_SECONDS = 3, 0.3
-# calls right after the first, for the provisional answer: so many, or so many seconds of them
 _EARLY_CALLS, _EARLY_SECONDS = 5, 0.5
-# shapes on which a function is called for the first time, one after the other
-NEW_SHAPES = 10
+NEW_SHAPES = 10  # on which a function is called for the first time, one after the other
 
 
 class _Call:
@@ -36,15 +35,12 @@ class _Call:
 
     def __init__(self, backend: Any, function: Callable[..., Any], case: Case, inputs: Inputs) -> None:
         self._backend, self._function, self._device = backend, function, case.device
-        self._given = inputs.arguments(case.pass_name)
+        self._given, self._repeats = inputs.arguments(case.pass_name), inputs.repeats
         self._parameters: dict[str, Any] = dict(inputs.parameters)
         if self._device != "cpu":  # or every call would transfer them
-            for name, value in inputs.parameters.items():
-                self._parameters[name] = backend.to_device(np.asarray(value, case.dtype), self._device)
+            arrays = {name: np.asarray(value, case.dtype) for name, value in inputs.parameters.items()}
+            self._parameters = {name: backend.to_device(array, self._device) for name, array in arrays.items()}
         self._random = np.random.default_rng()
-        self._arguments: list[Any] = []
-        self._between: list[Any] = []
-        self._repeats = inputs.repeats
         self.input_bytes = sum(array.nbytes for array in self._given if array is not None) * inputs.repeats
         self.place()
 
@@ -126,15 +122,9 @@ class CaseRunner:
                 peak, self._prepared[case] = None, call
         call.release()
         return {
-            "cold": first,
-            "gate": gate,
-            "build_seconds": built,
-            "early_seconds": float(np.median(early)),
-            "input_bytes": call.input_bytes,
-            "output_bytes": output_bytes,
-            "peak_bytes": peak,
-            "work": inputs.work,
-        }
+            "cold": first, "gate": gate, "build_seconds": built, "early_seconds": float(np.median(early)),
+            "input_bytes": call.input_bytes, "output_bytes": output_bytes, "peak_bytes": peak, "work": inputs.work,
+        }  # fmt: skip
 
     def new_shapes(self, case: Case, seconds: float) -> dict[str, Any]:
         """Seconds of the calls of the last cold case's function on shapes that it has not seen: one, and up to
@@ -163,13 +153,9 @@ class CaseRunner:
         return {"warm": first.seconds, "gate": gate, "settled": settled, "call_seconds": call_seconds}
 
     def device_work(self, case: Case) -> dict[str, Any]:
-        """Seconds in which an accelerator works, and kernels, in some calls of a prepared case, caches flushed.
-
-        Where the framework's profiler does not work, the reason.
-        """
-        call = self._prepared[case]
-        works: list[Any] = []
-        problem = "the profiler saw nothing"
+        """Seconds in which an accelerator works, and kernels, in some calls of a prepared case, caches flushed; or why
+        the framework's profiler does not tell."""
+        call, works, problem = self._prepared[case], list[Any](), "the profiler saw nothing"
         with self.backend.precision(case.dtype):
             call.place()
             try:
@@ -190,9 +176,8 @@ class CaseRunner:
     def sample(self, case: Case, calls: int, lead: int, rehearse: bool) -> dict[str, Any]:
         """A block of timed calls, after untimed ones that bring the case back into the caches of the CPU.
 
-        The results of up to `lead` untimed calls are kept during the block, so that its own results use other memory
-        than those of the block before. The result of one more, if `rehearse`, is freed, so that the timed calls can
-        reuse its memory.
+        lead: most untimed calls whose results are kept during the block, so that results of timed calls use other
+        memory than in the block before. rehearse: whether one more result is freed, for them to reuse its memory.
         """
         call = self._prepared[case]
         with self.backend.precision(case.dtype):
@@ -215,7 +200,7 @@ class CaseRunner:
         """Called before the timed calls of a block: nothing here."""
 
     def call(self, case: Case, function: Callable[..., dict[str, Any]], **arguments: Any) -> dict[str, Any]:
-        """What a question measures in its own way: its function, called with this runner and the case."""
+        """Call the function of a question that measures in its own way, with this runner and the case."""
         return function(self, case, **arguments)
 
     def cache(self, *parts: object) -> Path:
@@ -225,15 +210,13 @@ class CaseRunner:
     def context(self, case: Case, process: object = 0) -> contextlib.AbstractContextManager[None]:
         """A context for all that may compile: `compilers`, with a folder that all processes of the run share unless
         they name one of their own."""
-        parts = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label, process)
-        return self.compilers(case, self.cache(*parts))
+        which = (case.framework, case.variant, case.pass_name, case.compiled, case.input, case.label)
+        return self.compilers(case, self.cache(*which, process))
 
     @contextlib.contextmanager
     def compilers(self, case: Case, folder: Path) -> Iterator[None]:
-        """A context in the case's precision in which compilers cache in this folder.
-
-        `fused` keeps the worker's TRITON_CACHE_DIR, where its kernels were compiled ahead.
-        """
+        """A context in the case's precision in which compilers cache in this folder; `fused` keeps the worker's
+        TRITON_CACHE_DIR, where its kernels were compiled ahead."""
         kernels = os.environ.get("TRITON_CACHE_DIR") if case.variant in SAME_CODE else None
         ahead = environment_of(TRITON_CACHE_DIR=kernels) if kernels else contextlib.nullcontext()
         with self.backend.compiler_cache(folder), ahead, self.backend.precision(case.dtype):

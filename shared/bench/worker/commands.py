@@ -27,8 +27,7 @@ from shared.problems import ANY_FILE, PROBLEMS
 from shared.problems.own_file import in_one_line
 from shared.problems.problem import NotMeasurable
 
-# copied on an accelerator to measure its memory bandwidth
-_DEVICE_STREAM_BYTES = 2**29
+_DEVICE_STREAM_BYTES = 2**29  # copied on an accelerator to measure its memory bandwidth
 # numbers, and rounds of 16 exponentials of each, such that the memory takes a tenth of the time
 _EXPONENTIALS_OF, _EXPONENTIAL_ROUNDS = 2**25, 8
 
@@ -60,13 +59,10 @@ def serve(
     # plain strings: the parent would have to import the framework to read another type
     versions = {name: str(value) for name, value in backend.environment(device).items()}
     names = [*(problem.name for problem in PROBLEMS.values() if problem.question is None), ANY_FILE]
+    abilities = {name: backend.abilities(name, device).as_json() for name in names}
     available = None if device == "cpu" else backend.device_memory(device)
-    send(
-        "hello",
-        memory=available and int(memory * available),
-        abilities={name: backend.abilities(name, device).as_json() for name in names},
-        environment=versions | {"threads": threads, "cores": usable_cores()},
-    )
+    facts = versions | {"threads": threads, "cores": usable_cores()}
+    send("hello", memory=available and int(memory * available), abilities=abilities, environment=facts)
     before = backend.settings()
     for do, case, arguments in iter(connection.recv, None):
         send("done", **outcome(commands, do, case, arguments), settings=changed(before, backend.settings()))
@@ -99,14 +95,12 @@ class Commands(CaseRunner):
     def start_compiler_before(self, do: str, case: Case) -> None:
         """Start the framework's compiler if a command is the first that needs it: no measured call includes that."""
         needs_compiler = case.compiled or (do in ("bandwidth", "exponentials") and case.device != "cpu")
-        if self._has_started_compiler or not needs_compiler:
-            return
-        self._has_started_compiler = True
-        self.send("setup_starts")
-        seconds = None
-        with contextlib.suppress(Exception), self._start_cache(case):  # the cases will show what is wrong
-            seconds, _ = timed(lambda: self.backend.start_compiler(case.device))
-        self.send("setup_ended", compiler_start_seconds=seconds)
+        if needs_compiler and not self._has_started_compiler:
+            self._has_started_compiler, seconds = True, None
+            self.send("setup_starts")
+            with contextlib.suppress(Exception), self._start_cache(case):  # the cases will show what is wrong
+                seconds, _ = timed(lambda: self.backend.start_compiler(case.device))
+            self.send("setup_ended", compiler_start_seconds=seconds)
 
     def _start_cache(self, case: Case) -> contextlib.AbstractContextManager[None]:
         """The compiler's cache for what belongs to no case."""
@@ -137,8 +131,7 @@ class Commands(CaseRunner):
     def smallest_call(self, case: Case) -> dict[str, Any]:
         """Wall time of a call that launches one kernel on three numbers, until its result is there."""
         call = self.backend.smallest_call(case.device)
-        _, seconds = warm_up(lambda: self.backend.wait(call()))
-        return {"seconds": seconds}
+        return {"seconds": warm_up(lambda: self.backend.wait(call()))[1]}
 
     def _best_rate(self, device: str, launch: Callable[[], Any], count: int) -> dict[str, Any]:
         """By the accelerator's clock, or wall time where the framework cannot read it."""

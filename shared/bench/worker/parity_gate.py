@@ -39,7 +39,7 @@ class ParityGate:
         return pickle.loads((self.folder / name).read_bytes())
 
     def check(self, case: Case, result: Any) -> Gate:
-        """What the record keeps of the check of a right result. Raises Wrong.
+        """Check a result; returns what the record keeps of that. Raises Wrong.
 
         Of a repeated input the smallest and the largest of the repeated numbers are judged, each as one repeat.
         """

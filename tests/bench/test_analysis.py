@@ -1,0 +1,391 @@
+"""The stage `analysis`: intervals that cover what they promise, verdicts, hardware limits, diagnostics, numbers."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import hand_made
+import numpy as np
+import pytest
+from hand_made import WORK, blocks, case, ended, record, right, steady
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from shared.bench.analysis.diagnostics import diagnostics, warnings
+from shared.bench.analysis.roofline import BANDWIDTH, EXPONENTIALS, rate_limit, share_of_limit
+from shared.bench.analysis.verdict import compare, verdicts
+from shared.bench.cases import FRAMEWORKS, Absence, Settings
+from shared.bench.estimates import (
+    Block,
+    Estimate,
+    break_even,
+    drift,
+    median_time,
+    of_processes,
+    time_quotient,
+    time_ratio,
+)
+from shared.bench.questions import QUESTIONS
+from shared.bench.questions.speed import break_even_text, faster_by_process
+from shared.bench.record import Gate, Generation, Record, Result
+from shared.bench.units import clock, duration, figures, interval_text, ratio_interval, ratio_text, rough_text, size
+from shared.kernels.triton.hardware_limit import SPECIAL_FUNCTIONS
+
+ONE_PASS = Settings(input="random", passes=("score",))
+ROUNDS = 20
+
+# estimates
+
+
+def noisy(generator: np.random.Generator, ratio: float, processes: int) -> tuple[list[Block], list[Block]]:
+    """Blocks of two cases, with the noise of recorded runs: processes differ by 2 %, one in 20 by 30 %."""
+    odd = (generator.random(processes) < 0.05) * generator.normal(0, 0.3, processes)
+    scatter = generator.normal(0, 0.02, processes) + odd
+    ratios = np.exp(math.log(ratio) + scatter[:, None] + 0.06 * generator.standard_t(2.5, (processes, ROUNDS)))
+    first = [Block.of(worker, at, [float(ratios[worker, at])]) for worker, at in np.ndindex(processes, ROUNDS)]
+    return first, [block._replace(median=1.0) for block in first]
+
+
+@pytest.mark.parametrize("processes", [1, 3, *(pytest.param(count, marks=pytest.mark.slow) for count in (2, 8))])
+def test_intervals_cover_what_is_true_and_large_differences_are_found(processes: int):
+    generator = np.random.default_rng(processes)
+    same = [time_ratio(*noisy(generator, 1.0, processes)) for _ in range(400)]
+    # 95 %, and three standard errors of so many comparisons
+    assert sum(ratio.low <= 1 <= ratio.high for ratio in same) >= 0.917 * len(same)
+    faster = [time_ratio(*noisy(generator, 1.3, processes)) for _ in range(200)]
+    assert sum(ratio.low > 1 for ratio in faster) >= (0.77 if processes < 3 else 0.93) * len(faster)
+
+
+def test_a_quotient_of_two_runs_has_few_false_positives_and_finds_large_differences():
+    generator = np.random.default_rng(3)
+
+    def quotients(ratio: float) -> list[Estimate]:
+        return [time_quotient(noisy(generator, ratio, 5)[0], noisy(generator, 1.0, 5)[0]) for _ in range(100)]
+
+    assert sum(ratio.low <= 1 <= ratio.high for ratio in quotients(1.0)) >= 90
+    assert sum(ratio.low > 1 for ratio in quotients(1.3)) >= 95
+
+
+def test_a_drift_that_both_share_cancels_in_the_ratio():
+    # the machine gets slower from round to round, in every worker
+    slower, faster = (
+        [Block.of(w, r, [seconds * (1 + r + w)]) for w in range(4) for r in range(5)] for seconds in (2, 1)
+    )
+    assert time_ratio(slower, faster).value == pytest.approx(2.0)
+    assert time_ratio(slower, faster).relative_half_width < 0.02
+    assert median_time(slower).relative_half_width > 0.2
+    assert drift(blocks([1.0, 1.0, 5.0, 5.0, 1.5, 1.5])) == pytest.approx(0.5)  # the last third over the first
+    assert drift(blocks([1.0, 2.0, 3.0, 4.0, 5.0])) is None  # too few rounds
+
+
+def test_each_worker_counts_once_however_many_rounds_it_had():
+    found = median_time([*blocks([0.25, 0.25, 0.25]), Block.of(1, 0, [0.26]), Block.of(2, 0, [0.24, 0.25])])
+    assert found.value == pytest.approx((0.25 * 0.26 * 0.245) ** (1 / 3))
+    assert found.low < found.value < found.high
+
+
+def test_only_rounds_that_both_were_in_make_the_ratio_unless_there_are_none():
+    both, more = (
+        [Block.of(worker, round_, [seconds]) for worker in range(3)] for round_, seconds in ((0, 0.5), (1, 64.0))
+    )
+    faster = blocks([0.25], workers=3)
+    assert time_ratio([*both, *more], faster) == time_ratio(both, faster)
+    assert time_ratio(both, faster).value == 2.0
+    assert time_ratio(more, faster) == time_quotient(more, faster)
+    assert time_ratio(more, faster).value == pytest.approx(256.0)
+
+
+def test_one_odd_process_of_five_does_not_decide():
+    slower = [Block.of(w, r, [math.exp(x)]) for w, x in enumerate((0.3, 0.31, 0.29, 0.3, -0.5)) for r in range(20)]
+    assert time_ratio(slower, blocks([1.0] * 20, workers=5)).low > 1.1
+
+
+def test_processes_that_agree_narrow_the_interval():
+    rounds = [1.01, 1.03, 1.0, 1.05, 1.02, 1.01, 1.04]
+    widths = [median_time(blocks(rounds, workers=count)).relative_half_width for count in range(1, 12)]
+    assert widths == sorted(widths, reverse=True)
+    assert widths[-1] > 0.005  # rounds are no processes
+
+
+def test_a_few_rounds_of_one_process_are_no_interval():
+    assert not median_time(blocks([0.5] * 6)).is_measured
+    assert median_time(blocks([0.5] * 7)).is_measured
+    assert median_time(blocks([0.5], workers=2)).is_measured
+    assert not time_quotient(blocks([0.5] * 7), blocks([0.5])).is_measured
+    assert of_processes([1.0, 4.0]).processes == 2
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (2.0, 3.0, "different"),
+        (1.01, 1.04, "different"),  # goes beyond 3 %
+        (1.01, 1.02, "same"),  # a difference, but one within 3 %
+        (0.98, 1.02, "same"),
+        (0.98, 1.05, "one-sided"),
+        (0.9, 1.0, "one-sided"),
+        (0.95, 1.05, "open"),
+    ],
+)
+def test_a_ratio_is_different_the_same_one_sided_or_open(low: float, high: float, outcome: str):
+    ratio = Estimate((low + high) / 2, low, high)
+    assert ratio.outcome == ratio.inverse.outcome == outcome
+    assert ratio.most == ratio.inverse.most >= 1
+
+
+SECONDS = st.integers(1, 200)  # whole, so that sums are exact
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(fast=SECONDS, slow=SECONDS, call=st.integers(1, 20), more=st.integers(1, 20))
+@example(fast=12, slow=2, call=1, more=1)  # equal at call 11, so 12 is the first that takes less
+def test_break_even_is_the_first_number_of_calls_that_takes_less_time(fast: int, slow: int, call: int, more: int):
+    less = (n for n in range(1, 400) if fast + (n - 1) * call < slow + (n - 1) * (call + more))
+    assert break_even(fast, call, slow, call + more) == (1 if fast == slow else next(less))
+
+
+# verdicts
+
+
+def of(framework: str, seconds: list[list[float]], variant: str = "vmap") -> Result:
+    """A case with rounds by worker."""
+    made = [Block.of(w, r, [value]) for w, rounds in enumerate(seconds) for r, value in enumerate(rounds)]
+    return right(case(framework, variant), blocks=made)
+
+
+def pair(jax: float, torch: float) -> tuple[Result, Result]:
+    return steady(case("jax", "vmap"), jax), steady(case("torch", "vmap"), torch)
+
+
+# each process's ratio of PyTorch's time to JAX's in 20 rounds, the cell, and the sentence
+ANSWERS = [
+    ([4.0, 3.98, 4.02], "JAX 4.00×\n(3.95 … 4.05)", "{0} is 4.00 times as fast as {1}; 95% interval 3.95 … 4.05."),
+    ([0.25, 0.25], "PyTorch 4.00×\n(3.93 … 4.07; 2 processes)", "{1} is 4.00 times as fast as {0}; 95% interval "
+     "3.93 … 4.07 (2 processes)."),
+    ([1.0, 1.01, 1.0], "same\n(within 1.7%)", "{0} and {1} take the same time, within 1.7%."),
+    ([1.02, 1.05, 0.99], "JAX or same\n(at most 1.07×)", "{0} is as fast as {1} or faster, at most 1.07 times as "
+     "fast."),
+    ([0.9, 1.2, 1.0], "no clear winner\n(within 1.30×)", "no clear winner between {0} and {1}: neither is more than "
+     "1.30 times as fast as the other."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ratios", "text", "sentence"), ANSWERS)
+def test_a_comparison_names_the_faster_one_or_says_why_not(ratios: list[float], text: str, sentence: str):
+    found = compare([of("jax", [[1.0] * 20] * len(ratios)), of("torch", [[ratio] * 20 for ratio in ratios])])
+    names = [f"{FRAMEWORKS[name]} (vmap, {duration(found.time(result).value)} per call)"
+             for name in FRAMEWORKS for result in found.results if result.case.framework == name]  # fmt: skip
+    assert (found.text, found.sentence) == (text, sentence.format(*names))
+
+
+def test_one_round_of_one_process_says_about_how_much():
+    found = compare([of("jax", [[1.0]]), of("torch", [[29.2]])])
+    assert found.text == "JAX about 29×\n(1 process)" and " is about 29 times as fast as " in found.sentence
+
+
+def test_without_a_second_framework_there_is_its_time_or_nothing():
+    found = compare([steady(case("torch", "vmap", compiled=False), 0.2)])
+    assert (found.ratio, found.text) == (None, "PyTorch only\n(200 ms)")
+    assert found.sentence.startswith("only PyTorch (vmap, not compiled, 200 ms per call) was measured, so there is")
+    assert (compare([]).text, compare([]).sentence) == ("–", "no case was measured.")
+
+
+def test_the_fastest_by_median_are_compared_and_shared_rounds_decide_the_order():
+    results = [
+        of("jax", [[0.001, 0.009, 0.009, 0.009, 0.009]] * 4, "scan_select"),  # one lucky round
+        steady(case("jax", "vmap"), 0.006),
+        steady(case("torch", "vmap"), 0.0015),
+        replace(steady(case("jax", "fused"), 1e-6), status="wrong"),
+    ]
+    assert compare(results).results == (results[2], results[1])
+    # JAX has the smaller median, thanks to rounds that PyTorch was not in
+    jax, torch = of("jax", [[2.0, 2.0, 1.0, 1.0, 1.0]] * 3), of("torch", [[1.5, 1.5]] * 3)
+    assert jax.time.value < torch.time.value
+    found = compare([jax, torch])
+    assert found.results == (torch, jax) and found.text.startswith("PyTorch 1.33×")
+
+
+@pytest.mark.parametrize(
+    ("ratios", "cold", "text"),
+    [
+        ([2.0] * 3, [1001.0, 1.0], "JAX from call 1,000"),  # 1000 s more, 1 s less each call
+        ([2.0] * 3, [1.0, 2.0], "JAX from call 1"),
+        ([1.002] * 3, [5.0, 1.0], "PyTorch from call 1"),  # the same: the first call decides
+        ([2.0] * 3, [None, 1.0], "–"),
+        ([0.99, 1.01, 1.04], [1.0, 7.0], "JAX from call 1"),  # JAX or same
+        ([0.99, 1.01, 1.04], [7.0, 1.0], "PyTorch up to call 110"),  # then JAX may have made up for it, if it is faster
+        ([0.9, 1.2, 1.0], [1.0, 7.0], "JAX up to call 26"),
+    ],
+)
+def test_the_break_even_is_told_as_far_as_it_is_known(ratios: list[float], cold: list[float | None], text: str):
+    found = compare([of("jax", [[1.0] * 20] * 3), of("torch", [[ratio] * 20 for ratio in ratios])])
+    assert break_even_text(found, [seconds and of_processes([seconds]) for seconds in cold]) == text  # pyright: ignore[reportArgumentType]
+
+
+def test_samples_of_processes_are_compared_by_their_ratios():
+    assert faster_by_process({"jax": [0.001] * 3, "torch": [0.002] * 3}) == "JAX 2.00×\n(1.72 … 2.33)"
+    # a median is another mean than that of the ratios
+    text = "no clear winner\n(within 10.9×; 2 processes)"
+    assert faster_by_process({"jax": [0.001, 0.004], "torch": [0.0024, 0.0024]}) == text
+
+
+def test_a_case_that_is_not_surely_slower_than_its_frameworks_best_can_still_win():
+    best = of("jax", [[1.0] * 3] * 4, "fused")
+    close = of("jax", [[0.98] * 3, [1.04] * 3] * 2, "wavefront")
+    slower = of("jax", [[1.1] * 3, [1.12] * 3] * 2, "vmap")
+    made = record(best, close, slower, steady(case("torch", "vmap"), 9.0), Result(case("torch", "fused")),
+                  settings=ONE_PASS)  # fmt: skip
+    assert {(found.framework, found.variant) for found in QUESTIONS["growth"].contenders(made)} == {
+        ("jax", "wavefront"), ("jax", "fused"), ("torch", "vmap")
+    }  # fmt: skip
+
+
+def with_device_times(framework: str, seconds: float, *on_device: float) -> Result:
+    return steady(case(framework, "fused"), seconds, on_device=[Block.of(w, 0, [s]) for w, s in enumerate(on_device)])
+
+
+def test_device_time_decides_an_input_that_keeps_an_accelerator_busy():
+    inputs = {"batch": replace(hand_made.facts(), by_device_time=True)}
+    jax, torch = with_device_times("jax", 0.3, *[0.001] * 3), with_device_times("torch", 0.1, *[0.002] * 3)
+    made = record(jax, torch, settings=ONE_PASS, inputs=inputs)
+    (found,) = verdicts(made).values()
+    assert found.text.startswith("JAX 2.00×") and "1.00 ms of device time per call" in found.sentence
+    assert QUESTIONS["speed"].contenders(made) == {jax.case, torch.case}
+    ((_, wall, device, *_),) = (row for table in QUESTIONS["speed"].answer(made).tables[:1] for row in table.rows)
+    assert wall.startswith("JAX 2.00×") and device.startswith("PyTorch 3.00×")  # the one that decides stands first
+    made.results[1] = with_device_times("torch", 0.1)
+    (found,) = verdicts(made).values()
+    assert found.text.startswith("PyTorch 3.00×") and "device time" not in found.sentence
+
+
+# the hardware limit
+
+
+def on_gpu(*results: Result, bandwidth: float | None = 1e12, exponentials: float | None = 1e12) -> Record:
+    made = record(*results, settings=Settings(device="cuda", input="random"))
+    made.environment |= {BANDWIDTH: bandwidth, EXPONENTIALS: exponentials}
+    return made
+
+
+def gpu_case(seconds: float = 1e-4, problem: str = "smith_waterman", dtype: str = "float32", **others: Any) -> Result:
+    """Four bytes in for a cell, four out: a score at 1e12 bytes and 1e12 exponentials per second."""
+    made = case("jax", "fused", device="cuda", problem=problem, dtype=dtype)
+    return right(made, seconds, seconds, input_bytes=4 * WORK, output_bytes=4 * WORK, **others)
+
+
+def test_the_limit_is_the_lower_one_of_memory_and_exponentials():
+    result = gpu_case()
+    needed = SPECIAL_FUNCTIONS["score"]
+    assert rate_limit(on_gpu(result, exponentials=None), result) == pytest.approx(1e12 / 8)
+    assert rate_limit(on_gpu(result, bandwidth=1e15), result) == pytest.approx(1e12 / needed)
+    assert rate_limit(on_gpu(result, bandwidth=None, exponentials=None), result) is None
+    # what nobody has counted, and float64, which the special function unit does not compute
+    for result in (gpu_case(problem="stencil"), gpu_case(dtype="float64")):
+        assert rate_limit(on_gpu(result, exponentials=1.0), result) == pytest.approx(1e12 / 8)
+
+
+def test_the_share_is_by_the_time_on_the_device_where_that_is_known():
+    seconds = WORK / (0.5 * 1e12 / 8)  # half of what the memory allows
+    known = gpu_case(seconds=10 * seconds, on_device=[Block.of(0, 0, [0.9 * seconds, seconds, 5.0])])
+    unknown = gpu_case(seconds=10 * seconds)
+    assert share_of_limit(on_gpu(known), known) == pytest.approx(0.5)
+    assert share_of_limit(on_gpu(unknown), unknown) == pytest.approx(0.05)
+
+
+# diagnostics
+
+GATE = "every time passed the parity gate on 2 of 3 pairs; worst error 25% of what is allowed"
+STEADY = steady(case("jax", "vmap"), 0.25)
+WRONG = ended(case("jax", "wavefront"), "wrong", "score off by 1.0e+00 for pair 2, allowed 1.0e-05")
+FAILED = ended(case("torch", "vmap"), "failed", "ValueError: no such thing", blocks=blocks([1.0] * 3 + [9.0] * 3),
+               build_seconds=30.0, settled=[False], gate=Gate("", 9.0, "NumPy", 1))  # fmt: skip
+
+
+def lines_of(*results: Result, settings: Settings = ONE_PASS, **others: Any) -> list[str]:
+    return list(diagnostics(record(*results, settings=settings, **others)))
+
+
+def test_a_quiet_run_has_two_lines_and_its_reasons_notes_and_absences():
+    quiet = [GATE, "20 samples, of which none is dropped"]
+    limit = ended(case("jax", "fused"), "limit", "> 120 s")
+    absent = [Absence("jax", "JAX scan_cond score", "it cannot")]
+    missing = {"torch": "PyTorch is not installed (No module named 'torch')"}
+    assert lines_of(STEADY) == quiet
+    assert lines_of(WRONG, FAILED, limit, STEADY, notes=["a note"], absent=absent, missing=missing) == [
+        f"WRONG: JAX wavefront score: {WRONG.reason}",
+        "FAILED: PyTorch vmap score: ValueError: no such thing (the blocks of 6 calls timed before are kept in the "
+        "record)",
+        *quiet,
+        "a note",
+        "absent: JAX scan_cond score: it cannot",
+        "PyTorch was not measured: PyTorch is not installed (No module named 'torch')",
+    ]
+
+
+def test_gates_tell_their_source_the_pairs_they_covered_and_the_worst_error():
+    inputs = {"6x7": hand_made.facts("small"), "8x9": hand_made.facts("large", (16, 8, 9))}
+    source = "float64 vmap, itself gated by NumPy on cut pairs"
+    results = [right(case("jax", "vmap", input=name), 1.0, source=source, error=0.31) for name in inputs]
+    results[0].gate = Gate("", 0.02, "NumPy", 2, "it found 9 of 10 letters")
+    assert lines_of(*results, inputs=inputs)[:3] == [
+        f"pairs too large for the NumPy reference were gated by {source}",
+        "JAX vmap score, 6x7: it found 9 of 10 letters",
+        "every time passed the parity gate on 2 of 3 and 2 of 16 pairs; worst error 31% of what is allowed",
+    ]
+
+
+@pytest.mark.parametrize(("last", "change"), [(1.1, "+10%"), (0.5, "-50%"), (1.04, None)])
+def test_a_drift_is_told_in_either_direction(last: float, change: str | None):
+    found = [line for line in lines_of(right(case("jax", "vmap"), *[1.0] * 3, *[last] * 3)) if "drift" in line]
+    line = f"drift, the last third of the rounds against the first: JAX vmap score {change}"
+    assert found == ([line] if change else [])
+
+
+def test_unsettled_warm_ups_the_calibration_and_missing_new_shapes_are_told():
+    note = "the budget of 60 s had no room for it"
+    results = [
+        right(case("jax", "vmap"), 0.25, 0.25, settled=[True, False], new_shapes_note=note),
+        right(case("torch", "vmap"), 0.25, 0.25, settled=[True, None], new_shapes_note=note),
+    ]
+    assert lines_of(*results, speed=[0.004, 0.004, 0.006, 0.004, 0.01])[2:] == [
+        "times had not settled when the warm-up ended, in at least one worker: JAX vmap score",
+        "calibration loop: median 4.00 ms, quartiles 4.00 … 6.00 ms, slowest 10.0 ms",
+        f"new shape not measured: JAX vmap score; PyTorch vmap score: {note}",
+    ]
+    ladder = Settings("ladder", passes=("score",))  # of single calls: nothing on steadiness
+    assert lines_of(right(case("jax", "vmap"), 1.0, settled=[False]), settings=ladder) == [GATE]
+
+
+@pytest.mark.parametrize(("busy", "warned"), [(0.4, False), (19.0, True)])
+def test_other_programs_that_took_much_are_warned_of(busy: float, warned: bool):
+    made = record(STEADY, settings=ONE_PASS, generations=[Generation(0, 20.0, busy)])
+    assert [line.startswith("Other programs kept 0.95 of 1 cores busy") for line in warnings(made)] == [True] * warned
+
+
+def test_an_unfinished_run_and_bad_cases_are_warned_of():
+    starts = ["This run was not finished.", "2 cases gave a wrong result.", "1 case failed."]
+    lines = list(warnings(record(WRONG, WRONG, FAILED, finished=None)))
+    assert len(lines) == 3 and all(map(str.startswith, lines, starts))
+
+
+# numbers as text
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "values"),
+    [
+        (duration, "250 ns, 423 ps, 42.3 µs, 12.3 s, 1234 s, –", (2.5e-7, 4.23e-10, 42.31e-6, 12.34, 1234.0, None)),
+        (duration, "10.0 µs, 1.00 ms, 1.00 s", (9.996e-6, 0.9996e-3, 0.9996)),  # just below a round one
+        (figures, "9.99, 10.0, 100, 1e+05", (9.994, 9.996, 99.96, 123456.0)),
+        (rough_text, "1, 7.3, 10, 1200", (1.04, 7.26, 9.96, 1234.0)),
+        (size, "–, 480 B, 2 KiB, 3.0 MiB, 2.50 GiB", (None, 480, 2048, 3 * 2**20, 5 * 2**29)),
+        (ratio_text, "0.25, 0.996, 1.000, 1.004, 11.1", (0.25, 0.996, 1.0, 1.004, 11.11)),
+        (clock, "0:00, 1:01, 60:00", (0.9, 61.5, 3600.0)),
+        (ratio_interval, "0.996 … 1.25", (Estimate(1.0, 0.996, 1.25),)),
+        (interval_text, "500 ms … 3.00 s", (Estimate(2.0, 0.5, 3.0),)),
+        (interval_text, "500 … 700 ms; 2 processes", (Estimate(2.0, 0.5, 0.7, 2),)),
+        (interval_text, "1 process", (Estimate(2.0, 0.5, 0.7, 1, is_measured=False),)),
+    ],
+)
+def test_numbers_have_few_figures_and_a_fitting_unit(text: Any, form: str, values: tuple[Any, ...]):
+    assert ", ".join(text(value).replace(",", "") for value in values) == form

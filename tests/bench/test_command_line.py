@@ -1,0 +1,613 @@
+"""The command line: what it refuses, the settings that it makes, recorded runs, `all`, exit codes, and files."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import hand_made
+import in_process
+import pytest
+from command_line import COMPARE, ROOT, rows
+from hand_made import case, ended, steady
+from in_process import Ended, assert_refused, run_here, start_at_once
+from rendered import console_report, html_report, markdown_report
+
+import compare
+from shared.alignments import ALIGNMENTS
+from shared.bench import command_line
+from shared.bench.cases import Settings
+from shared.bench.command_line import EPILOG, parse
+from shared.bench.measure.machine import usable_cores
+from shared.bench.questions import QUESTIONS
+from shared.bench.record import SCHEMA_VERSION, Facts, Record, Result
+from shared.bench.report import output_files
+from shared.bench.report.output_files import CannotWrite, Keeper, check_outputs, locked
+from shared.bench.run.context import CannotMeasure
+from shared.file_writing import write_atomically
+from shared.problems import ANY_FILE, PROBLEMS, problem_of
+from shared.problems.problem import UnusableInput
+from shared.sequences import SequenceError, matrix_names
+from shared.variants import Abilities, variant_names
+
+settings_of = in_process.settings_of  # a fixture
+FINE = steady(case("jax", "vmap"), 0.25)
+
+# what is refused, in one line
+
+TAKE_SIZE = " or ".join(name for name, question in QUESTIONS.items() if "size" in question.takes)
+REFUSED = {
+    # unknown names, with those that are known
+    "--device=tpu": "unknown device 'tpu'; known: cpu, cuda",
+    "--problem=needleman": f"unknown problem 'needleman'; known: {', '.join(PROBLEMS)}",
+    "--variant=vmap,fastest": f"unknown variant 'fastest' of smith_waterman; known: "
+    f"{', '.join(variant_names('smith_waterman'))}, auto",
+    "--pass=hessian": "unknown pass 'hessian' of smith_waterman; known: score, marginals, hvp, path",
+    "--matrix=BLOSUM63": f"expected a substitution matrix out of {', '.join(matrix_names())}, got 'BLOSUM63'",
+    "--bud=3": "unrecognized arguments: --bud=3",  # no short forms
+    # numbers
+    "--temperature=0": "temperature must be a number between 1e-15 and 1e+15, got '0'",
+    "--budget -60": "budget must be a positive finite number, got '-60'",
+    "--threads=99999": f"--threads must be from 1 to {len(usable_cores())}, this machine's cores, got 99999",
+    "--size=0x5": "size must be whole numbers from 1, such as 100x150, got '0x5'",
+    "--problem stencil --size 2x5": "a stencil has a height of at least 3, got 2",
+    "--input random --size 9999999999x9999999999": "",
+    # what does not go together
+    "growth --sizes 5x5,6x6,7x7": "growth needs at least 4 sizes, got 5x5, 6x6, 7x7",
+    "growth --batch 3": "a batch of 3 goes with sizes of ROWSxCOLS, got '1x16x16'",
+    "speed growth --size 5x5": f"--size goes with the question {TAKE_SIZE}, not with growth",
+    "--size=5x5 --input globins": "--size goes with --input random",
+    "--input random --matrix PAM250": "--matrix goes with sequences, not with --input random",
+    "--problem free_gap --no-penalize-turns": "--no-penalize-turns goes with --problem smith_waterman_affine, not with",
+    "--resume a.json --from b.json": "--from does not go with --resume, which goes on as the record says",
+    "--predict 5x5": "--predict goes with growth and --from one record, got growth and 0 records",
+    "--from a.json --json b.json": "--json does not go with --from",
+    "--against old.json": "argument --against: expected 2 arguments",
+    # interpreters
+    "versions": "versions needs another interpreter: --python jax=PATH or --python torch=PATH",
+    "--python jax=python3 --framework torch": "--python jax=PATH goes with --framework jax, got torch",
+    "--python jax=missing/python": "--python jax=missing/python: no worker can start there: [Errno 2] No such",
+    "versions --python torch=true": "--python torch=true: no worker can start there: it printed nothing",
+    # files
+    "--json=": "argument --json: expected the name of a file, got ''",
+    "--markdown mine.fasta": "cannot write mine.fasta (--markdown): it exists; --force overwrites it",
+    "--json mine.fasta --input mine.fasta --force": "(--json): it is the file which this command reads",
+    "--json new --report ./new": "cannot write new (--report): it is the file of --json",
+    "--report missing/page.html": "cannot write missing/page.html (--report): No such file or directory",
+    "--input none.fasta": "'none.fasta': expected a readable FASTA file",
+    "--input mine.fasta": "'mine.fasta': record 2 'two': expected letters of BLOSUM62 (",
+    # a user's file
+    "--problem own.py --size 5x5": "--size goes with --problem smith_waterman or ",
+    "growth --problem own.py": "growth does not go with own.py, which has one size",
+    "memory --problem own.py": "memory goes with alignments, not with own.py",
+    "--problem own.py --variant vmap": "unknown variant 'vmap' of own.py; known: eager, compiled",
+    **{f"{question} --problem bad.py": "bad.py, line 2: TypeError: object of type 'int' has no len()"
+       for question in QUESTIONS},
+    "--problem none.py": "cannot read none.py: No such file or directory",
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The working directory, with a FASTA file and two of a user's problems."""
+    (tmp_path / "mine.fasta").write_text(">one\nACDE\n>two\nACJ\n")
+    (tmp_path / "own.py").write_text((ROOT / "docs/soft_dtw.py").read_text())
+    (tmp_path / "bad.py").write_text("\nlength = len(3)\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("arguments", REFUSED)
+def test_bad_arguments_and_bad_input_are_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, arguments: str
+):
+    start_at_once(monkeypatch)
+    before = sorted(folder.iterdir())
+    assert_refused(run_here(*arguments.split()), REFUSED[arguments])
+    assert sorted(folder.iterdir()) == before
+
+
+def test_an_unknown_question_is_answered_with_the_known_ones():
+    done = run_here("fastest")
+    assert (done.code, done.out) == (2, "")
+    assert done.err[0] == "compare.py: error: argument QUESTION: unknown question 'fastest'; known:"
+    assert [line.split(":")[0].strip() for line in done.err[1:]] == [*QUESTIONS, "all"]
+
+
+def test_a_case_that_no_framework_can_run_is_told_before_measuring(monkeypatch: pytest.MonkeyPatch, folder: Path):
+    start_at_once(monkeypatch, Abilities("diagonal_loop", first_order={"vmap": "wrong second derivatives"}))
+    done = run_here("--framework", "torch", "--pass", "hvp", "--variant", "vmap")
+    assert (done.code, done.out) == (2, "")
+    assert done.err[-1] == "compare.py: error: nothing to measure: PyTorch vmap hvp: wrong second derivatives"
+    own = folder / "own.py"
+    own.write_text(own.read_text().replace("def torch_function", "def other"))
+    done = run_here("--problem", "own.py", "--framework", "torch", "--variant", "compiled", "--pass", "value")
+    assert done.err[-1].endswith("nothing to measure: PyTorch compiled value: own.py has no torch_function")
+
+
+def test_the_list_shows_all_names_each_framework_s_choice_and_what_it_lacks(monkeypatch: pytest.MonkeyPatch):
+    first_order: dict[str, str] = dict.fromkeys(("scan_cond", "vmap"), "wrong second derivatives")
+    start_at_once(monkeypatch, Abilities("fused", absent={"cuda_graph": "no GPU"}, first_order=first_order))
+    lines = run_here("--list").out.splitlines()
+    problems = [*PROBLEMS, ANY_FILE]
+    titles = [*QUESTIONS, *problems]
+    assert [line.split(":")[0] for line in lines[: len(titles)]] == titles
+    assert "FILE.py: functions of your own; size as inputs(seed) makes it" in lines
+    assert lines[len(QUESTIONS) + 1].endswith(
+        "takes --gap-open --gap-extend --temperature --no-restrict-turns --no-penalize-turns --gaps-by-position"
+    )
+    every = [problem_of(name) for name in ("smith_waterman", *problems[4:])]
+    rungs = [line.split()[0] for line in lines if line.startswith("  ") and not line.startswith("   ")]
+    names = [name for problem in every for name in (*problem.passes, *problem.variant_names)]
+    lacks = [f"  {', '.join(ALIGNMENTS)}: no {what}" for what in
+             ("cuda_graph: no GPU", "hvp of scan_cond, vmap: wrong second derivatives")]  # fmt: skip
+    assert rungs[: len(names)] == names
+    assert lines[-6:] == ["JAX 1.2.3: auto picks fused", *lacks, "PyTorch 1.2.3: auto picks fused", *lacks]
+
+
+# the settings that come out
+
+
+def test_defaults_are_those_of_the_settings_and_of_each_question(settings_of: Callable[..., Settings]):
+    assert settings_of() == settings_of("speed") == Settings(threads=len(usable_cores()))
+    ladder, growth = settings_of("ladder"), settings_of("growth")
+    assert (ladder.input, ladder.passes) == ("random", ("score",))
+    assert (growth.input, growth.passes, growth.sizes) == ("random", ("score", "marginals"), None)
+    asked = settings_of("ladder", "--input", "globins", "--pass", "marginals")
+    assert (asked.input, asked.passes) == ("globins", ("marginals",))
+    assert settings_of("growth", "--sizes", "6x7, 8X9,6x7").sizes == ((6, 7), (8, 9))
+    assert settings_of("--size", "5x6").input == settings_of("--device", "cuda").input == "random"
+    asked = settings_of("ladder", "--matrix", "PAM250")
+    assert (asked.input, asked.matrix) == ("globins", "PAM250")
+    asked = settings_of("--framework", "torch, jax,torch", "--variant", "vmap,,vmap", "--gap", "-2.5e-1")
+    assert (asked.frameworks, asked.variants, asked.arguments) == (("torch", "jax"), ("vmap",), {"gap": -0.25})
+
+
+def test_every_problem_takes_its_own_arguments(settings_of: Callable[..., Settings]):
+    values = {"gap": -2.5, "gap_open": -9.0, "gap_extend": -0.5, "temperature": 2.0, "end": "match"}
+    values |= {"epochs": 7, "learning_rate": 0.5}
+    values |= {"model": "encoder", "families": "/proteins", "seeds": 2, "checkpoints": "/kept"}
+    for name, problem in PROBLEMS.items():
+        flags = {key: not one.default for key, one in problem.arguments.items() if one.parse is None}
+        given = {key: flags.get(key, values.get(key)) for key in problem.arguments}
+        words = [
+            word
+            for key, value in given.items()
+            for word in ([f"--{'' if value else 'no-'}{key}"] if key in flags else [f"--{key}", str(value)])
+        ]
+        question = problem.question or "speed"
+        settings = settings_of(question, "--problem", name, *(word.replace("_", "-") for word in words))
+        assert settings.arguments == given
+        assert settings_of(question, "--problem", name).arguments == {}
+
+
+def test_a_home_folder_is_meant_after_an_equals_sign_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", "/nowhere")
+    assert "cannot write /nowhere/run.json (--json)" in run_here("--json=~/run.json").err[-1]
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # no such user
+    assert_refused(run_here("--json=~"), "argument --json: expected the name of a file, got '~'")
+
+
+# a user's file
+
+
+def test_a_failure_in_a_users_file_is_bad_input_and_the_rest_is_printed(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def measure(_: object, record: Record, *__: object) -> None:
+        of = [replace(case("torch", name, "value"), problem="own.py", input="data") for name in ("eager", "compiled")]
+        results = [ended(of[0], "failed", "ValueError: no"), steady(of[1], 0.25, work=1)]
+        facts = Facts("inputs(0)", (3,), None, 1, {}, {"file": "own.py"}, "5f" * 32)
+        vars(record).update(vars(hand_made.record(*results, settings=record.settings, inputs={"data": facts})))
+
+    monkeypatch.setattr(compare, "measure", measure)
+    done = run_here("--problem", "own.py", "--framework", "torch", "--pass", "value")
+    assert done.code == 2 and done.err[-1] == "compare.py: error: PyTorch eager value: ValueError: no"
+    assert "FAILED: PyTorch eager value: ValueError: no" in done.out and "250 ms" in done.out
+
+
+def test_a_record_is_shown_without_the_file():
+    problem = "no/such/mine.py"
+    asked = Settings(problem=problem, passes=("value",), input="random")
+    of = [case("jax", "compiled", "value"), case("torch", "compiled", "value"), case("torch", "eager", "value", False)]
+    results = [steady(replace(each, problem=problem, input="data"), 0.25, work=1) for each in of]
+    results[1].status, results[1].reason, results[1].blocks = "limit", "torch.compile failed: Unsupported (f(x))", []
+    facts = {"data": Facts("inputs(0): float32 (3,)", (3,), None, 1, {}, {"file": problem}, "5f" * 32)}
+    made = hand_made.record(*results, settings=asked, inputs=facts)
+    printed = console_report(made)
+    table = rows(printed)
+    assert table["value", "JAX", "compiled"]["calls/s"] == "4" == table["value", "PyTorch", "eager"]["calls/s"]
+    assert table["value", "PyTorch", "compiled"]["first call, caches empty"] == "torch.compile failed"
+    assert "LIMIT: PyTorch compiled value: torch.compile failed: Unsupported (f(x))" in printed
+    head = f"mine.py: functions of your own; float32, file {problem}\ninput: inputs(0): float32 (3,); 1 call\n"
+    assert head in printed
+    assert "torch.compile failed" in markdown_report([made]) and "torch.compile failed" in html_report([made])
+
+
+# recorded runs
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """The file of a run that was not finished."""
+    path = tmp_path / "recorded.json"
+    asked = Settings(passes=("score",), rounds=3, seed=7, batch=5, budget=60.0)
+    hand_made.record(FINE, settings=asked, finished=None).write(path)
+    return path
+
+
+def test_a_resumed_run_has_the_settings_of_its_record_except_for_the_budget(
+    settings_of: Callable[..., Settings], recorded: Path, tmp_path: Path
+):
+    before, unchanged = Record.read(recorded), recorded.read_bytes()
+    assert settings_of("--resume", str(recorded), "--json", "other.json", "--report", "page.html").budget == 300
+    assert recorded.read_bytes() == unchanged and (tmp_path / "page.html").exists()
+    assert Record.read(tmp_path / "other.json").resumed_by
+    assert settings_of("--resume", str(recorded), "--budget", "90") == replace(before.settings, budget=90.0)
+    again = Record.read(recorded)
+    assert again.command == "python compare.py"
+    assert again.resumed_by == [f"python compare.py --resume {recorded} --budget 90"]
+    again.settings = replace(again.settings, question="ladder")
+    again.write(recorded)
+    assert settings_of("--resume", str(recorded)).budget == QUESTIONS["ladder"].default_budget == 900
+
+
+def test_a_run_of_another_machine_or_input_is_not_resumed(recorded: Path, monkeypatch: pytest.MonkeyPatch):
+    start_at_once(monkeypatch)
+    before = recorded.read_bytes()
+    done = run_here("--resume", str(recorded))
+    assert done.code == 2 and not done.out
+    assert done.err[-1].startswith("compare.py: error: cannot resume: cpu was Abacus 9, is ")
+    assert done.err[-1].endswith("the input batch differs")
+    assert recorded.read_bytes() == before
+
+
+@pytest.mark.parametrize("arguments", ["--resume {0}", "--from {1} {0}", "--against {1} {0}"])
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "No such file or directory"),
+        ({"question": "threads"}, "not a record that this version reads: threads cannot show it (ValueError: "),
+        ('{"schema_version": 2}', f"not a record that this version reads: expected schema_version {SCHEMA_VERSION}"),
+    ],
+)
+def test_a_file_that_is_no_record_is_told(
+    recorded: Path, tmp_path: Path, arguments: str, content: str | dict[str, str] | None, text: str
+):
+    path = tmp_path / "bad.json"
+    if isinstance(content, dict):  # settings changed by hand
+        stored = json.loads(recorded.read_text())
+        content = json.dumps(stored | {"settings": stored["settings"] | content})
+    if content is not None:
+        path.write_text(content)
+    assert_refused(run_here(*arguments.format(path, recorded).split()), f"cannot read {path}: {text}")
+
+
+def test_recorded_runs_are_printed_reported_and_compared(settings_of: Any, recorded: Path, tmp_path: Path):
+    done = run_here("--from", str(recorded), str(recorded), "--report", "page.html")
+    assert (done.code, done.err) == (0, []) and done.out.count("This run was not finished") == 2
+    assert (tmp_path / "page.html").read_text() == "2 records"
+    done = run_here("--against", str(recorded), str(recorded))
+    assert (done.code, done.err) == (0, []) and "Cases, old and new" in done.out
+    assert done.out.splitlines()[-1].endswith("1 in both: 0 slower, 0 faster, 1 same")
+
+
+def test_the_examples_of_help_are_accepted(settings_of: Callable[..., Settings], recorded: Path, tmp_path: Path):
+    lines = [line.split()[2:] for line in EPILOG.splitlines() if line.startswith("  python compare.py")]
+    for name in ("cpu.json", "gpu.json", "old.json", "new.json", "result.json"):
+        (tmp_path / name).write_bytes(recorded.read_bytes())
+    for line in lines:
+        assert run_here(*line, *(["--force"] if "result.json" in line and "--json" in line else [])).code == 0, line
+    assert len(lines) == 7 and (tmp_path / "both.html").exists()
+    printed = run_here("--help")
+    assert printed.code == 0 and all(" ".join(line) in printed.out for line in lines)
+    assert "see --list, or FILE.py" in printed.out
+
+
+def test_an_output_that_lacks_letters_or_its_reader_ends_quietly(recorded: Path):
+    command = [sys.executable, COMPARE, "--from", str(recorded)]
+    printed = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=True)
+    assert b"250 ms" in printed.stdout and printed.stdout.isascii() and not printed.stderr
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == ("", 141)
+
+
+# all questions
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The questions, of four, that runs in this process were asked; shapes refuses its input, growth cannot be
+    measured, others find a result."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        command_line, "QUESTIONS", {name: QUESTIONS[name] for name in ("speed", "ladder", "growth", "shapes")}
+    )
+    asked: list[str] = []
+
+    def measure(_: object, record: Record, __: object, keep: Callable[[], None]) -> None:
+        if record.settings.question == "shapes":
+            raise UnusableInput("shapes goes with others")
+        if asked and record.settings.question == "growth":
+            raise CannotMeasure("JAX can use 2 cores, expected 1")
+        asked.append(record.settings.question)
+        result = steady(case("jax", "vmap", input="3x6x7"), 0.25)
+        whole = hand_made.record(result, settings=replace(record.settings, passes=("score",)))
+        vars(record).update(vars(replace(whole, inputs={"3x6x7": hand_made.facts()})))
+        keep()
+
+    monkeypatch.setattr(compare, "measure", measure)
+    return asked
+
+
+def test_all_writes_a_page_and_a_record_of_every_question_that_can_be_asked(asked: list[str], tmp_path: Path):
+    done = run_here("all", "--framework", "jax", "--json", "records")
+    assert done.code == 0
+    assert done.err == [
+        "speed, ladder, growth, shapes: up to 34:00 minutes in all",
+        "not asked: growth: JAX can use 2 cores, expected 1",
+        "not asked: shapes: shapes goes with others",
+    ]
+    assert asked == ["speed", "ladder"]
+    page = (tmp_path / "report.html").read_text()
+    for name in asked:
+        assert Record.read(tmp_path / "records" / f"{name}.json").settings.question == name
+        assert page.count(f">{name}</a>: ") == page.count(f">{name}: smith_waterman in JAX on cpu") == 1
+    again = run_here("all", "--framework", "jax", "--json", "records")
+    assert again.code == 2 and again.err[0].endswith("speed.json (--json): it exists; --force overwrites it")
+
+
+@pytest.mark.parametrize(
+    ("budget", "seconds", "expected"),
+    [("10", [10.0], {"speed": 10.0}), ("1200", [301.0, 897.0], {"speed": 300.0, "ladder": 899.0})],
+)
+def test_all_asks_the_questions_for_which_time_is_left_and_the_first_in_any_case(
+    asked: list[str], monkeypatch: pytest.MonkeyPatch, budget: str, seconds: list[float], expected: dict[str, float]
+):
+    """seconds: that each question takes."""
+    now, budgets, measure, takes = [0.0], {}, compare.measure, iter(seconds)
+
+    def take(question: Any, record: Record, *others: Any) -> None:
+        now[0] += next(takes)
+        budgets[record.settings.question] = record.settings.budget
+        measure(question, record, *others)
+
+    monkeypatch.setattr(compare, "measure", take)
+    monkeypatch.setattr(compare, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(output_files, "html_report", lambda *_: "page")
+    done = run_here("all", "--framework", "jax", "--budget", budget)
+    assert {name: budgets[name] for name in asked} == expected
+    left = max(0.0, float(budget) - sum(seconds))
+    assert done.err[-2:] == [f"not asked: {name}: it takes {QUESTIONS[name].default_budget:g} s of the budget, "
+                             f"{left:.0f} s are left" for name in ("growth", "shapes")]  # fmt: skip
+
+
+def test_an_option_goes_to_the_questions_that_take_it(capsys: pytest.CaptureFixture[str]):
+    request, settings = parse(["all"])
+    left_out = ["graphs", "versions"]
+    assert [each.question for each in settings] == [name for name in QUESTIONS if name not in left_out]
+    assert [line.split(":")[0] for line in request.left_out] == left_out
+    request, settings = parse(["all", "--size", "64x64"])
+    sizes = {each.question: each.size for each in settings}
+    assert sizes["speed"] == (64, 64) and sizes["growth"] is None
+    assert request.all and request.report == Path("report.html")
+    assert parse(["all", "--input", "globins"])[0].left_out[0] == "growth: growth goes with --input random"
+    with pytest.raises(SystemExit):
+        parse(["all", "--variant", "fastest"])
+    assert "unknown variant 'fastest'" in capsys.readouterr().err
+
+
+# exit codes: however a run ends, what it found is printed and kept
+
+VERDICT = "score: only JAX (vmap, 250 ms per call) was measured, so there is nothing to compare."
+EVERY_FILE = ("--json", "folder/run.json", "--report", "folder/page.html", "--markdown", "folder/page.md")
+# what a run finds, in order, and what happens to it
+Step = Result | BaseException | Callable[[], object]
+End = Callable[..., Ended]
+
+
+@pytest.fixture
+def end_with(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> End:
+    """Run the command with runs that take these steps, and have everything written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for name in ("html_report", "markdown_report"):
+        monkeypatch.setattr(output_files, name, lambda reports, *_: f"{len(reports[0].brief[0].rows)} results")
+
+    def end(*runs: Sequence[Step], arguments: Sequence[str] = EVERY_FILE) -> Ended:
+        left = list(runs)
+
+        def measure(_: object, record: Record, __: object, keep: Callable[[], None]) -> None:
+            for step in left.pop(0):
+                if isinstance(step, BaseException):
+                    raise step
+                if callable(step):
+                    step()
+                    continue
+                whole = hand_made.record(settings=record.settings)
+                record.started, record.inputs, record.environment = whole.started, whole.inputs, whole.environment
+                record.results.append(step)
+                keep()
+
+        monkeypatch.setattr(compare, "measure", measure)
+        return run_here("--pass=score", *arguments)
+
+    return end
+
+
+def kept(folder: Path) -> list[Result]:
+    """The results in the record; the reports must have as many."""
+    results = Record.read(folder / "folder/run.json").results
+    assert {(folder / "folder" / name).read_text() for name in ("page.html", "page.md")} == {f"{len(results)} results"}
+    return results
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("wrong", 1), ("failed", 1), ("limit", 0)])
+def test_a_wrong_result_or_a_failed_case_ends_with_1(end_with: End, tmp_path: Path, status: str, code: int):
+    results = [FINE, *([] if status == "ok" else [ended(case("torch", "vmap"), status, "because")])]
+    done = end_with(results)
+    assert (done.code, done.err) == (code, [])
+    assert VERDICT in done.out.splitlines() and kept(tmp_path) == results
+
+
+ENDS = [
+    (CannotMeasure("JAX has no such device\nPyTorch neither"), 3, "PyTorch neither"),
+    (UnusableInput("nothing to measure: vmap"), 2, "compare.py: error: nothing to measure: vmap"),
+    (SequenceError("'a': no such file"), 2, "compare.py: error: 'a': no such file"),
+    (MemoryError(), 2, "compare.py: error: the input does not fit into memory"),
+    (OSError(28, "No space left on device"), 2, "compare.py: error: [Errno 28] No space left on device"),
+    (KeyError("broken"), 1, "KeyError: 'broken'"),
+    (KeyboardInterrupt(), 130, "interrupted"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "line"), ENDS, ids=lambda value: type(value).__name__)
+def test_an_error_is_told_and_costs_no_result(
+    end_with: End, tmp_path: Path, error: BaseException, code: int, line: str
+):
+    done = end_with([error])
+    assert (done.code, done.err[-1], done.out) == (code, line, "")
+    assert not list((tmp_path / "folder").iterdir())
+    if code in (1, 130) or isinstance(error, MemoryError | OSError):  # what happens in the middle of a run too
+        done = end_with([FINE, error])
+        assert done.code == code and done.err[-1].startswith(line)
+        assert VERDICT in done.out.splitlines() and kept(tmp_path) == [FINE]
+
+
+def test_a_report_that_cannot_be_made_costs_no_other_report(
+    end_with: End, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    def without_matplotlib(*_: object) -> None:
+        raise ImportError("no matplotlib")
+
+    monkeypatch.setattr(output_files, "html_report", without_matplotlib)
+    done = end_with([FINE])
+    assert done.code == 2 and VERDICT in done.out.splitlines()
+    assert done.err[-1] == "compare.py: error: cannot make folder/page.html: ImportError('no matplotlib')"
+    assert (tmp_path / "folder/page.md").read_text() == "1 results"
+
+
+def test_files_that_cannot_be_written_are_told_and_everything_is_printed(end_with: End, tmp_path: Path):
+    done = end_with([FINE, lambda: shutil.rmtree(tmp_path / "folder")])
+    assert done.code == 2 and VERDICT in done.out.splitlines()
+    assert done.err == [
+        f"compare.py: error: cannot write folder/{name}: No such file or directory"
+        for name in ("run.json", "page.html", "page.md")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (FINE, FINE, 0),
+        (ended(case("jax", "vmap"), "wrong", "score off by 1.0"), FINE, 1),
+        (FINE, CannotMeasure("no JAX any more"), 3),
+    ],
+    ids=["both well", "the first wrong", "no second"],
+)
+def test_two_questions_are_both_answered_and_the_worst_gives_the_exit_code(
+    end_with: End, first: Step, second: Step, code: int
+):
+    done = end_with([first], [second], arguments=("speed", "ladder"))
+    assert done.code == code and (VERDICT in done.out.splitlines()) == (first is FINE)
+    shown = sum(isinstance(step, Result) for step in (first, second))
+    assert done.out.count("smith_waterman: smooth local alignment") == shown
+
+
+# files
+
+
+def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path: Path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    with path.open() as reader:
+        write_atomically(path, "Σ – 'µs' \udcff\n")  # the last one of a path that is not UTF-8
+        assert reader.read() == "old"
+    assert path.read_bytes() == "Σ – 'µs' ?\n".encode()  # whatever the system's encoding
+    (other := tmp_path / "other").touch()
+    assert path.stat().st_mode == other.stat().st_mode  # others may read it if they may read other files
+
+
+def test_a_link_and_a_pipe_are_written_into_not_replaced(tmp_path: Path):
+    link, target, pipe = (tmp_path / name for name in ("link", "target", "pipe"))
+    link.symlink_to(target)
+    write_atomically(link, "new")
+    assert link.is_symlink() and target.read_text() == "new"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, "new")
+    assert pipe.is_fifo() and os.read(reader, 9) == b"new"
+    os.close(reader)
+
+
+def test_a_check_of_outputs_changes_nothing_and_knows_devices_and_permissions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "run.json"
+    check_outputs([("--json", path)], [], force=False)
+    assert not path.exists()
+    path.write_text("old")
+    check_outputs([("--json", path)], [], force=True)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    check_outputs([("--json", Path("/dev/null")), ("--report", Path("/dev/null"))], [], force=False)
+
+    def refuse(dir: Path) -> None:  # a root user may write everywhere
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(CannotWrite, match="Permission denied"):
+        check_outputs([("--json", tmp_path / "other.json")], [], force=False)
+
+
+def test_a_record_that_another_run_writes_is_refused(tmp_path: Path):
+    path = tmp_path / "run.json"
+    with locked(path):
+        with pytest.raises(CannotWrite, match="another run is writing it"), locked(tmp_path / "." / "run.json"):
+            pass
+        with locked(tmp_path / "other.json"):
+            pass
+    with locked(path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_record_is_kept_after_every_step_and_an_earlier_one_until_then(tmp_path: Path):
+    path, growing = tmp_path / "run.json", hand_made.record()
+    path.write_text("an earlier run")
+    keep = Keeper(growing, path)
+    keep()
+    assert keep.write() is None and path.read_text() == "an earlier run"
+    for variant in ("wavefront", "fused"):
+        growing.results.append(steady(case("jax", variant), 0.25))
+        keep()
+        assert Record.read(path) == growing
+
+
+def test_a_disk_that_fills_up_is_told_once_and_the_run_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path, growing = tmp_path / "run.json", hand_made.record(FINE)
+    path.write_bytes(b"old")
+    keep = Keeper(growing, path)
+    problem = f"cannot write {path}: No space left on device"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        for _ in range(3):
+            keep()
+        assert capsys.readouterr().err == f"{problem}; the run continues, and prints its results at the end\n"
+        # what was there is whole, and nothing half written is beside it
+        assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+        assert keep.write() == problem
+    assert keep.write() is None and Record.read(path) == growing
