@@ -39,7 +39,7 @@ record: $(READY)
 validate: $(READY)
 	$(PYTHON) -m tools.validate_protocol --json results/validation.json
 
-# On a GPU, in less than 10 minutes each: the comparison; the tests that need one; other layouts and racecheck.
+# On a GPU, in less than 10 minutes each: the comparison; the tests that need one; racecheck.
 # PYTHON=python3 installs nothing: what docs/gpu.md lists has to be there.
 FOLDER ?= results
 cuda-check cuda-check-tests cuda-check-kernels: gpu $(READY_FOR_CUDA)

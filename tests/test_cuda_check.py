@@ -12,7 +12,6 @@ import pytest
 from shared.bench.command_line import parse
 from tools import cuda_check
 from tools.cuda_check import FILES, Step, main, steps
-from tools.kernel_times import asked
 
 TESTS_FOLDER = Path(__file__).parent
 
@@ -46,11 +45,6 @@ def test_compare_py_accepts_what_it_is_asked_for(tmp_path):
     assert comparison.seconds == 460 and sorted(outputs) == sorted(FILES["comparison"][1:])
     request, _ = parse(page.command[3:])
     assert request.recorded == [tmp_path / "gpu-default.json"] and request.report == tmp_path / "gpu-default.html"
-
-
-def test_layouts_are_those_of_kernel_times_and_all_differ():
-    layouts = {asked(text) for text in cuda_check.LAYOUTS}
-    assert len(layouts) == len(cuda_check.LAYOUTS) == 14
 
 
 def test_all_files_with_tests_for_gpus_are_run():

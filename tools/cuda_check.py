@@ -2,7 +2,7 @@
 
     python -m tools.cuda_check [--folder results]     the comparison, and what CUDA graphs change
     python -m tools.cuda_check tests                  the tests marked cuda
-    python -m tools.cuda_check kernels                times of other layouts of the kernels; compute-sanitizer racecheck
+    python -m tools.cuda_check kernels                compute-sanitizer racecheck
 
 A step that exceeds its seconds is interrupted and keeps what it has; Ctrl-C also leaves out the steps after it. Files
 are gpu-default.json, .md and .html of the comparison, gpu-graphs.json, tests.xml, and for each call a log of all that
@@ -29,10 +29,6 @@ PYTHON = (sys.executable, "-u")
 CALL_SECONDS = 575.0  # beside what a step has to end in
 # by name: pytest would import the others, and what they need, to find out that nothing there is for a GPU
 TESTS = ("tests/test_cuda.py", "tests/test_transforms.py")
-# the library's layouts, then others: rows to a lane x steps x registers x warps
-SMALL, LARGE = ("", "/2x8x0x2", "/1x8x0x4"), ("", "/2x16x0", "/2x16x128", "/2x16x168")
-SHAPES = [*(f"64x100x150{own}" for own in SMALL), *(f"4096x512x512{own}" for own in LARGE)]
-LAYOUTS = [f"smith_waterman/{call}/{shape}" for call in ("score", "gradients") for shape in SHAPES]
 # imports come before the first call of the driver, and frameworks ask it for more than it has
 RACECHECK = "compute-sanitizer --tool racecheck --launch-timeout 100 --report-api-errors no --target-processes all"
 NO_RACES = "RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)"
@@ -76,8 +72,7 @@ def steps(what: str, folder: Path, capability: str) -> list[Step]:
     if what == "kernels":
         # PyTorch's cache of memory would make one large allocation of many small ones
         alone, launches = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, (*PYTHON, "tests/small_launches.py")
-        times = Step("layouts", (*PYTHON, "-m", "tools.kernel_times", *LAYOUTS, *LAYOUTS), 150)
-        return [*found, times, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
+        return [*found, Step("racecheck", (*RACECHECK.split(), *launches), 280, alone, says=NO_RACES)]
     pages = folder / "gpu-default"
     reports = ("--markdown", f"{pages}.md", "--report", f"{pages}.html", "--force")
     speed, graphs = (

@@ -12,7 +12,6 @@ whose content is made from the record. KIND is a key of KINDS.
 import functools
 import json
 import re
-import statistics
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,7 +27,6 @@ from shared.bench.report.case_table import BRIEF, FIRST_CALLS, TABLES, case_tabl
 from shared.bench.report.markdown import escaped, markdown_items, markdown_table
 from shared.bench.report.report import Items
 from shared.bench.report.tables import Answer, Table
-from shared.bench.units import duration, ratio_text
 from tools.headline import headline
 from tools.validate_protocol import POWER
 
@@ -115,83 +113,6 @@ def _widths(ratios: list[Estimate]) -> str:
     return f"±{widths[0]:.1%} to ±{widths[-1]:.1%}, median ±{widths[len(widths) // 2]:.1%}"
 
 
-def _steps(path: Path) -> dict[str, dict[str, Any]]:
-    """The steps of a first run on a GPU, by name."""
-    return {step["step"]: step for step in map(json.loads, path.read_text(encoding="utf-8").splitlines())}
-
-
-def _first_contact(path: Path) -> str:
-    """A first run on a GPU: on what, whether all was well, and the device times beside goals."""
-    steps = _steps(path)
-    own = steps["machine"]
-    packages = ", ".join(f"{name} {own['packages'][key]}" for name, key in _PACKAGES)
-    well = sum(step["status"] == "ok" for step in steps.values())
-    head = f"{own['gpu']['name']}, {packages}, Python {own['python']}; {own['date']} at commit {own['git_commit'][:7]}"
-    lines = ["| `smith_waterman`, float32 | goal | JAX | PyTorch |", "|---|---|---|---|"]
-    for words, goal, row in _TIMED:
-        found = [steps.get(f"{name} time {row}", {}) for name in ("jax", "torch")]
-        lines.append(f"| {words} | {goal} | {' | '.join(map(_device_time, found))} |")
-    return "\n".join([f"{head}. {well} of {len(steps)} steps went well.", "", *lines])
-
-
-_PACKAGES = (("JAX", "jax"), ("PyTorch", "torch"), ("Triton", "triton"))
-# words, goal, and what names the step
-_TIMED = (
-    ("`fused` score, 4096 pairs of 512 × 512", "≥ 600 GCUPS", "fused score 512x512"),
-    ("`fused` marginals, the same", "≥ 200 GCUPS", "fused marginals 512x512"),
-    ("`fused` hvp, the same", "≥ 100 GCUPS", "fused hvp 512x512"),
-    ("`smith_waterman_affine`, `fused` score, the same", "≥ 300 GCUPS", "fused affine score 512x512"),
-    ("`fused` score, 64 pairs of up to 100 × 150", "≤ 20 µs", "fused score 100x150"),
-    ("`fused` marginals, the same", "", "fused marginals 100x150"),
-    ("`fused` hvp, the same", "", "fused hvp 100x150"),
-    ("`cuda_graph` score, the same", "", "cuda_graph score 100x150"),
-    ("`wavefront` score, the same", "", "wavefront score 100x150"),
-)
-# words, the variants of JAX and PyTorch that are compared, passes, and shape
-_COMPARED = (
-    (
-        "one kernel that both call (`fused`), 4096 pairs of 512 × 512",
-        "fused",
-        "fused",
-        "score marginals hvp",
-        "512x512",
-    ),
-    ("the same, 64 pairs of up to 100 × 150", "fused", "fused", "score marginals hvp", "100x150"),
-    ("tuned framework code (`wavefront`), the same 64 pairs", "wavefront", "wavefront", "score", "100x150"),
-    (
-        "JAX's `wavefront` against PyTorch's `cuda_graph`, the same 64 pairs",
-        "wavefront",
-        "cuda_graph",
-        "score",
-        "100x150",
-    ),
-)
-
-
-def _first_contact_answer(path: Path) -> str:
-    """The faster framework by the medians of wall times, and how far the device times of `fused` are apart."""
-    steps, lines, apart = _steps(path), [], []
-    for words, jax, torch, passes, shape in _COMPARED:
-        ratios, on_device = [], []
-        for name in passes.split():
-            rows = {"JAX": f"jax time {jax} {name} {shape}", "PyTorch": f"torch time {torch} {name} {shape}"}
-            both = [(framework, steps[row]) for framework, row in rows.items()]
-            (least, fast), (most, _) = sorted((statistics.median(step["wall_seconds"]), each) for each, step in both)
-            ratios.append(f"{name} {fast} {ratio_text(most / least)}×")
-            least, most = sorted(statistics.median(step["device_seconds"]) for _, step in both)
-            on_device.append(most / least - 1)
-        lines.append(f"- {words}: {', '.join(ratios)}")
-        apart.append(max(on_device))
-    text = "on the device `fused` takes the same in both, within {:.1%} (large batch) and {:.1%} (small)"
-    return "\n".join([*lines, f"- {text.format(*apart)}"])
-
-
-def _device_time(step: dict[str, Any]) -> str:
-    if "gcups" not in step:
-        return "not measured" if step else "—"
-    return f"{duration(statistics.median(step['device_seconds']))}, {step['gcups']:.3g} GCUPS"
-
-
 KINDS: dict[str, Callable[[Path], str]] = {
     "head": _head,
     "headline": headline,
@@ -203,8 +124,6 @@ KINDS: dict[str, Callable[[Path], str]] = {
     "first-calls": lambda path: _untitled(case_table(_record(path), TABLES[FIRST_CALLS], FIRST_CALLS)),
     "cases": lambda path: _untitled(case_table(_record(path), BRIEF)),
     "validation": _validation,
-    "first-contact": _first_contact,
-    "first-contact-answer": _first_contact_answer,
 }
 KINDS_OF_TABLES = ("tables", "decision", "first-calls", "cases")
 

@@ -17,7 +17,6 @@ import jax_impl.alignment
 import torch_impl
 import torch_impl.alignment
 from shared.kernels.triton.programs import NARROW, Layout
-from tools import kernel_times
 from torch_impl.kernels import cpp_binding, plain_calls, triton_binding
 from torch_impl.kernels import exact_pairs as exact_pairs_module
 from torch_impl.kernels import fused as torch_fused
@@ -149,29 +148,3 @@ def test_what_compute_sanitizer_looks_at_launches_every_kernel_in_each_layout(mo
     small_launches.launch_all()
     assert len(launched) == 2 * 6
     assert {dict(constants)["lanes"] for _, constants in launched} == {2, 4}
-
-
-class Event:
-    """A CUDA event of which nobody asks the time before it was recorded: a millisecond from one to the next."""
-
-    def __init__(self, enable_timing: bool) -> None:
-        assert enable_timing
-
-    def record(self) -> None:
-        self.is_recorded = True
-
-    def elapsed_time(self, later: "Event") -> float:
-        assert self.is_recorded and later.is_recorded
-        return 1.0
-
-
-@pytest.mark.parametrize("call", kernel_times.CALLS)
-def test_times_of_kernels(monkeypatch: pytest.MonkeyPatch, call: str):
-    monkeypatch.setattr(kernel_times, "DEVICE", "cpu")
-    monkeypatch.setattr(kernel_times, "FLUSHED", 1)
-    monkeypatch.setattr(kernel_times, "TIMED_CALLS", 2)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    told = kernel_times.times(kernel_times.asked(f"smith_waterman/{call}/2x3x5/1x16x0"))
-    wanted = "1000 µs, 3e-05 GCUPS" if call == "score" else "1000 + 1000 µs, 1.5e-05 GCUPS"
-    assert told == f"{wanted}, 0 flagged"
