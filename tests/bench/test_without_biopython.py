@@ -22,6 +22,7 @@ def no_biopython(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "Bio", None)
 
 
+@pytest.mark.slow
 def test_random_matrices_are_measured_without_pytorch_too_and_shown_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -45,6 +46,7 @@ def test_sequences_are_refused_in_one_line(arguments: tuple[str, ...], monkeypat
     assert_refused(run_here(*arguments), reason)
 
 
+@pytest.mark.slow
 def test_the_tests_for_a_gpu_can_be_collected(tmp_path: Path):
     folder = without(tmp_path, *ABSENT)
     command = [sys.executable, "-m", "pytest", "-m", "cuda", "--collect-only", "-q", "-p", "no:cacheprovider", *TESTS]

@@ -8,13 +8,13 @@ trains to that quality with compilers' caches empty (cold), once more from the s
 import importlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
 from shared.bench.cases import Case, Settings
-from shared.bench.estimates import Block, of_processes
+from shared.bench.estimates import Block, Seconds, of_processes
 from shared.bench.measure.clock import timed
 from shared.bench.measure.memory import resident_peak
 from shared.bench.questions.axis_question import AxisQuestion
@@ -22,7 +22,7 @@ from shared.bench.record import Record, Result
 from shared.bench.report.plots import COLOURS, drawn, formatter
 from shared.bench.report.tables import Answer, Plot, Table, left_then_right
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, measure_in_processes
+from shared.bench.run.fresh_processes import groups_of, measure_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.units import NOTHING, duration, figures, size
 from shared.bench.worker.case_runner import CaseRunner
@@ -40,6 +40,36 @@ _STEPS, _ROUNDS = 24, 3  # batches whose steps are timed, the same in both frame
 _LIMIT = 600.0  # seconds after which a process is stopped that does not end by itself
 
 
+@dataclass
+class Epoch:
+    """The seconds up to the end of an epoch, and the quality then."""
+
+    number: int
+    steps: int
+    loss: float
+    quality: float
+    seconds: Seconds
+
+
+@dataclass
+class Process:
+    """What is kept of a process: of a training, or of a step."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    compiling: float | None = None  # seconds
+    reached: bool = False  # the quality
+    peak_bytes: int | None = None
+    alignment: float | None = None  # its share of a step
+
+
+@dataclass
+class Processes:
+    """What is kept of a case."""
+
+    processes: list[Process]
+    target: float  # the quality to reach
+
+
 class Learning(AxisQuestion):
     """Training to a quality, with compilers' caches empty and once everything is compiled, and a step."""
 
@@ -51,6 +81,7 @@ class Learning(AxisQuestion):
         "Train: steps up to the quality, and validation; cold: from empty caches; warm: again in the same process.",
     )
     takes = ()
+    details = Processes
     default_problem = "learn_alignment"
     default_budget = 600.0
     times_rounds = False
@@ -88,15 +119,8 @@ class Learning(AxisQuestion):
                     _enter(result, number, reply.details)
             record.generations += [generation] if reply.details else []
 
-        def finished(record: Record, case: Case) -> int:
-            return len(record.result(case).details.get("processes", ()))
-
-        parts: dict[tuple[str, str], list[Case]] = {}
-        for case in cases:
-            parts.setdefault((case.variant, case.framework), []).append(case)
-        variants = last_rung_first(cases)
-        groups = [Group([part for (name, _), part in parts.items() if name == variant]) for variant in variants]
-        measure_in_processes(run, groups, one_process, finished, options["seeds"])
+        groups = groups_of(cases, "variant", "framework")
+        measure_in_processes(run, groups, one_process, "processes", options["seeds"])
 
     def answer(self, record: Record) -> Answer:
         answer = super().answer(record)

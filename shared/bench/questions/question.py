@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 
 from shared.bench.analysis.verdict import time_over, verdicts
@@ -16,7 +17,8 @@ from shared.bench.run.interpreters import elsewhere
 from shared.bench.run.plan import Plan, WorkerStart
 from shared.bench.run.protocol import measure_calls
 from shared.problems import Inputs, problem_of
-from shared.problems.problem import Problem, UnusableInput
+from shared.problems.alignments import AlignmentProblem
+from shared.problems.problem import DATA, Problem, UnusableInput
 from shared.variants import PATH, WITH_PATH, Abilities
 
 TIMING = ("workers", "rounds", "precision")  # options of questions that time rounds
@@ -32,6 +34,9 @@ class Question(ABC):
 
     default_problem = Settings.problem
     only_on_cpus = ""  # why it is not asked of other devices
+    only_alignments = False
+    only_random = False  # input
+    only_passes: tuple[str, ...] = ()  # none: every pass
     # of the options of the command line that only some questions take
     takes: tuple[str, ...] = ("size", *TIMING)
     own_passes: Mapping[str, str] = {}  # beside those of the problem, each with what it is
@@ -40,6 +45,7 @@ class Question(ABC):
     default_dtype = Settings.dtype  # or several, with commas in between
     # every case is measured once for each label; the machine itself is measured by workers of the first
     labels: Mapping[str, WorkerStart] = {"": WorkerStart()}
+    details: type | None = None  # a dataclass of what is kept of a result, which raises ValueError for what cannot be
 
     def starts(self, settings: Settings) -> dict[tuple[str, str], WorkerStart]:
         """By framework and label, how workers are started; in another interpreter where `--python` names one.
@@ -58,6 +64,16 @@ class Question(ABC):
         """Raise UnusableInput if it cannot be asked of the device."""
         if self.only_on_cpus and device != "cpu":
             raise UnusableInput(f"{self.name} goes with --device cpu, got {device}: {self.only_on_cpus}")
+
+    def check(self, settings: Settings) -> None:
+        """Raise UnusableInput if it cannot be asked of the problem, the input or the passes."""
+        unknown = [name for name in settings.passes if self.only_passes and name not in self.only_passes]
+        if self.only_alignments and not isinstance(problem_of(settings.problem), AlignmentProblem):
+            raise UnusableInput(f"{self.name} goes with alignments, not with {settings.problem}")
+        if self.only_random and settings.input != "random":
+            raise UnusableInput(f"{self.name} goes with --input random, got {settings.input!r}")
+        if unknown:
+            raise UnusableInput(f"{self.name} goes with --pass {' or '.join(self.only_passes)}, got {unknown[0]}")
 
     def default_passes(self, problem: Problem) -> tuple[str, ...]:
         return problem.default_passes
@@ -101,11 +117,12 @@ class Question(ABC):
                 if reason is None:
                     cases.append(case)
                 else:
-                    absent[Absence(framework, case.title, reason)] = None
+                    absent[Absence(framework, replace(case, label="", input=DATA).title, reason)] = None
         return cases, list(absent)
 
     def plan(self, settings: Settings) -> Plan:
         """The plan of a run. Raises UnusableInput, SequenceError or MemoryError."""
+        self.check(settings)
         starts, inputs = self.starts(settings), self.inputs(settings)
         flags = self.times_rounds, self.times_reference, self.tries_new_shape, self.drops_dominated
 
@@ -123,10 +140,10 @@ class Question(ABC):
     drops_dominated = True  # a call of seconds is timed by one worker if its framework has a far faster variant
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Inputs]) -> None:
-        """Measure the cases into the run's record, which is to be kept after every step (`run.keep`).
+        """Measure the cases into the run's record, and keep it after every step: by default first calls, then rounds.
 
-        Unless a question has a way of its own: first calls, then rounds. `run.ask_for_result("call", case, function=f)`
-        calls f(runner, case), a function of a module, in the case's worker, and returns its dictionary.
+        `run.ask_for_result("call", case, function=f)` calls f(runner, case), a function of a module, in the case's
+        worker, and returns its dictionary.
         """
         measure_calls(run, cases, inputs)
 

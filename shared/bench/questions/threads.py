@@ -12,7 +12,7 @@ from shared.bench.cases import Absence, Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.axis_question import AxisQuestion
 from shared.bench.run.context import Run
-from shared.bench.run.fresh_processes import Group, last_rung_first, time_in_processes
+from shared.bench.run.fresh_processes import groups_of, time_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.protocol import save_inputs
 from shared.problems import Inputs, problem_of
@@ -62,18 +62,14 @@ class Threads(AxisQuestion):
     ) -> tuple[list[Case], list[Absence]]:
         cases, absent = super().cases(settings, abilities, inputs)
         points = [label_of(count) for count in counts_up_to(settings.threads)]
-        once = [replace(row, case=row.case.removesuffix(f", {label_of(1)}")) for row in absent]
-        kept = [replace(case, dtype=case.input) for case in cases if case.label in points]
-        return kept, [row for row in once if not row.case.endswith(" threads")]
+        return [replace(case, dtype=case.input) for case in cases if case.label in points], absent
 
     def measure(self, run: Run, cases: list[Case], inputs: dict[str, Any]) -> None:
         """Variant after variant; each has half the share of the one after it, which is slower and compiles longer."""
         save_inputs(run, inputs)
         for case in cases:
             run.record.result(case)  # in the order of the tables
-        variants = last_rung_first(cases)
-        groups = [Group([[case for case in cases if case.variant == name]], 2**at) for at, name in enumerate(variants)]
-        time_in_processes(run, groups)
+        time_in_processes(run, groups_of(cases, "variant", growth=2.0))
 
 
 QUESTION = Threads()
