@@ -53,6 +53,12 @@ def test_a_case_over_a_limit_does_not_repeat_the_processes_of_others():
     assert not made.notes
 
 
+def test_a_case_without_room_is_measured_when_the_run_is_resumed():
+    made = record(*(ended(each, "limit", NO_ROOM) for each in CASES), settings=Settings("shapes"))
+    assert [number for number, _ in measured(made)] == [0, 1, 2]
+    assert {result.status for result in made.results} == {"ok"}
+
+
 def test_processes_without_room_are_noted():
     made = record(*map(Result, CASES), settings=Settings("shapes", budget=0.0))
     assert [number for number, _ in measured(made)] == [0]
@@ -92,10 +98,9 @@ def timed(monkeypatch: pytest.MonkeyPatch):
             run.cached.update(cases)
 
         monkeypatch.setattr(fresh_processes, "one_generation", one_generation)
-        settings = Settings("threads", passes=("score",), budget=budget, **settings)
-        made = record(settings=settings, inputs={"float32": facts()})
-        where = {"dtype": "float32", "input": "float32"}
-        cases = [case(framework, variant, label=label, **where) for variant in SECONDS
+        asked = Settings("threads", passes=("score",), budget=budget, **settings)
+        made = record(settings=asked, inputs={"batch": facts()})
+        cases = [case(framework, variant, label=label) for variant in SECONDS
                  for framework in ("jax", "torch") for label in ("1 thread", "2 threads")]  # fmt: skip
         time_in_processes(run_of("threads", made, start=0.0), groups_of(cases, "variant", growth=2.0))
         return processes, made

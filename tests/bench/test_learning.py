@@ -11,7 +11,7 @@ from command_line import without
 from in_process import Ended, assert_refused, run_here, use_numpy_workers
 
 from shared.bench.questions import QUESTIONS
-from shared.bench.record import NO_ROOM, Record
+from shared.bench.record import Record
 from shared.bench.run.context import Run
 from shared.learning.families import ALPHABET
 
@@ -146,16 +146,6 @@ def test_an_interrupted_run_goes_on_where_it_was(folder: Path, monkeypatch: pyte
     assert results[0].blocks[0] == made.results[0].blocks[0]
     again = run_here("--resume", str(folder / "run.json"))
     assert again.code == 0 and trained(again) == [] and Record.read(folder / "run.json").results == results
-
-
-def test_a_case_without_room_in_the_budget_is_named_and_measured_when_it_is_resumed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-):
-    use_numpy_workers(monkeypatch)
-    ended, made = ask(folder, "--budget", "0.01", "--framework", "jax")
-    assert ended.code == 0 and {result.reason for result in made.results} == {NO_ROOM}
-    again = run_here("--resume", str(folder / "run.json"))
-    assert again.code == 0 and trained(again) == ["JAX fused, seed 0", "JAX fused, seed 1"]
 
 
 @pytest.mark.slow

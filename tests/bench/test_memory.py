@@ -21,7 +21,6 @@ from shared.bench.questions import QUESTIONS
 from shared.bench.questions.memory import _find_batches, _measure, peak_of
 from shared.bench.record import Record, Result
 from shared.bench.report.case_table import case_tables
-from shared.bench.report.plots import Line, line_plot
 from shared.bench.report.tables import Answer
 from shared.bench.run.worker_handle import Reply
 from shared.problems.problem import DATA
@@ -74,11 +73,6 @@ def test_a_sentence_compares_what_fits_most_in_each_framework():
     same = fitting("torch", "vmap", 200, 201, 200)
     assert answer(JAX, same).statements[0].text.endswith(": same (within 1.2%).")
     assert answer(JAX).statements[0].text == "into 1000.0 MiB fit 8,388 pairs in JAX vmap."
-
-
-def test_measured_points_are_not_joined_in_a_plot():
-    drawn = [line_plot({"": [Line("jax", "vmap", [(1, 1), (2, 2)], look)]}, "pairs", "B") for look in ("o", "o-")]
-    assert drawn[0].count("<path") == drawn[1].count("<path") - 2  # with that of the legend
 
 
 def test_a_case_without_peaks_is_named_with_its_reason():
@@ -245,14 +239,6 @@ def test_the_framework_of_an_accelerator_is_limited_to_the_memory(monkeypatch: p
     ended = run_memory(*small, "--memory", "1GiB")
     assert ended.code == 2
     assert ended.err[-1].endswith("--memory must be at most the 921.6 MiB that are free, got 1.00 GiB")
-
-
-def test_a_wrong_result_has_no_memory(monkeypatch: pytest.MonkeyPatch):
-    use_numpy_workers(monkeypatch, wrong="vmap", repeats=10**9)
-    small = ("--size", "6x7", "--memory", "400MB", "--framework", "torch", "--variant", "vmap", "--pass", "score")
-    ended = run_memory(*small)
-    assert ended.code == 1 and "WRONG: PyTorch vmap score: score off by 1.0e+00" in ended.out
-    assert "that fit into" not in ended.out
 
 
 @pytest.mark.parametrize(

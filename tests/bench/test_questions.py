@@ -149,13 +149,13 @@ def test_a_recorded_run_can_be_read_and_shown(path: Path):
     ("name", "where", "value", "told"),
     [
         ("learning", ("processes", 0), 0.0, "processes must be an object, got 0.0"),
-        ("learning", ("processes", 0, "epochs", 0, "seconds"), 0.0, "seconds must be positive, got 0.0"),
+        ("learning", ("processes", 0, "epochs", 0, "seconds"), None, "seconds must be a finite number, got None"),
         ("learning", ("target",), None, "target must be a finite number, got None"),
         ("memory", ("peaks", 0, 1), 0, "pairs and peaks must be two growing numbers each"),
         ("memory", ("trial", "peak"), 0, "those of a trial positive"),
         ("shapes", ("seconds", 0, 0), -1.0, "seconds must be positive, got -1.0"),
         ("shapes", ("seconds", 0), [], "seconds and compilations must be those of the same processes"),
-        ("transforms", ("outcomes", "gradient"), 3, "outcomes must be an object, got 3"),
+        ("transforms", ("outcomes", "gradient"), 3, "transforms cannot show it"),
     ],
 )
 def test_details_edited_by_hand_are_refused_in_one_line(

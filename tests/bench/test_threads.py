@@ -78,12 +78,12 @@ def answer(*results: Result) -> Answer:
 
 def timed(variant: str, dtype: str = "float32", workers: int = 3, **seconds: tuple[float, ...]) -> list[Result]:
     """A case of each framework with 1, 2, 4 threads; seconds: by framework, of a call."""
-    where = {"dtype": dtype, "input": dtype}
-    return [
-        right(case(framework, variant, label=label_of(2**power), **where), *[each] * 5, workers=workers)
-        for framework, own in seconds.items()
-        for power, each in enumerate(own)
+    cases = [
+        (case(framework, variant, dtype=dtype, input=dtype, label=label_of(2**power)), each)
+        for framework, of_framework in seconds.items()
+        for power, each in enumerate(of_framework)
     ]
+    return [right(of, *[each] * 5, workers=workers) for of, each in cases]
 
 
 def test_a_row_has_both_speed_ups_and_the_faster_framework_at_each_point():

@@ -264,9 +264,8 @@ def prediction(record: Record, size: Size) -> Report:
         rows.append((*costs.names, *cells, "" if costs.covers(size) else "extrapolated"))
     headers = (*_NAMES, "time", "95% interval", "memory", "95% interval", "")
     below = (
-        f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}, so nothing is known. "
-        "Extrapolated: steps, cells or cells in a step are outside what was measured, and may cost more than intervals "
-        "say.",
+        f"95% intervals are over sizes; {NOTHING}: wider than a factor of {_MOST_WIDTH:g}. Extrapolated: steps, cells "
+        "or cells in a step are outside what was measured, and may cost more than intervals say.",
     )
     whole = batch_of_size(record.settings, size) if isinstance(problem, AlignmentProblem) else size
     title = f"Predicted for {size_text(whole)}, from {len(record.inputs)} sizes; nothing was measured"

@@ -1,8 +1,7 @@
 """How long does learning to align real protein families take, to a quality that is fixed beforehand?
 
-Both frameworks train the same model from the same weights on the same batches, until their alignments of families that
-they do not train on are as good as those by BLOSUM62. For each seed every framework has a fresh process, by turns. It
-trains to that quality with compilers' caches empty (cold), once more from the same start (warm), and then times steps.
+Both frameworks train the same model until their alignments of families that they do not train on are as good as those
+by BLOSUM62: for each seed in a fresh process, with compilers' caches empty (cold) and from the same start again (warm).
 """
 
 import importlib
@@ -14,7 +13,7 @@ from statistics import mean, median
 from typing import Any
 
 from shared.bench.cases import Case, Settings
-from shared.bench.estimates import Block, Seconds, of_processes
+from shared.bench.estimates import Block, of_processes
 from shared.bench.measure.clock import timed
 from shared.bench.measure.memory import resident_peak
 from shared.bench.questions.axis_question import AxisQuestion
@@ -30,7 +29,7 @@ from shared.learning.baseline import GAP_EXTEND, GAP_OPEN, TEMPERATURE, blosum_w
 from shared.learning.families import Family, split
 from shared.learning.job import Job
 from shared.learning.quality import quality
-from shared.learning.training import Training, epoch_batches, validation_batches
+from shared.learning.training import Epoch, Training, epoch_batches, validation_batches
 from shared.problems import Inputs
 from shared.problems.learn_alignment import ALIGNMENT, STEP, TRAIN
 from shared.problems.problem import DATA, UnusableInput
@@ -38,17 +37,6 @@ from shared.problems.problem import DATA, UnusableInput
 COLD, WARM = "cold", "warm"
 _STEPS, _ROUNDS = 24, 3  # batches whose steps are timed, the same in both frameworks, and how often
 _LIMIT = 600.0  # seconds after which a process is stopped that does not end by itself
-
-
-@dataclass
-class Epoch:
-    """The seconds up to the end of an epoch, and the quality then."""
-
-    number: int
-    steps: int
-    loss: float
-    quality: float
-    seconds: Seconds
 
 
 @dataclass
@@ -135,8 +123,8 @@ class Learning(AxisQuestion):
             for axes, label in zip(every, self.labels, strict=True):
                 for result in trained:
                     for process in result.details["processes"] if result.case.label == label else ():
-                        points = [(epoch["seconds"], epoch["quality"]) for epoch in process["epochs"]]
-                        axes.plot(*zip(*points, strict=True), ".-", color=COLOURS[result.case.framework])
+                        x, y = ([epoch[of] for epoch in process.get("epochs", ())] for of in ("seconds", "quality"))
+                        axes.plot(x, y, ".-", color=COLOURS[result.case.framework])
                 axes.axhline(trained[0].details["target"], color="#14181f", linewidth=1)
                 axes.xaxis.set_major_formatter(formatter("s"))
                 axes.set(title=label, xlabel="time", ylabel="F1 on the validation families")

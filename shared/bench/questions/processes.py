@@ -1,8 +1,7 @@
 """What do several processes gain, each with a shard of a batch, against one process on the same cores?
 
-Every case is computed by one process on all cores, by one process on the cores of one of several, and by several
-processes on cores of their own, each on its shard. The pass `step` is a data-parallel step of the learning job:
-forward, backward, the sum of the gradients over processes, and Adam.
+Every case is computed by one process on all cores, by one on the cores of one of several, and by several processes on
+cores of their own, each on its shard.
 """
 
 from argparse import ArgumentTypeError
@@ -18,7 +17,7 @@ from shared.bench.measure.machine import usable_cores
 from shared.bench.questions import processes_worker
 from shared.bench.questions.axis_question import AxisQuestion, Row
 from shared.bench.questions.processes_worker import ALONE, STEP, StepInputs, shard_name
-from shared.bench.questions.question import TIMING
+from shared.bench.questions.question import TIMING, Able, Cases
 from shared.bench.questions.threads import counts_up_to
 from shared.bench.record import Record, Result
 from shared.bench.report.tables import Answer, Statement
@@ -37,7 +36,6 @@ from shared.problems.alignment_reference import CELLS, reference_results
 from shared.problems.alignments import AlignmentProblem
 from shared.problems.argument_types import names, whole
 from shared.problems.problem import BATCH, Problem, UnusableInput
-from shared.variants import Abilities
 
 # what is measured where nothing is asked for: a call of milliseconds, as a step of training has them
 _SIZE, _PAIRS = (256, 256), 128
@@ -84,9 +82,7 @@ class Processes(AxisQuestion):
         return {(framework, _label(*point)): WorkerStart(point[1], _command(framework, *point))
                 for framework in settings.frameworks for point in points}  # fmt: skip
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = [], []
         problem = problem_of(settings.problem)
         where = (problem.name, settings.device, settings.dtype)

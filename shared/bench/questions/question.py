@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 from shared.bench.analysis.verdict import time_over, verdicts
@@ -22,6 +23,8 @@ from shared.problems.problem import DATA, Problem, UnusableInput
 from shared.variants import PATH, WITH_PATH, Abilities
 
 TIMING = ("workers", "rounds", "precision")  # options of questions that time rounds
+Able = Mapping[str, Abilities]  # of each usable framework
+Cases = tuple[list[Case], list[Absence]]  # those of a run, and those that a framework cannot run
 
 
 class Question(ABC):
@@ -90,13 +93,8 @@ class Question(ABC):
         """Whether a variant is measured compiled (True), not compiled (False), both or neither."""
         return problem_of(settings.problem).modes(variant, abilities)
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
-        """The cases of a run, frameworks side by side; and those that a framework cannot run, each once.
-
-        abilities: of each usable framework. inputs: the names of the run's inputs.
-        """
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
+        """The cases of a run, frameworks side by side. inputs: the names of the run's inputs."""
         cases, absent = [], {}
         starts = self.starts(settings)
         variants = problem_of(settings.problem).variant_names
@@ -125,10 +123,7 @@ class Question(ABC):
         self.check(settings)
         starts, inputs = self.starts(settings), self.inputs(settings)
         flags = self.times_rounds, self.times_reference, self.tries_new_shape, self.drops_dominated
-
-        def cases(abilities: Mapping[str, Abilities]) -> tuple[list[Case], list[Absence]]:
-            return self.cases(settings, abilities, list(inputs))
-
+        cases = partial(self.cases, settings, inputs=list(inputs))
         return Plan(starts, inputs, cases, self.measure, self.deciding, self.contenders, *flags)
 
     # how they are measured

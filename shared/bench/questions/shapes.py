@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from shared.bench.analysis.verdict import compare
-from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
+from shared.bench.cases import FRAMEWORKS, Case, Settings
 from shared.bench.estimates import Block, Seconds
 from shared.bench.measure.clock import timed
 from shared.bench.questions.axis_question import AxisQuestion, Row
-from shared.bench.questions.question import unmeasured
+from shared.bench.questions.question import Able, Cases, unmeasured
 from shared.bench.record import Compilation, Record, Result
 from shared.bench.report.plots import plots_of_cases
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
@@ -33,7 +33,6 @@ from shared.bench.worker.case_runner import CaseRunner
 from shared.problems import Inputs, problem_of
 from shared.problems.alignment_inputs import AlignmentInputs
 from shared.problems.problem import DATA, Problem
-from shared.variants import Abilities
 
 BATCHES, COUNTED = 50, 500
 COUNTS = (5, BATCHES, COUNTED)  # batches after which totals are shown
@@ -94,9 +93,7 @@ class ChangingShapes(AxisQuestion):
         text = f"{BATCHES} batches of {pairs} random pairs, seed {settings.seed}, of shapes up to {size[0]} x {size[1]}"
         return {DATA: replace(whole, text=text, lengths=lengths.reshape(-1, 2))}
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         possible = [c for c in cases if c.label not in (DYNAMIC, EAGER) or (c.framework == "torch" and c.compiled)]
         return [replace(c, compiled=c.compiled and c.label != EAGER) for c in possible], absent

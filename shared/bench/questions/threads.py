@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shared.bench.cases import Absence, Case, Settings
+from shared.bench.cases import Case, Settings
 from shared.bench.measure.machine import usable_cores
 from shared.bench.questions.axis_question import AxisQuestion
+from shared.bench.questions.question import Able, Cases
 from shared.bench.run.context import Run
 from shared.bench.run.fresh_processes import groups_of, time_in_processes
 from shared.bench.run.plan import WorkerStart
 from shared.bench.run.protocol import save_inputs
 from shared.problems import Inputs, problem_of
 from shared.problems.problem import UnusableInput
-from shared.variants import Abilities
 
 
 def label_of(threads: int) -> str:
@@ -57,9 +57,7 @@ class Threads(AxisQuestion):
             found[dtype] = replace(given, text=f"{given.text}, {dtype}")
         return found
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         points = [label_of(count) for count in counts_up_to(settings.threads)]
         return [replace(case, dtype=case.input) for case in cases if case.label in points], absent

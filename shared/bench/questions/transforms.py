@@ -6,17 +6,17 @@ is compared with the NumPy reference. No time is taken.
 
 import importlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from textwrap import fill
 from typing import Any, cast
 
 import numpy as np
 
-from shared.bench.cases import FRAMEWORKS, Absence, Case, Settings
-from shared.bench.questions.question import Question
+from shared.bench.cases import FRAMEWORKS, Case, Settings
+from shared.bench.questions.question import Able, Cases, Question
 from shared.bench.record import Record
 from shared.bench.report.tables import Answer, Plot, Statement, Table, left_then_right
 from shared.bench.run.context import Run
@@ -37,21 +37,6 @@ RIGHT, WRONG, RAISES, FAILED = "right", "wrong", "raises", "failed"
 _WORDS = {RIGHT: "yes", WRONG: "WRONG", FAILED: "FAILED"}
 
 
-@dataclass
-class Outcome:
-    """What becomes of a transform, and the fault or the error."""
-
-    outcome: str
-    text: str | None
-
-
-@dataclass
-class Outcomes:
-    """What is kept of a case."""
-
-    outcomes: dict[str, Outcome]  # by transform
-
-
 class Transforms(Question):
     """What composes."""
 
@@ -60,7 +45,6 @@ class Transforms(Question):
     takes = ("size",)
     only_alignments, only_random, default_input = True, True, "random"
     only_passes = ("score",)
-    details = Outcomes
     default_budget = 570.0
     times_rounds = False
     takes_every_alignment = True
@@ -77,9 +61,7 @@ class Transforms(Question):
     def modes(self, settings: Settings, variant: str, input_name: str, abilities: Abilities) -> Sequence[bool]:
         return [False]  # compiling is one of the transforms
 
-    def cases(
-        self, settings: Settings, abilities: Mapping[str, Abilities], inputs: Sequence[str]
-    ) -> tuple[list[Case], list[Absence]]:
+    def cases(self, settings: Settings, abilities: Able, inputs: Sequence[str]) -> Cases:
         cases, absent = super().cases(settings, abilities, inputs)
         return [replace(case, problem=case.input) for case in cases], absent
 
