@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import blocks_of_workers, case, ended, facts, record, steady
+from hand_made import blocks_of_workers, case, facts, record, steady
 from in_process import assert_refused, run_here
 
 from shared.bench.cases import Settings
@@ -54,15 +54,6 @@ def test_a_crossing_that_cannot_be_told_from_nothing_is_below_the_end_of_its_int
     crossing.blocks = blocks_of_workers(0.9e-3, 1e-3, 1.1e-3, 1e-3)
     assert re.fullmatch(r"< 1\d\d µs", cells(in_jax, crossing, torch)[ADDED])
     assert cells(*three(1e-3, 0.9e-3, 1e-3))[ADDED] == "nothing"
-
-
-def test_a_row_has_the_times_there_are_and_the_reason_for_the_rest_is_below():
-    in_jax, _, torch = three(1e-3, 1e-3, 1e-3)
-    failed = ended(case("jax", "fused", label=FROM_PYTORCH), "failed", "the worker ended")
-    (table,) = answer(in_jax, failed, torch).tables
-    assert [row[3:] for row in table.rows] == [(IN_JAX, "1.00 ms", "–"), (FROM_PYTORCH, "–", "1.00 ms")]
-    assert table.below[-1] == "No JAX fused score, from PyTorch: the worker ended."
-    assert answer(failed).tables == [] and answer(torch).tables
 
 
 def test_cases_of_rows_that_are_not_precise_are_timed_further():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from hand_made import case, ended, facts, plan_of, record, right
+from hand_made import case, facts, plan_of, record, right
 from in_process import assert_refused, run_here
 
 from shared.bench.cases import Case, Settings
@@ -129,13 +129,6 @@ def test_several_processes_stand_against_one_on_all_cores_and_communication_is_t
     ]  # fmt: skip
     share = "20% of it is communication, waiting included; 95% interval 19% … 21%."
     assert dict(found.statements)[f"JAX, a step by {TWO}"] == share
-
-
-def test_a_case_without_a_time_is_named_below_the_table():
-    lost = ended(case("jax", "fused", label=TWO), "failed", "JAX process 1 of 2 was killed by SIGKILL")
-    found = answer(*timed("jax", every=0.2, one=0.4), lost)
-    assert found.tables[0].below[-1].endswith("2 processes, 1 core each: JAX process 1 of 2 was killed by SIGKILL.")
-    assert answer(lost) == Answer()
 
 
 # whole runs

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hand_made import blocks, blocks_of_workers, case, ended, record, right, steady
 
-from shared.bench.cases import Absence, Settings
+from shared.bench.cases import Settings
 from shared.bench.questions import QUESTIONS
 from shared.bench.record import Compilation, Result
 from shared.bench.report.tables import Answer, Table
@@ -117,15 +117,6 @@ def test_a_sentence_of_speed_compares_the_fastest_cases_and_tells_the_times_of_t
     ]
 
 
-def test_marginals_stand_first_and_first_calls_are_those_of_the_last_pass():
-    results = [*both("vmap", 0.1, 0.2), *both("fused", 0.1, 0.2), *both("vmap", 0.4, 0.1, "marginals")]
-    found, settings = decision(*results, settings=Settings()), Settings()
-    assert [header.partition("\n")[0] for header in found.headers[1:]] == ["marginals", "score"]
-    assert rows(found)["vmap"] == ["PyTorch 4.00×\n(3.97 … 4.03)", "JAX 2.00×\n(1.98 … 2.02)"]
-    assert rows(found)["fused"][0] == "–"
-    assert rows(costs(*results, settings=settings))["fused"][:COMPILED] == ["–"] * 4
-
-
 def test_the_first_row_is_the_scan_of_jax_against_a_loop_in_pytorch():
     results = [*both("vmap", 0.1, 0.2), steady(case("torch", "diagonal_loop", compiled=False), 0.3)]
     cells = {name: own[SCORE].partition("\n")[0] for name, own in rows(decision(*results)).items()}
@@ -141,11 +132,6 @@ def test_one_kernel_in_both_frameworks_makes_no_practical_difference_below_10_pe
     }  # fmt: skip
     ((_, text),) = answer(*both("fused", 0.100, 0.104)).statements
     assert text.endswith("; 95% interval 1.032 … 1.048, no practical difference.")
-
-
-def test_a_footnote_of_speed_says_why_a_case_is_absent():
-    absent = [Absence("torch", "PyTorch vmap hvp", "it cannot")]
-    assert decision(*both("vmap", 0.1, 0.2), absent=absent).below[-1] == "No PyTorch vmap hvp: it cannot."
 
 
 def test_before_rounds_speed_answers_from_the_calls_right_after_the_first():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_made import blocks_of_workers, case, ended, record, steady
+from hand_made import blocks_of_workers, case, record, steady
 from in_process import assert_refused, run_here, use_numpy_workers
 
 from shared.bench.cases import Settings
@@ -55,12 +55,6 @@ def test_first_calls_are_compared_process_by_process():
     ]
     told = "vmap score, first call, caches empty, 2: 1.50× (1.29 … 1.75)."
     assert made.statements[1] == ("PyTorch, first calls", told)
-
-
-def test_a_case_that_the_new_version_cannot_run_any_more_is_named():
-    failed = ended(case("torch", "fused", label="2"), "failed", "TypeError: no such argument")
-    made = answer(measured("1", 0.1, variant="fused"), failed)
-    assert made.tables[0].below[-1] == "No PyTorch fused score, 2: TypeError: no such argument."
 
 
 def test_the_change_of_each_framework_must_be_precise():

@@ -22,7 +22,6 @@ def no_biopython(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "Bio", None)
 
 
-@pytest.mark.slow
 def test_random_matrices_are_measured_without_pytorch_too_and_shown_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
