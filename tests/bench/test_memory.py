@@ -1,10 +1,10 @@
 """The question of what fits into a given memory: what follows from peaks, how batches are found, whole runs."""
 
+import contextlib
 import json
 import math
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -169,8 +169,10 @@ def test_memory_that_does_not_grow_is_no_line():
 @pytest.fixture
 def holder() -> Iterator[subprocess.Popen[bytes]]:
     """A process that holds 150 MiB."""
-    program = "import sys\nheld = bytearray(b'1' * 150 * 2**20)\nsys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as process:
+    program = "import sys\nheld = bytearray(b'1' * 150 * 2**20)\nprint(flush=True)\nsys.stdin.read()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+        assert process.stdout and process.stdout.readline()  # it has them now
         yield process
         process.kill()
 
@@ -182,7 +184,8 @@ def test_a_process_is_stopped_only_if_it_has_more_than_it_may(holder: subprocess
     answered = run.ask_for_result
 
     def slow(*arguments: Any, **options: Any) -> Reply:
-        time.sleep(0.6)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            holder.wait(60 if allowed == 100 else 0.3)
         return answered(*arguments, **options)
 
     run.ask_for_result = slow
