@@ -170,8 +170,8 @@ def test_memory_that_does_not_grow_is_no_line():
 def holder() -> Iterator[subprocess.Popen[bytes]]:
     """A process that holds 150 MiB."""
     program = "import sys\nheld = bytearray(b'1' * 150 * 2**20)\nprint(flush=True)\nsys.stdin.read()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", program], **pipes) as process:
+    command, pipe = [sys.executable, "-c", program], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
         assert process.stdout and process.stdout.readline()  # it has them now
         yield process
         process.kill()
